@@ -1,0 +1,105 @@
+"""What every experiment script shares: flags, config checks, and one clear line for user errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import write_atomic
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for everything this run writes.", required=True)
+
+Main = Callable[[ConfigDict, Path], None]
+
+
+def run(main: Main, config: str, safe_keys: Iterable[str] = ()) -> None:
+    """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
+
+    Args:
+      main: the experiment.
+      config: default config file and variant, for example `configs/sft.py:demo`.
+      safe_keys: dotted config keys that may change between runs in one workdir; any other
+        change is refused, since a resumed run would silently mix two settings.
+    """
+    config_flag = config_flags.DEFINE_config_file("config", config, "Config file and variant.", lock_config=True)
+
+    def entry(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
+        workdir = Path(_WORKDIR.value)
+        workdir.mkdir(parents=True, exist_ok=True)
+        check_config(config_flag.value, workdir, frozenset(safe_keys))
+        main(config_flag.value, workdir)
+
+    with user_errors():
+        app.run(entry, flags_parser=_parse_flags)
+
+
+def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str]) -> None:
+    """Refuses a workdir that was begun with other settings; records these on the first run.
+
+    Raises:
+      UserError: naming each key that differs and is not in `safe_keys`.
+    """
+    path = workdir / "config.json"
+    now = _flatten(json.loads(config.to_json_best_effort()))
+    if path.exists():
+        before = _flatten(json.loads(path.read_text()))
+        changed = sorted(
+            key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in safe_keys
+        )
+        if changed:
+            key = changed[0]
+            raise UserError(
+                f"{path}: this run was begun with other settings ({', '.join(changed)}; {key} was "
+                f"{before.get(key)!r}, is {now.get(key)!r}): use the old ones or another --workdir"
+            )
+    write_atomic(path, config.to_json_best_effort(indent=1).encode())
+
+
+def _flatten(tree: dict, prefix: str = "") -> dict[str, object]:
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except (flags.Error, AttributeError, KeyError, ValueError, TypeError, ImportError, OSError) as error:
+        # ml_collections reports an unknown key or variant with whichever of these its lookup met.
+        raise UserError(f"{argv[0]}: {' '.join(str(error).split())}") from error
+
+
+@contextlib.contextmanager
+def user_errors():
+    """Turns what a user can cause into one line on standard error and a non-zero exit."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except UserError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted: what was done is kept; run the same command again to continue", 130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _fail(f"disk full while writing {error.filename or 'output'}: free space, run the same command again", 2)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(code)

@@ -1,0 +1,246 @@
+"""What is written to disk: the contract between the browser fleet and the accelerators.
+
+Every record is an immutable pydantic model; its JSON (`model_dump_json`) is one ArrayRecord entry.
+Screenshots are not in the records: an `ImagePart` names a PNG by the SHA-256 of its bytes, and the
+PNG lies once in the data set's `images/` folder (see `rmsweb_jax.records.images`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+class Record(BaseModel):
+    """Base of everything stored: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextPart(Record):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(Record):
+    type: Literal["image"] = "image"
+    sha256: str
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+class Message(Record):
+    """One chat message. Images stand in `content` where the model sees them."""
+
+    role: Literal["system", "user", "assistant"]
+    content: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined."""
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+class Task(Record):
+    """Something to do on the web.
+
+    Attributes:
+      task_id: unique in the project, for example `miniwob/login-user/17`.
+      site: what results are grouped by: a MiniWoB++ page name, or a registrable domain.
+      seed: the page's random seed where the environment has one.
+    """
+
+    task_id: str
+    website: str
+    objective: str
+    constraints: tuple[str, ...] = ()
+    category: str = "Other"
+    environment: Literal["web", "miniwob"] = "web"
+    site: str = ""
+    seed: int | None = None
+
+
+class Element(Record):
+    """A visible element as the agent saw it; `index` is None when it cannot be acted on."""
+
+    index: int | None
+    tag: str
+    text: str
+    attributes: dict[str, str] = {}
+
+
+class Tab(Record):
+    tab_id: str
+    url: str
+    title: str
+
+
+class Observation(Record):
+    """The page before a step.
+
+    Attributes:
+      page_text: the element lines exactly as shown to the agent.
+      elements: visible elements in page order, with text of their own.
+      fingerprint: hash of the URL and the page text without indices; equal pages compare equal.
+      screenshot: SHA-256 of the PNG with boxes, None when it could not be taken.
+      pages_above, pages_below: scroll distance in viewport heights.
+    """
+
+    url: str
+    title: str
+    tabs: tuple[Tab, ...]
+    current_tab: str
+    page_text: str
+    elements: tuple[Element, ...]
+    fingerprint: str
+    screenshot: str | None = None
+    pages_above: float = 0.0
+    pages_below: float = 0.0
+
+
+class ActionResult(Record):
+    """What one executed action did.
+
+    Attributes:
+      text: what the agent is told (its `Result:` line); an error's text when `error`.
+      changed: whether the page, a file or the tab set changed.
+      output: one-step content for `<read_state>` (extractions, file reads).
+    """
+
+    action: str
+    text: str
+    error: bool = False
+    changed: bool = False
+    output: str = ""
+
+
+class CallUsage(Record):
+    """One LLM call: tokens, seconds and cost in US dollars (0 when the price is unknown)."""
+
+    prompt_tokens: int = 0
+    response_tokens: int = 0
+    seconds: float = 0.0
+    cost: float = 0.0
+
+
+class ExtractionCall(Record):
+    """The page-reading LLM call made by `extract_structured_data`."""
+
+    messages: tuple[Message, ...]
+    response: str
+    usage: CallUsage = CallUsage()
+
+
+class Step(Record):
+    """One decision.
+
+    Attributes:
+      messages: what the actor was sent, WITHOUT any reflection guidance: training reads these.
+      response: the actor's raw reply.
+      error: why the reply could not be used (empty when it could); then `results` is empty.
+      repaired: the reply's JSON had to be repaired before it parsed.
+    """
+
+    number: int
+    observation: Observation
+    messages: tuple[Message, ...]
+    response: str
+    results: tuple[ActionResult, ...] = ()
+    error: str = ""
+    repaired: bool = False
+    extractions: tuple[ExtractionCall, ...] = ()
+    usage: CallUsage = CallUsage()
+
+
+Outcome = Literal["done", "max_steps", "failures", "timeout", "blocked", "captcha", "crashed"]
+
+
+class Trajectory(Record):
+    """One attempt at a task, successful or not.
+
+    Attributes:
+      trajectory_id: `{task_id}#{actor}-{attempt}`; unique, so a repeated write can be recognised.
+      actor: `teacher` in collection, otherwise the policy's label (`base`, `sft`, `rl`).
+      model: which model or program answered, for example `scripted` or `gemini-3-pro`.
+      attempt: reflection round (1-based) or evaluation run (1-based).
+      outcome: how the episode ended; `done` = the agent declared completion.
+      declared_success: the `success` flag of its `done`.
+      reward: the environment's own reward, where it has one.
+      success: the agent declared completion AND the judge (or the reward) passes.
+    """
+
+    trajectory_id: str
+    task: Task
+    actor: str
+    model: str
+    attempt: int
+    steps: tuple[Step, ...]
+    outcome: Outcome
+    detail: str = ""
+    declared_success: bool | None = None
+    final_text: str = ""
+    reward: float | None = None
+    success: bool = False
+    judge: str = ""
+    seconds: float = 0.0
+
+
+class Reflection(Record):
+    """Guidance written after attempt `attempt`, for the next one. Kept apart from every corpus."""
+
+    task_id: str
+    attempt: int
+    guidance: str
+
+
+class SftSample(Record):
+    """One supervised target: reply `response` to `messages`."""
+
+    sample_id: str
+    task_id: str
+    site: str
+    kind: Literal["action", "extraction"]
+    messages: tuple[Message, ...]
+    response: str
+
+
+class RlPrompt(Record):
+    """A mined decision: the successful side's state and its verified reply, nothing else."""
+
+    prompt_id: str
+    task_id: str
+    site: str
+    category: str
+    messages: tuple[Message, ...]
+    target: str
+
+
+class AuditPair(Record):
+    """Why a task was mined or dropped. Never read by training.
+
+    Attributes:
+      decision: `kept`, or the name of the gate that stopped it.
+      scores: every component of the best candidate (`state`, `action`, `category`, `total`, ...).
+      success_step, localization_step: 1-based step numbers of the chosen divergence.
+    """
+
+    task_id: str
+    site: str
+    success_id: str
+    localization_id: str
+    category: str
+    label_confidence: float
+    label_source: Literal["rule", "judge", "review"]
+    decision: str
+    scores: dict[str, float] = {}
+    success_step: int | None = None
+    localization_step: int | None = None
+    success_response: str = ""
+    localization_response: str = ""
+    success_screenshot: str | None = None
+    localization_screenshot: str | None = None
+    notes: tuple[str, ...] = ()
