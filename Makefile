@@ -1,0 +1,47 @@
+# `make demo` runs the whole recipe on embedded defaults; `make test` checks and tests everything.
+# Both set up what they need (a virtual environment, pinned packages, Chromium) and skip what is there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO ?= demo
+WORKDIR ?= runs/$(DEMO)
+
+.PHONY: demo test lint base clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.demo chromium
+	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
+
+test: lint chromium
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The demo's base model from nothing: hours on a CPU, minutes on a GPU.
+base: $(VENV)/.demo chromium
+	$(BIN)/python -m experiments.make_base --workdir=runs/base
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache
+
+.PHONY: chromium
+chromium:
+	@sh scripts/ensure_chromium.sh
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Python 3.11 or newer is needed; call make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+# The stamps hold what was installed, so a second `make` does nothing.
+$(VENV)/.demo: $(BIN)/python setup.py constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[collect,train]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
