@@ -1,0 +1,136 @@
+"""What repeated runs of the same tasks say about a policy, and how sure one can be.
+
+The unit of resampling is the task: its runs share the page and the goal, so treating them as
+independent would make every interval too narrow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate with its bootstrap confidence interval and the number of tasks behind it."""
+
+    mean: float
+    low: float
+    high: float
+    tasks: int
+
+    def as_dict(self) -> dict[str, float | int]:
+        return dataclasses.asdict(self)
+
+
+def pass_at_k(successes: np.ndarray, k: int) -> np.ndarray:
+    """Chance that at least one of `k` of a task's runs, drawn without replacement, succeeds.
+
+    The unbiased estimator `1 - C(n-c, k) / C(n, k)` of Chen et al. (2021). With k = 1 it is the
+    mean over runs, with k = n it is "solved at least once".
+
+    Args:
+      successes: [T, n] booleans, one row a task, one column a run.
+      k: 1..n.
+
+    Returns:
+      [T] floats.
+
+    Raises:
+      ValueError: k is outside 1..n.
+    """
+    runs = successes.shape[1]
+    if not 1 <= k <= runs:
+        raise ValueError(f"pass@{k} needs between 1 and {runs} runs a task")
+    table = [1.0 - math.comb(runs - solved, k) / math.comb(runs, k) for solved in range(runs + 1)]
+    return np.asarray(table)[successes.astype(bool).sum(axis=1)]
+
+
+def bootstrap_ratio(
+    numerator: np.ndarray,
+    denominator: np.ndarray,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Interval | None:
+    """Percentile bootstrap over tasks of `sum(numerator) / sum(denominator)`.
+
+    Args:
+      numerator, denominator: [T]; tasks whose denominator is 0 are in the draw and weigh nothing.
+
+    Returns:
+      None when the denominator is 0 everywhere: there is nothing to estimate.
+    """
+    numerator, denominator = np.asarray(numerator, np.float64), np.asarray(denominator, np.float64)
+    if denominator.sum() == 0:
+        return None
+    tasks = len(numerator)
+    # Counts of each task in a resample instead of gathered rows: one matrix product a statistic.
+    draws = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=resamples)
+    weight = draws @ denominator
+    estimates = (draws @ numerator)[weight > 0] / weight[weight > 0]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(estimates, [tail, 1 - tail])
+    mean = numerator.sum() / denominator.sum()
+    return Interval(float(mean), float(low), float(high), int((denominator > 0).sum()))
+
+
+def bootstrap_mean(
+    values: np.ndarray, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Percentile bootstrap over tasks of the mean of `values` [T]; None when there are no tasks."""
+    return bootstrap_ratio(values, np.ones(len(values)), seed, resamples, confidence)
+
+
+def paired_difference(
+    first: np.ndarray, second: np.ndarray, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
+    """Bootstrap of `mean(first - second)` where row t of both is the same task.
+
+    Resampling tasks keeps the pairing, so what makes a task hard for both models cancels.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"paired values must be of the same tasks, got {len(first)} and {len(second)}")
+    return bootstrap_mean(np.asarray(first, np.float64) - np.asarray(second, np.float64), seed, resamples)
+
+
+def steps_on_solved(successes: np.ndarray, steps: np.ndarray, seed: int = 0) -> Interval | None:
+    """Mean steps of successful runs ([T, n] both), with an interval over tasks."""
+    solved = successes.astype(bool)
+    return bootstrap_ratio((steps * solved).sum(axis=1), solved.sum(axis=1), seed)
+
+
+def step_reduction(
+    successes: np.ndarray,
+    steps: np.ndarray,
+    other_successes: np.ndarray,
+    other_steps: np.ndarray,
+    seed: int = 0,
+) -> Interval | None:
+    """`1 - steps / other_steps` over the tasks that both policies solved at least once.
+
+    Each task counts with the mean steps of its solved runs; all arrays are [T, n] of the same tasks.
+    """
+    mine, theirs = (
+        np.divide((s * ok).sum(1), ok.sum(1), out=np.zeros(len(ok)), where=ok.any(1))
+        for ok, s in ((successes.astype(bool), steps), (other_successes.astype(bool), other_steps))
+    )
+    both = (mine > 0) & (theirs > 0)
+    return bootstrap_ratio(np.where(both, theirs - mine, 0.0), np.where(both, theirs, 0.0), seed)
+
+
+def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
+    """Exact two-sided McNemar p-value of two [T] boolean outcomes on the same tasks.
+
+    Only tasks on which the two disagree speak; with none, p = 1.
+    """
+    first, second = np.asarray(first, bool), np.asarray(second, bool)
+    wins, losses = int((first & ~second).sum()), int((~first & second).sum())
+    total = wins + losses
+    tail = sum(math.comb(total, i) for i in range(min(wins, losses) + 1)) / 2**total
+    return min(1.0, 2 * tail)

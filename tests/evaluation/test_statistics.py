@@ -1,0 +1,110 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collection.evaluation import statistics
+
+_MATRICES = st.integers(1, 5).flatmap(
+    lambda runs: st.lists(st.lists(st.booleans(), min_size=runs, max_size=runs), min_size=1, max_size=6)
+)
+
+
+@given(_MATRICES, st.data())
+def test_pass_at_k_is_the_share_of_subsets_with_a_success(rows, data):
+    successes = np.array(rows)
+    k = data.draw(st.integers(1, successes.shape[1]))
+    brute = [np.mean([any(subset) for subset in itertools.combinations(row, k)]) for row in rows]
+    np.testing.assert_allclose(statistics.pass_at_k(successes, k), brute, atol=1e-12)
+
+
+def test_pass_at_one_is_the_mean_and_pass_at_n_is_any():
+    successes = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], bool)
+    np.testing.assert_allclose(statistics.pass_at_k(successes, 1), successes.mean(axis=1))
+    np.testing.assert_array_equal(statistics.pass_at_k(successes, 3), successes.any(axis=1))
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_pass_at_k_refuses_more_runs_than_there_are(k):
+    with pytest.raises(ValueError, match="between 1 and 3"):
+        statistics.pass_at_k(np.zeros((2, 3), bool), k)
+
+
+def test_bootstrap_matches_the_exact_distribution_of_three_tasks():
+    values = np.array([0.0, 1.0, 1.0])
+    exact = [np.mean(draw) for draw in itertools.product(values, repeat=3)]
+    interval = statistics.bootstrap_mean(values, resamples=20_000, confidence=0.6)
+    assert interval is not None
+    assert interval.mean == pytest.approx(2 / 3)
+    assert interval.low == pytest.approx(np.quantile(exact, 0.2))
+    assert interval.high == pytest.approx(np.quantile(exact, 0.8))
+
+
+def test_bootstrap_width_is_that_of_the_normal_approximation():
+    values = np.random.default_rng(1).normal(size=400)
+    interval = statistics.bootstrap_mean(values)
+    assert interval is not None
+    width = 2 * 1.96 * values.std() / math.sqrt(len(values))
+    assert interval.high - interval.low == pytest.approx(width, rel=0.05)
+
+
+def test_same_seed_same_interval_other_seed_another():
+    values = np.random.default_rng(0).normal(size=30)
+    assert statistics.bootstrap_mean(values, seed=3) == statistics.bootstrap_mean(values, seed=3)
+    assert statistics.bootstrap_mean(values, seed=3) != statistics.bootstrap_mean(values, seed=4)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
+def test_the_interval_of_a_mean_lies_within_the_values(values):
+    interval = statistics.bootstrap_mean(np.array(values), resamples=200)
+    assert interval is not None
+    assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
+
+
+def test_no_tasks_give_no_interval():
+    assert statistics.bootstrap_mean(np.zeros(0)) is None
+    assert statistics.steps_on_solved(np.zeros((4, 3), bool), np.ones((4, 3))) is None
+
+
+def test_pairing_removes_what_tasks_share():
+    rng = np.random.default_rng(0)
+    difficulty = rng.normal(scale=5.0, size=60)
+    first = difficulty + 1.0 + rng.normal(scale=0.1, size=60)
+    paired = statistics.paired_difference(first, difficulty)
+    assert paired is not None
+    assert 0.9 < paired.low < paired.mean < paired.high < 1.1
+
+
+def test_paired_values_must_be_of_the_same_tasks():
+    with pytest.raises(ValueError, match="same tasks"):
+        statistics.paired_difference(np.zeros(2), np.zeros(3))
+
+
+def test_steps_count_only_where_solved():
+    successes = np.array([[1, 0], [1, 1], [0, 0]], bool)
+    steps = np.array([[4, 99], [2, 3], [50, 50]])
+    interval = statistics.steps_on_solved(successes, steps)
+    assert interval is not None
+    assert interval.mean == pytest.approx(3.0)
+    assert interval.tasks == 2
+
+
+def test_step_reduction_looks_at_tasks_both_solved():
+    mine, my_steps = np.array([[1, 1], [1, 0], [0, 0]], bool), np.array([[2, 4], [3, 9], [9, 9]])
+    theirs, their_steps = np.array([[1, 0], [0, 0], [1, 1]], bool), np.array([[6, 1], [9, 9], [1, 1]])
+    interval = statistics.step_reduction(mine, my_steps, theirs, their_steps)
+    assert interval is not None
+    assert interval.mean == pytest.approx(1 - 3 / 6)
+    assert interval.tasks == 1
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "p"), [(0, 0, 1.0), (5, 0, 2 / 32), (3, 1, 2 * 5 / 16), (2, 2, 1.0)]
+)
+def test_mcnemar_is_the_sign_test_on_disagreements(wins, losses, p):
+    first = np.array([True] * wins + [False] * losses + [True, False])
+    second = np.array([False] * wins + [True] * losses + [True, False])
+    assert statistics.mcnemar(first, second) == pytest.approx(p)
