@@ -1,0 +1,1 @@
+"""Qwen3-VL in flax.nnx: model, inputs, adapters, checkpoints, sampling."""

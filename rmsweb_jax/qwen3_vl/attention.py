@@ -1,0 +1,60 @@
+"""The one attention rule of the decoder, and its XLA reference implementation.
+
+Token i attends to token j iff j <= i in row order, their segments are equal and not 0, and j belongs to
+the prompt (slot 0) or to the slot of i.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from rmsweb_jax.qwen3_vl.inputs import Array
+
+_MASKED = -1e30  # finite: a row with nothing to attend to gets a uniform mixture and no NaN
+_BLOCK = 128
+
+
+def attention_mask(segment_ids: Array, slot_ids: Array) -> jax.Array:
+    """The rule as [B, T, T] bool (query, key), from [B, T] segments and slots."""
+    segment_ids, slot_ids = jnp.asarray(segment_ids), jnp.asarray(slot_ids)
+    length = segment_ids.shape[1]
+    causal = jnp.tril(jnp.ones((length, length), bool))
+    same = (segment_ids[:, :, None] == segment_ids[:, None, :]) & (segment_ids > 0)[:, None, :]
+    visible = (slot_ids[:, None, :] == 0) | (slot_ids[:, :, None] == slot_ids[:, None, :])
+    return causal & same & visible
+
+
+def _attend_block(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
+    """q [B, Hkv, G, Tq, D], k and v [B, Hkv, S, D], mask [B, Tq, S] -> [B, Hkv, G, Tq, D]."""
+    scores = jnp.einsum("bkgtd,bksd->bkgts", q, k, preferred_element_type=jnp.float32)
+    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, _MASKED), axis=-1)
+    return jnp.einsum("bkgts,bksd->bkgtd", weights.astype(v.dtype), v)
+
+
+def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, *, causal: bool = True) -> jax.Array:
+    """Grouped-query attention; keys and values are not repeated over their group.
+
+    Args:
+      q: [B, T, Hq, D].
+      k, v: [B, T, Hkv, D], Hq a multiple of Hkv.
+      mask: [B, T, T] bool, query by key.
+      causal: the mask hides every later key, so query blocks skip the keys after them.
+
+    Returns:
+      [B, T, Hq, D] in v's dtype.
+    """
+    batch, length, heads, size = q.shape
+    kv_heads = k.shape[2]
+    q = (q * size**-0.5).reshape(batch, length, kv_heads, heads // kv_heads, size).transpose(0, 2, 3, 1, 4)
+    k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
+    block = max(_BLOCK, length // 8) if causal else length
+    blocks = []
+    for start in range(0, length, block):
+        stop = min(start + block, length)
+        keys = stop if causal else length
+        blocks.append(
+            _attend_block(q[..., start:stop, :], k[:, :, :keys], v[:, :, :keys], mask[:, start:stop, :keys])
+        )
+    out = jnp.concatenate(blocks, axis=3) if len(blocks) > 1 else blocks[0]
+    return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)

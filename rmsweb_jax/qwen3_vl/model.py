@@ -1,0 +1,113 @@
+"""Qwen3-VL as one module: vision tower, decoder and vocabulary head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from rmsweb_jax.qwen3_vl.attention import attention_mask
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
+from rmsweb_jax.qwen3_vl.layers import Linear
+from rmsweb_jax.qwen3_vl.text import KeyValues, LanguageModel
+from rmsweb_jax.qwen3_vl.vision import VisionTower
+
+REMAT_POLICIES = ("none", "full")
+
+
+def place_features(features: jax.Array, image_index: Array) -> jax.Array:
+    """Vision rows at their tokens, zero at text: [M, D] and [B, T] -> [B, T, D]."""
+    index = jnp.asarray(image_index)
+    return jnp.where((index >= 0)[..., None], features[jnp.maximum(index, 0)], 0)
+
+
+class Qwen3VL(nnx.Module):
+    """The dense Qwen3-VL architecture (text decoder, vision tower, DeepStack, interleaved MRoPE).
+
+    Args:
+      config: hyper-parameters.
+      rngs: needs the stream `params`.
+      dtype: of the computation; norms, softmax, rotary embedding and logits are float32 always.
+      param_dtype: of the stored base weights.
+      remat: "none", or "full" to keep only the inputs of layers for the backward pass.
+      embedding_std: standard deviation of fresh embeddings; matrices get 1 / sqrt(fan-in).
+    """
+
+    def __init__(
+        self,
+        config: Qwen3VLConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: Any = jnp.float32,
+        param_dtype: Any = jnp.float32,
+        remat: str = "none",
+        embedding_std: float = 0.02,
+    ):
+        if remat not in REMAT_POLICIES:
+            raise ValueError(f"remat is {remat!r}, not one of {REMAT_POLICIES}")
+        kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
+        self.visual = VisionTower(config.vision, remat=remat, embedding_std=embedding_std, **kw)
+        self.language_model = LanguageModel(config, remat=remat, embedding_std=embedding_std, **kw)
+        self.lm_head: Linear | None = (
+            nnx.data(None)
+            if config.tie_word_embeddings
+            else Linear(config.text.hidden_size, config.text.vocab_size, **kw)
+        )
+        self.config = config
+        self.dtype = dtype
+
+    def __call__(
+        self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
+    ) -> jax.Array:
+        """Hidden states after the final norm: [B, T, hidden].
+
+        Args:
+          adapters: False gives the reference policy (LoRA switched off).
+          dropout_key: turns the adapters' dropout on.
+        """
+        return self.forward(inputs, adapters=adapters, dropout_key=dropout_key)[0]
+
+    def forward(
+        self,
+        inputs: ModelInputs,
+        *,
+        adapters: bool = True,
+        dropout_key: jax.Array | None = None,
+        return_kv: bool = False,
+    ) -> tuple[jax.Array, KeyValues | None]:
+        """Like the call, and the keys and values of all layers when `return_kv`."""
+        x, deepstack = self.embed(inputs)
+        mask = attention_mask(inputs.segment_ids, inputs.slot_ids)
+        return self.language_model(
+            x,
+            inputs.positions,
+            mask,
+            deepstack,
+            adapters=adapters,
+            dropout_key=dropout_key,
+            return_kv=return_kv,
+        )
+
+    def embed(self, inputs: ModelInputs) -> tuple[jax.Array, list[jax.Array]]:
+        """Embeddings with vision features in place, and the DeepStack additions, each [B, T, hidden]."""
+        x = self.language_model.embed_tokens(jnp.asarray(inputs.tokens))
+        if inputs.vision is None:
+            return x, []
+        vision = self.visual(inputs.vision)
+        is_image = (jnp.asarray(inputs.image_index) >= 0)[..., None]
+        x = jnp.where(is_image, place_features(vision.features, inputs.image_index).astype(x.dtype), x)
+        return x, [place_features(part, inputs.image_index).astype(x.dtype) for part in vision.deepstack]
+
+    def head_kernel(self) -> jax.Array:
+        """The vocabulary projection, [hidden, V]."""
+        if self.lm_head is not None:
+            return self.lm_head.kernel[...]
+        return self.language_model.embed_tokens.embedding[...].T
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """[..., hidden] -> [..., V] float32."""
+        kernel = self.head_kernel().astype(self.dtype)
+        return jnp.matmul(hidden.astype(self.dtype), kernel, preferred_element_type=jnp.float32)

@@ -1,0 +1,164 @@
+"""The vision tower: patches to decoder tokens, with DeepStack taps."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from rmsweb_jax.qwen3_vl.attention import attend
+from rmsweb_jax.qwen3_vl.config import VisionConfig
+from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
+from rmsweb_jax.qwen3_vl.layers import Embedding, LayerNorm, Linear, rotate
+from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, stack_modules
+
+
+class VisionOutput(NamedTuple):
+    """Merged features [N / 4, out_hidden], and one such array a DeepStack tap."""
+
+    features: jax.Array
+    deepstack: list[jax.Array]
+
+
+def vision_cos_sin(hw: Array, config: VisionConfig) -> tuple[jax.Array, jax.Array]:
+    """Axial rotary table: hw [N, 2] -> cos and sin [N, D / 2], first half rows, second half columns."""
+    quarter = config.head_dim // 2
+    exponent = np.arange(0, quarter, 2, dtype=np.float32) / np.float32(quarter)
+    frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
+    angles = (jnp.asarray(hw)[..., None].astype(jnp.float32) * frequencies).reshape(len(hw), -1)
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+class VisionAttention(nnx.Module):
+    def __init__(self, config: VisionConfig, **kw: Any):
+        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size, use_bias=True, **kw)
+        self.proj = Linear(config.hidden_size, config.hidden_size, use_bias=True, **kw)
+        self.num_heads = config.num_heads
+
+    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array) -> jax.Array:
+        """x [N, hidden], mask [windows, W, W] -> [N, hidden]."""
+        q, k, v = jnp.moveaxis(self.qkv(x).reshape(len(x), 3, self.num_heads, -1), 1, 0)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        q, k, v = (part.reshape(*mask.shape[:2], *part.shape[1:]) for part in (q, k, v))
+        return self.proj(attend(q, k, v, mask, causal=False).reshape(len(x), -1))
+
+
+class VisionMLP(nnx.Module):
+    def __init__(self, config: VisionConfig, **kw: Any):
+        self.linear_fc1 = Linear(config.hidden_size, config.intermediate_size, use_bias=True, **kw)
+        self.linear_fc2 = Linear(config.intermediate_size, config.hidden_size, use_bias=True, **kw)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.linear_fc2(jax.nn.gelu(self.linear_fc1(x), approximate=True))
+
+
+class VisionBlock(nnx.Module):
+    def __init__(self, config: VisionConfig, **kw: Any):
+        self.norm1 = LayerNorm(config.hidden_size, param_dtype=kw["param_dtype"])
+        self.norm2 = LayerNorm(config.hidden_size, param_dtype=kw["param_dtype"])
+        self.attn = VisionAttention(config, **kw)
+        self.mlp = VisionMLP(config, **kw)
+
+    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array) -> jax.Array:
+        x = x + self.attn(self.norm1(x), cos, sin, mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class PatchMerger(nnx.Module):
+    """2x2 patches to one decoder token; the DeepStack mergers normalise after the shuffle. GELU is exact."""
+
+    def __init__(self, config: VisionConfig, *, norm_after_shuffle: bool, **kw: Any):
+        self.size = config.hidden_size * config.merge_unit
+        self.norm_after_shuffle = norm_after_shuffle
+        norm_size = self.size if norm_after_shuffle else config.hidden_size
+        self.norm = LayerNorm(norm_size, param_dtype=kw["param_dtype"])
+        self.linear_fc1 = Linear(self.size, self.size, use_bias=True, **kw)
+        self.linear_fc2 = Linear(self.size, config.out_hidden_size, use_bias=True, **kw)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if self.norm_after_shuffle:
+            x = self.norm(x.reshape(-1, self.size))
+        else:
+            x = self.norm(x).reshape(-1, self.size)
+        return self.linear_fc2(jax.nn.gelu(self.linear_fc1(x), approximate=False))
+
+
+class PatchEmbed(nnx.Module):
+    """The reference's 3-D convolution with stride = kernel, as the matrix product that it is."""
+
+    def __init__(self, config: VisionConfig, **kw: Any):
+        self.proj = Linear(config.patch_dim, config.hidden_size, use_bias=True, **kw)
+
+    def __call__(self, patches: jax.Array) -> jax.Array:
+        return self.proj(patches)
+
+
+class VisionTower(nnx.Module):
+    def __init__(
+        self,
+        config: VisionConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: Any,
+        param_dtype: Any,
+        remat: str,
+        embedding_std: float,
+    ):
+        kw: dict[str, Any] = {"dtype": dtype, "param_dtype": param_dtype}
+        self.patch_embed = PatchEmbed(config, rngs=rngs, **kw)
+        self.pos_embed = Embedding(
+            config.num_position_embeddings, config.hidden_size, std=embedding_std, rngs=rngs, **kw
+        )
+        self.blocks: VisionBlock = stack_modules(
+            lambda rngs: VisionBlock(config, rngs=rngs, **kw), config.depth, rngs
+        )
+        self.merger = PatchMerger(config, norm_after_shuffle=False, rngs=rngs, **kw)
+        self.deepstack_merger_list = nnx.List(
+            [
+                PatchMerger(config, norm_after_shuffle=True, rngs=rngs, **kw)
+                for _ in config.deepstack_visual_indexes
+            ]
+        )
+        self.config = config
+        self.remat = remat
+
+    def __call__(self, inputs: VisionInputs) -> VisionOutput:
+        """Features of all images; rows made of padding hold finite values that nothing refers to."""
+        weight = jnp.asarray(inputs.pos_weight)[..., None]
+        x = self.patch_embed(jnp.asarray(inputs.patches))
+        pos = (self.pos_embed(jnp.asarray(inputs.pos_index)) * weight).sum(1)
+        x = x + pos.astype(x.dtype)
+        cos, sin = vision_cos_sin(inputs.hw, self.config)
+        segments = jnp.asarray(inputs.segment_ids).reshape(-1, inputs.window or len(x))
+        mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
+        x, taps = self._blocks(x, cos, sin, mask)
+        deepstack = [merger(tap) for merger, tap in zip(self.deepstack_merger_list, taps, strict=True)]
+        return VisionOutput(self.merger(x), deepstack)
+
+    def _blocks(
+        self, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Scans the blocks; returns the last output and the taps [num_taps, N, hidden]."""
+        graphdef, state = nnx.split(self.blocks)
+        tap_blocks = jnp.asarray(self.config.deepstack_visual_indexes, jnp.int32)
+
+        def apply(state: Any, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array) -> jax.Array:
+            return nnx.merge(graphdef, state)(x, cos, sin, mask)
+
+        apply = jax.checkpoint(apply) if self.remat == "full" else apply
+
+        def step(carry: tuple[jax.Array, jax.Array], inputs: Any) -> tuple[tuple[jax.Array, jax.Array], None]:
+            x, taps = carry
+            state, index = inputs
+            x = apply(state, x, cos, sin, mask)
+            return (x, jnp.where((tap_blocks == index)[:, None, None], x, taps)), None
+
+        depth = self.config.depth
+        taps = jnp.zeros((len(tap_blocks), *x.shape), x.dtype)
+        carry, _ = jax.lax.scan(
+            step, (x, taps), (state, jnp.arange(depth)), unroll=depth if depth <= MAX_UNROLL else 1
+        )
+        return carry

@@ -1,0 +1,80 @@
+import dataclasses
+
+import pytest
+import torch
+from transformers import Qwen3VLConfig as HFConfig
+from transformers import Qwen3VLForConditionalGeneration
+
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+
+IMAGE_TOKEN = 90
+
+BASE = Qwen3VLConfig(
+    text=TextConfig(
+        vocab_size=97,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        mrope_section=(4, 2, 2),
+        rope_theta=50_000.0,
+    ),
+    vision=VisionConfig(
+        depth=3,
+        hidden_size=32,
+        intermediate_size=40,
+        num_heads=2,
+        out_hidden_size=48,
+        num_position_embeddings=25,
+        deepstack_visual_indexes=(0, 1),
+        patch_size=4,
+    ),
+    tie_word_embeddings=True,
+    image_token_id=IMAGE_TOKEN,
+    video_token_id=91,
+    vision_start_token_id=92,
+    vision_end_token_id=93,
+)
+
+
+def variants() -> dict[str, Qwen3VLConfig]:
+    """Tiny configurations that differ in every structural respect."""
+    text, vision = BASE.text, BASE.vision
+    return {
+        "tied": BASE,
+        "untied": dataclasses.replace(
+            BASE,
+            tie_word_embeddings=False,
+            text=dataclasses.replace(text, head_dim=8, mrope_section=(2, 1, 1), num_hidden_layers=3),
+            vision=dataclasses.replace(vision, deepstack_visual_indexes=(0, 1, 2), num_heads=4),
+        ),
+        "long": dataclasses.replace(
+            BASE,
+            text=dataclasses.replace(
+                text, num_key_value_heads=1, num_hidden_layers=11, mrope_section=(3, 3, 2)
+            ),
+            vision=dataclasses.replace(
+                vision, depth=10, deepstack_visual_indexes=(7,), num_position_embeddings=49
+            ),
+        ),
+    }
+
+
+def reference_model(config: Qwen3VLConfig, seed: int) -> Qwen3VLForConditionalGeneration:
+    """transformers' model with every parameter random, norms and biases too."""
+    torch.manual_seed(seed)
+    model = Qwen3VLForConditionalGeneration(HFConfig(**config.to_hf())).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                value.uniform_(0.5, 1.5)
+            else:
+                value.normal_(0, 0.3 if "embed" in name or value.ndim == 1 else value[0].numel() ** -0.5)
+    return model
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Qwen3VLConfig:
+    return BASE
