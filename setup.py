@@ -14,8 +14,7 @@ COLLECT = [
     "openai>=3",
     "psutil>=7",
     "rapidfuzz>=3.14",
-    # 4.52 was withdrawn by its authors; 4.51 is what the browser tests ran with.
-    "selenium>=4.51,!=4.52.0",
+    "selenium>=4.51",
     "tenacity>=9",
     "tldextract>=5",
 ]
@@ -38,7 +37,7 @@ DEV = [
     "chex>=0.1.92",
     "hypothesis>=6.170",
     "peft>=0.21",
-    "pyright>=1.1.414",
+    "pyright[nodejs]>=1.1.414",
     "pytest>=9",
     "pytest-httpserver>=1.1",
     "pytest-timeout>=2.4",

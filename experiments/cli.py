@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for everything this run writes.", required=True)
 
 Main = Callable[[ConfigDict, Path], None]
 
@@ -30,18 +30,36 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = ()) -> None:
       safe_keys: dotted config keys that may change between runs in one workdir; any other
         change is refused, since a resumed run would silently mix two settings.
     """
-    config_flag = config_flags.DEFINE_config_file("config", config, "Config file and variant.", lock_config=True)
+    workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
+    config_flag = config_flags.DEFINE_config_file("config", config, "Config file and variant.")
 
     def entry(argv: list[str]) -> None:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
-        workdir = Path(_WORKDIR.value)
+        workdir = Path(workdir_flag.value)
         workdir.mkdir(parents=True, exist_ok=True)
-        check_config(config_flag.value, workdir, frozenset(safe_keys))
-        main(config_flag.value, workdir)
+        with lock_workdir(workdir):
+            check_config(config_flag.value, workdir, frozenset(safe_keys))
+            main(config_flag.value, workdir)
 
     with user_errors():
-        app.run(entry, flags_parser=_parse_flags)
+        app.run(entry, flags_parser=parse_flags)
+
+
+@contextlib.contextmanager
+def lock_workdir(workdir: Path) -> Iterator[None]:
+    """Keeps a second run out of `workdir`; the system frees the lock however this process ends.
+
+    Raises:
+      UserError: another run holds it.
+    """
+    with open(workdir / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"{workdir}: in use by another run; wait for it or use another --workdir"
+            raise UserError(message) from None
+        yield
 
 
 def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str]) -> None:
@@ -54,9 +72,8 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str]) -
     now = _flatten(json.loads(config.to_json_best_effort()))
     if path.exists():
         before = _flatten(json.loads(path.read_text()))
-        changed = sorted(
-            key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in safe_keys
-        )
+        keys = (before.keys() | now.keys()) - safe_keys
+        changed = sorted(key for key in keys if before.get(key) != now.get(key))
         if changed:
             key = changed[0]
             raise UserError(
@@ -76,7 +93,8 @@ def _flatten(tree: dict, prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; a mistake in it is the user's, told in one line."""
     try:
         return flags.FLAGS(argv)
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, ImportError, OSError) as error:
@@ -85,7 +103,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def user_errors():
+def user_errors() -> Iterator[None]:
     """Turns what a user can cause into one line on standard error and a non-zero exit."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -97,9 +115,10 @@ def user_errors():
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        _fail(f"disk full while writing {error.filename or 'output'}: free space, run the same command again", 2)
+        where = error.filename or "output"
+        _fail(f"disk full while writing {where}: free space, then run the same command again", 2)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(code)

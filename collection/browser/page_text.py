@@ -3,7 +3,7 @@
 One line an element that can be acted on, its visible text on lines of its own one tab deeper:
 
     [3]<button id=submit aria-label=Send />
-    	Send the form
+        Send the form        (one tab deeper)
     *[4]<a href=/help />        a star marks an element that was not in the previous snapshot
 """
 
