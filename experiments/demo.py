@@ -24,6 +24,7 @@ from rich.console import Console
 
 from experiments.cli import lock_workdir, parse_flags, user_errors
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.processes import die_with_parent
 
 _VARIANT = flags.DEFINE_enum("variant", "demo", ["demo", "smoke"], "Size of the run.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "Folder for everything the run writes.")
@@ -132,6 +133,7 @@ def _run_stage(stage: Stage, root: Path, title: str, console: Console) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            preexec_fn=die_with_parent,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         with _stopping(process):

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rmsweb_jax", "collection", "experiments", "configs")
 # What both sides share; the browser fleet's machines have no jax.
-CONTRACT = ("rmsweb_jax.actions", "rmsweb_jax.records", "rmsweb_jax.errors", "rmsweb_jax.progress")
+CONTRACT = tuple(f"rmsweb_jax.{name}" for name in ("actions", "records", "errors", "processes", "progress"))
 ACCELERATOR = ("jax", "jaxlib", "flax", "optax", "orbax", "grain")
 
 

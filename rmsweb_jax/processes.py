@@ -1,0 +1,19 @@
+"""Child processes that do not outlive whoever started them."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+
+_PR_SET_PDEATHSIG = 1
+# Loaded before any fork: a child between fork and exec must not import or open anything.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when its parent ends, even by SIGKILL (Linux).
+
+    For `subprocess.Popen(preexec_fn=die_with_parent)`, or called first thing in a worker. The signal is
+    SIGKILL: everything durable here survives it, and a next run can start at once.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
