@@ -1,0 +1,36 @@
+import json
+
+import jax.numpy as jnp
+
+from rmsweb_jax.metrics import METRICS_FILE, MetricWriter, read_metrics
+
+
+def write(folder, steps, resume_step=0):
+    with MetricWriter(folder, resume_step) as writer:
+        for step in steps:
+            writer.write(step, {"loss": jnp.asarray(step / 2), "note": "x"})
+
+
+def test_resume_cuts_rows_that_are_done_again(tmp_path):
+    write(tmp_path, range(1, 8))
+    write(tmp_path, range(5, 7), resume_step=4)
+    rows = read_metrics(tmp_path)
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [row["loss"] for row in rows] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_torn_last_line_is_left_out(tmp_path):
+    write(tmp_path, [1, 2])
+    path = tmp_path / METRICS_FILE
+    path.write_bytes(path.read_bytes()[:-5])
+    assert [row["step"] for row in read_metrics(tmp_path)] == [1]
+    write(tmp_path, [3], resume_step=2)
+    assert [row["step"] for row in read_metrics(tmp_path)] == [1, 3]
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        writer.write(1, {"loss": float("nan"), "norm": float("inf")})
+    row = json.loads((tmp_path / METRICS_FILE).read_text())
+    assert row["loss"] is None and row["norm"] is None
