@@ -52,7 +52,7 @@ def under_way(folder: Path) -> bool:
         state = json.loads((folder / "progress.json").read_text())
     except FileNotFoundError:
         return False
-    return 0 < state["done"]
+    return state["done"] > 0
 
 
 @pytest.fixture(scope="module")
