@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from rmsweb_jax.qwen3_vl.inputs import Array
 
 _MASKED = -1e30  # finite: a row with nothing to attend to gets a uniform mixture and no NaN
-_BLOCK = 128
+_BLOCK = 64
 
 
 def attention_mask(segment_ids: Array, slot_ids: Array) -> jax.Array:
@@ -26,14 +26,17 @@ def attention_mask(segment_ids: Array, slot_ids: Array) -> jax.Array:
 
 
 def _attend_block(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-    """q [B, Hkv, G, Tq, D], k and v [B, Hkv, S, D], mask [B, Tq, S] -> [B, Hkv, G, Tq, D]."""
-    scores = jnp.einsum("bkgtd,bksd->bkgts", q, k, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, _MASKED), axis=-1)
-    return jnp.einsum("bkgts,bksd->bkgtd", weights.astype(v.dtype), v)
+    """q [B, Hkv, Q, D], k and v [B, Hkv, S, D], mask [B, Q, S] -> [B, Hkv, Q, D]."""
+    scores = jnp.einsum("bkqd,bksd->bkqs", q, k, preferred_element_type=jnp.float32)
+    weights = jax.nn.softmax(jnp.where(mask[:, None], scores, _MASKED), axis=-1)
+    return jnp.einsum("bkqs,bksd->bkqd", weights.astype(v.dtype), v)
 
 
 def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, *, causal: bool = True) -> jax.Array:
     """Grouped-query attention; keys and values are not repeated over their group.
+
+    The queries of a group are laid beside each other on the time axis, so that a block is one plain
+    batched matrix product.
 
     Args:
       q: [B, T, Hq, D].
@@ -46,15 +49,18 @@ def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, *, causal:
     """
     batch, length, heads, size = q.shape
     kv_heads = k.shape[2]
-    q = (q * size**-0.5).reshape(batch, length, kv_heads, heads // kv_heads, size).transpose(0, 2, 3, 1, 4)
+    group = heads // kv_heads
+    q = (q * size**-0.5).reshape(batch, length, kv_heads, group, size)
+    q = q.transpose(0, 2, 1, 3, 4).reshape(batch, kv_heads, length * group, size)
     k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
+    mask = jnp.repeat(mask, group, axis=1)
     block = max(_BLOCK, length // 8) if causal else length
     blocks = []
     for start in range(0, length, block):
         stop = min(start + block, length)
         keys = stop if causal else length
-        blocks.append(
-            _attend_block(q[..., start:stop, :], k[:, :, :keys], v[:, :, :keys], mask[:, start:stop, :keys])
-        )
-    out = jnp.concatenate(blocks, axis=3) if len(blocks) > 1 else blocks[0]
-    return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, size)
+        rows = slice(start * group, stop * group)
+        blocks.append(_attend_block(q[:, :, rows], k[:, :, :keys], v[:, :, :keys], mask[:, rows, :keys]))
+    out = jnp.concatenate(blocks, axis=2) if len(blocks) > 1 else blocks[0]
+    out = out.reshape(batch, kv_heads, length, group, size).transpose(0, 2, 1, 3, 4)
+    return out.reshape(batch, length, heads, size)

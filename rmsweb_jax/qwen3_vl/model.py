@@ -110,4 +110,5 @@ class Qwen3VL(nnx.Module):
     def logits(self, hidden: jax.Array) -> jax.Array:
         """[..., hidden] -> [..., V] float32."""
         kernel = self.head_kernel().astype(self.dtype)
-        return jnp.matmul(hidden.astype(self.dtype), kernel, preferred_element_type=jnp.float32)
+        flat = hidden.astype(self.dtype).reshape(-1, hidden.shape[-1])
+        return jnp.matmul(flat, kernel, preferred_element_type=jnp.float32).reshape(*hidden.shape[:-1], -1)
