@@ -1,0 +1,30 @@
+"""The action space: schema, strict parsing, canonical text, and the polarized reward. Imports no jax."""
+
+from rmsweb_jax.actions.parse import (
+    ReplyError,
+    action_span,
+    normalize_action,
+    parse_reply,
+    render_reply,
+    repair_reply,
+)
+from rmsweb_jax.actions.reward import Explanation, explain_response, score_response
+from rmsweb_jax.actions.schema import ACTIONS, Action, ActionParams, Reply, action_catalogue, composition
+
+__all__ = [
+    "ACTIONS",
+    "Action",
+    "ActionParams",
+    "Explanation",
+    "Reply",
+    "ReplyError",
+    "action_catalogue",
+    "action_span",
+    "composition",
+    "explain_response",
+    "normalize_action",
+    "parse_reply",
+    "render_reply",
+    "repair_reply",
+    "score_response",
+]
