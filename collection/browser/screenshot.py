@@ -1,0 +1,65 @@
+"""Boxes on screenshots: which index is where."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterable
+
+from PIL import Image, ImageDraw, ImageFont
+
+_COLORS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (255, 127, 14), (148, 103, 189))
+_DASH, _GAP = 4, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """An indexed element in the viewport: pixels, and whether its index is written beside it."""
+
+    index: int
+    left: int
+    top: int
+    right: int
+    bottom: int
+    labelled: bool
+
+
+def draw_boxes(png: bytes, boxes: Iterable[Box]) -> bytes:
+    """Dashed boxes, and indices where an element has too little text to be recognised by.
+
+    Args:
+      png: a screenshot at one pixel a CSS pixel.
+
+    Returns:
+      PNG bytes of the same size; the same input gives the same bytes.
+    """
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(size=10)
+    for box in boxes:
+        left, top = max(box.left, 0), max(box.top, 0)
+        right, bottom = min(box.right, image.width) - 1, min(box.bottom, image.height) - 1
+        if right <= left or bottom <= top:
+            continue
+        color = _COLORS[box.index % len(_COLORS)]
+        for x in range(left, right, _DASH + _GAP):
+            draw.line((x, top, min(x + _DASH, right), top), fill=color)
+            draw.line((x, bottom, min(x + _DASH, right), bottom), fill=color)
+        for y in range(top, bottom, _DASH + _GAP):
+            draw.line((left, y, left, min(y + _DASH, bottom)), fill=color)
+            draw.line((right, y, right, min(y + _DASH, bottom)), fill=color)
+        if box.labelled:
+            _label(draw, str(box.index), right, top, color, font)
+    out = io.BytesIO()
+    image.save(out, format="PNG", compress_level=4)
+    return out.getvalue()
+
+
+def _label(
+    draw: ImageDraw.ImageDraw, text: str, right: int, top: int, color: tuple[int, int, int],
+    font: ImageFont.ImageFont | ImageFont.FreeTypeFont,
+) -> None:
+    width = int(draw.textlength(text, font=font)) + 2
+    left, top = max(right - width, 0), max(top - 5, 0)
+    draw.rectangle((left, top, left + width, top + 10), fill=color)
+    draw.text((left + 1, top - 1), text, fill=(255, 255, 255), font=font)

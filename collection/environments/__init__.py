@@ -1,0 +1,1 @@
+"""Sites to act on that know their own reward."""

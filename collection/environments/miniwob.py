@@ -1,0 +1,156 @@
+"""MiniWoB++: small seeded web tasks with a reward, served from the `miniwob` package's own pages."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import importlib.util
+import pathlib
+import threading
+from types import TracebackType
+
+from collection.browser.session import Browser, PageError
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Task
+
+HOST = "miniwob.test"
+EPISODE_SECONDS = 600
+
+
+def make_task(page: str, seed: int) -> Task:
+    """The task of a page and seed; its objective is empty until `MiniWobEpisode.reset` fills it."""
+    return Task(
+        task_id=f"miniwob/{page}/{seed}",
+        website=f"http://{HOST}/{page}.html",
+        objective="",
+        environment="miniwob",
+        site=page,
+        seed=seed,
+    )
+
+
+class MiniWobServer:
+    """Serves the pages on loopback; used with `with`, or closed by `close()`.
+
+    Attributes:
+      host_rules: Chromium host rules under which the pages are at `http://miniwob.test/PAGE.html`, so
+        that no port gets into a record. Nothing else resolves.
+    """
+
+    def __init__(self) -> None:
+        self.root = html_root()
+        handler = functools.partial(_Handler, directory=str(self.root))
+        try:
+            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        except OSError as error:
+            raise UserError(f"cannot serve MiniWoB++ on 127.0.0.1: {error}; free a port or allow loopback sockets") from error
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self.host_rules = (f"MAP {HOST} 127.0.0.1:{self.port}", "MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1")
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="miniwob", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> MiniWobServer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class MiniWobEpisode:
+    """One task at a time in one browser whose config has the server's `host_rules`."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self._latched: tuple[bool, float | None] = (False, None)
+
+    def reset(self, task: Task) -> Task:
+        """Loads the task's page, starts its episode and returns the task with its objective.
+
+        Raises:
+          UserError: the page is not part of MiniWoB++.
+          PageError: it could not be started.
+        """
+        self._latched = (False, None)
+        if len(self.browser.handles()) > 1:
+            self.browser.reset()
+        self.browser.dialogs.clear()
+        self.browser.snapshot = None
+        self.browser.goto(task.website)
+        utterance = self.browser.script(_START, str(task.seed), EPISODE_SECONDS * 1000)
+        if utterance is None:
+            if not (html_root() / "miniwob" / f"{task.site}.html").is_file():
+                raise UserError(f"MiniWoB++ has no page {task.site!r}; see collection.environments.miniwob.page_names()")
+            raise PageError(f"{task.website} did not start")
+        return task.model_copy(update={"objective": utterance})
+
+    def status(self) -> tuple[bool, float | None]:
+        """Whether the page's episode has ended, and its reward (-1..1), which then stays: a second episode does not count."""
+        if not self._latched[0]:
+            result = self.browser.script(_STATUS)
+            if result is not None:
+                self._latched = (True, float(result))
+        return self._latched
+
+
+def page_names() -> list[str]:
+    """All pages, sorted."""
+    return sorted(path.stem for path in (html_root() / "miniwob").glob("*.html"))
+
+
+@functools.cache
+def html_root() -> pathlib.Path:
+    """The `html` folder of the installed package; importing it would start its own registration."""
+    spec = importlib.util.find_spec("miniwob")
+    if spec is None or spec.origin is None:
+        raise UserError("the miniwob package is not installed; pip install miniwob (part of the `collect` extra)")
+    return pathlib.Path(spec.origin).parent / "html"
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Pages at the top, what they share (`core`, `common`, `flight`) beside them."""
+
+    protocol_version = "HTTP/1.1"
+
+    def translate_path(self, path: str) -> str:
+        name = path.split("?", 1)[0].lstrip("/")
+        return super().translate_path(f"/miniwob/{name}" if name.endswith(".html") and "/" not in name else path)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing: requests are not news."""
+
+
+# The seed comes before the episode starts, as in the original. `Math.seedrandom` takes a string or a number:
+# they differ, and records use the string. The page's own display would leak the reward, and its request is in
+# the agent's prompt already; animations only make runs depend on timing.
+_START = """
+const [seed, limit] = arguments;
+if (typeof core === 'undefined' || typeof genProblem === 'undefined') return null;
+const style = document.createElement('style');
+style.textContent = '#reward-display, #click-canvas { display: none !important } #query { visibility: hidden !important }';
+document.head.appendChild(style);
+if (window.jQuery) jQuery.fx.off = true;
+const end = core.endEpisode;
+const latch = { reward: null };
+Object.defineProperty(window, Symbol.for('rmsweb.reward'), { value: latch });
+core.endEpisode = function (...args) {
+  const running = core.EP_TIMER !== null;
+  end.apply(core, args);
+  if (running && latch.reward === null) latch.reward = WOB_RAW_REWARD_GLOBAL;
+};
+Math.seedrandom(seed);
+core.EPISODE_MAX_TIME = limit;
+core.startEpisodeReal();
+const utterance = core.getUtterance();
+return typeof utterance === 'string' ? utterance : utterance.utterance;
+"""
+_STATUS = "const latch = window[Symbol.for('rmsweb.reward')]; return latch ? latch.reward : null;"
