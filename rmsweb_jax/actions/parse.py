@@ -212,7 +212,7 @@ def _scrolled(down: bool) -> _Change:
         if amount is not None and "num_pages" in rest:
             raise ReplyError("action 'scroll': amount and num_pages are both given")
         is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
-        if is_number and amount > _LARGEST_PAGE_AMOUNT:
+        if is_number and amount is not None and amount > _LARGEST_PAGE_AMOUNT:
             amount = amount / _PIXELS_PER_PAGE
         if not {"num_pages", "pages"} & rest.keys():
             rest["num_pages"] = 1.0 if amount is None else amount

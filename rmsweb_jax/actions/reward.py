@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rmsweb_jax.actions import schema
+import rmsweb_jax.actions.schema as schema
 from rmsweb_jax.actions.parse import ReplyError, parse_reply
 from rmsweb_jax.actions.schema import Action
 from rmsweb_jax.actions.similarity import same_but_formatting, same_page, similar

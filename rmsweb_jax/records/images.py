@@ -1,0 +1,86 @@
+"""Screenshots, stored once by the SHA-256 of their bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.schema import ImagePart, Message
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+# File systems without hard links, or with the source on another one.
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+
+
+class ImageStore:
+    """The PNG files of a data set folder, at `folder/images/ab/abcdef….png`.
+
+    Several processes may put images at the same time: equal bytes meet in one file.
+    """
+
+    def __init__(self, folder: Path):
+        self._root = folder / "images"
+
+    def path(self, sha256: str) -> Path:
+        if not _SHA256.fullmatch(sha256):
+            raise ValueError(f"not a SHA-256: {sha256!r}")
+        return self._root / sha256[:2] / f"{sha256}.png"
+
+    def put(self, png: bytes) -> str:
+        """Stores the bytes durably, unless they are there already; returns their SHA-256."""
+        sha256 = hashlib.sha256(png).hexdigest()
+        path = self.path(sha256)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, png)
+        return sha256
+
+    def get(self, sha256: str) -> bytes:
+        """The bytes of an image.
+
+        Raises:
+          UserError: the file is missing or its bytes have changed.
+        """
+        path = self.path(sha256)
+        try:
+            png = path.read_bytes()
+        except FileNotFoundError as error:
+            raise UserError(f"{path}: missing screenshot: make this data set again") from error
+        if hashlib.sha256(png).hexdigest() != sha256:
+            raise UserError(f"{path}: damaged screenshot (its bytes have changed): make this data set again")
+        return png
+
+    def __contains__(self, sha256: str) -> bool:
+        return self.path(sha256).exists()
+
+    def link_from(self, other: ImageStore, sha256: str) -> None:
+        """Takes an image over from another store: a hard link where possible, else a copy.
+
+        Raises:
+          UserError: `other` lacks the image.
+        """
+        path, source = self.path(sha256), other.path(sha256)
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(source, path)
+        except FileNotFoundError as error:
+            raise UserError(f"{source}: missing screenshot: make that data set again") from error
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            self.put(other.get(sha256))
+
+
+def image_names(messages: Iterable[Message]) -> list[str]:
+    """The images that messages show, in order."""
+    return [part.sha256 for message in messages for part in message.content if isinstance(part, ImagePart)]

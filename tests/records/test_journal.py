@@ -1,0 +1,82 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.journal import Journal, read_journal
+
+RECORDS = [b'{"a":1}', b"", '{"text":"é\u2028"}'.encode(), b"\r" + b"x" * 5000]
+
+
+def write(path, records):
+    with Journal(path) as journal:
+        for record in records:
+            journal.append(record)
+
+
+def test_records_come_back(tmp_path):
+    path = tmp_path / "deep" / "j.jsonl"
+    assert read_journal(path) == []
+    write(path, RECORDS[:2])
+    write(path, RECORDS[2:])
+    assert read_journal(path) == RECORDS
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 5100))
+def test_a_torn_end_loses_only_the_last_record(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("journal") / "j.jsonl"
+    write(path, RECORDS)
+    data = path.read_bytes()
+    path.write_bytes(data[: max(0, len(data) - cut)])
+    left = read_journal(path)
+    assert left == RECORDS[: len(left)]
+    if cut == 0:
+        assert left == RECORDS
+    write(path, [b"after"])
+    assert read_journal(path) == [*left, b"after"]
+
+
+def test_damage_inside_is_an_error(tmp_path):
+    path = tmp_path / "j.jsonl"
+    write(path, RECORDS)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"1}")] = ord("2")
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="line 1 is damaged"):
+        read_journal(path)
+    with pytest.raises(UserError, match="line 1 is damaged"):
+        Journal(path)
+
+
+def test_a_record_is_one_line(tmp_path):
+    with Journal(tmp_path / "j") as journal, pytest.raises(ValueError, match="one line"):
+        journal.append(b"a\nb")
+
+
+def test_what_was_appended_survives_a_kill(tmp_path):
+    path = tmp_path / "j.jsonl"
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom rmsweb_jax.records.journal import Journal\n"
+        "journal = Journal(Path(sys.argv[1]))\njournal.append(b'one')\njournal.append(b'two')\n"
+        # A third record reaches the file in part only, and the process says so before it is killed.
+        "journal._file.write(b'5 00000000 thr')\njournal._file.flush()\n"
+        "print('written', flush=True)\nsys.stdin.read()\n"
+    )
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"written\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert read_journal(path) == [b"one", b"two"]
+    write(path, [b"three"])
+    assert read_journal(path) == [b"one", b"two", b"three"]
