@@ -1,0 +1,161 @@
+"""All rounds of one task, and what rounds have yielded."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rmsweb_jax.records.schema import CallUsage, Record, Reflection, Task, Trajectory
+
+SOLVED_BY = 2  # solve@2: two successes
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One task with all its rounds.
+
+    Attributes:
+      attempts: how often it is tried at most.
+      stop_after: successes that end it early; 0 tries it `attempts` times whatever comes out.
+      reflective: whether a round's reflection guides the next one.
+    """
+
+    task: Task
+    attempts: int
+    stop_after: int = 0
+    reflective: bool = False
+
+    def is_over(self, successes: Sequence[bool]) -> bool:
+        """Whether no further round is due after rounds that ended so."""
+        return len(successes) >= self.attempts or 0 < self.stop_after <= sum(successes)
+
+
+class Reflected(Record):
+    """A journal line: guidance and what it cost."""
+
+    reflection: Reflection
+    usage: CallUsage = CallUsage()
+
+
+@dataclasses.dataclass
+class History:
+    """Rounds of a task that are on disk, by attempt."""
+
+    trajectories: dict[int, Trajectory] = dataclasses.field(default_factory=dict)
+    reflections: dict[int, Reflected] = dataclasses.field(default_factory=dict)
+
+    @property
+    def successes(self) -> list[bool]:
+        """Outcomes of attempts 1, 2, ... up to the first that is missing."""
+        outcomes = []
+        while (trajectory := self.trajectories.get(len(outcomes) + 1)) is not None:
+            outcomes.append(trajectory.success)
+        return outcomes
+
+
+Play = Callable[[Task, int, str], Trajectory]
+Reflect = Callable[[Trajectory, str], Reflected]
+Keep = Callable[[Trajectory | Reflected], None]
+
+
+def run_job(
+    job: Job,
+    history: History,
+    play: Play,
+    reflect: Reflect,
+    keep: Keep,
+) -> None:
+    """Plays the rounds of `job` that `history` lacks (RMSWeb, section 3.1).
+
+    Args:
+      history: is extended as rounds finish.
+      play: (task, attempt, guidance) -> one episode.
+      reflect: (trajectory, its guidance) -> guidance for the next round.
+      keep: makes a record durable; called before anything builds on it.
+    """
+    while not job.is_over(successes := history.successes):
+        last = len(successes)
+        guidance = _guidance(history, last, reflect, keep) if job.reflective else ""
+        trajectory = play(job.task, last + 1, guidance)
+        keep(trajectory)
+        history.trajectories[last + 1] = trajectory
+
+
+def _guidance(history: History, attempt: int, reflect: Reflect, keep: Keep) -> str:
+    """rho after round `attempt`; reflects first where a kill came between the round and its reflection."""
+    if attempt == 0:
+        return ""
+    if attempt not in history.reflections:
+        before = _guidance(history, attempt - 1, reflect, keep)
+        reflected = reflect(history.trajectories[attempt], before)
+        keep(reflected)
+        history.reflections[attempt] = reflected
+    return history.reflections[attempt].reflection.guidance
+
+
+def group_rounds(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
+    """Trajectories by task, in order of attempt."""
+    tasks: defaultdict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in sorted(trajectories, key=lambda one: (one.task.task_id, one.attempt)):
+        tasks[trajectory.task.task_id].append(trajectory)
+    return dict(tasks)
+
+
+def yield_report(trajectories: Sequence[Trajectory], rounds: int) -> dict[str, Any]:
+    """What collection yielded.
+
+    Returns:
+      Counts, success by round, solve@2 by round over the tasks that failed round 1, mean steps of
+      successes, outcomes, success by site, and the price of acting in US dollars.
+    """
+    tasks = group_rounds(trajectories)
+    wins = [trajectory for trajectory in trajectories if trajectory.success]
+    sites = sorted({trajectory.task.site for trajectory in trajectories})
+    return {
+        "tasks": len(tasks),
+        "trajectories": len(trajectories),
+        "steps": sum(len(trajectory.steps) for trajectory in trajectories),
+        "successes": len(wins),
+        "solved_tasks": sum(any(one.success for one in runs) for runs in tasks.values()),
+        "failed_first_round": sum(not runs[0].success for runs in tasks.values()),
+        "success_by_round": _success_by_round(trajectories, rounds),
+        "solve_at_2_by_round": _solve_by_round(tasks, rounds),
+        "mean_steps_of_successes": statistics.fmean(len(one.steps) for one in wins) if wins else None,
+        "outcomes": dict(Counter(trajectory.outcome for trajectory in trajectories).most_common()),
+        "first_round_success_by_site": {
+            site: _share([runs[0].success for runs in tasks.values() if runs[0].task.site == site])
+            for site in sites
+        },
+        "episode_seconds": sum(trajectory.seconds for trajectory in trajectories),
+        "acting_cost_usd": sum(_cost(trajectory) for trajectory in trajectories),
+    }
+
+
+def _success_by_round(trajectories: Sequence[Trajectory], rounds: int) -> dict[str, float | None]:
+    return {
+        str(attempt): _share([one.success for one in trajectories if one.attempt == attempt])
+        for attempt in range(1, rounds + 1)
+    }
+
+
+def _solve_by_round(tasks: Mapping[str, Sequence[Trajectory]], rounds: int) -> dict[str, float | None]:
+    failed = [runs for runs in tasks.values() if not runs[0].success]
+    return {
+        str(last): _share([sum(one.success for one in runs[:last]) >= SOLVED_BY for runs in failed])
+        for last in range(1, rounds + 1)
+    }
+
+
+def _share(flags: Sequence[bool]) -> float | None:
+    return sum(flags) / len(flags) if flags else None
+
+
+def _cost(trajectory: Trajectory) -> float:
+    return sum(
+        usage.cost
+        for step in trajectory.steps
+        for usage in (step.usage, *(extraction.usage for extraction in step.extractions))
+    )
