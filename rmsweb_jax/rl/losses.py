@@ -1,0 +1,190 @@
+"""The Salvage-DS objective as functions of log-probabilities (RMSWeb, sections 3.4 to 3.6; verl's PPO losses).
+
+Means over sequences of means over tokens are linear in the token losses, so each token gets its weight
+on the host, `1 / ((tokens of its sequence) * (sequences of the optimizer step))`, and a loss is a plain
+weighted sum: whatever the micro-batches, rows and padding, the sums of their parts are the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from rmsweb_jax.qwen3_vl.inputs import Array
+
+LOG_RATIO_BOUND = 20.0
+KL_BOUND = 10.0
+MASK_EPSILON = 1e-8
+
+
+class PolicyLoss(NamedTuple):
+    """Token losses of the clipped surrogate, and where clipping decided them (all shaped as the input).
+
+    Attributes:
+      loss: to be minimised.
+      clipped_lower: the ratio fell below `1 - clip_low` where the advantage is negative.
+      clipped_upper: the ratio rose above `1 + clip_high` where the advantage is positive.
+      clipped_dual: the bound `-dual_clip * A` was used (verl's `pg_clipfrac_lower`).
+    """
+
+    loss: jax.Array
+    clipped_lower: jax.Array
+    clipped_upper: jax.Array
+    clipped_dual: jax.Array
+
+
+def policy_loss(
+    log_probs: jax.Array,
+    old_log_probs: jax.Array,
+    advantages: jax.Array,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float,
+) -> PolicyLoss:
+    """Asymmetric PPO clipping with a dual clip, token by token.
+
+        rho = exp(clip(log_probs - old_log_probs, -20, 20))
+        pg  = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  where A < 0: min(pg, -dual_clip A)
+    """
+    ratio = jnp.exp(jnp.clip(log_probs - old_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+    plain = -advantages * ratio
+    clipped = -advantages * jnp.clip(ratio, 1 - clip_low, 1 + clip_high)
+    bound = -dual_clip * advantages
+    pessimistic = jnp.maximum(plain, clipped)
+    negative = advantages < 0
+    decided = clipped > plain
+    return PolicyLoss(
+        loss=jnp.where(negative, jnp.minimum(pessimistic, bound), pessimistic),
+        clipped_lower=decided & negative,
+        clipped_upper=decided & ~negative,
+        clipped_dual=negative & (pessimistic > bound),
+    )
+
+
+def low_var_kl(log_probs: jax.Array, ref_log_probs: jax.Array) -> jax.Array:
+    """The k3 estimate of KL(pi || ref) for sampled tokens, shaped as the input.
+
+    `x = clip(ref - log_probs, -20, 20)`, `k3 = clip(exp(x) - x - 1, -10, 10)`.
+    """
+    x = jnp.clip(ref_log_probs - log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return jnp.clip(jnp.exp(x) - x - 1, -KL_BOUND, KL_BOUND)
+
+
+def salvage_loss(log_probs: jax.Array) -> jax.Array:
+    """Token losses of the salvage anchor: the negative log-likelihood of the target's tokens."""
+    return -log_probs
+
+
+def token_weights(mask: np.ndarray, num_sequences: int) -> np.ndarray:
+    """Weights with which token losses of one sequence enter a mean over `num_sequences` of them.
+
+    Args:
+      mask: [T] bool, the sequence's tokens that count.
+
+    Returns:
+      [T] float32, `mask / (sum(mask) + 1e-8) / num_sequences`.
+    """
+    return (mask / (mask.sum() + MASK_EPSILON) / num_sequences).astype(np.float32)
+
+
+@struct.dataclass
+class TokenBatch:
+    """The scored tokens of a micro-batch; every array is [B, N], padding has weight 0 everywhere.
+
+    Attributes:
+      index: int32, position in the row whose hidden state predicts the token.
+      tokens: int32.
+      advantages: float32, of the token's response.
+      pg_weight, kl_weight, salvage_weight: float32, see `token_weights`; positive where the token takes
+        part in that term.
+      old_log_probs, ref_log_probs: float32, under the policy that sampled and under the frozen SFT policy.
+    """
+
+    index: Array
+    tokens: Array
+    advantages: Array
+    pg_weight: Array
+    kl_weight: Array
+    salvage_weight: Array
+    old_log_probs: Array
+    ref_log_probs: Array
+
+
+@struct.dataclass
+class ObjectiveSums:
+    """Scalars that add up over the micro-batches of an optimizer step.
+
+    Attributes:
+      loss, pg_loss, kl_loss, salvage_loss: the objective and its terms, before their coefficients.
+      tokens: of accepted responses; the counts below are among them.
+      clipped_lower, clipped_upper, clipped_dual: see `PolicyLoss`.
+      log_ratio: sum of old - new log-probabilities.
+    """
+
+    loss: jax.Array
+    pg_loss: jax.Array
+    kl_loss: jax.Array
+    salvage_loss: jax.Array
+    tokens: jax.Array
+    clipped_lower: jax.Array
+    clipped_upper: jax.Array
+    clipped_dual: jax.Array
+    log_ratio: jax.Array
+
+    @classmethod
+    def zero(cls) -> ObjectiveSums:
+        return cls(*(jnp.zeros((), jnp.float32) for _ in range(9)))
+
+
+class Objective(NamedTuple):
+    """Coefficients of the objective, with the paper's values."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.32
+    dual_clip: float = 3.0
+    kl_coef: float = 1e-3
+    salvage_weight: float = 0.10
+
+
+def salvage_ds_objective(log_probs: jax.Array, batch: TokenBatch, objective: Objective) -> ObjectiveSums:
+    """This micro-batch's part of `L = L_pg + salvage_weight L_salvage + kl_coef KL(pi || pi_ref)`.
+
+    Args:
+      log_probs: [B, N] of `batch.tokens` under the policy that is trained.
+
+    Returns:
+      Sums; `loss` is what to differentiate.
+    """
+    old, advantages = jnp.asarray(batch.old_log_probs), jnp.asarray(batch.advantages)
+    policy = policy_loss(
+        log_probs,
+        old,
+        advantages,
+        clip_low=objective.clip_low,
+        clip_high=objective.clip_high,
+        dual_clip=objective.dual_clip,
+    )
+    pg = jnp.sum(policy.loss * batch.pg_weight)
+    kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.kl_weight)
+    salvage = jnp.sum(salvage_loss(log_probs) * batch.salvage_weight)
+    accepted = jnp.asarray(batch.pg_weight) > 0
+
+    def count(where: jax.Array) -> jax.Array:
+        return jnp.sum(accepted & where).astype(jnp.float32)
+
+    return ObjectiveSums(
+        loss=pg + objective.salvage_weight * salvage + objective.kl_coef * kl,
+        pg_loss=pg,
+        kl_loss=kl,
+        salvage_loss=salvage,
+        tokens=count(accepted),
+        clipped_lower=count(policy.clipped_lower),
+        clipped_upper=count(policy.clipped_upper),
+        clipped_dual=count(policy.clipped_dual),
+        log_ratio=jnp.sum(jnp.where(accepted, old - log_probs, 0.0)),
+    )

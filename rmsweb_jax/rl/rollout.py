@@ -1,0 +1,181 @@
+"""K responses to each prompt, and their rewards."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from rmsweb_jax.data.batching import Example, Shapes, choose_widths, collate, group_by_length
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.decode import Generated, generate
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.rl.advantages import GatedAdvantages
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """A mined decision, tokenized.
+
+    Attributes:
+      prompt_id: of the record.
+      example: prompt and target tokens, the target's action span, images.
+      target: the verified reply as text, which responses are scored against.
+    """
+
+    prompt_id: str
+    example: Example
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The K responses to one prompt.
+
+    Attributes:
+      responses: per sample [R_i] int32, the end token included.
+      log_probs: per sample [R_i] float32, as the sampler saw them.
+      truncated: [K] bool, no end token within the limit.
+      rewards: [K] float64.
+      advantages: [K] float64 after the gates; 0 until `with_gates`.
+      accepted: whether both gates let it pass.
+    """
+
+    prompt: Prompt
+    responses: tuple[np.ndarray, ...]
+    log_probs: tuple[np.ndarray, ...]
+    truncated: np.ndarray
+    rewards: np.ndarray
+    advantages: np.ndarray
+    accepted: bool = False
+
+
+def with_gates(groups: Sequence[Group], gates: GatedAdvantages) -> list[Group]:
+    """The groups with their advantages and the gates' verdict."""
+    return [
+        dataclasses.replace(group, advantages=gates.advantages[number], accepted=bool(gates.accepted[number]))
+        for number, group in enumerate(groups)
+    ]
+
+
+def stable_hash(*parts: object) -> int:
+    """31 bits that depend on the parts alone, on every machine."""
+    return int.from_bytes(hashlib.sha256(json.dumps(parts).encode()).digest()[:4], "big") >> 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn.
+
+    Attributes:
+      num_samples: K.
+      max_response_tokens: a response is cut there and counts as truncated.
+      temperature: 0 is greedy.
+      eos: `<|im_end|>`, part of the response.
+      banned: vision tokens, which would break the next batch.
+    """
+
+    num_samples: int
+    max_response_tokens: int
+    temperature: float
+    eos: int
+    banned: tuple[int, ...]
+
+
+class Sampler:
+    """Draws groups for prompts, in batches of few shapes.
+
+    Args:
+      shapes: rows of a call, prompt widths, image places.
+      decode: response tokens without the end token -> text.
+      score: (response text, target text) -> reward.
+    """
+
+    def __init__(
+        self,
+        config: Qwen3VLConfig,
+        shapes: Shapes,
+        decode: Callable[[np.ndarray], str],
+        score: Callable[[str, str], float],
+    ):
+        self._config, self._shapes = config, shapes
+        self._decode, self._score = decode, score
+
+    def groups(
+        self, model: Qwen3VL, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
+    ) -> list[Group]:
+        """One group a prompt, in order.
+
+        A response depends on the model, its prompt, the seed and the sample's number alone.
+
+        Args:
+          seeds: per prompt; the same prompt under the same seed gives the same responses.
+        """
+        out: list[Group | None] = [None] * len(prompts)
+        for numbers in group_by_length([prompt.example.prompt_length for prompt in prompts], self._shapes.rows):
+            # Empty rows would be decoded to the limit: repeat a prompt instead.
+            filled = numbers + [numbers[-1]] * (self._shapes.rows - len(numbers))
+            inputs = self._inputs([prompts[number] for number in filled])
+            drawn = generate(
+                model,
+                inputs,
+                num_samples=sampling.num_samples,
+                max_new_tokens=sampling.max_response_tokens,
+                eos=sampling.eos,
+                seed=np.asarray([seeds[number] for number in filled], np.uint32),
+                prompt_ids=np.asarray([stable_hash(prompts[number].prompt_id) for number in filled], np.uint32),
+                temperature=sampling.temperature,
+                banned=sampling.banned,
+            )
+            drawn = Generated(*jax.device_get(drawn))
+            for row, number in enumerate(numbers):
+                out[number] = self._group(prompts[number], drawn, row, sampling.eos)
+        return [group for group in out if group is not None]
+
+    def _inputs(self, prompts: Sequence[Prompt]) -> ModelInputs:
+        examples = [
+            dataclasses.replace(
+                prompt.example,
+                tokens=prompt.example.tokens[: prompt.example.prompt_length],
+                action_mask=np.zeros(0, bool),
+            )
+            for prompt in prompts
+        ]
+        width = self._shapes.width(max(example.length for example in examples))
+        return collate(examples, self._shapes, width, self._config, self._shapes.rows).inputs
+
+    def _group(self, prompt: Prompt, drawn: Generated, row: int, eos: int) -> Group:
+        responses, log_probs, truncated, rewards = [], [], [], []
+        lengths = np.asarray(drawn.lengths)[row]
+        for sample, length in enumerate(lengths):
+            tokens = np.asarray(drawn.tokens)[row, sample, :length]
+            ended = tokens[-1] == eos
+            responses.append(tokens)
+            log_probs.append(np.asarray(drawn.log_probs)[row, sample, :length])
+            truncated.append(not ended)
+            rewards.append(self._score(self._decode(tokens[: length - ended]), prompt.target))
+        return Group(
+            prompt,
+            tuple(responses),
+            tuple(log_probs),
+            np.asarray(truncated),
+            np.asarray(rewards, np.float64),
+            np.zeros(len(rewards)),
+        )
+
+
+def prompt_shapes(prompts: Sequence[Prompt], rows: int, multiple: int, count: int) -> Shapes:
+    """Shapes of sampling calls: `rows` prompts padded to at most `count` widths."""
+    examples = [prompt.example for prompt in prompts]
+    return Shapes(
+        rows=rows,
+        widths=choose_widths([example.prompt_length for example in examples], multiple, count),
+        num_targets=1,
+        images=max(len(example.grids) for example in examples),
+        window=max((int(np.prod(grid)) for example in examples for grid in example.grids), default=0),
+    )

@@ -1,0 +1,149 @@
+"""The compiled programs of Salvage-DS: one for log-probabilities and gradients alike, one for the update."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx, struct
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from rmsweb_jax.mesh import param_shardings
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
+from rmsweb_jax.sft.step import TrainState
+
+# Logits of at most so many float32 values (256 MiB) are held at once.
+MAX_LOGITS = 2**26
+
+
+@struct.dataclass
+class Accumulated:
+    """Gradient and sums of the micro-batches of an optimizer step so far."""
+
+    gradients: Any
+    sums: ObjectiveSums
+
+
+class Steps(NamedTuple):
+    """Compiled programs, for `frozen` parameters that never change.
+
+    Attributes:
+      zero: `zero(params) -> Accumulated`.
+      add: `add(accumulated, params, frozen, inputs, targets) -> accumulated`; the first is donated.
+      log_probs: `log_probs(params, frozen, inputs, targets) -> [B, N]`, of the same compiled program, so
+        that the ratio to old log-probabilities under unchanged parameters is 1 to the last bit.
+      update: `update(state, accumulated) -> (state, metrics)`; the state is donated.
+    """
+
+    zero: Callable[[Any], Accumulated]
+    add: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch], Accumulated]
+    log_probs: Callable[[Any, Any, ModelInputs, TokenBatch], jax.Array]
+    update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, jax.Array]]]
+
+
+def scored_log_probs(
+    model: Qwen3VL, inputs: ModelInputs, targets: TokenBatch, max_logits: int = MAX_LOGITS
+) -> jax.Array:
+    """log p of the scored tokens: [B, N] float32.
+
+    When [B * N, V] logits would exceed `max_logits` values, chunks are scored one after another, and
+    scored again in the backward pass.
+    """
+    hidden = model(inputs)
+    hidden = jnp.take_along_axis(hidden, jnp.asarray(targets.index)[..., None], axis=1)
+    flat, tokens = hidden.reshape(-1, hidden.shape[-1]), jnp.asarray(targets.tokens).reshape(-1)
+
+    def score(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+        logits = model.logits(part[0])
+        chosen = jnp.take_along_axis(logits, part[1][:, None], axis=-1)[:, 0]
+        return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+    chunk = max(1, max_logits // model.config.text.vocab_size)
+    if len(tokens) <= chunk:
+        return score((flat, tokens)).reshape(targets.index.shape)
+    count = -(-len(tokens) // chunk)
+    pad = count * chunk - len(tokens)
+    parts = (
+        jnp.pad(flat, ((0, pad), (0, 0))).reshape(count, chunk, -1),
+        jnp.pad(tokens, (0, pad)).reshape(count, chunk),
+    )
+    scored = jax.lax.map(jax.checkpoint(score), parts)
+    return scored.reshape(-1)[: len(tokens)].reshape(targets.index.shape)
+
+
+def reference_params(params: Any) -> Any:
+    """Adapters that add exactly nothing: with them the model is the frozen SFT policy."""
+    return jax.tree.map(jnp.zeros_like, params)
+
+
+def make_steps(
+    graphdef: Any, state: TrainState, optimizer: optax.GradientTransformation, objective: Objective, mesh: Mesh
+) -> Steps:
+    """Compiles (on first use, once a shape) the programs that train `state`."""
+    everywhere = NamedSharding(mesh, P())
+    like_params = param_shardings(state.params, mesh)
+    like_state = jax.tree.map(lambda x: x.sharding, state)
+    accumulated = Accumulated(like_params, jax.tree.map(lambda _: everywhere, ObjectiveSums.zero()))
+
+    @functools.partial(jax.jit, out_shardings=accumulated)
+    def zero(params: Any) -> Accumulated:
+        return Accumulated(
+            jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), ObjectiveSums.zero()
+        )
+
+    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(accumulated, everywhere))
+    def run(
+        total: Accumulated, params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch, train: jax.Array
+    ) -> tuple[Accumulated, jax.Array]:
+        def loss(params: Any) -> tuple[jax.Array, tuple[ObjectiveSums, jax.Array]]:
+            log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), inputs, targets)
+            sums = salvage_ds_objective(log_probs, targets, objective)
+            return sums.loss, (sums, log_probs)
+
+        value, backward, (sums, log_probs) = jax.vjp(loss, params, has_aux=True)
+
+        def with_gradient() -> Accumulated:
+            (gradients,) = backward(jnp.ones_like(value))
+            return Accumulated(
+                jax.tree.map(lambda a, b: a + b.astype(jnp.float32), total.gradients, gradients),
+                jax.tree.map(jnp.add, total.sums, sums),
+            )
+
+        # A branch at run time, not two programs: the forward is then the very same machine code.
+        return jax.lax.cond(train, with_gradient, lambda: total), log_probs
+
+    def add(total: Accumulated, params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch) -> Accumulated:
+        return run(total, params, frozen, inputs, targets, jnp.asarray(True))[0]
+
+    def log_probs(params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch) -> jax.Array:
+        return run(zero(params), params, frozen, inputs, targets, jnp.asarray(False))[1]
+
+    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(like_state, everywhere))
+    def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, jax.Array]]:
+        updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        tokens = jnp.maximum(total.sums.tokens, 1)
+        metrics = {
+            "loss": total.sums.loss,
+            "pg_loss": total.sums.pg_loss,
+            "kl_ref": total.sums.kl_loss,
+            "salvage_loss": total.sums.salvage_loss,
+            "ppo_kl": total.sums.log_ratio / tokens,
+            "pg_clipfrac": (total.sums.clipped_lower + total.sums.clipped_upper) / tokens,
+            "pg_clipfrac_lower": total.sums.clipped_lower / tokens,
+            "pg_clipfrac_upper": total.sums.clipped_upper / tokens,
+            "pg_clipfrac_dual": total.sums.clipped_dual / tokens,
+            "norm/gradient": optax.global_norm(total.gradients),
+            "norm/params": optax.global_norm(params),
+            "norm/update": optax.global_norm(updates),
+        }
+        return TrainState(params, opt_state), metrics
+
+    return Steps(zero, add, log_probs, update)
