@@ -64,7 +64,10 @@ class Checkpoints:
         Raises:
           UserError: the checkpoint does not fit, for example since the model has changed.
         """
-        items: dict[str, Any] = {"state": ocp.args.StandardRestore(abstract_state), "extra": ocp.args.JsonRestore()}
+        items: dict[str, Any] = {
+            "state": ocp.args.StandardRestore(abstract_state),
+            "extra": ocp.args.JsonRestore(),
+        }
         if iterator is not None:
             items["data"] = grain.PyGrainCheckpointRestore(iterator)  # pyright: ignore[reportCallIssue]
         try:
@@ -95,4 +98,3 @@ class Checkpoints:
 def abstract_like(tree: Any) -> Any:
     """Shapes, dtypes and shardings of a pytree of arrays, as `Checkpoints.restore` wants them."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
-

@@ -30,7 +30,9 @@ def warmup_cosine(peak: float, total_steps: int, warmup_ratio: float) -> Schedul
     return schedule
 
 
-def adamw(learning_rate: float | Schedule, *, weight_decay: float, clip_norm: float) -> optax.GradientTransformation:
+def adamw(
+    learning_rate: float | Schedule, *, weight_decay: float, clip_norm: float
+) -> optax.GradientTransformation:
     """AdamW (0.9, 0.999, eps 1e-8) after clipping by the global norm; decay is on every trained array."""
     return optax.chain(
         optax.clip_by_global_norm(clip_norm),

@@ -21,7 +21,9 @@ def test_schedule_equals_the_reference(total, ratio):
         optimizer.step()
         reference.step()
     schedule = warmup_cosine(1e-4, total, ratio)
-    np.testing.assert_allclose([float(schedule(step)) for step in range(total)], expected, rtol=1e-5, atol=1e-10)
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in range(total)], expected, rtol=1e-5, atol=1e-10
+    )
 
 
 def test_schedule_starts_at_zero_and_ends_near_zero():

@@ -140,7 +140,12 @@ def group_by_length(lengths: Sequence[int], rows: int) -> list[list[int]]:
 
 
 def collate(
-    examples: Sequence[Example], shapes: Shapes, width: int, config: Qwen3VLConfig, rows: int, first_row: int = 0
+    examples: Sequence[Example],
+    shapes: Shapes,
+    width: int,
+    config: Qwen3VLConfig,
+    rows: int,
+    first_row: int = 0,
 ) -> Batch:
     """Pads examples to one micro-batch; missing rows are empty.
 

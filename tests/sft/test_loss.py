@@ -1,0 +1,126 @@
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from rmsweb_jax.data.batching import Shapes, collate, group_by_length
+from rmsweb_jax.mesh import make_mesh, shard_batch
+from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.sft.loss import log_likelihood, sft_loss
+from rmsweb_jax.sft.step import init_state, make_steps, split_model
+
+
+# Compiled once for all tests: the model's graph is the same in each.
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def loss_and_gradient(graphdef, params, batch, batch_size):
+    def part(params):
+        return sft_loss(nnx.merge(graphdef, params), batch, batch_size)
+
+    return jax.value_and_grad(part, has_aux=True)(params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def all_logits(graphdef, params, inputs):
+    model = nnx.merge(graphdef, params)
+    return model.logits(model(inputs))
+
+
+def shapes(rows: int, widths: tuple[int, ...] = (48,), num_targets: int = 8) -> Shapes:
+    return Shapes(rows=rows, widths=widths, num_targets=num_targets, images=1, window=8)
+
+
+def micro_batches(examples, config, plan: Shapes):
+    lengths = [example.length for example in examples]
+    for group in group_by_length(lengths, plan.rows):
+        width = plan.width(lengths[group[0]])
+        yield collate([examples[number] for number in group], plan, width, config, plan.rows)
+
+
+def gradient(model, examples, config, plan: Shapes):
+    """Summed loss and gradient of all parameters over the micro-batches of a plan."""
+    graphdef, params = nnx.split(model)
+    loss, total = 0.0, None
+    for batch in micro_batches(examples, config, plan):
+        (value, _), grads = loss_and_gradient(graphdef, params, batch, len(examples))
+        loss += float(value)
+        total = grads if total is None else jax.tree.map(jnp.add, total, grads)
+    return loss, total
+
+
+def test_loss_is_the_mean_of_sequence_means(model, examples, config):
+    """Against the definition, one unpadded sample at a time."""
+    means = []
+    graphdef, params = nnx.split(model)
+    for example in examples[2:4]:  # With an image, and without.
+        plan = Shapes(1, (example.length,), example.num_targets, len(example.grids), 8)
+        (batch,) = micro_batches([example], config, plan)
+        logits = all_logits(graphdef, params, batch.inputs)[0]
+        nll = -log_likelihood(logits[:-1], jnp.asarray(example.tokens[1:]))
+        means.append(float(nll[example.prompt_length - 1 :].mean()))
+    loss, _ = gradient(model, examples[2:4], config, shapes(rows=8))
+    assert loss == pytest.approx(np.mean(means), rel=1e-5)
+
+
+@pytest.mark.parametrize("plan", [shapes(1), shapes(3), shapes(4, (16, 32, 48), 13)])
+def test_any_micro_batching_gives_the_same_loss_and_gradient(model, examples, config, plan):
+    loss, grads = gradient(model, examples, config, plan)
+    expected_loss, expected = gradient(model, examples, config, shapes(8))
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    chex.assert_trees_all_close(grads, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_padding_does_not_reach_the_loss(model, examples, config):
+    (batch,) = micro_batches(examples[:3], config, shapes(8))
+    graphdef, params = nnx.split(model)
+    other = batch.inputs.replace(tokens=np.where(batch.inputs.segment_ids > 0, batch.inputs.tokens, 7))
+    first = loss_and_gradient(graphdef, params, batch, 8)
+    second = loss_and_gradient(graphdef, params, batch.replace(inputs=other), 8)
+    chex.assert_trees_all_equal(first, second)
+
+
+def test_accuracies_count_spans_that_are_right_to_the_last_token(model, examples, config):
+    (batch,) = micro_batches(examples, config, shapes(8))
+    graphdef, params = nnx.split(model)
+    logits = all_logits(graphdef, params, batch.inputs)
+    places = np.take_along_axis(np.asarray(logits.argmax(-1)), batch.targets.index, axis=1)
+    right = batch.replace(targets=batch.targets.replace(tokens=places))
+    (_, sums), _ = loss_and_gradient(graphdef, params, right, 8)
+    with_action = sum(bool(example.action_mask.any()) for example in examples)
+    assert float(sums.actions) == float(sums.exact_actions) == with_action
+    assert float(sums.correct) == float(sums.tokens) == sum(example.num_targets for example in examples)
+
+    row = int(np.flatnonzero(batch.targets.action_mask.sum(1))[0])
+    place = int(np.flatnonzero(batch.targets.action_mask[row])[-1])
+    places[row, place] = (places[row, place] + 1) % config.text.vocab_size
+    wrong = right.replace(targets=right.targets.replace(tokens=places))
+    (_, sums), _ = loss_and_gradient(graphdef, params, wrong, 8)
+    assert float(sums.exact_actions) == with_action - 1
+    assert float(sums.correct) == float(sums.tokens) - 1
+
+
+@pytest.mark.parametrize("trainable", ["lora", "all"])
+def test_steps_train_what_they_are_told_to(model, examples, config, trainable):
+    if trainable == "lora":
+        add_lora(model, LoRAConfig(rank=2, alpha=4.0, dropout=0.1), nnx.Rngs(1))
+    mesh = make_mesh()
+    graphdef, params, frozen = split_model(model, trainable)
+    before = jax.tree.map(np.asarray, frozen)
+    optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
+    state = init_state(params, optimizer, mesh)
+    steps = make_steps(graphdef, state, optimizer, len(examples), mesh)
+    losses = []
+    for step in range(12):
+        total = steps.zero(state.params)
+        for batch in micro_batches(examples, config, shapes(8)):
+            total = steps.add(total, state.params, frozen, shard_batch(batch, mesh), jax.random.key(step))
+        state, metrics = steps.update(state, total)
+        losses.append(float(metrics["loss/train"]))
+    assert losses[-1] < 0.9 * losses[0]
+    assert float(metrics["norm/gradient"]) > 0 and float(metrics["norm/update"]) > 0
+    chex.assert_trees_all_equal(jax.tree.map(np.asarray, frozen), before)
+    assert (trainable == "all") == (not jax.tree.leaves(frozen))
