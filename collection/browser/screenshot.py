@@ -56,7 +56,11 @@ def draw_boxes(png: bytes, boxes: Iterable[Box]) -> bytes:
 
 
 def _label(
-    draw: ImageDraw.ImageDraw, text: str, right: int, top: int, color: tuple[int, int, int],
+    draw: ImageDraw.ImageDraw,
+    text: str,
+    right: int,
+    top: int,
+    color: tuple[int, int, int],
     font: ImageFont.ImageFont | ImageFont.FreeTypeFont,
 ) -> None:
     width = int(draw.textlength(text, font=font)) + 2

@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
@@ -57,12 +56,19 @@ FLAGS = (
     "--hide-scrollbars",
 )
 # What a lost browser looks like; a node killed behind a grid gives only generic messages.
-_LOST = ("chrome not reachable", "disconnected", "tab crashed", "existing session", "session deleted", "invalid session")
+_LOST = (
+    "chrome not reachable",
+    "disconnected",
+    "tab crashed",
+    "existing session",
+    "session deleted",
+    "invalid session",
+)
 _PRELOAD = pathlib.Path(__file__).with_name("preload.js").read_text(encoding="utf-8")
 _OWNER = "RMSWEB_BROWSER"
 
 
-class BrowserLost(Exception):
+class BrowserLostError(Exception):
     """The browser or its driver is gone; only a new `Browser` helps."""
 
 
@@ -106,7 +112,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
 
     Raises:
       UserError: Chromium or its driver is missing or does not start.
-      BrowserLost: from every method, once the browser is gone.
+      BrowserLostError: from every method, once the browser is gone.
     """
 
     def __init__(self, config: BrowserConfig) -> None:
@@ -127,7 +133,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
             self._reap()
             raise
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -154,12 +160,12 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
             except UnexpectedAlertPresentException as error:
                 self.dialogs.append(error.alert_text or "")
             except (InvalidSessionIdException, SessionNotCreatedException, NoSuchWindowException) as error:
-                raise BrowserLost(first_line(error)) from error
+                raise BrowserLostError(first_line(error)) from error
             except (urllib3.exceptions.HTTPError, ConnectionError) as error:
-                raise BrowserLost(f"the browser's driver is gone ({type(error).__name__})") from error
+                raise BrowserLostError(f"the browser's driver is gone ({type(error).__name__})") from error
             except WebDriverException as error:
                 if any(sign in (error.msg or "").lower() for sign in _LOST):
-                    raise BrowserLost(first_line(error)) from error
+                    raise BrowserLostError(first_line(error)) from error
                 raise
         raise PageError("the page keeps opening dialogs")
 
@@ -169,7 +175,9 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
 
     def cdp(self, command: str, **params: Any) -> dict[str, Any]:
         """One DevTools command to the current tab."""
-        return self.call(self._driver.execute, "executeCdpCommand", {"cmd": command, "params": params})["value"]
+        return self.call(self._driver.execute, "executeCdpCommand", {"cmd": command, "params": params})[
+            "value"
+        ]
 
     def goto(self, url: str) -> None:
         """Opens a page. Raises PageError when it cannot be reached."""
@@ -180,17 +188,23 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
         except WebDriverException as error:
             raise PageError(first_line(error)) from error
 
-    def settle(self, quiet_ms: int | None = None) -> None:
-        """Waits until the page has been unchanged for `quiet_ms`, at most `settle_ms`."""
-        quiet = self.config.quiet_ms if quiet_ms is None else quiet_ms
-        if quiet:
+    def settle(self, first_ms: int = 0) -> None:
+        """Waits until the page has been unchanged for `quiet_ms`, at most `settle_ms`.
+
+        Args:
+          first_ms: wait at least this long for a first change that is known to come late.
+        """
+        if self.config.quiet_ms or first_ms:
             # A page that is left while it is watched ends the script: then the next call waits for the load.
             with contextlib.suppress(JavascriptException, TimeoutException):
-                self.call(self._driver.execute_async_script, _SETTLE, quiet, self.config.settle_ms)
+                quiet, limit = self.config.quiet_ms, self.config.settle_ms
+                self.call(self._driver.execute_async_script, _SETTLE, max(quiet, first_ms), quiet, limit)
 
     def screenshot(self) -> bytes:
         """The viewport as PNG."""
-        return base64.b64decode(self.cdp("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
+        return base64.b64decode(
+            self.cdp("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"]
+        )
 
     def tabs(self) -> tuple[Tab, ...]:
         """Open tabs, oldest first. Ids are given in order of appearance, so that runs can be repeated."""
@@ -198,9 +212,11 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
         pages = {info["targetId"]: info for info in targets if info["type"] == "page"}
         handles = self.call(lambda: self._driver.window_handles)
         tabs = []
-        for handle in sorted(handles, key=lambda handle: self._tab_id(handle)):
+        for handle in sorted(handles, key=self._tab_id):
             info = pages.get(handle, {})
-            tabs.append(Tab(tab_id=self._tab_id(handle), url=info.get("url", ""), title=info.get("title", "")))
+            tabs.append(
+                Tab(tab_id=self._tab_id(handle), url=info.get("url", ""), title=info.get("title", ""))
+            )
         return tuple(tabs)
 
     def handles(self) -> list[str]:
@@ -265,13 +281,17 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
                 driver = self._start_local(options)
         except (WebDriverException, urllib3.exceptions.HTTPError, OSError) as error:
             where = config.grid_url or config.chromedriver or "chromedriver"
-            raise UserError(f"no browser session from {where}: {first_line(error)}; check that chromium and "
-                            "chromium-driver have the same version, or the grid's address") from error
+            raise UserError(
+                f"no browser session from {where}: {first_line(error)}; check that chromium and "
+                "chromium-driver have the same version, or the grid's address"
+            ) from error
         self._current = driver.current_window_handle
         return driver
 
     def _start_local(self, options: webdriver.ChromeOptions) -> WebDriver:
-        options.binary_location = find_program(self.config.chromium, ("chromium", "chromium-browser", "google-chrome"))
+        options.binary_location = find_program(
+            self.config.chromium, ("chromium", "chromium-browser", "google-chrome")
+        )
         chromedriver = find_program(self.config.chromedriver, ("chromedriver",))
         self._profile = tempfile.mkdtemp(prefix="rmsweb-browser-")
         options.add_argument(f"--user-data-dir={self._profile}")
@@ -287,7 +307,10 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
             return
         self.cdp(
             "Emulation.setDeviceMetricsOverride",
-            width=self.config.width, height=self.config.height, deviceScaleFactor=1, mobile=False,
+            width=self.config.width,
+            height=self.config.height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         self.cdp("Page.addScriptToEvaluateOnNewDocument", source=_PRELOAD)
         self._prepared.add(self._current)
@@ -310,8 +333,10 @@ def find_program(path: str, names: tuple[str, ...]) -> str:
     """The program's path; raises UserError when it is not installed."""
     found = shutil.which(path) if path else next(filter(None, map(shutil.which, names)), None)
     if found is None:
-        raise UserError(f"{path or names[0]} not found; install chromium and chromium-driver "
-                        "(Debian: apt-get install chromium chromium-driver) or set its path in the config")
+        raise UserError(
+            f"{path or names[0]} not found; install chromium and chromium-driver "
+            "(Debian: apt-get install chromium chromium-driver) or set its path in the config"
+        )
     return found
 
 
@@ -363,15 +388,15 @@ def _living(leader: int) -> Iterator[psutil.Process]:
 
 
 _SETTLE = """
-const [quiet, limit, done] = arguments;
+const [first, quiet, limit, done] = arguments;
 const start = performance.now();
 let timer;
 const finish = () => { observer.disconnect(); done(null); };
-const arm = () => {
+const arm = (wait) => {
   clearTimeout(timer);
-  timer = setTimeout(finish, Math.max(0, Math.min(quiet, start + limit - performance.now())));
+  timer = setTimeout(finish, Math.max(0, Math.min(wait, start + limit - performance.now())));
 };
-const observer = new MutationObserver(arm);
+const observer = new MutationObserver(() => arm(quiet));
 observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
-arm();
+arm(first);
 """

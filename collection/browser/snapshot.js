@@ -25,6 +25,7 @@ const CONTROLS = new Set(['BUTTON', 'INPUT', 'SELECT', 'TEXTAREA', 'SUMMARY', 'O
 const ROLES = new Set(['button', 'link', 'checkbox', 'radio', 'switch', 'tab', 'menuitem', 'menuitemcheckbox', 'menuitemradio',
   'option', 'combobox', 'listbox', 'textbox', 'searchbox', 'slider', 'spinbutton', 'treeitem']);
 const CONTAINER_ROLES = new Set(['tab', 'treeitem', 'listbox', 'menuitem', 'option']);
+const REGION_ROLES = new Set(['dialog', 'alertdialog', 'tabpanel', 'tablist', 'document', 'main', 'region', 'navigation', 'application']);
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
 const VW = innerWidth, VH = innerHeight;
 const PAGE = { left: Math.max(-VW, -scrollX), top: Math.max(-VH, -scrollY), right: 2 * VW, bottom: 2 * VH };
@@ -83,6 +84,7 @@ function evidence(el, tag, style, rect, context) {
   if (ROLES.has(role)) return CONTAINER_ROLES.has(role) ? CLICK : WIDGET;
   if (el.isContentEditable && !(el.parentElement && el.parentElement.isContentEditable)) return WIDGET;
   if (area(rect) > VW * VH / 2) return NO;
+  if (REGION_ROLES.has(role)) return NO;
   if (listensForClick(el)) return CLICK;
   if (style.cursor === 'pointer' && context.cursor !== 'pointer') return CLICK;
   if (el.hasAttribute('tabindex') && el.tabIndex >= 0) return CLICK;
@@ -281,10 +283,21 @@ function dropContainers() {
   }
 }
 
+// What has neither text nor a name is told apart by its class.
+function nameByClass() {
+  lines.forEach(([depth, tag, , attributes, flags, uid], i) => {
+    if (!(flags & INTERACTIVE) || attributes.length || CONTROLS.has(tag.toUpperCase())) return;
+    if (i + 1 < lines.length && lines[i + 1][0] > depth) return;
+    const name = present.get(uid).getAttribute('class');
+    if (name) attributes.push(['class', name.length <= 40 ? name : name.slice(0, 37) + '...']);
+  });
+}
+
 const top = { depth: 0, visible: true, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
 if (document.body) element(document.body, top);
 flush();
 dropContainers();
+nameByClass();
 
 if (!options.peek) {
   state.elements = present;

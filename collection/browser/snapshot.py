@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_FRAME_DEPTH = 5
 _SCRIPT = pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8")
 _NEW, _INTERACTIVE = 1, 2
+_LABELLED_BELOW = 3  # Characters of own text.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +124,7 @@ def observe(browser: Browser, images: ImageStore | None, boxes: bool = True) -> 
     if images is not None:
         png = browser.screenshot()
         if boxes:
-            png = draw_boxes(png, [Box(index, *target.box, labelled=len(target.text) < 3) for index, target in snapshot.targets.items()])
+            png = draw_boxes(png, [_box(index, target) for index, target in snapshot.targets.items()])
         sha = images.put(png)
     observation = Observation(
         url=snapshot.url,
@@ -140,8 +141,17 @@ def observe(browser: Browser, images: ImageStore | None, boxes: bool = True) -> 
     return observation, snapshot.stats
 
 
+def _box(index: int, target: Target) -> Box:
+    return Box(index, *target.box, labelled=len(target.text) < _LABELLED_BELOW)
+
+
 def _walk_frame(
-    browser: Browser, walk: _Walk, options: dict[str, bool], frames: tuple[int, ...], depth: int, offset: tuple[float, float]
+    browser: Browser,
+    walk: _Walk,
+    options: dict[str, bool],
+    frames: tuple[int, ...],
+    depth: int,
+    offset: tuple[float, float],
 ) -> dict[str, Any]:
     answer = browser.script(_SCRIPT, options)
     walk.links += answer["counts"]["links"]
@@ -152,14 +162,18 @@ def _walk_frame(
         walk.lines.append(_Line(depth + raw[0], raw, frames, (left + dx, top + dy, right + dx, bottom + dy)))
         if raw[10] and len(frames) < MAX_FRAME_DEPTH:
             element, x, y, covered = answer["frames"][raw[10] - 1]
-            inner = {"peek": options["peek"], "known": options["known"] or not answer["first"],
-                     "covered": options["covered"] or covered}
+            inner = {
+                "peek": options["peek"],
+                "known": options["known"] or not answer["first"],
+                "covered": options["covered"] or covered,
+            }
             try:
                 browser.call(browser.driver.switch_to.frame, element)
             except (NoSuchFrameException, StaleElementReferenceException):
                 continue  # It has gone while we looked.
             try:
-                _walk_frame(browser, walk, inner, (*frames, raw[5]), depth + raw[0] + 1, (offset[0] + x, offset[1] + y))
+                at = (offset[0] + x, offset[1] + y)
+                _walk_frame(browser, walk, inner, (*frames, raw[5]), depth + raw[0] + 1, at)
             finally:
                 browser.call(browser.driver.switch_to.parent_frame)
     return answer
@@ -175,18 +189,29 @@ def _assemble(top: dict[str, Any], walk: _Walk) -> Snapshot:
         attributes = dict(attributes or ())
         index = len(targets) + 1 if flags & _INTERACTIVE else None
         node = PageNode(
-            depth=line.depth, tag=tag, text=squeeze(text), index=index, attributes=attributes,
-            is_new=bool(flags & _NEW), marker=marker, pages_above=above, pages_below=below,
+            depth=line.depth,
+            tag=tag,
+            text=squeeze(text),
+            index=index,
+            attributes=attributes,
+            is_new=bool(flags & _NEW),
+            marker=marker,
+            pages_above=above,
+            pages_below=below,
         )
         nodes.append(node)
-        plain = render_node(dataclasses.replace(node, index=None, is_new=False)) if index else render_node(node)
+        plain = (
+            render_node(dataclasses.replace(node, index=None, is_new=False)) if index else render_node(node)
+        )
         digest.update(b"\n" + plain.encode("utf-8", "replace"))
         if not tag:
             elements.append(Element(index=None, tag=href, text=node.text))
             continue
         own = _own_text(walk.lines, position)
         if index is not None:
-            label = tuple(attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder"))
+            label = tuple(
+                attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder")
+            )
             targets[index] = Target(uid, line.frames, tag, own, label, line.box)
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
             elements.append(Element(index=index, tag=tag, text=own, attributes=full))

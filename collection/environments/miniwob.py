@@ -7,7 +7,6 @@ import http.server
 import importlib.util
 import pathlib
 import threading
-from types import TracebackType
 
 from collection.browser.session import Browser, PageError
 from rmsweb_jax.errors import UserError
@@ -43,17 +42,21 @@ class MiniWobServer:
         try:
             self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         except OSError as error:
-            raise UserError(f"cannot serve MiniWoB++ on 127.0.0.1: {error}; free a port or allow loopback sockets") from error
+            raise UserError(
+                f"cannot serve MiniWoB++ on 127.0.0.1: {error}; allow loopback sockets"
+            ) from error
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self.host_rules = (f"MAP {HOST} 127.0.0.1:{self.port}", "MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1")
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="miniwob", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="miniwob", daemon=True
+        )
         self._thread.start()
 
     def __enter__(self) -> MiniWobServer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -85,12 +88,15 @@ class MiniWobEpisode:
         utterance = self.browser.script(_START, str(task.seed), EPISODE_SECONDS * 1000)
         if utterance is None:
             if not (html_root() / "miniwob" / f"{task.site}.html").is_file():
-                raise UserError(f"MiniWoB++ has no page {task.site!r}; see collection.environments.miniwob.page_names()")
+                raise UserError(f"MiniWoB++ has no page {task.site!r}; choose one of miniwob.page_names()")
             raise PageError(f"{task.website} did not start")
         return task.model_copy(update={"objective": utterance})
 
     def status(self) -> tuple[bool, float | None]:
-        """Whether the page's episode has ended, and its reward (-1..1), which then stays: a second episode does not count."""
+        """Whether the page's episode has ended, and its reward (-1..1).
+
+        Both stay what they first were: an episode that the agent starts over on the page does not count.
+        """
         if not self._latched[0]:
             result = self.browser.script(_STATUS)
             if result is not None:
@@ -108,7 +114,9 @@ def html_root() -> pathlib.Path:
     """The `html` folder of the installed package; importing it would start its own registration."""
     spec = importlib.util.find_spec("miniwob")
     if spec is None or spec.origin is None:
-        raise UserError("the miniwob package is not installed; pip install miniwob (part of the `collect` extra)")
+        raise UserError(
+            "the miniwob package is not installed; pip install miniwob (part of the `collect` extra)"
+        )
     return pathlib.Path(spec.origin).parent / "html"
 
 
@@ -119,7 +127,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
     def translate_path(self, path: str) -> str:
         name = path.split("?", 1)[0].lstrip("/")
-        return super().translate_path(f"/miniwob/{name}" if name.endswith(".html") and "/" not in name else path)
+        return super().translate_path(
+            f"/miniwob/{name}" if name.endswith(".html") and "/" not in name else path
+        )
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "max-age=3600")
@@ -129,14 +139,14 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         """Says nothing: requests are not news."""
 
 
-# The seed comes before the episode starts, as in the original. `Math.seedrandom` takes a string or a number:
-# they differ, and records use the string. The page's own display would leak the reward, and its request is in
-# the agent's prompt already; animations only make runs depend on timing.
+# The page's own display would leak the reward, and its request is in the agent's prompt already.
+# Animations would only make runs depend on timing.
 _START = """
 const [seed, limit] = arguments;
 if (typeof core === 'undefined' || typeof genProblem === 'undefined') return null;
 const style = document.createElement('style');
-style.textContent = '#reward-display, #click-canvas { display: none !important } #query { visibility: hidden !important }';
+style.textContent = '#reward-display, #click-canvas { display: none !important }'
+  + '#query { visibility: hidden !important }';
 document.head.appendChild(style);
 if (window.jQuery) jQuery.fx.off = true;
 const end = core.endEpisode;

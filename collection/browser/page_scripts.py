@@ -1,0 +1,203 @@
+"""The small scripts that actions run in a page."""
+
+FIND = """
+const state = window[Symbol.for('rmsweb.snapshot')];
+const el = state && state.elements.get(arguments[0]);
+return el && el.isConnected ? el : null;
+"""
+
+# After scrolling: the first of centre and inset corners at which the element itself would be hit.
+CLICK_POINT = """
+const el = arguments[0];
+const notes = window[Symbol.for('rmsweb.preload')];
+const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
+if (!inView(el.getBoundingClientRect())) {
+  el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
+}
+function at(x, y) {
+  let hit = document.elementFromPoint(x, y);
+  while (hit) {
+    const root = hit.shadowRoot || (notes && notes.closedRoots.get(hit));
+    const inner = root && root.elementFromPoint(x, y);
+    if (!inner || inner === hit) break;
+    hit = inner;
+  }
+  return hit;
+}
+function within(node) {
+  for (; node; node = node.parentNode || node.host) {
+    if (node === el || (node.tagName === 'LABEL' && node.control === el)) return true;
+  }
+  return false;
+}
+for (const r of el.getClientRects()) {
+  const left = Math.max(r.left, 0), top = Math.max(r.top, 0);
+  const right = Math.min(r.right, innerWidth), bottom = Math.min(r.bottom, innerHeight);
+  if (right <= left || bottom <= top) continue;
+  const dx = Math.min(4, (right - left) / 4), dy = Math.min(4, (bottom - top) / 4);
+  const points = [[(left + right) / 2, (top + bottom) / 2], [left + dx, top + dy], [right - dx, top + dy],
+    [left + dx, bottom - dy], [right - dx, bottom - dy]];
+  for (const [x, y] of points) if (within(at(x, y))) return [Math.round(x), Math.round(y)];
+}
+return null;
+"""
+
+# 'type': keys work; 'set': only its value can be set; 'none': it holds no text.
+TYPING_KIND = """
+const el = arguments[0];
+if (el.readOnly || el.disabled) return 'none';
+if (el.tagName === 'INPUT') {
+  if (['date', 'time', 'month', 'week', 'datetime-local', 'color', 'range'].includes(el.type)) return 'set';
+  return /^(checkbox|radio|button|submit|reset|image|file|hidden)$/.test(el.type) ? 'none' : 'type';
+}
+if (el.tagName === 'SELECT' || el.tagName === 'OPTION') return 'none';
+return 'type';
+"""
+
+SET_VALUE = """
+const [el, text] = arguments;
+el.focus();
+const setter = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
+setter.call(el, text);
+el.dispatchEvent(new Event('input', { bubbles: true }));
+el.dispatchEvent(new Event('change', { bubbles: true }));
+"""
+
+# Typed keys replace a selection, so that a page sees one change from the old to the new text.
+PREPARE_TYPING = """
+const [el, clear] = arguments;
+const root = el.getRootNode();
+if (root.activeElement !== el && !el.contains(root.activeElement)) el.focus();
+if (el.isContentEditable) {
+  const range = document.createRange();
+  range.selectNodeContents(el);
+  if (!clear) range.collapse(false);
+  const selection = getSelection();
+  selection.removeAllRanges();
+  selection.addRange(range);
+} else if (clear && el.select) {
+  el.select();
+} else if (el.setSelectionRange && /text|search|url|tel|password/.test(el.type)) {
+  el.setSelectionRange(el.value.length, el.value.length);
+}
+"""
+
+SELECT_FOCUSED = """
+let el = document.activeElement;
+while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+if (el && el.select) el.select();
+else if (el && el.isContentEditable) getSelection().selectAllChildren(el);
+"""
+
+# Fields that will show suggestions a moment after the last key.
+SUGGESTS = """
+const el = arguments[0];
+return el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-autocomplete')
+  || el.hasAttribute('list') || /autocomplete|typeahead/i.test(el.getAttribute('class') || '');
+"""
+
+SCROLL_PAGE = """
+const page = document.scrollingElement || document.documentElement;
+const before = page.scrollTop;
+page.scrollBy({ top: arguments[0] * innerHeight, behavior: 'instant' });
+return page.scrollTop !== before;
+"""
+
+SCROLL_ELEMENT = """
+let [el, amount] = arguments;
+if (el.tagName === 'IFRAME') {
+  const page = el.contentDocument && el.contentDocument.scrollingElement;
+  if (!page) return false;
+  const before = page.scrollTop;
+  page.scrollBy({ top: amount * el.clientHeight, behavior: 'instant' });
+  return page.scrollTop !== before;
+}
+while (el && el.scrollHeight <= el.clientHeight) el = el.parentElement;
+if (!el) return false;
+const before = el.scrollTop;
+el.scrollBy({ top: amount * el.clientHeight, behavior: 'instant' });
+return el.scrollTop !== before;
+"""
+
+SCROLL_TO_TEXT = """
+const wanted = arguments[0].toLowerCase().replace(/\\s+/g, ' ').trim();
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const el = node.parentElement;
+  if (!node.data.toLowerCase().replace(/\\s+/g, ' ').includes(wanted)) continue;
+  if (!el.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
+  el.scrollIntoView({ block: 'center', behavior: 'instant' });
+  return true;
+}
+return false;
+"""
+
+# [text, value] of every option: of a <select>, a <datalist>, or what an ARIA or list widget shows.
+_LIST = """
+function optionsOf(el) {
+  if (el.tagName === 'SELECT') return Array.from(el.options);
+  if (el.list) return Array.from(el.list.options);
+  const ids = (el.getAttribute('aria-controls') || el.getAttribute('aria-owns') || '').split(' ');
+  const roots = [el, ...ids.map((id) => id && document.getElementById(id)).filter(Boolean)];
+  for (const selector of ['[role=option], [role=menuitem], [role=menuitemradio]', 'li']) {
+    for (const root of roots) {
+      const found = Array.from(root.querySelectorAll(selector)).filter((one) => one.checkVisibility());
+      if (found.length) return found;
+    }
+  }
+  return [];
+}
+const textOf = (option) => (option.label || option.innerText || option.textContent || option.value || '')
+  .replace(/\\s+/g, ' ').trim();
+"""
+OPTIONS = (
+    _LIST
+    + """
+const valueOf = (option) => String(option.value ?? option.dataset.value ?? '');
+return optionsOf(arguments[0]).map((option) => [textOf(option), valueOf(option)]);
+"""
+)
+
+# Chooses option number n; for a list that is no form control, returns the element to click instead.
+CHOOSE = (
+    _LIST
+    + """
+const [el, number] = arguments;
+const option = optionsOf(el)[number];
+if (el.tagName !== 'SELECT' && !el.list) return option;
+if (el.tagName === 'SELECT') {
+  el.focus();
+  if (el.multiple) option.selected = true;
+  else el.selectedIndex = number;
+} else {
+  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(el, option.value);
+}
+el.dispatchEvent(new Event('input', { bubbles: true }));
+el.dispatchEvent(new Event('change', { bubbles: true }));
+return null;
+"""
+)
+
+FILE_FIELD = """
+const el = arguments[0];
+const isFile = (one) => one && one.tagName === 'INPUT' && one.type === 'file';
+if (isFile(el)) return el;
+if (isFile(el.control)) return el.control;
+return el.querySelector('input[type=file]') || (el.form ? el.form.querySelector('input[type=file]') : null);
+"""
+
+VISIBLE_HTML = """
+const copy = document.body.cloneNode(true);
+const originals = document.body.querySelectorAll('*');
+const copies = copy.querySelectorAll('*');
+const gone = [];
+originals.forEach((el, i) => {
+  const dropped = /^(SCRIPT|STYLE|NOSCRIPT|TEMPLATE|SVG)$/i.test(el.tagName);
+  if (dropped || !el.checkVisibility({ visibilityProperty: true })) gone.push(copies[i]);
+  else if (el.tagName === 'A' && el.href) copies[i].setAttribute('href', el.href);
+});
+gone.forEach((el) => el.remove());
+return copy.innerHTML;
+"""
+
+RUN = "return (0, eval)(arguments[0]);"
