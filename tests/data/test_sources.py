@@ -1,0 +1,90 @@
+import json
+
+import numpy as np
+import pytest
+
+from rmsweb_jax.data.sources import RecordSource, shuffled_steps
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.records.shards import load_manifest, write_dataset
+
+
+def sample(number: int) -> SftSample:
+    messages = (Message(role="user", content=(TextPart(text="x" * number),)),)
+    return SftSample(sample_id=str(number), task_id="t", site="s", kind="action", messages=messages, response="{}")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    write_dataset(tmp_path, (sample(number) for number in range(10)), "sft_samples", shard_size=4)
+    return tmp_path
+
+
+def test_reads_records_by_number_over_shards(corpus):
+    source = RecordSource(corpus, SftSample)
+    assert len(source) == 10
+    assert [source[number].sample_id for number in (9, 0, 4, 3)] == ["9", "0", "4", "3"]
+
+
+def test_a_damaged_shard_is_one_clear_line(corpus):
+    shard = corpus / load_manifest(corpus).shards[1].file
+    data = bytearray(shard.read_bytes())
+    data[200:260] = bytes(60)
+    shard.write_bytes(data)
+    with pytest.raises(UserError, match="make this data set again") as raised:
+        source = RecordSource(corpus, SftSample)
+        for number in range(len(source)):
+            source[number]
+    assert "\n" not in str(raised.value) and str(corpus) in str(raised.value)
+
+
+def test_a_damaged_record_ends_an_iterator_with_the_same_line(corpus):
+    shard = corpus / load_manifest(corpus).shards[0].file
+    source = RecordSource(corpus, SftSample)
+    data = bytearray(shard.read_bytes())
+    data[200:260] = bytes(60)
+    shard.write_bytes(data)
+    steps = shuffled_steps(len(source), 5, 0, lambda numbers: [source[int(number)] for number in numbers])
+    with pytest.raises(UserError, match="make this data set again"):
+        next(steps), next(steps)
+
+
+def test_a_truncated_shard_is_refused_at_once(corpus):
+    shard = corpus / load_manifest(corpus).shards[0].file
+    shard.write_bytes(shard.read_bytes()[:-1000])
+    with pytest.raises(UserError, match="the manifest says"):
+        RecordSource(corpus, SftSample)
+
+
+def test_another_kind_of_data_set_is_refused(corpus):
+    with pytest.raises(UserError, match="sft_samples"):
+        RecordSource(corpus, RlPrompt)
+
+
+def order(seed: int, batch_size: int, count: int, num_samples: int = 7) -> list[int]:
+    steps = shuffled_steps(num_samples, batch_size, seed, np.ndarray.tolist)
+    return [number for _ in range(count) for number in next(steps)]
+
+
+def test_order_depends_on_the_seed_alone():
+    assert order(1, 3, 6) == order(1, 3, 6)
+    assert order(1, 3, 6) != order(2, 3, 6)
+
+
+def test_every_epoch_holds_every_sample_in_an_order_of_its_own():
+    numbers = order(3, 5, 7)  # 35 numbers: five epochs of seven, with batches over their borders
+    epochs = [numbers[start : start + 7] for start in range(0, 35, 7)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+@pytest.mark.parametrize("done", [0, 1, 5])
+def test_position_can_be_saved_and_restored(done):
+    steps = shuffled_steps(7, 3, 5, np.ndarray.tolist)
+    for _ in range(done):
+        next(steps)
+    state = json.loads(json.dumps(steps.get_state()))
+    rest = [next(steps) for _ in range(6)]
+    again = shuffled_steps(7, 3, 5, np.ndarray.tolist)
+    again.set_state(state)
+    assert [next(again) for _ in range(6)] == rest
