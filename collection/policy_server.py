@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import httpx
 
+from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 
@@ -50,7 +53,7 @@ class PolicyServer(contextlib.AbstractContextManager[str]):
         endpoint = self._workdir / "endpoint.json"
         endpoint.unlink(missing_ok=True)  # An earlier server's address.
         with open(self._workdir / "log.txt", "wb") as log:
-            # A session of its own: Ctrl-C reaches only us, and we stop the server when its clients have ended.
+            # A session of its own: Ctrl-C reaches only us, and the server is stopped after its clients.
             self._process = subprocess.Popen(
                 self._command,
                 stdout=log,
@@ -107,3 +110,18 @@ def _is_up(url: str) -> bool:
         return httpx.get(url.removesuffix("/v1") + "/health", timeout=5.0).status_code == 200
     except httpx.TransportError:
         return False
+
+
+@contextlib.contextmanager
+def acting(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
+    """The actor, ready to be called: a policy is served while the block runs, others need nothing.
+
+    Args:
+      actor: resolved.
+      workdir: the server's folder.
+    """
+    if actor.kind != "policy":
+        yield actor
+        return
+    with PolicyServer(actor.model, workdir) as url:
+        yield dataclasses.replace(actor, base_url=url)

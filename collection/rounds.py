@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from collection.llm.scripted.guidance import warnings_in
 from rmsweb_jax.records.schema import CallUsage, Record, Reflection, Task, Trajectory
 
 SOLVED_BY = 2  # solve@2: two successes
@@ -159,3 +160,13 @@ def _cost(trajectory: Trajectory) -> float:
         for step in trajectory.steps
         for usage in (step.usage, *(extraction.usage for extraction in step.extractions))
     )
+
+
+def reflection_report(reflections: Sequence[Reflected]) -> dict[str, Any]:
+    """How often rounds were reflected on, what that cost, and which kinds of mistake guidance names."""
+    named = Counter(kind for one in reflections for kind in warnings_in(one.reflection.guidance))
+    return {
+        "reflections": len(reflections),
+        "reflection_cost_usd": sum(one.usage.cost for one in reflections),
+        "mistakes_named_in_guidance": dict(named.most_common()),
+    }

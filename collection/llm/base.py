@@ -1,4 +1,4 @@
-"""What answers for the agent: one interface for API models, our own policy server and the scripted teacher."""
+"""What answers for the agent: one interface for API models, our policy server and the scripted teacher."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ReflectionRequest:
 @dataclasses.dataclass(frozen=True)
 class TeacherReply:
     text: str
-    usage: CallUsage = CallUsage()
+    usage: CallUsage = dataclasses.field(default_factory=CallUsage)
 
 
 class Teacher(Protocol):

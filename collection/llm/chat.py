@@ -49,6 +49,8 @@ class ChatTeacher:
 
     Args:
       base_url: up to and including the version, for example `http://127.0.0.1:8000/v1`.
+      model: what the endpoint calls it; empty asks for whatever is served.
+      name: for records; `model` by default.
       api_key: sent as a bearer token when not empty.
       json_mode: ask the endpoint for a JSON object (our own server knows no such option).
       first_wait_s: longest wait before the first retry.
@@ -57,7 +59,8 @@ class ChatTeacher:
     def __init__(
         self,
         base_url: str,
-        model: str,
+        model: str = "",
+        name: str = "",
         api_key: str = "",
         temperature: float = 1.0,
         max_tokens: int = 2048,
@@ -68,7 +71,10 @@ class ChatTeacher:
         first_wait_s: float = 1.0,
     ):
         self._url = base_url.rstrip("/") + "/chat/completions"
-        self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        self._settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+        if model:
+            self._settings["model"] = model
+        self._name = name or model
         self._json_mode = json_mode
         self._attempts, self._first_wait_s = attempts, first_wait_s
         self._prices = prices or Prices()
@@ -77,7 +83,7 @@ class ChatTeacher:
 
     @property
     def name(self) -> str:
-        return str(self._settings["model"])
+        return self._name
 
     def reply(self, request: TeacherRequest) -> TeacherReply:
         chat = [_to_chat(message, request.images) for message in request.messages]

@@ -26,15 +26,16 @@ _ADVICE: dict[Kind, str] = {
         "before acting, and take the index from the current page."
     ),
     "premature_done": (
-        "It was declared done too early. Carry out the last thing the request asks for first; finish once the "
-        "page has reacted."
+        "It was declared done too early. Carry out the last thing the request asks for first; finish once "
+        "the page has reacted."
     ),
     "needless_scroll": (
-        "There was needless scrolling. Everything is in view: skip that detour and act on the elements at once."
+        "There was needless scrolling. Everything is in view: skip that detour and act on the elements "
+        "at once."
     ),
     "skipped_field": (
-        "A part of the request was skipped. Go through the request in order and do every field or choice before "
-        "the closing button."
+        "A part of the request was skipped. Go through the request in order and do every field or choice "
+        "before the closing button."
     ),
 }
 _RECOGNISED: dict[Kind, re.Pattern[str]] = {
@@ -43,7 +44,7 @@ _RECOGNISED: dict[Kind, re.Pattern[str]] = {
         r"\b(done|finished|declared)\b.{0,20}\b(too early|prematurely)", re.IGNORECASE
     ),
     "needless_scroll": re.compile(r"\b(needless|unnecessary|useless)(ly)? scroll", re.IGNORECASE),
-    "skipped_field": re.compile(r"\b(skipped|left out|omitted|missed)\b", re.IGNORECASE),
+    "skipped_field": re.compile(r"\b(was|were|you) (skipped|left out|omitted|missed)\b", re.IGNORECASE),
 }
 _FOR_NOTHING = re.compile(r"Finish|Scroll (down|up)")
 _OPENS = re.compile(r"Click '((Tab|Section) #\d+|\d|<|>)'")

@@ -123,8 +123,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Plan]], ...] = tu
         (r"Select (.+) from the list and click Submit\.", lambda m: (Pick(m[1]), _SUBMIT)),
         (r"Select (.+) and click Submit\.", _select),
         (
-            r'Use the textbox to enter "(.+)" and press "Search", then find and click the (\d+)(?:st|nd|rd|th)'
-            r" search result\.",
+            r'Use the textbox to enter "(.+)" and press "Search", then find and click the '
+            r"(\d+)(?:st|nd|rd|th) search result\.",
             lambda m: (Type(m[1]), Press("Search", "button"), Result(int(m[2]))),
         ),
         (

@@ -1,0 +1,32 @@
+"""From the sections of an experiment's config to what the fleet takes."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from collection.agent.loop import Limits
+from collection.agent.prompt import PromptConfig
+from collection.browser.session import BrowserConfig
+from collection.fleet import FleetConfig
+from collection.llm.config import ActorConfig
+from collection.llm.scripted.mistakes import MistakeConfig
+from collection.worker import WorkerConfig
+
+
+def fleet_config(config: ConfigDict) -> FleetConfig:
+    """Reads the sections `actor`, `browser`, `prompt`, `limits`, `fleet` and, where there is one, `mistakes`.
+
+    Raises:
+      UserError: the actor cannot be what it is asked to be.
+    """
+    sections = config.to_dict()
+    mistakes = MistakeConfig(**sections.get("mistakes", {}))
+    fleet = sections["fleet"]
+    worker = WorkerConfig(
+        actor=ActorConfig(**sections["actor"], mistakes=mistakes).resolve(),
+        browser=BrowserConfig(**sections["browser"]),
+        prompt=PromptConfig(**sections["prompt"]),
+        limits=Limits(**sections["limits"]),
+        crashes=fleet["crashes"],
+    )
+    return FleetConfig(workers=fleet["workers"], retries=fleet["retries"], worker=worker)
