@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,6 +158,19 @@ def _check(model: Qwen3VL, folder: Path, shapes: dict[str, tuple[int, ...]]) -> 
     for kind, names in (("missing", missing), ("unknown", extra), ("misshapen", misshapen)):
         if names:
             raise UserError(f"{folder}: {kind} tensors {_listed(names)}; take weights that fit config.json")
+
+
+def resolve_model(name: str | os.PathLike[str]) -> Path:
+    """The folder of a model: a packaged one by name ("tiny_base"), or a folder.
+
+    Raises:
+      UserError: there is no `config.json` there.
+    """
+    packaged = Path(str(resources.files("rmsweb_jax"))) / "tiny_base"
+    folder = packaged if str(name) == "tiny_base" else Path(name)
+    if not (folder / "config.json").exists():
+        raise UserError(f"no model at {folder} (config.json is missing); give a model folder or tiny_base")
+    return folder
 
 
 def load_model(

@@ -1,0 +1,170 @@
+"""Chat messages to tokens and patches, and replies back to text.
+
+System: `<|im_start|>system\\n...<|im_end|>\\n`; user: `<|im_start|>user\\n...<|im_end|>\\n`; the prompt ends
+with `<|im_start|>assistant\\n`; a reply ends with `<|im_end|>`, and `\\n` follows. Control tokens come from
+here alone: text that looks like one, for example on a web page, is encoded as plain text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.images import image_patches
+from rmsweb_jax.qwen3_vl.inputs import Grid
+from rmsweb_jax.records.schema import ImagePart, Message
+
+MAX_PIXELS = 262_144
+ImageResolver = Callable[[str], bytes | Image.Image]
+
+_VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """A prompt.
+
+    Attributes:
+      tokens: [T] int32, images expanded.
+      patches: per image [t*h*w, patch_dim] float32, merge-block order.
+      grids: per image (t, h, w) in patches.
+    """
+
+    tokens: np.ndarray
+    patches: tuple[np.ndarray, ...]
+    grids: tuple[Grid, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedResponse:
+    """A reply.
+
+    Attributes:
+      tokens: [R] int32, `<|im_end|>` (and the newline) included.
+      offsets: [R, 2] int32, characters each token covers; control tokens stand empty at the end.
+    """
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+
+    def token_span(self, start: int, stop: int) -> tuple[int, int]:
+        """Tokens [first, last) that overlap the characters [start, stop); empty when none does."""
+        touched = np.flatnonzero((self.offsets[:, 1] > start) & (self.offsets[:, 0] < stop))
+        return (int(touched[0]), int(touched[-1]) + 1) if len(touched) else (0, 0)
+
+
+class Processor:
+    """The tokenizer and image processor of a model.
+
+    Args:
+      tokenizer: with Qwen's control tokens in its vocabulary.
+      config: of the model.
+      max_pixels: of a resized image.
+
+    Raises:
+      UserError: the tokenizer lacks a control token, or disagrees with the config about one.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, config: Qwen3VLConfig, max_pixels: int = MAX_PIXELS
+    ):
+        self.tokenizer = tokenizer
+        self.config = config
+        self.max_pixels = max_pixels
+        vocabulary = tokenizer.get_vocab()
+        expected = {
+            "<|image_pad|>": config.image_token_id,
+            "<|vision_start|>": config.vision_start_token_id,
+            "<|vision_end|>": config.vision_end_token_id,
+        }
+        for name in ("<|im_start|>", "<|im_end|>", *expected):
+            if name not in vocabulary or vocabulary[name] != expected.get(name, vocabulary[name]):
+                raise UserError(
+                    f"the tokenizer lacks {name} or config.json has another id for it; take its own files"
+                )
+        if max(vocabulary.values()) >= config.text.vocab_size:
+            raise UserError(
+                "the tokenizer has more tokens than config.json's vocab_size; take the model's own files"
+            )
+        self.start_id: int = vocabulary["<|im_start|>"]
+        self.end_id: int = vocabulary["<|im_end|>"]
+        vision = {vocabulary[name] for name in _VISION_TOKENS if name in vocabulary}
+        unused = set(range(config.text.vocab_size)) - set(vocabulary.values())
+        # Sampling must never draw these: an image token without an image breaks the batch it is trained
+        # in, and rows of the embedding that belong to no token cannot be decoded.
+        self.banned_ids: tuple[int, ...] = tuple(sorted(vision | {config.video_token_id} | unused))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> Processor:
+        """Reads tokenizer and config of a model folder."""
+        folder = Path(folder)
+        config = Qwen3VLConfig.from_hf(folder / "config.json")
+        if not (folder / "tokenizer.json").exists():
+            raise UserError(f"{folder} has no tokenizer.json; copy the tokenizer of its base model there")
+        return cls(AutoTokenizer.from_pretrained(folder), config, max_pixels)
+
+    def encode_prompt(self, messages: Sequence[Message], images: ImageResolver) -> Encoded:
+        """Renders messages, ending where the assistant's reply begins.
+
+        Args:
+          images: bytes or image of a SHA-256.
+        """
+        tokens: list[int] = []
+        patches: list[np.ndarray] = []
+        grids: list[Grid] = []
+        for message in messages:
+            tokens.append(self.start_id)
+            text = f"{message.role}\n"
+            for part in message.content:
+                if isinstance(part, ImagePart):
+                    cut, grid = image_patches(images(part.sha256), self.config.vision, self.max_pixels)
+                    tokens += self.encode_text(text) + self._image_tokens(grid)
+                    text = ""
+                    patches.append(cut)
+                    grids.append(grid)
+                else:
+                    text += part.text
+            tokens += [*self.encode_text(text), self.end_id, *self.encode_text("\n")]
+        tokens += [self.start_id, *self.encode_text("assistant\n")]
+        return Encoded(np.asarray(tokens, np.int32), tuple(patches), tuple(grids))
+
+    def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
+        """A reply with its `<|im_end|>`; SFT also learns the newline after it."""
+        encoding = self._encode(text)
+        end = (len(text), len(text))
+        after = self.encode_text("\n") if newline else []
+        tokens = [*encoding["input_ids"], self.end_id, *after]
+        offsets = [*encoding["offset_mapping"], end, *(end for _ in after)]
+        return EncodedResponse(np.asarray(tokens, np.int32), np.asarray(offsets, np.int32))
+
+    def decode_response(self, tokens: Iterable[int]) -> str:
+        """Text of a reply up to its `<|im_end|>`, without control tokens."""
+        ids = [int(token) for token in tokens]
+        ids = ids[: ids.index(self.end_id)] if self.end_id in ids else ids
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def encode_text(self, text: str) -> list[int]:
+        """Plain text; what looks like a control token is taken as characters."""
+        return list(self._encode(text)["input_ids"]) if text else []
+
+    def _encode(self, text: str):
+        return self.tokenizer(
+            text,
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+
+    def _image_tokens(self, grid: Grid) -> list[int]:
+        count = int(np.prod(grid)) // self.config.vision.merge_unit
+        config = self.config
+        return [config.vision_start_token_id, *[config.image_token_id] * count, config.vision_end_token_id]
