@@ -8,7 +8,7 @@ from rmsweb_jax.actions.parse import (
     render_reply,
     repair_reply,
 )
-from rmsweb_jax.actions.reward import Explanation, explain_response, score_response
+from rmsweb_jax.actions.reward import Explanation, explain_actions, explain_response, score_response
 from rmsweb_jax.actions.schema import ACTIONS, Action, ActionParams, Reply, action_catalogue, composition
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "action_catalogue",
     "action_span",
     "composition",
+    "explain_actions",
     "explain_response",
     "normalize_action",
     "parse_reply",

@@ -60,6 +60,11 @@ def explain_response(response: str, target: str) -> Explanation:
         predicted = parse_reply(response).actions
     except ReplyError as error:
         return Explanation(WRONG, error=str(error))
+    return explain_actions(predicted, wanted)
+
+
+def explain_actions(predicted: Sequence[Action], wanted: Sequence[Action]) -> Explanation:
+    """As `explain_response`, for lists that are parsed already; neither may be empty."""
     pairs = _align(predicted, wanted)
     matched = sum(_weight(wanted[pair.target]) * pair.level for pair in pairs)
     # With precision M/P and recall M/T the soft F1, their harmonic mean, is 2M / (P + T).
