@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ml_collections import ConfigDict
+from collections.abc import Mapping
+from typing import Any
 
 from collection.agent.loop import Limits
 from collection.agent.prompt import PromptConfig
@@ -13,13 +14,15 @@ from collection.llm.scripted.mistakes import MistakeConfig
 from collection.worker import WorkerConfig
 
 
-def fleet_config(config: ConfigDict) -> FleetConfig:
+def fleet_config(sections: Mapping[str, Any]) -> FleetConfig:
     """Reads the sections `actor`, `browser`, `prompt`, `limits`, `fleet` and, where there is one, `mistakes`.
+
+    Args:
+      sections: the config as plain dictionaries (`config.to_dict()`).
 
     Raises:
       UserError: the actor cannot be what it is asked to be.
     """
-    sections = config.to_dict()
     mistakes = MistakeConfig(**sections.get("mistakes", {}))
     fleet = sections["fleet"]
     worker = WorkerConfig(

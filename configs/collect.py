@@ -98,22 +98,22 @@ def _demo() -> ConfigDict:
 
 def _smoke() -> ConfigDict:
     config = _demo()
-    config.pages = _SMOKE_PAGES
-    config.seeds = 2
-    config.fleet.workers = 2
+    config.update({"pages": _SMOKE_PAGES, "seeds": 2, "fleet": {"workers": 2}})
     return config
 
 
 def _paper() -> ConfigDict:
     config = _demo()
-    config.seeds = 100
-    config.actor.kind = "gemini"
-    config.actor.model = "gemini-3-pro-preview"
-    config.actor.max_tokens = 8192
-    config.browser = ConfigDict({"width": 1280, "height": 1100, "quiet_ms": 200, "settle_ms": 2000})
-    config.prompt.style = "full"
-    config.limits = ConfigDict({"max_steps": 100, "max_failures": 3, "max_seconds": 1800.0})
-    config.fleet.workers = 16
+    config.update(
+        {
+            "seeds": 100,
+            "actor": {"kind": "gemini", "model": "gemini-3-pro-preview", "max_tokens": 8192},
+            "browser": {"width": 1280, "height": 1100, "quiet_ms": 200, "settle_ms": 2000},
+            "prompt": {"style": "full"},
+            "limits": {"max_steps": 100, "max_seconds": 1800.0},
+            "fleet": {"workers": 16},
+        }
+    )
     return config
 
 
@@ -124,9 +124,6 @@ def _no_reflection() -> ConfigDict:
 
 
 def _policy(config: ConfigDict) -> ConfigDict:
-    config.pages = ()
-    config.rounds = 1
-    config.stop_after = 0
-    config.reflection = False
-    config.actor.update({"kind": "policy", "label": "sft", "max_tokens": 256, "timeout_s": 60.0})
+    config.update({"pages": (), "rounds": 1, "stop_after": 0, "reflection": False})
+    config.update({"actor": {"kind": "policy", "label": "sft", "max_tokens": 256, "timeout_s": 60.0}})
     return config

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -31,11 +32,10 @@ def main(config: ConfigDict, workdir: Path) -> None:
     """Plays all rounds; the report is written last and says that the stage is done."""
     if (workdir / "report.json").exists():
         return
-    setup = fleet_config(config)
-    jobs = [
-        Job(task, attempts=config.rounds, stop_after=config.stop_after, reflective=config.reflection)
-        for task in _tasks(config)
-    ]
+    settings = config.to_dict()
+    setup = fleet_config(settings)
+    rounds, reflective = settings["rounds"], settings["reflection"]
+    jobs = [Job(task, rounds, settings["stop_after"], reflective) for task in _tasks(settings)]
     with acting(setup.worker.actor, workdir / "server") as actor:
         played = fleet.run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
     report = {
@@ -44,20 +44,20 @@ def main(config: ConfigDict, workdir: Path) -> None:
         "teacher": actor.kind,
         "actor": actor.label,
         "model": played.trajectories[0].model,
-        "reflection": config.reflection,
-        **yield_report(played.trajectories, config.rounds),
+        "reflection": reflective,
+        **yield_report(played.trajectories, rounds),
         **reflection_report(played.reflections),
     }
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
-def _tasks(config: ConfigDict) -> list[Task]:
-    if config.tasks_from:
-        source = read_dataset(Path(config.tasks_from), Trajectory)
+def _tasks(settings: dict[str, Any]) -> list[Task]:
+    if settings["tasks_from"]:
+        source = read_dataset(Path(settings["tasks_from"]), Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    seeds = range(settings["first_seed"], settings["first_seed"] + settings["seeds"])
     # Seed by seed, so that an early look at a run shows every page.
-    tasks = [make_task(page, seed) for seed in seeds for page in config.pages]
+    tasks = [make_task(page, seed) for seed in seeds for page in settings["pages"]]
     if not tasks:
         raise UserError("no tasks: set config.pages and config.seeds, or config.tasks_from=DIR")
     return tasks
