@@ -6,12 +6,14 @@ const el = state && state.elements.get(arguments[0]);
 return el && el.isConnected ? el : null;
 """
 
-# After scrolling: the first of centre and inset corners at which the element itself would be hit.
+# After scrolling: the first of centre and inset corners at which the element itself would be hit, as
+# an offset from the point that WebDriver counts from (the visible centre of its first box).
 CLICK_POINT = """
 const el = arguments[0];
 const notes = window[Symbol.for('rmsweb.preload')];
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
-if (!inView(el.getBoundingClientRect())) {
+// A frame cannot tell whether it is in view itself.
+if (window !== top || !inView(el.getBoundingClientRect())) {
   el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
 }
 function at(x, y) {
@@ -30,14 +32,18 @@ function within(node) {
   }
   return false;
 }
+let origin = null;
 for (const r of el.getClientRects()) {
   const left = Math.max(r.left, 0), top = Math.max(r.top, 0);
   const right = Math.min(r.right, innerWidth), bottom = Math.min(r.bottom, innerHeight);
+  if (!origin) origin = [Math.floor((left + right) / 2), Math.floor((top + bottom) / 2)];
   if (right <= left || bottom <= top) continue;
   const dx = Math.min(4, (right - left) / 4), dy = Math.min(4, (bottom - top) / 4);
   const points = [[(left + right) / 2, (top + bottom) / 2], [left + dx, top + dy], [right - dx, top + dy],
     [left + dx, bottom - dy], [right - dx, bottom - dy]];
-  for (const [x, y] of points) if (within(at(x, y))) return [Math.round(x), Math.round(y)];
+  for (const [x, y] of points) {
+    if (within(at(x, y))) return [Math.round(x) - origin[0], Math.round(y) - origin[1]];
+  }
 }
 return null;
 """

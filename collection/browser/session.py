@@ -13,11 +13,9 @@ import os
 import pathlib
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import psutil
 import urllib3.exceptions
 from selenium import webdriver
 from selenium.common.exceptions import (
@@ -33,6 +31,7 @@ from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
 
+from collection.browser.processes import OWNER, find_program, kill_session, reap_orphans, session_members
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Tab
 
@@ -65,7 +64,6 @@ _LOST = (
     "invalid session",
 )
 _PRELOAD = pathlib.Path(__file__).with_name("preload.js").read_text(encoding="utf-8")
-_OWNER = "RMSWEB_BROWSER"
 
 
 class BrowserLostError(Exception):
@@ -107,7 +105,8 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
     """A running browser; closed by `with` or `close()`.
 
     Attributes:
-      snapshot: the last one taken; indices in actions refer to it.
+      snapshot: what the agent was shown last; indices in actions refer to it.
+      latest: the last look of any kind, the agent's or one in between.
       dialogs: texts of alerts, confirms and prompts dismissed and not yet told to the agent.
 
     Raises:
@@ -118,6 +117,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
     def __init__(self, config: BrowserConfig) -> None:
         self.config = config
         self.snapshot: Snapshot | None = None
+        self.latest: Snapshot | None = None
         self.dialogs: list[str] = []
         self._profile = ""
         self._service: Service | None = None
@@ -129,6 +129,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
             self._driver.set_page_load_timeout(config.page_load_seconds)
             self._driver.set_script_timeout(config.script_seconds)
             self._prepare_tab()
+            self._tab_id(self._current)
         except BaseException:
             self._reap()
             raise
@@ -150,7 +151,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
     @property
     def process_ids(self) -> list[int]:
         """Every process of a local browser, its driver first."""
-        return [] if self._service is None else _session_members(self._service.process.pid)
+        return [] if self._service is None else session_members(self._service.process.pid)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Calls WebDriver; a dialog in the way is dismissed, kept in `dialogs`, and the call repeated."""
@@ -237,7 +238,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
     def switch_handle(self, handle: str) -> None:
         self.call(self._driver.switch_to.window, handle)
         self._current = handle
-        self.snapshot = None
+        self.snapshot = self.latest = None
         self._prepare_tab()
 
     def close_tab(self) -> None:
@@ -264,6 +265,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
         self.call(self._driver.delete_all_cookies)
         self.dialogs.clear()
         self._tab_ids.clear()
+        self._tab_id(self._current)
 
     def _start(self) -> WebDriver:
         config = self.config
@@ -297,7 +299,7 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
         options.add_argument(f"--user-data-dir={self._profile}")
         # Through a pipe the browser notices at once that its driver has died, and ends.
         options.add_argument("--remote-debugging-pipe")
-        environment = {**os.environ, _OWNER: f"{os.getpid()}:{self._profile}"}
+        environment = {**os.environ, OWNER: f"{os.getpid()}:{self._profile}"}
         # A session of its own: signals to us do not reach it, and all its processes can be found.
         self._service = Service(chromedriver, env=environment, popen_kw={"start_new_session": True})
         return webdriver.Chrome(options=options, service=self._service)
@@ -323,68 +325,16 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
     def _reap(self) -> None:
         process = getattr(self._service, "process", None)
         if process is not None:
-            _kill_session(process.pid)
+            kill_session(process.pid)
             process.wait()
         if self._profile:
             shutil.rmtree(self._profile, ignore_errors=True)
-
-
-def find_program(path: str, names: tuple[str, ...]) -> str:
-    """The program's path; raises UserError when it is not installed."""
-    found = shutil.which(path) if path else next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        raise UserError(
-            f"{path or names[0]} not found; install chromium and chromium-driver "
-            "(Debian: apt-get install chromium chromium-driver) or set its path in the config"
-        )
-    return found
 
 
 def first_line(error: BaseException) -> str:
     """A WebDriver error's own reason, without stack and session details."""
     lines = (getattr(error, "msg", None) or str(error) or type(error).__name__).strip().splitlines()
     return lines[0].strip()[:200] if lines else type(error).__name__
-
-
-def reap_orphans() -> None:
-    """Ends browsers whose owning process was killed before it could, and removes their profiles."""
-    for process in psutil.process_iter(["pid", "name"]):
-        if process.info["name"] != "chromedriver":
-            continue
-        with contextlib.suppress(psutil.Error):
-            owner, _, profile = process.environ().get(_OWNER, "").partition(":")
-            if owner and not psutil.pid_exists(int(owner)):
-                _kill_session(process.pid)
-                shutil.rmtree(profile, ignore_errors=True)
-
-
-def _session_members(leader: int) -> list[int]:
-    members = []
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError):
-            if os.getsid(pid) == leader:
-                members.append(pid)
-    return members
-
-
-def _kill_session(leader: int) -> None:
-    """Kills all processes of a session until none but zombies (others' children) are left."""
-    deadline = time.monotonic() + 5
-    while living := list(_living(leader)):
-        for process in living:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(living, timeout=0.05)
-        if time.monotonic() > deadline:
-            return
-
-
-def _living(leader: int) -> Iterator[psutil.Process]:
-    for pid in _session_members(leader):
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            if process.status() != psutil.STATUS_ZOMBIE:
-                yield process
 
 
 _SETTLE = """

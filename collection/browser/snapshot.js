@@ -1,7 +1,7 @@
 // One walk over a frame: what is visible, what can be acted on, what is covered, what is new.
 // arguments[0]: {peek: true leaves the marks for new elements as they are, known: whether the frame's
 // parent had been looked at before, covered: whether the frame itself is covered}.
-// Returns {url, title, scroll, lines, frames, counts, first}; a line is
+// Returns {url, title, scroll, lines, frames, counts, first, document}; a line is
 // [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure], where a text line
 // has an empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose
 // entries are [element, x, y, covered].
@@ -307,4 +307,5 @@ const page = document.scrollingElement || document.documentElement;
 return {
   url: location.href, title: document.title, lines, frames, counts,
   scroll: [page.scrollTop / VH, Math.max(0, page.scrollHeight - VH - page.scrollTop) / VH], first,
+  document: performance.timeOrigin,
 };

@@ -29,6 +29,7 @@ class Target:
 
     Attributes:
       uid: the element's number in its frame; it stays the same for as long as the element lives.
+      document: when its document was opened: numbers start again in a new one.
       frames: numbers of the enclosing frame elements, outermost first.
       text: visible text of its own.
       label: attributes that tell what it is, as opposed to the state it is in.
@@ -36,6 +37,7 @@ class Target:
     """
 
     uid: int
+    document: float
     frames: tuple[int, ...]
     tag: str
     text: str
@@ -43,8 +45,8 @@ class Target:
     box: tuple[int, int, int, int]
 
     @property
-    def identity(self) -> tuple[tuple[int, ...], int]:
-        return self.frames, self.uid
+    def identity(self) -> tuple[float, tuple[int, ...], int]:
+        return self.document, self.frames, self.uid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Snapshot:
       fingerprint: hash of the URL and the lines without indices.
     """
 
+    document: float
     url: str
     title: str
     nodes: tuple[PageNode, ...]
@@ -80,6 +83,7 @@ class _Line:
 
     depth: int
     raw: list[Any]
+    document: float
     frames: tuple[int, ...]
     box: tuple[int, int, int, int]
 
@@ -98,12 +102,12 @@ def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
       peek: look without becoming what indices and new-element marks refer to.
 
     Returns:
-      The snapshot; unless `peek`, also kept in `browser.snapshot`.
+      The snapshot, kept in `browser.latest` and, unless `peek`, in `browser.snapshot`.
     """
     browser.recover_tab()
     walk = _Walk()
     top = _walk_frame(browser, walk, {"peek": peek, "known": False, "covered": False}, (), 0, (0, 0))
-    snapshot = _assemble(top, walk)
+    snapshot = browser.latest = _assemble(top, walk)
     if not peek:
         browser.snapshot = snapshot
     return snapshot
@@ -159,7 +163,15 @@ def _walk_frame(
     dx, dy = round(offset[0]), round(offset[1])
     for raw in answer["lines"]:
         left, top, right, bottom = raw[6] or (0, 0, 0, 0)
-        walk.lines.append(_Line(depth + raw[0], raw, frames, (left + dx, top + dy, right + dx, bottom + dy)))
+        walk.lines.append(
+            _Line(
+                depth + raw[0],
+                raw,
+                answer["document"],
+                frames,
+                (left + dx, top + dy, right + dx, bottom + dy),
+            )
+        )
         if raw[10] and len(frames) < MAX_FRAME_DEPTH:
             element, x, y, covered = answer["frames"][raw[10] - 1]
             inner = {
@@ -212,10 +224,11 @@ def _assemble(top: dict[str, Any], walk: _Walk) -> Snapshot:
             label = tuple(
                 attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder")
             )
-            targets[index] = Target(uid, line.frames, tag, own, label, line.box)
+            targets[index] = Target(uid, line.document, line.frames, tag, own, label, line.box)
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
             elements.append(Element(index=index, tag=tag, text=own, attributes=full))
     return Snapshot(
+        document=top["document"],
         url=top["url"],
         title=top["title"],
         nodes=tuple(nodes),

@@ -1,0 +1,93 @@
+"""What actions share: what they may use, how they end, and the element behind an index."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+
+from selenium.webdriver.remote.webelement import WebElement
+
+from collection.browser import page_scripts
+from collection.browser.files import FileFolder
+from collection.browser.session import Browser
+from collection.browser.snapshot import Target, take_snapshot
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionContext:
+    """What actions may use beside the browser.
+
+    Attributes:
+      files: the episode's file folder; None refuses file actions.
+      uploads: files outside that folder which may be uploaded.
+      search_urls: engine name -> URL with `{query}`.
+      extract: (query, Markdown) -> answer, by the extraction LLM; None refuses extraction.
+      allow_js: whether `execute_js` runs.
+    """
+
+    files: FileFolder | None = None
+    uploads: tuple[pathlib.Path, ...] = ()
+    search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    extract: Callable[[str, str], str] | None = None
+    allow_js: bool = False
+
+
+class ActionError(Exception):
+    """An action that cannot be carried out; the message goes to the agent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How an action ended.
+
+    Attributes:
+      text, changed, error, output: as in `ActionResult`.
+      page: whether the page has to be looked at to know what changed.
+    """
+
+    text: str
+    changed: bool = False
+    error: bool = False
+    output: str = ""
+    page: bool = True
+
+
+class Located:
+    """An indexed element, with the driver inside its frame while in the `with` block."""
+
+    def __init__(self, browser: Browser, index: int) -> None:
+        snapshot = browser.snapshot or take_snapshot(browser)
+        target = snapshot.targets.get(index)
+        if target is None:
+            raise ActionError(f"Element [{index}] is not on the page")
+        self.browser, self.index, self.target = browser, index, target
+
+    def __enter__(self) -> tuple[WebElement, Target]:
+        try:
+            for uid in self.target.frames:
+                self.browser.call(self.browser.driver.switch_to.frame, self._find(uid))
+            return self._find(self.target.uid), self.target
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.target.frames:
+            self.browser.call(self.browser.driver.switch_to.default_content)
+
+    def _find(self, uid: int) -> WebElement:
+        element = self.browser.script(page_scripts.FIND, uid)
+        if element is None:
+            raise ActionError(f"Element [{self.index}] is gone")
+        return element
+
+
+def file_folder(context: ActionContext) -> FileFolder:
+    """The episode's files. Raises ActionError when the episode has none."""
+    if context.files is None:
+        raise ActionError("There is no file folder")
+    return context.files

@@ -1,0 +1,175 @@
+"""Actions on one element, with real input events."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from collection.browser import page_scripts
+from collection.browser.action_types import ActionContext, ActionError, Located, Outcome, file_folder
+from collection.browser.page_text import squeeze
+from collection.browser.session import Browser
+
+_SHOWN_OPTIONS = 60
+_SUGGESTION_MS = 400
+
+
+def click(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+    with Located(browser, params.index) as (element, target):
+        if target.tag == "select":
+            return _options(browser, element, params.index)
+        _click_at(browser, element, params.index, Keys.CONTROL if params.while_holding_ctrl else "")
+    return Outcome(f"Clicked [{params.index}]", changed=True)
+
+
+def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "") -> None:
+    """Clicks where the element is uncovered, found only after it has been scrolled into view."""
+    point = browser.script(page_scripts.CLICK_POINT, element)
+    if point is None:
+        raise ActionError(f"Element [{index}] is covered or hidden")
+    builder = ActionBuilder(browser.driver, duration=0)
+    if modifier:
+        builder.key_action.key_down(modifier)
+        builder.pointer_action.pause(0)
+    builder.pointer_action.move_to(element, point[0], point[1])
+    builder.pointer_action.pointer_down()
+    builder.pointer_action.pointer_up()
+    if modifier:
+        for _ in range(3):
+            builder.key_action.pause(0)
+        builder.key_action.key_up(modifier)
+    browser.call(builder.perform)
+
+
+def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+    where = f"[{params.index}]" if params.index else "the focused element"
+    if params.index == 0:
+        if params.clear_existing:
+            browser.script(page_scripts.SELECT_FOCUSED)
+        chain = ActionChains(browser.driver, duration=0)
+        browser.call(chain.send_keys(_keys(params)).perform)
+    else:
+        with Located(browser, params.index) as (element, _target):
+            kind = browser.script(page_scripts.TYPING_KIND, element)
+            if kind == "none":
+                raise ActionError(f"Element [{params.index}] takes no text")
+            if kind == "set":
+                # Date, time, colour and range fields have no text to type into.
+                browser.script(page_scripts.SET_VALUE, element, params.text)
+            else:
+                _click_at(browser, element, params.index)
+                browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
+                browser.call(element.send_keys, _keys(params))
+            if browser.script(page_scripts.SUGGESTS, element):
+                browser.settle(first_ms=_SUGGESTION_MS)
+    return Outcome(f"Typed {params.text!r} into {where}", changed=True)
+
+
+def _keys(params: Any) -> str:
+    """The keys of a text; typing nothing over what is selected removes it."""
+    keys = params.text.replace("\r\n", "\n").replace("\n", Keys.ENTER)
+    return Keys.DELETE if params.clear_existing and not keys else keys
+
+
+def send_keys(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+    chord = [part for part in params.keys.replace("++", "+plus").split("+") if part]
+    names = [_KEY_NAMES.get(part.strip().lower(), "+" if part == "plus" else part) for part in chord]
+    chain = ActionChains(browser.driver, duration=0)
+    if len(names) > 1 and names[0] in _MODIFIERS:
+        for key in names[:-1]:
+            chain.key_down(key)
+        chain.send_keys(names[-1])
+        for key in reversed(names[:-1]):
+            chain.key_up(key)
+    else:
+        words = [_KEY_NAMES.get(word.lower()) for word in params.keys.split()]
+        known = [word for word in words if word]
+        chain.send_keys(*(known if known and len(known) == len(words) else [params.keys]))
+    browser.call(chain.perform)
+    return Outcome(f"Pressed {params.keys}", changed=True)
+
+
+def get_options(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+    with Located(browser, params.index) as (element, _target):
+        return _options(browser, element, params.index)
+
+
+def _options(browser: Browser, element: WebElement, index: int) -> Outcome:
+    options = browser.script(page_scripts.OPTIONS, element)
+    if not options:
+        raise ActionError(f"Element [{index}] has no options")
+    names = [option[0] for option in options]
+    more = f" and {len(names) - _SHOWN_OPTIONS} more" if len(names) > _SHOWN_OPTIONS else ""
+    return Outcome(
+        f"Options of [{index}]: {' | '.join(names[:_SHOWN_OPTIONS])}{more}",
+        output="\n".join(names) if more else "",
+    )
+
+
+def select_option(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+    with Located(browser, params.index) as (element, _target):
+        options = browser.script(page_scripts.OPTIONS, element)
+        wanted = squeeze(params.text).lower()
+        match = next((n for n, (name, _value) in enumerate(options) if name.lower() == wanted), None)
+        if match is None:
+            match = next((n for n, (_name, value) in enumerate(options) if value.lower() == wanted), None)
+        if match is None:
+            shown = _options(browser, element, params.index).text
+            raise ActionError(f"[{params.index}] has no option {params.text!r}. {shown}")
+        custom = browser.script(page_scripts.CHOOSE, element, match)
+        if custom is not None:
+            _click_at(browser, custom, params.index)
+    return Outcome(f"Selected {options[match][0]!r} in [{params.index}]", changed=True)
+
+
+def upload(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+    allowed = {path.resolve() for path in context.uploads}
+    path = pathlib.Path(params.path).resolve()
+    if path not in allowed:
+        path = file_folder(context).path(params.path)
+    if not path.is_file():
+        raise ActionError(f"No file {params.path}")
+    with Located(browser, params.index) as (element, _target):
+        field = browser.script(page_scripts.FILE_FIELD, element)
+        if field is None:
+            raise ActionError(f"Element [{params.index}] takes no file")
+        browser.call(field.send_keys, str(path))
+    return Outcome(f"Uploaded {path.name} to [{params.index}]", changed=True)
+
+
+_MODIFIERS = {Keys.CONTROL, Keys.SHIFT, Keys.ALT, Keys.META}
+_KEY_NAMES = {
+    "enter": Keys.ENTER,
+    "return": Keys.ENTER,
+    "tab": Keys.TAB,
+    "escape": Keys.ESCAPE,
+    "esc": Keys.ESCAPE,
+    "backspace": Keys.BACKSPACE,
+    "delete": Keys.DELETE,
+    "space": Keys.SPACE,
+    "home": Keys.HOME,
+    "end": Keys.END,
+    "pageup": Keys.PAGE_UP,
+    "pagedown": Keys.PAGE_DOWN,
+    "arrowup": Keys.ARROW_UP,
+    "arrowdown": Keys.ARROW_DOWN,
+    "arrowleft": Keys.ARROW_LEFT,
+    "arrowright": Keys.ARROW_RIGHT,
+    "up": Keys.ARROW_UP,
+    "down": Keys.ARROW_DOWN,
+    "left": Keys.ARROW_LEFT,
+    "right": Keys.ARROW_RIGHT,
+    "control": Keys.CONTROL,
+    "ctrl": Keys.CONTROL,
+    "shift": Keys.SHIFT,
+    "alt": Keys.ALT,
+    "meta": Keys.META,
+    "command": Keys.META,
+    "insert": Keys.INSERT,
+    **{f"f{number}": getattr(Keys, f"F{number}") for number in range(1, 13)},
+}
