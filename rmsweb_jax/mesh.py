@@ -46,7 +46,8 @@ def param_spec(path: tuple[Any, ...], shape: tuple[int, ...], mesh: Mesh) -> P:
 
     Args:
       path: of the parameter in the model's state, such as `("language_model", "layers", "mlp", ...)`.
-      shape: kernels are [..., in, out], embeddings [rows, hidden], adapters [..., in, rank], [..., rank, out].
+      shape: kernels are [..., in, out], embeddings [rows, hidden], adapters [..., in, rank] and
+        [..., rank, out].
     """
     names = [str(part) for part in path]
     row_parallel = any(name in _ROW_PARALLEL for name in names)

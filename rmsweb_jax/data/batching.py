@@ -74,7 +74,6 @@ class Batch:
     targets: Targets
 
 
-# The axis of each array of a batch along which its rows lie (patches: the images of its rows).
 def batch_axes(batch: Batch) -> Batch:
     """Same structure as `batch`, with the axis along which rows (or patches) lie in place of each array."""
     inputs = batch.inputs.replace(
@@ -114,7 +113,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[int, ...]:
-    """At most `count` widths, multiples of `multiple`, that pad `lengths` least (exactly, by dynamic programming)."""
+    """At most `count` widths, multiples of `multiple`, that pad `lengths` least (by dynamic programming)."""
     sizes, counts = np.unique([round_up(length, multiple) for length in lengths], return_counts=True)
     # The tokens in a bucket are `size of its last` x `samples in it`: the true lengths do not matter.
     prefix = np.concatenate([[0], np.cumsum(counts)])

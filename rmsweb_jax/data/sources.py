@@ -16,8 +16,8 @@ from rmsweb_jax.records.shards import KINDS, load_manifest
 
 R = TypeVar("R", bound=Record)
 
-# Steps made ahead by threads: tokenizing and image work release the interpreter lock for the most part.
-_READ = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+# Steps are made ahead by one thread: a fast tokenizer is not safe to share.
+_READ = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
 
 
 class RecordSource(Generic[R]):

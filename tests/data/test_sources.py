@@ -11,7 +11,9 @@ from rmsweb_jax.records.shards import load_manifest, write_dataset
 
 def sample(number: int) -> SftSample:
     messages = (Message(role="user", content=(TextPart(text="x" * number),)),)
-    return SftSample(sample_id=str(number), task_id="t", site="s", kind="action", messages=messages, response="{}")
+    return SftSample(
+        sample_id=str(number), task_id="t", site="s", kind="action", messages=messages, response="{}"
+    )
 
 
 @pytest.fixture

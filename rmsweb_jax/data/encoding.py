@@ -1,0 +1,115 @@
+"""SFT samples to tokens and patches, and their sizes without decoding a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from rmsweb_jax.actions.parse import ReplyError, action_span
+from rmsweb_jax.data.batching import Example
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.images import target_size
+from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import SftSample
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What of a sample decides the shapes of batches.
+
+    Attributes:
+      length: tokens of prompt and target.
+      num_targets: tokens that are trained on.
+      images: screenshots in the prompt.
+      window: patches of the largest one, 0 without any.
+    """
+
+    sample_id: str
+    length: int
+    num_targets: int
+    images: int
+    window: int
+
+
+class Encoder:
+    """Makes examples of SFT samples.
+
+    Args:
+      processor: of the model that is trained.
+      images: of the data set.
+      fingerprint: tells encoders apart that could give a sample another length.
+    """
+
+    def __init__(self, processor: Processor, images: ImageStore, fingerprint: bytes = b""):
+        self._processor, self._images = processor, images
+        self.fingerprint = fingerprint
+
+    @classmethod
+    def load(cls, model: Path, images: ImageStore, max_pixels: int) -> Encoder:
+        """The encoder of a model folder."""
+        processor = Processor.from_pretrained(model, max_pixels)
+        tokenizer = hashlib.sha256((model / "tokenizer.json").read_bytes()).digest()
+        return cls(processor, images, tokenizer + f"{max_pixels} {processor.config.vision}".encode())
+
+    @property
+    def config(self) -> Qwen3VLConfig:
+        return self._processor.config
+
+    def example(self, sample: SftSample) -> Example:
+        """Tokens of prompt and reply; the target is the reply, its `<|im_end|>` and the newline after it.
+
+        Raises:
+          UserError: a screenshot is missing or damaged.
+        """
+        prompt = self._processor.encode_prompt(sample.messages, self._images.get)
+        return self._example(sample, prompt)
+
+    def measure(self, sample: SftSample) -> Measure:
+        """Sizes of the example; of screenshots, only the headers are read."""
+        example = self._example(sample, self._processor.encode_prompt(sample.messages, self._blank))
+        window = max((int(np.prod(grid)) for grid in example.grids), default=0)
+        return Measure(sample.sample_id, example.length, example.num_targets, len(example.grids), window)
+
+    def _example(self, sample: SftSample, prompt: Encoded) -> Example:
+        response = self._processor.encode_response(sample.response, newline=True)
+        action_mask = np.zeros(len(response.tokens), bool)
+        if sample.kind == "action":
+            first, last = response.token_span(*_span(sample))
+            action_mask[first:last] = True
+        return Example(
+            sample_id=sample.sample_id,
+            tokens=np.concatenate([prompt.tokens, response.tokens]),
+            prompt_length=len(prompt.tokens),
+            action_mask=action_mask,
+            patches=prompt.patches,
+            grids=prompt.grids,
+        )
+
+    def _blank(self, sha256: str) -> Image.Image:
+        """An empty image of the size that this one is resized to."""
+        path = self._images.path(sha256)
+        try:
+            with Image.open(path) as image:
+                size = image.size
+        except FileNotFoundError as error:
+            raise UserError(f"{path}: missing screenshot: make this data set again") from error
+        except UnidentifiedImageError as error:
+            raise UserError(f"{path}: damaged screenshot: make this data set again") from error
+        vision = self.config.vision
+        unit = vision.patch_size * vision.spatial_merge_size
+        return Image.new("RGB", target_size(*size, self._processor.max_pixels, unit))
+
+
+def _span(sample: SftSample) -> tuple[int, int]:
+    try:
+        return action_span(sample.response)
+    except ReplyError as error:
+        raise UserError(
+            f"sample {sample.sample_id}: {error}: build the SFT corpus again from valid trajectories"
+        ) from error
