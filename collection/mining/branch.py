@@ -1,0 +1,76 @@
+"""A run prepared for mining: its steps parsed and described in words that other runs share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+
+from collection.steps import INVALID, StepView, view
+from rmsweb_jax.actions import Action
+from rmsweb_jax.records.schema import Element, Trajectory
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """One run of a task."""
+
+    run: Trajectory
+    steps: tuple[StepView, ...]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @functools.cached_property
+    def signatures(self) -> tuple[tuple[str, ...], ...]:
+        """Each step's actions with element indices replaced by what the elements are."""
+        return tuple(signature(step) for step in self.steps)
+
+    @functools.cached_property
+    def task_words(self) -> frozenset[str]:
+        return words(" ".join((self.run.task.objective, *self.run.task.constraints)))
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """Positions that may be a divergence: all but a verified success's closing `done`.
+
+        A failed run's `done` stays a candidate. It ended nothing that was finished; a premature `done`
+        is the very mistake that many pairs are about.
+        """
+        last = len(self.steps) - 1
+        closing = self.run.success and last >= 0 and self.steps[last].is_done
+        return tuple(range(last if closing else last + 1))
+
+
+def branch(run: Trajectory) -> Branch:
+    return Branch(run, tuple(view(step) for step in run.steps))
+
+
+def words(text: str) -> frozenset[str]:
+    """The words and numbers of a text, in lower case."""
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def element_of(step: StepView, action: Action) -> Element | None:
+    """The element that an action names by its index, if it was on the page."""
+    index = getattr(action.params, "index", None)
+    return (
+        next((item for item in step.step.observation.elements if item.index == index), None)
+        if index
+        else None
+    )
+
+
+def signature(step: StepView) -> tuple[str, ...]:
+    """What a step did, with labels for indices, so that it compares between differently numbered pages."""
+    return tuple(_describe(step, action) for action in step.reply.executable) if step.reply else INVALID
+
+
+def _describe(step: StepView, action: Action) -> str:
+    params = action.params.model_dump(exclude_defaults=True)
+    element = element_of(step, action)
+    if element is not None and element.text:
+        params["index"] = f"{element.tag} {element.text}"
+    return f"{action.name} {params}"

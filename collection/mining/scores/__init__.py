@@ -1,0 +1,1 @@
+"""The three components of S_total, each a matrix over (success step, localization step)."""

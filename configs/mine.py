@@ -1,0 +1,43 @@
+"""Failure-mode mining: pools of runs to RL prompts.
+
+    python -m experiments.mine --config=configs/mine.py:demo \
+        --config.pools=runs/demo/collect,runs/demo/collect_policy --workdir=runs/demo/mine
+
+The figures are the paper's in every variant (RMSWeb, section 3.3). In the demo a "domain" is a MiniWoB++
+page.
+"""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+VARIANTS = ("demo", "smoke", "paper")
+
+
+def get_config(variant: str = "demo") -> ConfigDict:
+    if variant not in VARIANTS:
+        raise KeyError(variant)
+    config = ConfigDict()
+    # Data set folders of trajectories, separated by commas.
+    config.pools = ""
+    # S_total = the weighted sum of three scores, each in [0, 1]; what is below a minimum is dropped.
+    config.select = ConfigDict(
+        {
+            "state_weight": 0.50,
+            "action_weight": 0.25,
+            "category_weight": 0.25,
+            "min_state": 0.60,
+            "min_category": 0.45,
+            "min_total": 0.62,
+        }
+    )
+    # Shares of the final corpus, and the stricter gate for runtime and evaluation failures.
+    config.balance = ConfigDict(
+        {
+            "max_domain_share": 0.30,
+            "max_obstruction_share": 0.10,
+            "runtime_min_confidence": 0.85,
+            "runtime_min_category": 0.60,
+        }
+    )
+    return config

@@ -1,0 +1,241 @@
+import numpy as np
+import pytest
+from trajectories import CLICK, DONE, FORM, SCROLL, TYPE, TYPE_PASSWORD, numbered, step, trajectory
+
+from collection.mining.branch import branch
+from collection.mining.features import SIGNALS, signal_table
+from collection.mining.labels import PAPER_SHARES, RULES, pair_features, rule_label
+from collection.mining.scores.action import action_scores, eligible
+from collection.mining.scores.category import category_scores, window
+from collection.mining.scores.state import progress_closeness, state_scores, url_similarity
+
+SEARCH = {"search_engine": {"query": "cats"}}
+BACK = {"go_back": {}}
+SUCCESS = branch(trajectory(*numbered(TYPE, TYPE_PASSWORD, CLICK, DONE)))
+
+
+def failed(*steps, **changes):
+    return branch(trajectory(*steps, success=False, attempt=2, **{"declared_success": True} | changes))
+
+
+def same_page(*actions, **options):
+    return tuple(step(number, action, **options) for number, action in enumerate(actions, start=1))
+
+
+# State.
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("https://a.org/x?q=1", "https://a.org/x?q=1", 1.0),
+        ("https://A.org:443/x", "https://a.org/x", 1.0),
+        ("https://a.org/x?q=1", "https://a.org/x?q=2", 0.8),
+        ("https://a.org/x/", "https://a.org/x", 0.8),
+        ("https://a.org/x/y", "https://a.org/x/z", 0.4),
+        ("https://a.org/x", "https://a.org/y", 0.0),
+        ("https://a.org/x", "https://b.org/x", 0.0),
+        ("about:blank", "about:blank", 1.0),
+        ("about:blank", "https://a.org/", 0.0),
+    ],
+)
+def test_url_similarity(first, second, expected):
+    assert url_similarity([first], [second])[0, 0] == pytest.approx(expected)
+
+
+def test_dom_overlap_counts_elements_as_often_as_they_occur():
+    ours = branch(trajectory(step(1, CLICK, elements=(("b", "x"), ("b", "x"), ("b", "y")))))
+    theirs = failed(step(1, CLICK, elements=(("b", "x"), ("b", "z"))), step(2, CLICK, elements=()))
+    assert state_scores(ours, theirs)["dom"].tolist() == [[0.25, 0.0]]
+
+
+def test_a_covered_page_is_another_state():
+    covered = step(2, DONE)
+    elements = tuple(item.model_copy(update={"index": None}) for item in covered.observation.elements)
+    observation = covered.observation.model_copy(update={"elements": elements})
+    theirs = failed(step(1, CLICK), covered.model_copy(update={"observation": observation}))
+    assert state_scores(SUCCESS, theirs)["dom"][0].tolist() == [1.0, 0.0]
+
+
+def test_state_weights():
+    ours = branch(trajectory(step(1, CLICK, memory="abcd")))
+    theirs = failed(step(1, CLICK, memory="abxy", url="http://other.test/", elements=FORM[:1]))
+    assert state_scores(ours, theirs)["state"][0, 0] == pytest.approx(0.4 / 3 + 0.15 * 0.5 + 0.15)
+
+
+def test_progress_of_short_runs_is_not_all_or_nothing():
+    closeness = progress_closeness(4, 2)
+    assert closeness[1, 1] == pytest.approx(0.625)
+    assert closeness[0, 0] == pytest.approx(0.875)
+    assert progress_closeness(1, 1)[0, 0] == 1.0
+
+
+def test_an_unusable_reply_has_a_state_too():
+    theirs = failed(step(1, error="no JSON", response="{"))
+    assert state_scores(SUCCESS, theirs)["state"][0, 0] > 0.8
+
+
+# Action.
+
+
+def test_eligible_pairs():
+    ours = branch(trajectory(*same_page(SCROLL, SEARCH, CLICK, DONE)))
+    theirs = failed(*same_page(BACK, SEARCH | {}, CLICK, DONE))
+    assert eligible(ours, theirs).astype(int).tolist() == [
+        [0, 1, 1, 1],  # scroll: only against go_back is it nothing but moving about
+        [1, 0, 1, 1],
+        [1, 1, 0, 1],
+        [0, 0, 0, 0],  # the success's closing done
+    ]
+    other_search = failed(step(1, {"search_engine": {"query": "dogs"}}))
+    assert not eligible(ours, other_search)[1, 0]
+
+
+def test_a_longer_success_keeps_its_closing_done_out():
+    longer = branch(trajectory(*same_page(SCROLL, CLICK, DONE), attempt=2))
+    assert not eligible(SUCCESS, longer)[:, 2].any()
+    assert eligible(SUCCESS, failed(*same_page(DONE)))[:3, 0].all()
+
+
+def test_the_same_element_under_another_index_is_the_same_action():
+    renumbered = step(1, {"click_element_by_index": {"index": 1}}, page="other", elements=(FORM[2],))
+    ours = branch(trajectory(step(1, CLICK), step(2, DONE)))
+    assert not eligible(ours, failed(renumbered))[0, 0]
+    twins = (("button", "Go"), ("button", "Go"), ("button", "Go"))
+    ours = branch(trajectory(step(1, CLICK, elements=twins), step(2, DONE)))
+    other = failed(step(1, {"click_element_by_index": {"index": 2}}, elements=twins))
+    assert eligible(ours, other)[0, 0]
+
+
+def test_action_contrast_grows_with_the_difference():
+    ours = branch(trajectory(*same_page(TYPE, DONE)))
+
+    def against(action):
+        return action_scores(ours, failed(step(1, action)))[0, 0]
+
+    formatting = against({"input_text": {"index": 1, "text": "Ann"}})
+    other_text = against({"input_text": {"index": 1, "text": "bob"}})
+    other_type = against(CLICK)
+    assert formatting == pytest.approx(0.6 * 0.3 + 0.4)
+    assert other_text == pytest.approx(0.6 * 0.7 + 0.4)
+    assert other_type == pytest.approx(1.0)
+    assert action_scores(ours, failed(step(1, error="bad")))[0, 0] == pytest.approx(1.0)
+
+
+def test_passive_and_search_differences_say_little():
+    ours = branch(trajectory(*same_page(SCROLL, SEARCH, DONE)))
+    theirs = failed(*same_page({"wait": {}}, {"search_engine": {"query": "dogs"}}))
+    scores = action_scores(ours, theirs)
+    assert scores[0, 0] == pytest.approx(0.3)
+    assert scores[1, 1] < 0.45 < scores[1, 0]
+
+
+def test_an_action_that_the_other_branch_also_took_is_no_news():
+    theirs = failed(*same_page(TYPE, CLICK, DONE))
+    ours = branch(trajectory(*same_page(TYPE, TYPE_PASSWORD, CLICK, DONE)))
+    scores = action_scores(ours, theirs)
+    assert scores[1, 1] > scores[0, 1]
+    assert scores[1, 1] > scores[2, 0]
+
+
+# Signals, labels, category.
+
+
+def test_every_signal_is_a_flag_for_every_step():
+    table = signal_table(failed(*same_page(TYPE, SCROLL, SEARCH), step(4, error="x"), step(5, DONE)))
+    assert table.keys() == SIGNALS.keys()
+    assert all(column.shape == (5,) and column.dtype == bool for column in table.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "not_shown"),
+    [
+        ("invalid", step(1, error="x"), step(1, CLICK)),
+        ("fails", step(1, CLICK, failed=True), step(1, CLICK)),
+        ("no_effect", step(1, CLICK, changed=False), step(1, SCROLL, changed=False)),
+        ("acts", step(1, CLICK), step(1, CLICK, changed=False)),
+        ("passive", step(1, SCROLL), step(1, SCROLL, CLICK)),
+        ("searches", step(1, SEARCH), step(1, SEARCH, CLICK)),
+        ("submits", step(1, CLICK), step(1, {"click_element_by_index": {"index": 1}})),
+        ("submits", step(1, {"send_keys": {"keys": "Enter"}}), step(1, {"send_keys": {"keys": "Tab"}})),
+        ("filters", step(1, {"select_dropdown_option": {"index": 1, "text": "a"}}), step(1, CLICK)),
+        ("dates", step(1, {"input_text": {"index": 1, "text": "2026-05-01"}}), step(1, TYPE)),
+        ("extracts", step(1, {"done": {"text": "It costs 5", "success": True}}), step(1, DONE)),
+        ("claims_success", step(1, DONE), step(1, {"done": {"text": "", "success": False}})),
+        ("blocked", step(1, CLICK, page="Verify you are human"), step(1, CLICK)),
+        ("sensitive", step(1, TYPE_PASSWORD), step(1, TYPE)),
+        ("on_target", step(1, {"input_text": {"index": 9, "text": "Log"}}), step(1, TYPE)),
+        ("off_target", step(1, TYPE), step(1, {"input_text": {"index": 9, "text": "Log"}})),
+        ("navigates", step(1, {"go_to_url": {"url": "a.org"}}), step(1, CLICK)),
+    ],
+)
+def test_signals(name, shown, not_shown):
+    assert SIGNALS[name](branch(trajectory(shown)), 0)
+    assert not SIGNALS[name](branch(trajectory(not_shown)), 0)
+
+
+CLICK_OTHER = {"click_element_by_index": {"index": 1}}
+
+
+@pytest.mark.parametrize(
+    ("localization", "category"),
+    [
+        (failed(*numbered(TYPE, DONE)), "endpoint_incomplete"),
+        (failed(*numbered(TYPE, CLICK, DONE)), "endpoint_incomplete"),
+        (
+            failed(*numbered(TYPE, {"input_text": {"index": 2, "text": "xy8"}}, CLICK, DONE)),
+            "constraint_mismatch",
+        ),
+        (failed(*numbered(TYPE, *[CLICK_OTHER] * 4, changed=False), outcome="max_steps"), "ui_navigation"),
+        (failed(*numbered(TYPE, *[SCROLL] * 4, changed=False), outcome="max_steps"), "target_discovery"),
+        (
+            failed(*[step(number, error="x") for number in (1, 2, 3)], outcome="failures"),
+            "runtime_evaluation",
+        ),
+        (failed(*numbered(TYPE), outcome="crashed"), "runtime_evaluation"),
+        (failed(step(1, CLICK, page="Access denied"), outcome="blocked"), "access_obstruction"),
+    ],
+)
+def test_rule_labels(localization, category):
+    label = rule_label(SUCCESS, localization)
+    assert (label.category, label.source) == (category, "rule")
+    assert 0.3 < label.confidence <= 1.0
+
+
+def test_detours_are_labelled_as_such():
+    longer = branch(trajectory(*numbered(TYPE, SCROLL, SCROLL, TYPE_PASSWORD, CLICK, DONE), attempt=2))
+    assert rule_label(SUCCESS, longer).category == "target_discovery"
+
+
+def test_rules_use_every_feature_that_exists():
+    features = pair_features(SUCCESS, failed(*numbered(TYPE, DONE)))
+    assert {name for weights in RULES.values() for name in weights} == features.keys()
+    assert RULES.keys() == PAPER_SHARES.keys()
+    assert sum(PAPER_SHARES.values()) == pytest.approx(100, abs=0.1)
+    assert all(0.0 <= value <= 1.0 for value in features.values())
+
+
+def test_window_reaches_two_steps():
+    assert window(np.array([1, 0, 0, 0], bool)).tolist() == [1.0, 0.7, 0.5, 0.0]
+    assert window(np.array([0, 0, 1], bool), backward=0).tolist() == [0.5, 0.7, 1.0]
+    assert window(np.zeros(0, bool)).shape == (0,)
+
+
+def test_category_needs_evidence_on_both_sides():
+    theirs = failed(*same_page(TYPE, DONE))
+    label = rule_label(SUCCESS, theirs)
+    scores = category_scores(SUCCESS, theirs, label)
+    assert scores["category"][1, 1] >= 0.45
+    # A confident label without local evidence stays below the gate.
+    idle = failed(*same_page(*[SCROLL] * 3, changed=False), outcome="max_steps")
+    sure = type(label)("runtime_evaluation", 1.0, "rule", {})
+    assert category_scores(SUCCESS, idle, sure)["category"].max() < 0.45
+
+
+def test_positive_evidence_on_the_other_side_counts_against():
+    filter_step = {"select_dropdown_option": {"index": 1, "text": "cheap"}}
+    ours = branch(trajectory(*same_page(filter_step, CLICK, DONE)))
+    label = type(rule_label(ours, ours))("filter_context", 1.0, "rule", {})
+    without = category_scores(ours, failed(*same_page(SCROLL, DONE)), label)["category"][0, 0]
+    with_it = category_scores(ours, failed(*same_page(SCROLL, filter_step, DONE)), label)["category"][0, 0]
+    assert with_it < without
