@@ -71,7 +71,8 @@ def write_guidance(request: str, summary: str, success: bool, previous: str) -> 
 
 def goals_of(summary: str) -> list[str]:
     """The goals in a summary, oldest first."""
-    return [" | ".join(line.split(" | ")[2:-1]).removeprefix("goal: ") for line in summary.splitlines()]
+    lines = summary.splitlines()
+    return [line.rpartition("| goal: ")[2].rpartition(" | ")[0] for line in lines]
 
 
 def diagnose(plan: Plan, goals: list[str], success: bool) -> list[Kind]:
