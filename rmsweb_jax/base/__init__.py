@@ -1,0 +1,1 @@
+"""How the tiny base is made: its tokenizer, its rows and its training."""
