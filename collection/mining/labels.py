@@ -31,7 +31,7 @@ RULES: dict[str, dict[str, float]] = {
     "endpoint_incomplete": {"premature_end": 1.0, "missing_closure": 0.35, "gave_up": 0.2},
     "access_obstruction": {"blocked": 1.5},
     "ui_navigation": {"failing": 1.0},
-    "runtime_evaluation": {"crashed": 1.5, "invalid": 1.2},
+    "runtime_evaluation": {"crashed": 1.5, "invalid": 1.5},
     "constraint_mismatch": {"wrong_target": 0.9},
     "filter_context": {"filter_gap": 0.95},
     "datetime_availability": {"date_gap": 1.0},
@@ -110,7 +110,9 @@ def _ending_features(success: Branch, localization: Branch, good: Table, bad: Ta
 
 def _trouble_features(localization: Branch, good: Table, bad: Table) -> dict[str, float]:
     steps = max(len(localization), 1)
-    trouble = (bad["fails"] & ~bad["invalid"]) | bad["no_effect"] | bad["repeats"]
+    # Scrolling the same page again is looking around, not trouble.
+    repeated = bad["repeats"] & ~bad["passive"] & ~bad["invalid"]
+    trouble = (bad["fails"] & ~bad["invalid"]) | bad["no_effect"] | repeated
     refused = localization.run.outcome in ("blocked", "captcha") or bool(bad["blocked"][-3:].any())
     looking = _mean(bad["passive"] | bad["searches"]) - _mean(good["passive"] | good["searches"])
     return {

@@ -59,8 +59,9 @@ def category_scores(success: Branch, localization: Branch, label: Label) -> dict
     closing, violating = CLOSURE[label.category], VIOLATION[label.category]
     closure = window(_any(good, closing))[:, None]
     violation = window(_any(bad, violating))[None, :]
-    # Evidence before the step is the shared way there; what counts is what the branch does from here.
-    already = window(_any(bad, closing) & ~strange, backward=0)[None, :]
+    # What came before is the shared way there, and the step itself is what differs: what counts is whether
+    # the branch does right afterwards.
+    already = window(_any(bad, closing) & ~strange, first=1)[None, :]
     local = _ONE_SIDE * (closure + violation) + _BOTH_SIDES * np.minimum(closure, violation)
     local = np.clip(local - _ALREADY_THERE * already, 0.0, 1.0)
     shape = (len(success), len(localization))
@@ -72,10 +73,10 @@ def category_scores(success: Branch, localization: Branch, label: Label) -> dict
     }
 
 
-def window(signal: np.ndarray, backward: int = RADIUS, forward: int = RADIUS) -> np.ndarray:
-    """The strongest evidence near each step: bool [n] -> float [n]."""
+def window(signal: np.ndarray, first: int = -RADIUS, last: int = RADIUS) -> np.ndarray:
+    """The strongest evidence from `first` to `last` steps away: bool [n] -> float [n]."""
     evidence = np.zeros(len(signal))
-    for offset in range(-backward, forward + 1):
+    for offset in range(first, last + 1):
         weight = _BY_DISTANCE[abs(offset)]
         for position in range(max(0, -offset), min(len(signal), len(signal) - offset)):
             if signal[position + offset]:
