@@ -31,7 +31,7 @@ RULES: dict[str, dict[str, float]] = {
     "endpoint_incomplete": {"premature_end": 1.0, "missing_closure": 0.35, "gave_up": 0.2},
     "access_obstruction": {"blocked": 1.5},
     "ui_navigation": {"failing": 1.0},
-    "runtime_evaluation": {"crashed": 1.5, "invalid": 1.5},
+    "runtime_evaluation": {"crashed": 1.5, "invalid": 1.6},
     "constraint_mismatch": {"wrong_target": 0.9},
     "filter_context": {"filter_gap": 0.95},
     "datetime_availability": {"date_gap": 1.0},

@@ -49,7 +49,8 @@ def success(**changes):
 
 
 def failure(*items, **changes):
-    values = {"success": False, "actor": "sft", "declared_success": True, "objective": OBJECTIVE} | changes
+    claimed = True if changes.get("outcome", "done") == "done" else None
+    values = {"success": False, "actor": "sft", "declared_success": claimed, "objective": OBJECTIVE} | changes
     return trajectory(*items, **values)
 
 

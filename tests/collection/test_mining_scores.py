@@ -217,7 +217,6 @@ def test_rules_use_every_feature_that_exists():
 
 def test_window_reaches_two_steps():
     assert window(np.array([1, 0, 0, 0], bool)).tolist() == [1.0, 0.7, 0.5, 0.0]
-    assert window(np.array([0, 0, 1], bool), first=1).tolist() == [0.5, 0.7, 0.0]
     assert window(np.zeros(0, bool)).shape == (0,)
 
 

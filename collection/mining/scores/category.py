@@ -59,9 +59,7 @@ def category_scores(success: Branch, localization: Branch, label: Label) -> dict
     closing, violating = CLOSURE[label.category], VIOLATION[label.category]
     closure = window(_any(good, closing))[:, None]
     violation = window(_any(bad, violating))[None, :]
-    # What came before is the shared way there, and the step itself is what differs: what counts is whether
-    # the branch does right afterwards.
-    already = window(_any(bad, closing) & ~strange, first=1)[None, :]
+    already = _already_there(success, localization, _any(good, closing))
     local = _ONE_SIDE * (closure + violation) + _BOTH_SIDES * np.minimum(closure, violation)
     local = np.clip(local - _ALREADY_THERE * already, 0.0, 1.0)
     shape = (len(success), len(localization))
@@ -69,14 +67,23 @@ def category_scores(success: Branch, localization: Branch, label: Label) -> dict
         "category": local * (_PRIOR_FLOOR + (1 - _PRIOR_FLOOR) * label.confidence),
         "closure": np.broadcast_to(closure, shape),
         "violation": np.broadcast_to(violation, shape),
-        "already_there": np.broadcast_to(already, shape),
+        "already_there": already,
     }
 
 
-def window(signal: np.ndarray, first: int = -RADIUS, last: int = RADIUS) -> np.ndarray:
-    """The strongest evidence from `first` to `last` steps away: bool [n] -> float [n]."""
+def _already_there(success: Branch, localization: Branch, closing: np.ndarray) -> np.ndarray:
+    """How near to each localization step its branch does what the success step closes with: [n, m]."""
+    rows = [
+        window(np.array([closes and step == other for other in localization.signatures], bool))
+        for step, closes in zip(success.signatures, closing, strict=True)
+    ]
+    return np.array(rows).reshape(len(success), len(localization))
+
+
+def window(signal: np.ndarray) -> np.ndarray:
+    """The strongest evidence at most `RADIUS` steps away: bool [n] -> float [n]."""
     evidence = np.zeros(len(signal))
-    for offset in range(first, last + 1):
+    for offset in range(-RADIUS, RADIUS + 1):
         weight = _BY_DISTANCE[abs(offset)]
         for position in range(max(0, -offset), min(len(signal), len(signal) - offset)):
             if signal[position + offset]:
