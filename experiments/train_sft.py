@@ -12,7 +12,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments import cli
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
 
 
@@ -20,10 +20,8 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         print(f"{workdir}: finished before; see report.json")
         return
-    if not config.corpus:
-        raise UserError("config.corpus is empty: give the folder that experiments.build_sft wrote")
     logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax tells every file it writes.
-    report = train(config, workdir)
+    report = train(SftConfig.from_dict(config.to_dict()), workdir)
     print(
         f"trained {report['steps']} steps on {report['samples']} samples in {report['seconds']:.0f} s "
         f"(loss {report['final']['loss/train']:.3f}); model: {workdir / 'export'}"

@@ -76,12 +76,10 @@ class Batch:
 
 def batch_axes(batch: Batch) -> Batch:
     """Same structure as `batch`, with the axis along which rows (or patches) lie in place of each array."""
-    inputs = batch.inputs.replace(
-        tokens=0, positions=1, segment_ids=0, slot_ids=0, image_index=0, vision=batch.inputs.vision
-    )
-    if inputs.vision is not None:
-        vision = inputs.vision.replace(patches=0, segment_ids=0, pos_index=0, pos_weight=0, hw=0)
-        inputs = inputs.replace(vision=vision)
+    vision = batch.inputs.vision
+    if vision is not None:
+        vision = dataclasses.replace(vision, patches=0, segment_ids=0, pos_index=0, pos_weight=0, hw=0)
+    inputs = ModelInputs(0, 1, 0, 0, 0, vision)  # pyright: ignore[reportArgumentType]
     return Batch(inputs, Targets(0, 0, 0, 0))  # pyright: ignore[reportArgumentType]
 
 
@@ -132,7 +130,7 @@ def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[in
     return tuple(reversed(widths))
 
 
-def group_by_length(lengths: Sequence[int], rows: int) -> list[list[int]]:
+def group_by_length(lengths: Sequence[int] | np.ndarray, rows: int) -> list[list[int]]:
     """Cuts a batch into groups of `rows` of like length, longest first; the last group may be smaller."""
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
     return [order[start : start + rows] for start in range(0, len(order), rows)]

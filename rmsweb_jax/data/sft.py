@@ -96,8 +96,10 @@ def open_sft_data(
     measures = _measure(source, encoder, cache)
     kept = [number for number, measure in enumerate(measures) if measure.length <= max_length]
     if not kept:
-        why = f"all {len(measures)} samples exceed {max_length} tokens" if measures else "it is empty"
-        raise UserError(f"{corpus}: nothing to train on ({why}): collect more, or raise config.max_length")
+        raise UserError(
+            f"{corpus}: nothing to train on: all {len(measures)} samples exceed {max_length} tokens: "
+            "collect more, or raise config.max_length"
+        )
     if rows % jax.process_count():
         raise UserError(
             f"config.micro_batch_size is {rows}: make it a multiple of {jax.process_count()} processes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -36,8 +36,10 @@ class RecordSource(Generic[R]):
                 f"{folder}: holds {manifest.kind}, not {type_.__name__} records: give another folder"
             )
         paths = [str(folder / shard.file) for shard in manifest.shards]
+        if not paths:
+            raise UserError(f"{folder}: the data set is empty: collect more")
         try:
-            self._records: Sequence[bytes] = grain.ArrayRecordDataSource(paths) if paths else ()
+            self._records: Any = grain.ArrayRecordDataSource(paths)
         except RuntimeError as error:
             raise self._damaged(error) from error
         if len(self._records) != manifest.records:

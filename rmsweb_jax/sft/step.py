@@ -57,7 +57,8 @@ class Steps(NamedTuple):
 
 def split_model(model: Any, trainable: str) -> tuple[Any, Any, Any]:
     """Graph, trained parameters and the rest, for `trainable` "lora" or "all"."""
-    return nnx.split(model, TRAINABLE[trainable], ...)
+    graphdef, params, *rest = nnx.split(model, TRAINABLE[trainable], ...)
+    return graphdef, params, rest[0]
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:

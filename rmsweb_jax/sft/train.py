@@ -15,7 +15,6 @@ import grain.python as grain
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from ml_collections import ConfigDict
 
 from rmsweb_jax.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.data.batching import Batch, batch_axes
@@ -27,16 +26,17 @@ from rmsweb_jax.metrics import MetricWriter
 from rmsweb_jax.optimizers import adamw, warmup_cosine
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters, merge_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.sft.step import TRAINABLE, Steps, TrainState, init_state, make_steps, split_model
+from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.sft.step import Steps, TrainState, init_state, make_steps, split_model
 
 STAGE = "train_sft"
 
 
-def train(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     """Trains, exports to `workdir/export` and writes `workdir/report.json`; continues what was begun.
 
     Raises:
@@ -115,14 +115,12 @@ def train(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def load_policy(config: ConfigDict, folder: Path) -> Qwen3VL:
+def load_policy(config: SftConfig, folder: Path) -> Qwen3VL:
     """The model of `folder`, with fresh adapters when these are what is trained."""
-    if config.trainable not in TRAINABLE:
-        raise UserError(f"config.trainable is {config.trainable!r}: use one of {', '.join(TRAINABLE)}")
-    dtypes = {name: jnp.dtype(config[name]) for name in ("dtype", "param_dtype")}
-    model = load_model(folder, dtypes["dtype"], param_dtype=dtypes["param_dtype"], remat=config.remat)
+    dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
+    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat)
     if config.trainable == "lora":
-        add_lora(model, LoRAConfig(**config.lora), nnx.Rngs(config.seed))
+        add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 
 

@@ -4,8 +4,10 @@ import dataclasses
 import io
 import json
 import shutil
+from pathlib import Path
 
 import chex
+import jax
 import numpy as np
 import pytest
 from flax import nnx
@@ -22,9 +24,28 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
 from rmsweb_jax.records.shards import write_dataset
 from rmsweb_jax.sft import train as train_module
+from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
 
-REPLY = '{"evaluation_previous_goal":"Start","memory":"","next_goal":"Go","action":[{"click_element_by_index":{"index":%d}}]}'
+REPLY = (
+    '{"evaluation_previous_goal":"Start","memory":"","next_goal":"Go",'
+    '"action":[{"click_element_by_index":{"index":%d}}]}'
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_once(tmp_path_factory):
+    """Every test trains the same programs: the first one compiles them for all."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +120,10 @@ def config(model_folder, corpus) -> ConfigDict:
     return config
 
 
+def run(config: ConfigDict, workdir: Path) -> dict:
+    return train(SftConfig.from_dict(config.to_dict()), workdir)
+
+
 CURVES = ("step", "loss/train", "norm/gradient", "norm/params", "lr", "loss/token_accuracy", "epoch")
 
 
@@ -110,7 +135,7 @@ def weights(folder) -> dict:
     return nnx.to_pure_dict(nnx.state(load_model(folder)))
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -121,7 +146,7 @@ def kill_after(monkeypatch, steps: int) -> None:
 
     def stop(*args):
         if next(count, None) is None:
-            raise Killed
+            raise KilledError
         return run_step(*args)
 
     monkeypatch.setattr(train_module, "run_step", stop)
@@ -130,13 +155,13 @@ def kill_after(monkeypatch, steps: int) -> None:
 @pytest.mark.parametrize("trainable", ["lora", "all"])
 def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch, trainable):
     config.trainable = trainable
-    whole = train(config, tmp_path / "whole")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    whole = run(config, tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
         kill_after(patch, 3)  # Step 3 is done and lost: the checkpoint is of step 2.
-        train(config, tmp_path / "killed")
+        run(config, tmp_path / "killed")
     assert [row["step"] for row in read_metrics(tmp_path / "killed")] == [1, 2, 3]
     assert not (tmp_path / "killed" / "report.json").exists()
-    resumed = train(config, tmp_path / "killed")
+    resumed = run(config, tmp_path / "killed")
 
     assert whole["steps"] == 6  # 2 epochs of 9 samples in batches of 3
     assert curves(tmp_path / "whole") == curves(tmp_path / "killed")
@@ -148,7 +173,7 @@ def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkey
 
 
 def test_report_and_export(config, tmp_path, model_folder):
-    report = train(config, tmp_path)
+    report = run(config, tmp_path)
     assert json.loads((tmp_path / "report.json").read_text()) == report
     assert (report["stage"], report["trainable"], report["samples"]) == ("train_sft", "lora", 9)
     assert report["dropped_ids"] == ["s9"]
@@ -175,7 +200,7 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(config, tm
 
     monkeypatch.setattr(train_module, "run_step", broken)
     with pytest.raises(UserError, match="not a number at step 5"):
-        train(config, tmp_path)
+        run(config, tmp_path)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.is_dir()][-1:] == ["4"]
     assert not (tmp_path / "report.json").exists()
 
@@ -183,10 +208,10 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(config, tm
 def test_a_corpus_without_a_short_enough_sample_is_one_line(config, tmp_path):
     config.max_length = 10
     with pytest.raises(UserError, match="nothing to train on"):
-        train(config, tmp_path)
+        run(config, tmp_path)
 
 
 def test_an_unknown_way_to_train_is_one_line(config, tmp_path):
     config.trainable = "some"
     with pytest.raises(UserError, match="lora, all"):
-        train(config, tmp_path)
+        run(config, tmp_path)
