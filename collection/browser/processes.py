@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -14,6 +16,7 @@ from rmsweb_jax.errors import UserError
 
 # In the driver's environment: `PID:PROFILE` of whoever started it.
 OWNER = "RMSWEB_BROWSER"
+_PROFILE = "rmsweb-browser-"
 
 
 def find_program(path: str, names: tuple[str, ...]) -> str:
@@ -27,16 +30,26 @@ def find_program(path: str, names: tuple[str, ...]) -> str:
     return found
 
 
+def make_profile() -> str:
+    """A folder for a browser's profile; its name tells who owns it."""
+    return tempfile.mkdtemp(prefix=f"{_PROFILE}{os.getpid()}-")
+
+
 def reap_orphans() -> None:
     """Ends browsers whose owning process was killed before it could, and removes their profiles."""
     for process in psutil.process_iter(["pid", "name"]):
-        if process.info["name"] != "chromedriver":
+        if not (process.info["name"] or "").startswith("chrom"):
             continue
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError):
             owner, _, profile = process.environ().get(OWNER, "").partition(":")
             if owner and not psutil.pid_exists(int(owner)):
-                kill_session(process.pid)
+                kill_session(os.getsid(process.pid))
                 shutil.rmtree(profile, ignore_errors=True)
+    # A browser that died with its owner is not found above, and has left its profile.
+    for folder in pathlib.Path(tempfile.gettempdir()).glob(f"{_PROFILE}*-*"):
+        owner = folder.name.removeprefix(_PROFILE).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def session_members(leader: int) -> list[int]:

@@ -12,7 +12,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,8 +30,16 @@ from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from collection.browser.processes import OWNER, find_program, kill_session, reap_orphans, session_members
+from collection.browser.processes import (
+    OWNER,
+    find_program,
+    kill_session,
+    make_profile,
+    reap_orphans,
+    session_members,
+)
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.schema import Tab
 
 if TYPE_CHECKING:
@@ -295,13 +302,14 @@ class Browser(contextlib.AbstractContextManager["Browser"]):
             self.config.chromium, ("chromium", "chromium-browser", "google-chrome")
         )
         chromedriver = find_program(self.config.chromedriver, ("chromedriver",))
-        self._profile = tempfile.mkdtemp(prefix="rmsweb-browser-")
+        self._profile = make_profile()
         options.add_argument(f"--user-data-dir={self._profile}")
         # Through a pipe the browser notices at once that its driver has died, and ends.
         options.add_argument("--remote-debugging-pipe")
         environment = {**os.environ, OWNER: f"{os.getpid()}:{self._profile}"}
         # A session of its own: signals to us do not reach it, and all its processes can be found.
-        self._service = Service(chromedriver, env=environment, popen_kw={"start_new_session": True})
+        start = {"start_new_session": True, "preexec_fn": die_with_parent}
+        self._service = Service(chromedriver, env=environment, popen_kw=start)
         return webdriver.Chrome(options=options, service=self._service)
 
     def _prepare_tab(self) -> None:

@@ -157,7 +157,8 @@ function attributesOf(el, tag) {
   }
   const role = el.getAttribute('role');
   if (role !== 'presentation' && role !== 'none') put('role', role);
-  for (const name of ['placeholder', 'aria-label', 'aria-expanded', 'aria-selected', 'aria-checked', 'title', 'alt']) put(name, el.getAttribute(name));
+  for (const name of ['placeholder', 'aria-label', 'aria-expanded', 'aria-checked', 'title', 'alt']) put(name, el.getAttribute(name));
+  if (el.getAttribute('aria-selected') === 'true') put('aria-selected', 'true');
   if (tag === 'A') put('href', shortLink(el));
   return attributes;
 }

@@ -7,6 +7,7 @@ import http.server
 import importlib.util
 import pathlib
 import threading
+from typing import ClassVar
 
 from collection.browser.session import Browser, PageError
 from rmsweb_jax.errors import UserError
@@ -124,6 +125,11 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     """Pages at the top, what they share (`core`, `common`, `flight`) beside them."""
 
     protocol_version = "HTTP/1.1"
+    extensions_map: ClassVar = {
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        ".html": "text/html; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+    }
 
     def translate_path(self, path: str) -> str:
         name = path.split("?", 1)[0].lstrip("/")

@@ -123,7 +123,9 @@ def test_native_select_shows_and_takes_options(browser: Browser, local_pages: st
     open_page(browser, f"{local_pages}/elements.html")
     index = next(index for index, target in browser.snapshot.targets.items() if target.tag == "select")
     assert do(browser, "click_element_by_index", index=index).text == f"Options of [{index}]: May | June"
-    assert do(browser, "select_dropdown_option", index=index, text="may").text == f"Selected 'May' in [{index}]"
+    assert (
+        do(browser, "select_dropdown_option", index=index, text="may").text == f"Selected 'May' in [{index}]"
+    )
     assert do(browser, "select_dropdown_option", index=index, text="06").changed
     miss = do(browser, "select_dropdown_option", index=index, text="July")
     assert miss.error and miss.text.endswith("May | June")

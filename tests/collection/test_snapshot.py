@@ -58,7 +58,9 @@ def test_interactive_elements_have_a_line(elements: list[str], line: str) -> Non
     assert elements.count(line) == 1
 
 
-@pytest.mark.parametrize("text", ["Not displayed", "Not visible", "Transparent", "Far away", "secret", "nothing"])
+@pytest.mark.parametrize(
+    "text", ["Not displayed", "Not visible", "Transparent", "Far away", "secret", "nothing"]
+)
 def test_what_cannot_be_seen_is_not_there(elements: list[str], text: str) -> None:
     assert text not in "\n".join(elements)
 
@@ -148,7 +150,9 @@ def test_observation_has_the_lines_and_a_screenshot_with_boxes(
     plain, _ = observe(browser, images, boxes=False)
     assert observation.title == "Elements" and observation.url.endswith("/elements.html")
     assert [tab.tab_id for tab in observation.tabs] == [observation.current_tab] == ["0001"]
-    assert observation.page_text == plain.page_text and re.fullmatch(r"2 links, \d+ interactive, \d+ elements", stats)
+    assert observation.page_text == plain.page_text and re.fullmatch(
+        r"2 links, \d+ interactive, \d+ elements", stats
+    )
     assert observation.screenshot is not None and plain.screenshot not in (None, observation.screenshot)
     assert Image.open(io.BytesIO(images.get(observation.screenshot))).size == (500, 320)
     link = next(element for element in observation.elements if element.tag == "a")

@@ -1,0 +1,105 @@
+"""MiniWoB++ pages in a real browser: rewards, seeds, and that what is shown suffices to solve them."""
+
+from __future__ import annotations
+
+import pytest
+from miniwob_solvers import DEMO, MORE, Hand
+from selenium.common.exceptions import WebDriverException
+
+from collection.browser.action_types import ActionContext
+from collection.browser.actions import execute
+from collection.browser.session import Browser, BrowserConfig
+from collection.browser.snapshot import Snapshot, take_snapshot
+from collection.environments.miniwob import MiniWobEpisode, MiniWobServer, make_task, page_names
+from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.errors import UserError
+
+SEEDS = (3, 1_000_017)
+
+
+def start(episode: MiniWobEpisode, page: str, seed: int) -> tuple[str, Snapshot]:
+    task = episode.reset(make_task(page, seed))
+    return task.objective, take_snapshot(episode.browser)
+
+
+def click(browser: Browser, index: int) -> None:
+    action = normalize_action({"click_element_by_index": {"index": index}})
+    assert not execute(browser, action, ActionContext()).error
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("page", [*DEMO, *MORE])
+def test_page_is_solved_from_what_is_shown(episode: MiniWobEpisode, page: str, seed: int) -> None:
+    objective, _ = start(episode, page, seed)
+    assert episode.status() == (False, None)
+    (DEMO | MORE)[page](Hand(episode.browser, objective))
+    assert episode.status() == (True, 1.0)
+
+
+def test_a_wrong_answer_is_latched_and_a_second_episode_does_not_count(episode: MiniWobEpisode) -> None:
+    start(episode, "enter-text", 3)
+    click(episode.browser, 2)  # Submit, with nothing entered.
+    cover = take_snapshot(episode.browser)
+    assert [target.text for target in cover.targets.values()] == ["START"]
+    click(episode.browser, 1)
+    assert len(take_snapshot(episode.browser).targets) == 2  # Another episode runs now.
+    assert episode.status() == (True, -1.0)
+    objective, _ = start(episode, "enter-text", 3)
+    assert episode.status() == (False, None)
+    DEMO["enter-text"](Hand(episode.browser, objective))
+    assert episode.status() == (True, 1.0)
+
+
+def test_a_page_left_before_its_end_has_no_reward(episode: MiniWobEpisode) -> None:
+    start(episode, "enter-text", 3)
+    episode.browser.goto("about:blank")
+    assert episode.status() == (False, None)
+
+
+def test_neither_the_request_nor_the_reward_is_on_the_page(episode: MiniWobEpisode) -> None:
+    objective, snapshot = start(episode, "login-user", 3)
+    assert objective.startswith('Enter the username "')
+    assert objective not in snapshot.page_text and "reward" not in snapshot.page_text
+    assert "Time left" not in snapshot.page_text
+
+
+def test_the_same_seed_gives_the_same_page_whatever_came_before(episode: MiniWobEpisode) -> None:
+    pages = [page for page in DEMO if page != "use-autocomplete"]
+    fresh = {page: start(episode, page, 5) for page in pages}
+    for page in reversed(pages):
+        start(episode, page, 6)
+        objective, snapshot = start(episode, page, 5)
+        assert (objective, snapshot.page_text) == (fresh[page][0], fresh[page][1].page_text), page
+    changed = [page for page in pages if start(episode, page, 7)[0] != fresh[page][0]]
+    assert len(changed) > len(pages) // 2
+
+
+def test_records_name_no_port(episode: MiniWobEpisode) -> None:
+    task = episode.reset(make_task("click-test", 1))
+    assert (task.task_id, task.site, task.seed) == ("miniwob/click-test/1", "click-test", 1)
+    assert take_snapshot(episode.browser).url == task.website == "http://miniwob.test/click-test.html"
+
+
+def test_an_unknown_page_is_told_in_one_line(episode: MiniWobEpisode) -> None:
+    with pytest.raises(UserError, match="MiniWoB\\+\\+ has no page 'no-such'"):
+        episode.reset(make_task("no-such", 0))
+
+
+def test_every_page_can_be_looked_at(episode: MiniWobEpisode) -> None:
+    empty = []
+    for page in page_names():
+        objective, snapshot = start(episode, page, 11)
+        assert objective and snapshot.fingerprint, page
+        if not snapshot.targets:
+            empty.append(page)
+    # Their one moving or hovered part is no element to act on.
+    assert set(empty) <= {"chase-circle", "drag-items-grid", "hover-shape"}
+    assert len(page_names()) >= 125
+
+
+def test_nothing_but_the_pages_can_be_reached(miniwob_server: MiniWobServer) -> None:
+    config = BrowserConfig(width=321, height=201, host_rules=miniwob_server.host_rules)
+    with Browser(config) as browser:
+        browser.goto("http://miniwob.test/click-test.html")
+        with pytest.raises(WebDriverException, match="ERR_NAME_NOT_RESOLVED"):
+            browser.driver.get("http://example.com/")
