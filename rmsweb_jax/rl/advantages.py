@@ -1,4 +1,4 @@
-"""Group-relative advantages behind two gates (RMSWeb, section "Contrast- and competence-gated Dynamic Sampling")."""
+"""Group-relative advantages behind two gates (RMSWeb, section 3.4: gated dynamic sampling)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class GatedAdvantages(NamedTuple):
 def gated_advantages(
     rewards: np.ndarray, *, min_std: float, competent_reward: float, competence_gate: bool = True
 ) -> GatedAdvantages:
-    """`k_g = [std_g >= min_std] [max_g >= competent_reward]`, `A_{g,i} = k_g (r_{g,i} - mean_g) / (std_g + 1e-6)`.
+    """Advantages within each group, zero where a gate rejects it.
+
+        k_g = [std_g >= min_std] [max_g >= competent_reward]
+        A_{g,i} = k_g (r_{g,i} - mean_g) / (std_g + 1e-6)
 
     Args:
       rewards: [G, K] raw rewards, without any KL term; K >= 2.

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmsweb_jax.data.batching import Example, choose_widths, group_by_length, round_up
+from rmsweb_jax.data.batching import Example, choose_widths, group_by_length
+from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import (
@@ -53,7 +54,7 @@ class RowShapes:
 
 
 def choose_row_shapes(
-    examples: Sequence[Example],
+    measures: Sequence[Measure],
     *,
     num_samples: int,
     max_response_tokens: int,
@@ -69,22 +70,26 @@ def choose_row_shapes(
     Raises:
       UserError: a prompt and one response do not fit a micro-batch.
     """
-    longest = max(example.prompt_length + max(max_response_tokens, example.num_targets) for example in examples)
+    prompts = [measure.length - measure.num_targets for measure in measures]
+    targets = [measure.num_targets for measure in measures]
+    longest = max(
+        prompt + max(max_response_tokens, target) for prompt, target in zip(prompts, targets, strict=True)
+    )
     if longest > micro_batch_tokens:
         raise UserError(
             f"a prompt and one response take up to {longest} tokens, config.micro_batch_tokens is "
             f"{micro_batch_tokens}: raise it, or lower config.max_prompt_tokens"
         )
-    lengths = [example.prompt_length + (num_samples + 1) * example.num_targets for example in examples]
+    lengths = [prompt + (num_samples + 1) * target for prompt, target in zip(prompts, targets, strict=True)]
     fitting = [min(max(length, longest), micro_batch_tokens) for length in lengths]
-    widths = sorted({min(width, micro_batch_tokens) for width in choose_widths(fitting, multiple, count)})
+    widths = {min(width, micro_batch_tokens) for width in choose_widths(fitting, multiple, count)}
     return RowShapes(
-        widths=tuple(widths),
-        shortest_prompt=min(example.prompt_length for example in examples),
+        widths=tuple(sorted(widths)),
+        shortest_prompt=min(prompts),
         micro_batch_tokens=micro_batch_tokens,
         devices=devices,
-        images=max(len(example.grids) for example in examples),
-        window=round_up(max((int(np.prod(grid)) for e in examples for grid in e.grids), default=0), 4),
+        images=max(measure.images for measure in measures),
+        window=max(measure.window for measure in measures),
     )
 
 

@@ -1,4 +1,4 @@
-"""The Salvage-DS objective as functions of log-probabilities (RMSWeb, sections 3.4 to 3.6; verl's PPO losses).
+"""The Salvage-DS objective as functions of log-probabilities (RMSWeb, section 3; verl's PPO losses).
 
 Means over sequences of means over tokens are linear in the token losses, so each token gets its weight
 on the host, `1 / ((tokens of its sequence) * (sequences of the optimizer step))`, and a loss is a plain
@@ -48,8 +48,8 @@ def policy_loss(
 ) -> PolicyLoss:
     """Asymmetric PPO clipping with a dual clip, token by token.
 
-        rho = exp(clip(log_probs - old_log_probs, -20, 20))
-        pg  = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  where A < 0: min(pg, -dual_clip A)
+    rho = exp(clip(log_probs - old_log_probs, -20, 20))
+    pg  = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  where A < 0: min(pg, -dual_clip A)
     """
     ratio = jnp.exp(jnp.clip(log_probs - old_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
     plain = -advantages * ratio

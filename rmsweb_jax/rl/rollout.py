@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from rmsweb_jax.data.batching import Example, Shapes, choose_widths, collate, group_by_length
+from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.decode import Generated, generate
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
@@ -92,7 +93,7 @@ class Sampler:
 
     Args:
       shapes: rows of a call, prompt widths, image places.
-      decode: response tokens without the end token -> text.
+      decode: response tokens -> text.
       score: (response text, target text) -> reward.
     """
 
@@ -117,7 +118,9 @@ class Sampler:
           seeds: per prompt; the same prompt under the same seed gives the same responses.
         """
         out: list[Group | None] = [None] * len(prompts)
-        for numbers in group_by_length([prompt.example.prompt_length for prompt in prompts], self._shapes.rows):
+        lengths = [prompt.example.prompt_length for prompt in prompts]
+        ids = [stable_hash(prompt.prompt_id) for prompt in prompts]
+        for numbers in group_by_length(lengths, self._shapes.rows):
             # Empty rows would be decoded to the limit: repeat a prompt instead.
             filled = numbers + [numbers[-1]] * (self._shapes.rows - len(numbers))
             inputs = self._inputs([prompts[number] for number in filled])
@@ -128,7 +131,7 @@ class Sampler:
                 max_new_tokens=sampling.max_response_tokens,
                 eos=sampling.eos,
                 seed=np.asarray([seeds[number] for number in filled], np.uint32),
-                prompt_ids=np.asarray([stable_hash(prompts[number].prompt_id) for number in filled], np.uint32),
+                prompt_ids=np.asarray([ids[number] for number in filled], np.uint32),
                 temperature=sampling.temperature,
                 banned=sampling.banned,
             )
@@ -158,7 +161,7 @@ class Sampler:
             responses.append(tokens)
             log_probs.append(np.asarray(drawn.log_probs)[row, sample, :length])
             truncated.append(not ended)
-            rewards.append(self._score(self._decode(tokens[: length - ended]), prompt.target))
+            rewards.append(self._score(self._decode(tokens), prompt.target))
         return Group(
             prompt,
             tuple(responses),
@@ -169,13 +172,12 @@ class Sampler:
         )
 
 
-def prompt_shapes(prompts: Sequence[Prompt], rows: int, multiple: int, count: int) -> Shapes:
+def prompt_shapes(measures: Sequence[Measure], rows: int, multiple: int, count: int) -> Shapes:
     """Shapes of sampling calls: `rows` prompts padded to at most `count` widths."""
-    examples = [prompt.example for prompt in prompts]
     return Shapes(
         rows=rows,
-        widths=choose_widths([example.prompt_length for example in examples], multiple, count),
+        widths=choose_widths([measure.length - measure.num_targets for measure in measures], multiple, count),
         num_targets=1,
-        images=max(len(example.grids) for example in examples),
-        window=max((int(np.prod(grid)) for example in examples for grid in example.grids), default=0),
+        images=max(measure.images for measure in measures),
+        window=max(measure.window for measure in measures),
     )

@@ -13,7 +13,7 @@ from flax import nnx, struct
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.mesh import param_shardings
+from rmsweb_jax.mesh import BATCH, param_shardings
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
@@ -35,7 +35,8 @@ class Steps(NamedTuple):
     """Compiled programs, for `frozen` parameters that never change.
 
     Attributes:
-      zero: `zero(params) -> Accumulated`.
+      zero: `zero(params) -> Accumulated`. Its `gradients` also serve as adapters that add exactly nothing:
+        with them the policy is its reference, the frozen SFT policy.
       add: `add(accumulated, params, frozen, inputs, targets) -> accumulated`; the first is donated.
       log_probs: `log_probs(params, frozen, inputs, targets) -> [B, N]`, of the same compiled program, so
         that the ratio to old log-probabilities under unchanged parameters is 1 to the last bit.
@@ -78,16 +79,15 @@ def scored_log_probs(
     return scored.reshape(-1)[: len(tokens)].reshape(targets.index.shape)
 
 
-def reference_params(params: Any) -> Any:
-    """Adapters that add exactly nothing: with them the model is the frozen SFT policy."""
-    return jax.tree.map(jnp.zeros_like, params)
-
-
 def make_steps(
-    graphdef: Any, state: TrainState, optimizer: optax.GradientTransformation, objective: Objective, mesh: Mesh
+    graphdef: Any,
+    state: TrainState,
+    optimizer: optax.GradientTransformation,
+    objective: Objective,
+    mesh: Mesh,
 ) -> Steps:
     """Compiles (on first use, once a shape) the programs that train `state`."""
-    everywhere = NamedSharding(mesh, P())
+    everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
     like_params = param_shardings(state.params, mesh)
     like_state = jax.tree.map(lambda x: x.sharding, state)
     accumulated = Accumulated(like_params, jax.tree.map(lambda _: everywhere, ObjectiveSums.zero()))
@@ -98,9 +98,14 @@ def make_steps(
             jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), ObjectiveSums.zero()
         )
 
-    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(accumulated, everywhere))
+    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(accumulated, by_rows))
     def run(
-        total: Accumulated, params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch, train: jax.Array
+        total: Accumulated,
+        params: Any,
+        frozen: Any,
+        inputs: ModelInputs,
+        targets: TokenBatch,
+        train: jax.Array,
     ) -> tuple[Accumulated, jax.Array]:
         def loss(params: Any) -> tuple[jax.Array, tuple[ObjectiveSums, jax.Array]]:
             log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), inputs, targets)
@@ -119,7 +124,9 @@ def make_steps(
         # A branch at run time, not two programs: the forward is then the very same machine code.
         return jax.lax.cond(train, with_gradient, lambda: total), log_probs
 
-    def add(total: Accumulated, params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch) -> Accumulated:
+    def add(
+        total: Accumulated, params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch
+    ) -> Accumulated:
         return run(total, params, frozen, inputs, targets, jnp.asarray(True))[0]
 
     def log_probs(params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch) -> jax.Array:

@@ -1,0 +1,122 @@
+"""The settings of Salvage-DS RL, typed; `configs/rl.py` holds their values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig
+from rmsweb_jax.rl.losses import Objective
+
+CORPORA = ("mined", "full")
+ON_EXHAUSTED = ("train", "error")
+_LEAST = {
+    "num_samples": 2,
+    "iterations": 1,
+    "train_groups": 1,
+    "mini_batch_groups": 1,
+    "gen_batch_groups": 1,
+    "max_gen_batches": 1,
+    "rollout_rows": 1,
+    "bucket_count": 1,
+    "eval_every": 1,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RlConfig:
+    """Everything that decides a run.
+
+    Attributes:
+      prompts: data set folder, of what `corpus` says.
+      corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
+      model: folder of the SFT policy in Hugging Face layout, adapters merged.
+      dtype, param_dtype: of the computation and of the base weights.
+      remat: "none", or "full" to recompute layers in the backward pass.
+      lora: fresh adapters on the attention projections.
+      max_prompt_tokens: longer prompts are dropped and counted.
+      max_response_tokens: a longer response is cut and has no end token.
+      max_pixels: of a resized screenshot.
+      held_out: share of the prompts (by hash) that is only evaluated on.
+      iterations: rounds of sampling and updating.
+      train_groups, mini_batch_groups: accepted groups an iteration and an optimizer step.
+      gen_batch_groups, max_gen_batches: groups sampled at once, and how often at most in an iteration.
+      max_salvage_groups: rejected groups that are kept for the anchor and the KL term.
+      on_exhausted: "train" on the groups there are, or "error".
+      num_samples, temperature: responses to a prompt.
+      rollout_rows: prompts in one call of the sampler.
+      min_std, competent_reward, competence_gate: see `gated_advantages`.
+      objective: clip ranges and the weights of the terms.
+      micro_batch_tokens: tokens a device in one forward and backward pass.
+      bucket_multiple, bucket_count: prompts, and rows of the update, are padded to so many lengths each.
+      eval_every: iterations between evaluations.
+      mesh: sizes of the axes `data`, `fsdp`, `tensor`; one may be -1.
+    """
+
+    prompts: str
+    corpus: str
+    model: str
+    dtype: str
+    param_dtype: str
+    remat: str
+    lora: LoRAConfig
+    max_prompt_tokens: int
+    max_response_tokens: int
+    max_pixels: int
+    held_out: float
+    seed: int
+    iterations: int
+    train_groups: int
+    mini_batch_groups: int
+    gen_batch_groups: int
+    max_gen_batches: int
+    max_salvage_groups: int
+    on_exhausted: str
+    num_samples: int
+    temperature: float
+    rollout_rows: int
+    min_std: float
+    competent_reward: float
+    competence_gate: bool
+    objective: Objective
+    learning_rate: float
+    weight_decay: float
+    clip_norm: float
+    micro_batch_tokens: int
+    bucket_multiple: int
+    bucket_count: int
+    eval_every: int
+    mesh: dict[str, int]
+    checkpoints_kept: int
+
+    def __post_init__(self) -> None:
+        if not self.prompts:
+            raise UserError("config.prompts is empty: give the folder that experiments.mine wrote")
+        if not self.model:
+            raise UserError("config.model is empty: give the export folder that experiments.train_sft wrote")
+        for name, known in (("corpus", CORPORA), ("on_exhausted", ON_EXHAUSTED)):
+            if getattr(self, name) not in known:
+                raise UserError(f"config.{name} is {getattr(self, name)!r}: use one of {', '.join(known)}")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise UserError(f"config.{name} is {getattr(self, name)}: make it {least} or more")
+        if self.train_groups % self.mini_batch_groups:
+            raise UserError(
+                f"config.train_groups is {self.train_groups}: make it a multiple of "
+                f"config.mini_batch_groups ({self.mini_batch_groups})"
+            )
+        if self.gen_batch_groups % self.rollout_rows:
+            raise UserError(
+                f"config.gen_batch_groups is {self.gen_batch_groups}: make it a multiple of "
+                f"config.rollout_rows ({self.rollout_rows})"
+            )
+        if not 0 <= self.held_out < 1:
+            raise UserError(f"config.held_out is {self.held_out}: make it at least 0 and less than 1")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RlConfig:
+        """From the plain values of a config file."""
+        lora = LoRAConfig(**values["lora"], targets="attention")
+        return cls(**{**values, "lora": lora, "objective": Objective(**values["objective"])})

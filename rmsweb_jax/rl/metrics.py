@@ -1,0 +1,84 @@
+"""What an iteration tells about itself (RMSWeb, appendix "Salvage-DS RL training dynamics")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rmsweb_jax.rl.advantages import GatedAdvantages
+from rmsweb_jax.rl.refill import Refilled
+from rmsweb_jax.rl.rollout import Group
+
+
+def rollout_metrics(
+    refilled: Refilled[Group], gates: GatedAdvantages, competent_reward: float
+) -> dict[str, float]:
+    """Shares, rewards and lengths over every sampled group.
+
+    Args:
+      gates: of `refilled.generated`.
+      competent_reward: a response below it counts as wrong.
+    """
+    groups = refilled.generated
+    responses = [response for group in groups for response in group.responses]
+    log_probs = [part for group in groups for part in group.log_probs]
+    rewards = np.concatenate([group.rewards for group in groups])
+    return {
+        "gates/accepted": float(gates.accepted.mean()),
+        "gates/std_rejected": float((gates.solved | gates.unsolved).mean()),
+        "gates/std_rejected_solved": float(gates.solved.mean()),
+        "gates/std_rejected_unsolved": float(gates.unsolved.mean()),
+        "gates/competence_rejected": float(gates.incompetent.mean()),
+        "refill/batches": refilled.batches,
+        "refill/exhausted": int(refilled.exhausted),
+        "refill/surplus": refilled.surplus,
+        "refill/accepted": len(refilled.accepted),
+        "refill/salvaged": len(refilled.salvaged),
+        "reward/mean": float(rewards.mean()),
+        "reward/best_of_k": float(gates.best.mean()),
+        "reward/group_std": float(gates.std.mean()),
+        "reward/correct": float((rewards >= competent_reward).mean()),
+        "response/length": float(np.mean([len(response) for response in responses])),
+        "response/truncated": float(np.mean([group.truncated for group in groups])),
+        "rollout_log_ppl": float(np.mean([-part.mean() for part in log_probs])),
+    }
+
+
+class ScoredResponse(NamedTuple):
+    """A retained response and its log-probabilities, [R] each.
+
+    Attributes:
+      reward: of the response.
+      accepted: whether its group passed both gates.
+      old: under the training forward, before the update.
+      sampled: as the sampler saw them.
+    """
+
+    reward: float
+    accepted: bool
+    old: np.ndarray
+    sampled: np.ndarray
+
+
+def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: float) -> dict[str, float]:
+    """Log-probabilities (means of token means) of correct and wrong responses, and the sampler's deviation.
+
+    Correct and wrong are compared within accepted groups, which have both: elsewhere the easy states would
+    make up the one side and the hard states the other. The deviation is |exp(old) - exp(sampled)| a token.
+    """
+    values: dict[str, float] = {}
+    if responses:
+        apart = np.concatenate([np.abs(np.exp(part.old) - np.exp(part.sampled)) for part in responses])
+        values = {"sampler/gap_mean": float(apart.mean()), "sampler/gap_max": float(apart.max())}
+    accepted = [part for part in responses if part.accepted]
+    correct = [part.old.mean() for part in accepted if part.reward >= competent_reward]
+    wrong = [part.old.mean() for part in accepted if part.reward < competent_reward]
+    if correct:
+        values["logp/correct"] = float(np.mean(correct))
+    if wrong:
+        values["logp/wrong"] = float(np.mean(wrong))
+    if correct and wrong:
+        values["logp/gap"] = values["logp/correct"] - values["logp/wrong"]
+    return values

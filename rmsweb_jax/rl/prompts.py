@@ -1,0 +1,119 @@
+"""The prompts of a run: measured once, checked, split into training and held-out ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rmsweb_jax.actions.parse import ReplyError
+from rmsweb_jax.actions.reward import EXACT, score_response
+from rmsweb_jax.data.encoding import Encoder, Measure
+from rmsweb_jax.data.sources import RecordSource
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import RlPrompt, SftSample
+from rmsweb_jax.rl.rollout import Prompt, stable_hash
+
+
+@dataclasses.dataclass(frozen=True)
+class RlData:
+    """What a run samples and evaluates on.
+
+    Attributes:
+      records: the prompts (SFT samples for the full corpus).
+      encoder: makes examples of them.
+      measures: their sizes.
+      train, held_out: numbers of records.
+      dropped: ids of prompts that are too long.
+    """
+
+    records: RecordSource[RlPrompt] | RecordSource[SftSample]
+    encoder: Encoder
+    measures: dict[int, Measure]
+    train: tuple[int, ...]
+    held_out: tuple[int, ...]
+    dropped: tuple[str, ...]
+
+    def prompt(self, number: int) -> Prompt:
+        """Reads and encodes one record."""
+        sample = as_sample(self.records[number])
+        return Prompt(sample.sample_id, self.encoder.example(sample), sample.response)
+
+    def summary(self) -> dict[str, object]:
+        """Counts for the report."""
+        return {
+            "prompts": len(self.train),
+            "held_out": len(self.held_out),
+            "dropped_too_long": len(self.dropped),
+            "dropped_ids": list(self.dropped),
+        }
+
+
+def as_sample(record: RlPrompt | SftSample) -> SftSample:
+    """A mined prompt as the supervised sample that it also is."""
+    if isinstance(record, SftSample):
+        return record
+    return SftSample(
+        sample_id=record.prompt_id,
+        task_id=record.task_id,
+        site=record.site,
+        kind="action",
+        messages=record.messages,
+        response=record.target,
+    )
+
+
+def is_held_out(prompt_id: str, share: float) -> bool:
+    """Whether a prompt is for evaluation: by its id alone, so that the split never moves."""
+    return stable_hash("held_out", prompt_id) < share * 2**31
+
+
+def open_rl_data(
+    folder: Path, encoder: Encoder, *, corpus: str, max_prompt_tokens: int, held_out: float, least: int
+) -> RlData:
+    """Reads prompts, drops those over `max_prompt_tokens` (counted, never cut) and splits the rest.
+
+    Args:
+      corpus: "mined": RL prompts; "full": SFT samples, of which the actions are used.
+      least: training prompts that one generation batch needs.
+
+    Raises:
+      UserError: the folder cannot be read, a target does not score 1.0 against itself, or too few prompts
+        are left.
+    """
+    records = RecordSource(folder, RlPrompt) if corpus == "mined" else RecordSource(folder, SftSample)
+    measures, dropped = {}, []
+    train: list[int] = []
+    held: list[int] = []
+    for number in range(len(records)):
+        sample = as_sample(records[number])
+        if sample.kind != "action":
+            continue
+        _check_target(sample, folder)
+        measure = encoder.measure(sample)
+        if measure.length - measure.num_targets > max_prompt_tokens:
+            dropped.append(sample.sample_id)
+            continue
+        measures[number] = measure
+        (held if is_held_out(sample.sample_id, held_out) else train).append(number)
+    if len(train) < least:
+        raise UserError(
+            f"{folder}: {len(train)} training prompts ({len(held)} are held out, {len(dropped)} are over "
+            f"{max_prompt_tokens} tokens), one generation batch needs {least}: mine more tasks, or lower "
+            "config.gen_batch_groups"
+        )
+    return RlData(records, encoder, measures, tuple(train), tuple(held), tuple(dropped))
+
+
+def _check_target(sample: SftSample, folder: Path) -> None:
+    try:
+        score = score_response(sample.response, sample.response)
+    except ReplyError as error:
+        raise UserError(
+            f"{folder}: the target of prompt {sample.sample_id} is no valid reply ({error}): "
+            "mine the prompts again"
+        ) from error
+    if score != EXACT:
+        raise UserError(
+            f"{folder}: the target of prompt {sample.sample_id} scores {score:g} against itself, not 1: "
+            "mine the prompts again"
+        )
