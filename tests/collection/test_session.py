@@ -76,7 +76,7 @@ def test_browsers_end_with_a_killed_owner_and_leave_no_profile() -> None:
     profile, *rest = owner.stdout.split()
     pids = [int(pid) for pid in rest]
     assert owner.returncode == -signal.SIGKILL and pids
-    psutil.wait_procs([psutil.Process(pid) for pid in alive(pids)], timeout=10)
+    psutil.wait_procs(alive(pids), timeout=20)
     assert alive(pids) == []
     processes.reap_orphans()
     assert not os.path.exists(profile)
