@@ -15,7 +15,9 @@ VARIANTS = ("demo", "smoke", "paper")
 
 
 def get_config(variant: str = "demo") -> ConfigDict:
-    return {"demo": _demo, "smoke": _demo, "paper": _paper}[variant]()
+    if variant not in VARIANTS:
+        raise ValueError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
+    return _paper() if variant == "paper" else _demo()
 
 
 def _paper() -> ConfigDict:
