@@ -16,7 +16,7 @@ VARIANTS = ("demo", "smoke", "paper")
 
 def get_config(variant: str = "demo") -> ConfigDict:
     if variant not in VARIANTS:
-        raise ValueError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
+        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
     return _paper() if variant == "paper" else _demo()
 
 

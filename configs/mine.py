@@ -16,7 +16,7 @@ VARIANTS = ("demo", "smoke", "paper")
 
 def get_config(variant: str = "demo") -> ConfigDict:
     if variant not in VARIANTS:
-        raise ValueError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
+        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
     config = ConfigDict()
     # Data set folders of trajectories, separated by commas.
     config.pools = ""
