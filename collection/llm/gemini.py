@@ -51,7 +51,9 @@ class GeminiTeacher:
         self._attempts, self._first_wait_s = attempts, first_wait_s
         self._prices = prices or Prices()
         # A client of our own fixes which library's exceptions come out.
-        options = types.HttpOptions(base_url=base_url or None, httpx_client=httpx.Client(timeout=timeout_s))
+        client = httpx.Client(timeout=timeout_s)
+        # Preview models are served under v1beta alone.
+        options = types.HttpOptions(base_url=base_url or None, api_version="v1beta", httpx_client=client)
         self._client = genai.Client(api_key=api_key, vertexai=False, http_options=options)
 
     @property

@@ -15,7 +15,7 @@ from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 
 PNG = b"not really a png"
 PATH = "/v1/chat/completions"
-GEMINI = "/v1/models/gem:generateContent"
+GEMINI = "/v1beta/models/gem:generateContent"
 
 
 class Images:
