@@ -146,13 +146,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 # The page's own display would leak the reward, and its request is in the agent's prompt already.
-# Animations would only make runs depend on timing.
+# Animations and a blinking caret would only make runs depend on timing.
 _START = """
 const [seed, limit] = arguments;
 if (typeof core === 'undefined' || typeof genProblem === 'undefined') return null;
 const style = document.createElement('style');
 style.textContent = '#reward-display, #click-canvas { display: none !important }'
-  + '#query { visibility: hidden !important }';
+  + '#query { visibility: hidden !important } * { caret-color: transparent !important }';
 document.head.appendChild(style);
 if (window.jQuery) jQuery.fx.off = true;
 const end = core.endEpisode;
