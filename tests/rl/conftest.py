@@ -66,12 +66,12 @@ def _group(number: int, samples: int = 8, accepted: bool = True, **prompt) -> Gr
     return Group(source, responses, log_probs, np.zeros(samples, bool), rewards, advantages, accepted)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config() -> Qwen3VLConfig:
     return CONFIG
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model() -> Qwen3VL:
     """A random policy with adapters that do nothing yet."""
     model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5)
@@ -79,11 +79,11 @@ def model() -> Qwen3VL:
     return model
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_prompt():
     return _prompt
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_group():
     return _group

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.rl.advantages import gated_advantages
@@ -12,6 +12,7 @@ PAPER = {"min_std": 0.10, "competent_reward": 0.55}
 groups = st.lists(st.lists(st.sampled_from(LEVELS), min_size=8, max_size=8), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(groups)
 def test_matches_torch(rewards):
     ours = gated_advantages(np.asarray(rewards), **PAPER)
@@ -23,6 +24,7 @@ def test_matches_torch(rewards):
     assert ours.accepted.tolist() == keep.tolist()
 
 
+@settings(deadline=None)
 @given(groups)
 def test_every_group_has_one_fate(rewards):
     gates = gated_advantages(np.asarray(rewards), **PAPER)
@@ -35,12 +37,14 @@ def test_every_group_has_one_fate(rewards):
 ADJACENT = [(0.7, 1.0), (1.0, 0.7), (0.3, 0.7), (0.7, 0.3), (0.0, 0.7)]
 
 
+@settings(deadline=None)
 @given(st.permutations([0] * 7 + [1]), st.sampled_from(ADJACENT))
 def test_seven_to_one_passes_when_someone_is_competent(split, levels):
     gates = gated_advantages(np.asarray([[levels[which] for which in split]]), **PAPER)
     assert gates.accepted.all()
 
 
+@settings(deadline=None)
 @given(st.sampled_from(LEVELS))
 def test_a_unanimous_group_never_passes(level):
     for competence_gate in (True, False):

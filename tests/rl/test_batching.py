@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import mrope_positions

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.errors import UserError
@@ -58,6 +58,7 @@ def test_surplus_is_counted_and_left_out():
     assert result.salvaged == ()
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=8, max_size=8), st.integers(1, 3))
 def test_shares_use_every_kept_group_once(batches, mini):
     sizes = {

@@ -1,0 +1,327 @@
+"""The whole stage on a tiny model: a bandit that it learns, resume, errors, export."""
+
+import dataclasses
+import io
+import json
+import shutil
+from pathlib import Path
+
+import chex
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from PIL import Image
+
+from configs.rl import ABLATIONS, VARIANTS, get_config
+from rmsweb_jax.actions.reward import score_response
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.metrics import read_metrics
+from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.records.shards import write_dataset
+from rmsweb_jax.rl import train as train_module
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.prompts import is_held_out
+from rmsweb_jax.rl.train import train
+
+REPLY = (
+    '{"evaluation_previous_goal":"Start","memory":"","next_goal":"Go",'
+    '"action":[{"click_element_by_index":{"index":%d}}]}'
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_once(tmp_path_factory):
+    """Every test trains the same programs: the first one compiles them for all."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """A random model of a few thousand parameters with the tiny base's tokenizer."""
+    base = resolve_model("tiny_base")
+    config = Qwen3VLConfig.from_hf(base / "config.json")
+    text = dataclasses.replace(
+        config.text,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        mrope_section=(2, 1, 1),
+    )
+    vision = dataclasses.replace(
+        config.vision,
+        depth=1,
+        hidden_size=8,
+        intermediate_size=8,
+        num_heads=1,
+        out_hidden_size=16,
+        deepstack_visual_indexes=(0,),
+    )
+    config = dataclasses.replace(config, text=text, vision=vision)
+    folder = tmp_path_factory.mktemp("model")
+    save_model(Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.5), folder)
+    for path in base.glob("tokenizer*"):
+        shutil.copy(path, folder)
+    return folder
+
+
+def messages(number: int, images: ImageStore) -> tuple[Message, ...]:
+    rng = np.random.default_rng(number)
+    png = io.BytesIO()
+    Image.fromarray(rng.integers(0, 255, (64, 96, 3), np.uint8)).save(png, "PNG")
+    text = "Click the button. " * (1 + number % 3 if number < 19 else 200)
+    return (
+        Message(role="system", content=(TextPart(text="You act in a browser."),)),
+        Message(role="user", content=(TextPart(text=text), ImagePart(sha256=images.put(png.getvalue())))),
+    )
+
+
+def rl_prompt(number: int, images: ImageStore, target: str = "") -> RlPrompt:
+    return RlPrompt(
+        prompt_id=f"p{number}",
+        task_id=f"t{number}",
+        site="s",
+        category="ui_navigation",
+        messages=messages(number, images),
+        target=target or REPLY % (number + 1),
+    )
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory):
+    """Twenty prompts with a screenshot each, the last one much longer."""
+    folder = tmp_path_factory.mktemp("prompts")
+    images = ImageStore(folder)
+    write_dataset(folder, (rl_prompt(number, images) for number in range(20)), "rl_prompts")
+    return folder
+
+
+@pytest.fixture
+def config(model_folder, prompts, monkeypatch):
+    """Responses of four tokens are right when they begin with a small letter."""
+
+    def score(response: str, target: str) -> float:
+        assert score_response(target, target) == 1.0
+        return 1.0 if response[:1].islower() else 0.0
+
+    monkeypatch.setattr(train_module, "score_response", score)
+    config = get_config("smoke")
+    config.model, config.prompts = str(model_folder), str(prompts)
+    config.max_prompt_tokens, config.max_pixels = 256, 4096
+    config.max_response_tokens, config.micro_batch_tokens = 4, 512
+    config.bucket_multiple = 256
+    config.lora.rank, config.lora.alpha = 4, 8.0
+    config.learning_rate = 2e-2
+    config.iterations, config.eval_every = 3, 2
+    return config
+
+
+def run(config, workdir: Path) -> dict:
+    return train(RlConfig.from_dict(config.to_dict()), workdir)
+
+
+def curves(workdir) -> list[dict]:
+    timing = ("time", "time/rollout", "time/update", "tokens_per_second/rollout", "tokens_per_second/update")
+    return [{key: value for key, value in row.items() if key not in timing} for row in read_metrics(workdir)]
+
+
+def weights(folder) -> dict:
+    return nnx.to_pure_dict(nnx.state(load_model(folder)))
+
+
+def test_a_bandit_is_learned(config, tmp_path, model_folder):
+    config.iterations, config.train_groups, config.gen_batch_groups = 12, 8, 8
+    report = run(config, tmp_path)
+    rows = read_metrics(tmp_path)
+    rewards = [row["reward/mean"] for row in rows]
+    assert rewards[0] < 0.6 and np.mean(rewards[-3:]) > rewards[0] + 0.25
+    assert report["final"]["eval/reward"] >= report["first"]["eval/reward"]
+    # The policy starts as its reference, then leaves it; each iteration begins on policy.
+    assert rows[0]["kl_ref"] >= 0 and rows[-1]["kl_ref"] > rows[0]["kl_ref"]
+    assert all(row["sampler/gap_max"] < 1e-3 for row in rows)
+    assert all(row["gates/accepted"] <= 1 and row["response/truncated"] <= 1 for row in rows)
+    assert report["held_out"] == sum(is_held_out(f"p{number}", 0.1) for number in range(19)) > 0
+    assert report["prompts"] + report["held_out"] == 19 and report["dropped_ids"] == ["p19"]
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    before, after = weights(model_folder), weights(tmp_path / "export")
+    chex.assert_trees_all_equal(before["visual"], after["visual"])
+    attention, mlp = (
+        [tree["language_model"]["first_layers"][0][name] for tree in (before, after)]
+        for name in ("self_attn", "mlp")
+    )
+    chex.assert_trees_all_equal(*mlp)
+    assert (attention[0]["q_proj"]["kernel"] != attention[1]["q_proj"]["kernel"]).any()
+    assert (tmp_path / "export" / "tokenizer.json").exists()
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
+    whole = run(config, tmp_path / "whole")
+    update = train_module.update_policy
+    calls = iter(range(2))
+
+    def stop(*args, **kwargs):
+        if next(calls, None) is None:
+            raise KilledError
+        return update(*args, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(train_module, "update_policy", stop)
+        run(config, tmp_path / "killed")
+    assert not (tmp_path / "killed" / "report.json").exists()
+    resumed = run(config, tmp_path / "killed")
+    assert len(curves(tmp_path / "whole")) == 3
+    assert curves(tmp_path / "whole") == curves(tmp_path / "killed")
+    chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), weights(tmp_path / "killed/export"))
+    assert whole.keys() == resumed.keys() and whole["optimizer_steps"] == resumed["optimizer_steps"]
+
+
+def test_without_any_contrast_only_anchor_and_kl_are_trained(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_module, "score_response", lambda response, target: 0.0)
+    config.iterations = 2
+    report = run(config, tmp_path)
+    for row in read_metrics(tmp_path):
+        assert row["refill/exhausted"] == 1 and row["refill/accepted"] == 0 and row["refill/salvaged"] == 2
+        assert row["gates/std_rejected_unsolved"] == 1 and row["pg_loss"] == 0 and row["salvage_loss"] > 0
+        assert "logp/gap" not in row
+    assert report["optimizer_steps"] == 4
+    config.on_exhausted = "error"
+    with pytest.raises(UserError, match="generation batches gave 0 accepted"):
+        run(config, tmp_path / "error")
+
+
+def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(config, tmp_path, monkeypatch):
+    sample = train_module.sample_groups
+
+    def broken(config, policy, data, sampler, sampling, cycle, version):
+        refilled, metrics = sample(config, policy, data, sampler, sampling, cycle, version)
+        if version == 1:
+            bad = [
+                dataclasses.replace(group, advantages=group.advantages * np.nan)
+                for group in refilled.accepted
+            ]
+            refilled = dataclasses.replace(refilled, accepted=tuple(bad))
+        return refilled, metrics
+
+    monkeypatch.setattr(train_module, "sample_groups", broken)
+    with pytest.raises(UserError, match="not a number"):
+        run(config, tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.is_dir()] == ["1"]
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_too_few_prompts_are_one_line(config, tmp_path):
+    config.max_prompt_tokens = 10
+    with pytest.raises(UserError, match="0 training prompts"):
+        run(config, tmp_path)
+    config.max_prompt_tokens, config.gen_batch_groups = 256, 32
+    with pytest.raises(UserError, match="one generation batch needs 32"):
+        run(config, tmp_path)
+
+
+def test_a_target_that_is_no_reply_is_one_line(config, tmp_path):
+    images = ImageStore(tmp_path / "bad")
+    write_dataset(tmp_path / "bad", [rl_prompt(0, images, '{"action":[]}')], "rl_prompts")
+    config.prompts = str(tmp_path / "bad")
+    with pytest.raises(UserError, match="p0 is no valid reply"):
+        run(config, tmp_path / "run")
+
+
+def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, tmp_path):
+    folder = tmp_path / "sft"
+    images = ImageStore(folder)
+
+    def sample(number: int) -> SftSample:
+        kind = "action" if number % 2 else "extraction"
+        return SftSample(
+            sample_id=f"s{number}",
+            task_id="t",
+            site="s",
+            kind=kind,
+            messages=messages(number, images),
+            response=REPLY % (number + 1) if number % 2 else "A list of prices.",
+        )
+
+    write_dataset(folder, (sample(number) for number in range(14)), "sft_samples")
+    config.prompts, config.iterations = str(folder), 1
+    config.update({"corpus": "full"})
+    report = run(config, tmp_path / "run")
+    assert report["prompts"] + report["held_out"] == 7
+
+
+def test_settings_that_cannot_work_are_one_line(config):
+    for key, value in (
+        ("corpus", "half"),
+        ("num_samples", 1),
+        ("train_groups", 3),
+        ("held_out", 1.0),
+        ("model", ""),
+    ):
+        values = {**config.to_dict(), key: value}
+        with pytest.raises(UserError, match=f"config.{key}"):
+            RlConfig.from_dict(values)
+
+
+def test_paper_variants_hold_the_papers_values():
+    for size in ("8b", "32b"):
+        config = get_config(size)
+        assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.0}
+        assert config.objective.to_dict() == {
+            "clip_low": 0.2,
+            "clip_high": 0.32,
+            "dual_clip": 3.0,
+            "kl_coef": 1e-3,
+            "salvage_weight": 0.10,
+        }
+        groups = (
+            config.train_groups,
+            config.mini_batch_groups,
+            config.num_samples,
+            config.max_salvage_groups,
+        )
+        assert groups == (64, 16, 8, 64)
+        assert (config.min_std, config.competent_reward, config.max_gen_batches) == (0.10, 0.55, 16)
+        assert (config.max_prompt_tokens, config.max_response_tokens) == (12_000, 2_048)
+        assert (config.learning_rate, config.micro_batch_tokens, config.temperature) == (8e-6, 20_480, 1.0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_hold_together(variant):
+    config = get_config(variant)
+    config.prompts, config.model = "prompts", "model"
+    typed = RlConfig.from_dict(config.to_dict())
+    assert typed.lora.targets == "attention"
+    plain = get_config(variant.partition(",")[0])
+    assert config.keys() == plain.keys()
+
+
+def test_ablations_change_what_they_say():
+    configs = {name: get_config(f"demo,{name}") for name in ABLATIONS}
+    assert configs["full_corpus"].corpus == "full"
+    assert configs["anchor_free"].objective.salvage_weight == 0
+    assert configs["anchor_free"].max_salvage_groups == get_config("demo").max_salvage_groups
+    assert not configs["dapo"].competence_gate and configs["dapo"].max_salvage_groups == 0
+    assert configs["dapo"].objective.kl_coef == get_config("demo").objective.kl_coef
+    assert configs["no_kl"].objective.kl_coef == 0
+    for unknown in ("demo,other", "demo,", "other"):
+        with pytest.raises(KeyError):
+            get_config(unknown)
