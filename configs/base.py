@@ -61,16 +61,47 @@ def _tiny() -> ConfigDict:
     # The last phase ends with a linear decay to this share of the rates.
     config.final_rate = 0.05
     config.phases = (
-        _phase("recall", {"recalls": 0.7, "plain": 0.3}, (2, 4), length=64, rows=32, repetition=0.1, accuracy=0.9),
+        _phase(
+            "recall", {"recalls": 0.7, "plain": 0.3}, (2, 4), length=64, rows=32, repetition=0.1, accuracy=0.9
+        ),
         _phase("bare4", {"bare": 1.0}, (2, 5), length=128, rows=16, accuracy=0.88),
         _phase("bare8", {"bare": 1.0}, (3, 9), length=192, rows=16, accuracy=0.88),
         _phase("state8", {"state": 0.8, "bare": 0.2}, (3, 10), length=384, rows=8, accuracy=0.88),
         _phase("state20", {"state": 1.0}, (4, 20), length=512, rows=8, accuracy=0.9),
-        _phase("final", {"state": 0.5, "recorded": 0.5}, (3, 35), length=640, rows=8, accuracy=2.0, max_steps=1500),
+        _phase(
+            "final",
+            {"state": 0.5, "recorded": 0.5},
+            (2, 35),
+            length=576,
+            rows=8,
+            accuracy=2.0,
+            max_steps=1000,
+        ),
     )
     config.checkpoint_every = 100
-    config.recorded = ConfigDict({"seed": 100_000, "per_page": 12, "max_clicks": 4, "max_pixels": 16_384})
-    config.scores = ConfigDict({"seed": 900_000, "batches": 12})
+    # Seeds of recorded pages: `per_page` of every page, `per_demo_page` of those that the demo plays.
+    config.recorded = ConfigDict(
+        {
+            "seed": 100_000,
+            "held_out_seed": 150_000,
+            "per_page": 2,
+            "per_demo_page": 14,
+            "held_out_per_page": 1,
+            "held_out_per_demo_page": 3,
+            "max_actions": 3,
+            "max_pixels": 16_384,
+            # Shape of their batches; prompts that leave no room for a question are left out.
+            "length": 352,
+            "rows": 12,
+        }
+    )
+    config.demo_pages = (
+        "click-button", "click-checkboxes", "click-collapsible", "click-dialog-2", "click-link",
+        "click-option",
+        "click-tab", "click-tab-2-easy", "choose-list", "enter-password", "enter-text", "focus-text-2",
+        "login-user", "navigate-tree", "search-engine", "use-autocomplete",
+    )  # fmt: skip
+    config.scores = ConfigDict({"seed": 900_000, "batches": 12, "length": 640, "rows": 8})
     return config
 
 
@@ -78,10 +109,15 @@ def _smoke() -> ConfigDict:
     config = _tiny()
     config.tokenizer_words = 20_000
     config.phases = (
-        _phase("recall", {"recalls": 0.7, "plain": 0.3}, (2, 4), length=64, rows=8, repetition=0.1, max_steps=6),
+        _phase(
+            "recall", {"recalls": 0.7, "plain": 0.3}, (2, 4), length=64, rows=8, repetition=0.1, max_steps=6
+        ),
         _phase("final", {"state": 0.5, "recorded": 0.5}, (3, 8), length=512, rows=2, max_steps=6),
     )
     config.checkpoint_every = 5
-    config.recorded.per_page = 1
+    config.recorded.per_page = config.recorded.held_out_per_page = 0
+    config.recorded.per_demo_page = config.recorded.held_out_per_demo_page = 1
+    config.demo_pages = ("click-button", "login-user")
+    config.recorded.rows = config.scores.rows = 2
     config.scores.batches = 1
     return config

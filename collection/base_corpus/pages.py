@@ -38,7 +38,9 @@ class PageWriter:
         if kind < 0.5:
             text = self.fresh(1).lower()
         elif kind < 0.8:
-            text = self.rng.choice(("ch", "tt", "tab", "btn", "item", "radio", "el")) + str(self.rng.randint(0, 40))
+            text = self.rng.choice(("ch", "tt", "tab", "btn", "item", "radio", "el")) + str(
+                self.rng.randint(0, 40)
+            )
         else:
             text = f"{self.fresh(1).lower()}-{random_word(self.rng).lower()}"
         if text in self.used and kind >= 0.5:
@@ -53,7 +55,9 @@ class PageWriter:
         """A line of text that names nothing."""
         words = load_words()
         count = self.rng.randint(*_NOISE_WORDS)
-        self.text(depth, " ".join(self.rng.choice(words.lorem) for _ in range(count)) + self.rng.choice(("", ".")))
+        self.text(
+            depth, " ".join(self.rng.choice(words.lorem) for _ in range(count)) + self.rng.choice(("", "."))
+        )
 
     def element(self, depth: int, tag: str, attributes: dict[str, str], text: str = "") -> None:
         """The next indexed element, with its text on a line below it."""
@@ -100,7 +104,10 @@ def plain_page(rng: random.Random, num_elements: int) -> list[PageNode]:
     labels = rng.sample([*words.lorem, *words.names, *UI_WORDS], num_elements)
     nodes = []
     for index, label in enumerate(labels, start):
-        nodes += [PageNode(0, tag, index=index), PageNode(1, "", rng.choice((label, label.lower(), label.capitalize())))]
+        nodes += [
+            PageNode(0, tag, index=index),
+            PageNode(1, "", rng.choice((label, label.lower(), label.capitalize()))),
+        ]
     return nodes
 
 
@@ -118,7 +125,9 @@ def _buttons(page: PageWriter, depth: int, count: int) -> None:
 
 
 def _links(page: PageWriter, depth: int, count: int) -> None:
-    tag, attributes = page.rng.choice((("a", {"href": "#"}), ("a", {}), ("span", {"class": "alink"}), ("span", {})))
+    tag, attributes = page.rng.choice(
+        (("a", {"href": "#"}), ("a", {}), ("span", {"class": "alink"}), ("span", {}))
+    )
     for _ in range(count):
         page.element(depth, tag, attributes | page.maybe(0.2, id=page.identifier()), page.fresh())
         if page.rng.random() < 0.2:
@@ -156,18 +165,15 @@ def _choices(page: PageWriter, depth: int, count: int) -> None:
 
 
 def _select(page: PageWriter, depth: int, count: int) -> None:
+    del count
+    attributes = {}
     if page.rng.random() < 0.3:
         page.text(depth, page.fresh())
-        attributes = {}
     else:
         attributes = {page.rng.choice(("id", "id", "name", "aria-label")): page.identifier()}
+    options = [page.fresh() for _ in range(page.rng.randint(2, 8))]
+    attributes |= page.maybe(0.7, value=page.rng.choice(options)) | {"options": "|".join(options)}
     page.element(depth, "select", attributes)
-    indexed = count > 2 and page.rng.random() < 0.3
-    for _ in range(count - 1 if indexed else page.rng.randint(2, 5)):
-        if indexed:
-            page.element(depth + 1, "option", {}, page.fresh())
-        else:
-            page.text(depth + 1, page.fresh())
 
 
 def _tabs(page: PageWriter, depth: int, count: int) -> None:

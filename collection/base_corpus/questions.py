@@ -57,15 +57,18 @@ def random_text(rng: random.Random) -> str:
 
 
 def goal_for(rng: random.Random, target: Target, targets: Sequence[Target]) -> Goal:
-    """A goal about `target`, named by its first label most of the time."""
-    label = target.labels[0] if rng.random() < 0.7 else rng.choice(target.labels)
+    """A goal about `target`, named by its first label half of the time."""
+    label = target.labels[0] if rng.random() < 0.5 else rng.choice(target.labels)
     index, choices = target.index, sum(other.action == target.action for other in targets)
     quote = rng.choice('""\'')
     if target.action == "type" and rng.random() < 0.85:
         text = random_text(rng)
         action: dict[str, dict[str, object]] = {"input_text": {"index": index, "text": text}}
         request = rng.choice(
-            (f"Type {quote}{text}{quote} into {quote}{label}{quote}.", f"Enter {quote}{text}{quote} into {label}.")
+            (
+                f"Type {quote}{text}{quote} into {quote}{label}{quote}.",
+                f"Enter {quote}{text}{quote} into {label}.",
+            )
         )
         return Goal("type", f"Type '{text}' into '{label}'", action, request, label, choices)
     if target.action == "select" and rng.random() < 0.85:
@@ -115,7 +118,9 @@ def ask(rng: random.Random, goal: Goal, dictated: bool, first_step: bool) -> Que
         label_at = reply.index(f"'{goal.label}'", goal_at) + 1
         # How a label begins is a free choice, the rest of it can be read off the page.
         spans.append((label_at + 1, goal_end))
-    return Question(goal.kind, reply, tuple(sorted(spans)), _index_span(reply, goal_end), goal.choices, dictated)
+    return Question(
+        goal.kind, reply, tuple(sorted(spans)), _index_span(reply, goal_end), goal.choices, dictated
+    )
 
 
 def recall(target: Target, choices: int) -> Question:

@@ -92,10 +92,14 @@ def bare_prompt(page: Page) -> Prompt | None:
     return Prompt(page.text + "\n", None, targets, None, first_step=True) if len(targets) > 1 else None
 
 
-def state_prompt(rng: random.Random, page: Page) -> Prompt | None:
-    """The page as the agent sees it, with a request and perhaps a history; None as in `bare_prompt`."""
+def state_prompt(rng: random.Random, page: Page, fewest: int = 2) -> Prompt | None:
+    """The page as the agent sees it, with a request and perhaps a history.
+
+    Returns:
+      None when fewer than `fewest` elements can be asked about.
+    """
     targets = tuple(find_targets(page.nodes))
-    if len(targets) < 2:
+    if len(targets) < fewest:
         return None
     dictated = None
     objective = page.objective or _idle_request(rng)

@@ -44,7 +44,7 @@ def find_targets(nodes: Sequence[PageNode]) -> list[Target]:
     for node, labels in named:
         unique = tuple(label for label in labels if owners[label] == 1 and _usable(label))
         if unique and node.index is not None:
-            options = tuple(filter(_usable, _options(nodes, node))) if node.tag == "select" else ()
+            options = tuple(filter(_usable, _options(node))) if node.tag == "select" else ()
             action = _action(node)
             if action != "select" or options:
                 targets.append(Target(node.index, action, unique, options))
@@ -82,11 +82,11 @@ def _action(node: PageNode) -> str:
 
 def _labels(nodes: Sequence[PageNode], place: int) -> list[str]:
     node = nodes[place]
-    labels = [] if node.tag == "select" else _own_text(nodes, place)
+    labels = _own_text(nodes, place)
     is_choice = node.tag == "input" and node.attributes.get("type", "") in ("checkbox", "radio")
-    # What is in a text field is its content, and a choice's `value` is never shown.
-    skipped = {"value"} if is_choice or _action(node) != "click" else set()
-    attributes = [node.attributes[name] for name in _NAMING if name not in skipped and node.attributes.get(name)]
+    # A choice's `value` is never shown.
+    names = _NAMING[:2] + _NAMING[3:] if is_choice else _NAMING
+    attributes = [node.attributes[name] for name in names if node.attributes.get(name)]
     beside = _beside(nodes, place, after=is_choice)
     if node.tag in ("input", "select", "textarea"):
         labels += beside + attributes if is_choice else attributes + beside
@@ -110,17 +110,15 @@ def _beside(nodes: Sequence[PageNode], place: int, after: bool) -> list[str]:
     if not 0 <= other < len(nodes) or nodes[other].tag:
         return []
     owner = other - 1
-    owned = not after and owner >= 0 and nodes[owner].index is not None and nodes[owner].depth < nodes[other].depth
+    owned = (
+        not after
+        and owner >= 0
+        and nodes[owner].index is not None
+        and nodes[owner].depth < nodes[other].depth
+    )
     return [] if owned else [nodes[other].text]
 
 
-def _options(nodes: Sequence[PageNode], select: PageNode) -> list[str]:
-    """Texts below a `<select>`, whether its options are elements of their own or plain lines."""
-    place = next(at for at, node in enumerate(nodes) if node is select)
-    texts = []
-    for node in nodes[place + 1 :]:
-        if node.depth <= select.depth:
-            break
-        if not node.tag:
-            texts.append(node.text)
-    return texts
+def _options(node: PageNode) -> list[str]:
+    """What can be chosen: the snapshot joins a list's options with bars."""
+    return node.attributes.get("options", "").split("|")

@@ -10,20 +10,24 @@ import string
 from importlib import resources
 
 UI_WORDS = tuple(
-    """ok cancel submit login logout next back search go send save delete edit open close add remove yes no apply
-    reset continue finish start stop play pause menu home help about contact settings profile account cart checkout
-    buy order view more less show hide expand collapse select choose upload download share like follow reply forward
-    print copy paste cut undo redo refresh reload update create new register join subscribe confirm accept decline
-    agree filter sort list grid map calendar date time name email password username phone address city country state
-    zip street company website message subject comment review rating price total quantity size color title
-    description category tag first last previous page section tab link button news sports weather music movies books
-    games travel food health science world business politics video photo image file folder document report project
-    team user admin member guest friend group event task note inbox draft sent spam trash archive star flag
-    language english french spanish german today tomorrow monday friday january june december morning night red
-    green blue black white small medium large free sale discount shipping return policy privacy terms service
-    support blog press careers enter the into on and then with of in to a for from type text textbox field fields
-    button checkbox checkboxes option options dropdown item items result results word words number user find is are
-    that correct following corresponding term use top area sub btn form main content box""".split()
+    """
+    ok cancel submit login logout next back search go send save delete edit open close add remove yes no
+    apply reset continue finish start stop play pause menu home help about contact settings profile
+    account cart checkout buy order view more less show hide expand collapse select choose upload
+    download share like follow reply forward print copy paste cut undo redo refresh reload update create
+    new register join subscribe confirm accept decline agree filter sort list grid map calendar date
+    time name email password username phone address city country state zip street company website
+    message subject comment review rating price total quantity size color title description category tag
+    first last previous page section tab link button news sports weather music movies books games travel
+    food health science world business politics video photo image file folder document report project
+    team user admin member guest friend group event task note inbox draft sent spam trash archive star
+    flag language english french spanish german today tomorrow monday friday january june december
+    morning night red green blue black white small medium large free sale discount shipping return
+    policy privacy terms service support blog press careers enter the into on and then with of in to a
+    for from type text textbox field fields button checkbox checkboxes option options dropdown item
+    items result results word words number user find is are that correct following corresponding term
+    use top area sub btn form main content box
+    """.split()  # noqa: SIM905 - a list this long is read more easily as text
 )
 _WORD = re.compile(r"[A-Za-z]{2,14}")
 _TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]+>", re.DOTALL)
@@ -50,7 +54,8 @@ def load_words() -> Words:
         if path.name.endswith(".html"):
             text = path.read_text(errors="replace")
             page.update(_WORD.findall(_TAG.sub(" ", text)))
-            page.update(word for literal in re.findall(r"'([A-Z][A-Za-z ]{2,30})'", text) for word in literal.split())
+            literals = re.findall(r"'([A-Z][A-Za-z ]{2,30})'", text)
+            page.update(word for literal in literals for word in literal.split())
     return Words(
         lorem=_array(utils, "lorem_words"),
         names=_array(utils, "FIFTY_NAMES"),
@@ -66,7 +71,9 @@ def _array(source: str, name: str) -> tuple[str, ...]:
 
 def random_string(rng: random.Random) -> str:
     """Letters and digits in mixed case, as the pages' passwords and identifiers are."""
-    alphabet = rng.choice((string.ascii_lowercase, string.ascii_letters, string.ascii_letters + string.digits))
+    alphabet = rng.choice(
+        (string.ascii_lowercase, string.ascii_letters, string.ascii_letters + string.digits)
+    )
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(2, 7)))
 
 

@@ -66,7 +66,7 @@ class Prefetcher:
             for step in range(first, stop):
                 if not self._put(make(phase, step)):
                     return
-        except BaseException as error:  # noqa: BLE001 - handed to the training thread, which raises it
+        except BaseException as error:
             self._put(error)
 
     def _put(self, item: Batch | BaseException) -> bool:
@@ -90,7 +90,7 @@ class Prefetcher:
 
 
 def summarize(metrics: list[StepMetrics], kinds: tuple[str, ...]) -> dict[str, float]:
-    """Means over several batches: `loss`, `accuracy` of index tokens (also by kind), `chance`, `copy_accuracy`."""
+    """Means over several batches; see `rmsweb_jax.base.scores.score` for the names."""
     total = jax.tree.map(lambda *parts: np.sum(np.stack(parts), axis=0), *metrics)
     asked = max(float(total.asked.sum()), 1.0)
     values = {
@@ -177,7 +177,9 @@ def _run_phase(
                 values = summarize(list(recent), kinds)
                 writer.write(place.step, {**values, "phase": phase.name, "rate": scale, "seconds": seconds})
                 told = {key: round(value, 3) for key, value in values.items()}
-                logging.info("%s %d (%d): %s, %.0f s", phase.name, place.phase_step, place.step, told, seconds)
+                logging.info(
+                    "%s %d (%d): %s, %.0f s", phase.name, place.phase_step, place.step, told, seconds
+                )
                 if place.phase_step >= phase.window and values["accuracy"] >= phase.accuracy:
                     break
             if place.step % config.checkpoint_every == 0:

@@ -81,9 +81,7 @@ class RowEncoder:
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def encode_reply(
-        self, question: Question, begin: int = 0
-    ) -> tuple[list[int], list[float], list[int]]:
+    def encode_reply(self, question: Question, begin: int = 0) -> tuple[list[int], list[float], list[int]]:
         """Tokens of a reply with its end of turn, the weight of each, and 1 at the index token.
 
         Args:
@@ -157,7 +155,9 @@ class RowEncoder:
         row.learned = [(half + at, once[at + 1], 1.0, 0, 0) for at in range(half - 1)]
         return row
 
-    def batch(self, rows: Sequence[Row], length: int, num_learned: int, vision: VisionInputs | None = None) -> Batch:
+    def batch(
+        self, rows: Sequence[Row], length: int, num_learned: int, vision: VisionInputs | None = None
+    ) -> Batch:
         """Pads rows to [B, length] and what is learned of them to [B, num_learned]."""
         shape = (len(rows), length)
         inputs = ModelInputs(

@@ -15,33 +15,45 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 CONTROL_TOKENS = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>",
+    "<|box_start|>",
     "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
     "<|image_pad|>", "<|video_pad|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>",
     "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>",
     "<think>", "</think>",
 )  # fmt: skip
 
-_TAGS = ("button", "input", "a", "span", "div", "select", "option", "textarea", "label", "h3", "li", "p", "td", "img")
+_TAGS = (
+    "button", "input", "a", "span", "div", "select", "option", "textarea", "label", "h3", "li", "p", "td",
+    "img",
+)  # fmt: skip
 _ATTRIBUTES = (
-    "id", "type", "name", "value", "placeholder", "aria-label", "aria-expanded", "aria-selected", "aria-checked",
+    "id", "type", "name", "value", "placeholder", "aria-label", "aria-expanded", "aria-selected",
+    "aria-checked",
     "href", "role", "checked", "selected", "title", "class", "alt", "for",
 )  # fmt: skip
 _REPLY = (
-    '{"evaluation_previous_goal":"', '","memory":"', '","next_goal":"', "\",\"action\":[{\"", "'\",\"action\":[{\"",
+    '{"evaluation_previous_goal":"', '","memory":"', '","next_goal":"', "\",\"action\":[{\"",
+    "'\",\"action\":[{\"",
     'click_element_by_index":{"index":', 'input_text":{"index":', 'select_dropdown_option":{"index":',
-    'get_dropdown_options":{"index":', 'scroll":{"down":true,"num_pages":', 'scroll":{"down":false,"num_pages":',
-    'send_keys":{"keys":"', 'done":{"text":"', ',"text":"', '","success":true}}]}', '","success":false}}]}', '"}}]}',
-    "}}]}", '"}},{"', "}},{\"", "Click '", "Type '", "Select '", "' into '", "' in '", "Scroll down", "Scroll up",
+    'get_dropdown_options":{"index":', 'scroll":{"down":true,"num_pages":',
+    'scroll":{"down":false,"num_pages":',
+    'send_keys":{"keys":"', 'done":{"text":"', ',"text":"', '","success":true}}]}',
+    '","success":false}}]}', '"}}]}',
+    "}}]}", '"}},{"', "}},{\"", "Click '", "Type '", "Select '", "' into '", "' in '", "Scroll down",
+    "Scroll up",
     "Finish", "Success", "Failed", "Start", "clicked ", "typed ", "selected ",
 )  # fmt: skip
 _STATE = (
     "system\n", "user\n", "assistant\n",
-    "You operate a web page. Answer with one JSON object: evaluation_previous_goal, memory, next_goal, action.",
+    "You operate a web page. Answer with one JSON object: evaluation_previous_goal, memory, next_goal,
+    action.",
     "<agent_history>\n", "</agent_history>\n", "<step_", "</step_", ">\n", ">\nEvaluation: ", "\nMemory: ",
     "\nNext goal: ", "\nResult: ", "Result: ", "<agent_state>\n<user_request>\n", "\n</user_request>\n",
-    "<step_info>Step ", " of ", "</step_info>\n", "</step_info>\n</agent_state>\n<browser_state>\n<page_stats>",
-    "</agent_state>\n<browser_state>\n<page_stats>", "</page_stats>\nCurrent tab: ", "\nTab ", "http://miniwob.test/",
+    "<step_info>Step ", " of ", "</step_info>\n",
+    "</step_info>\n</agent_state>\n<browser_state>\n<page_stats>",
+    "</agent_state>\n<browser_state>\n<page_stats>", "</page_stats>\nCurrent tab: ", "\nTab ",
+    "http://miniwob.test/",
     ".html", " - ", ": ", "\n<page_info>", " pages above, ", " pages below, ", " total</page_info>\n",
     "0.0 pages above, 0.0 pages below, 1.0 total</page_info>\n", "[Start of page]\n", "\n[End of page]\n",
     " pages above ...\n", " pages below ...\n", "\n... ", "... ", "</browser_state>\n", "<read_state>\n",
@@ -74,7 +86,10 @@ def build_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     words = Regex(r"\p{L}+|\p{N}|[^\s\p{L}\p{N}]|\s")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
-        [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(words, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -89,7 +104,9 @@ def build_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer=trainer)
     known = tokenizer.get_vocab()
     tokenizer.add_tokens([_plain(token) for token in structure if token not in known or token.isdigit()])
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
+    )
     return tokenizer
 
 
