@@ -89,6 +89,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     Raises:
       UserError: what a user can mend (no browser, no endpoint, ...), told by whichever worker met it.
     """
+    workdir.mkdir(parents=True, exist_ok=True)
     clock = _Clock(workdir / "elapsed.json")
     fleet = _Fleet(jobs, workdir, config, stage, clock)
     try:
