@@ -46,8 +46,8 @@ _REPLY = (
 )  # fmt: skip
 _STATE = (
     "system\n", "user\n", "assistant\n",
-    "You operate a web page. Answer with one JSON object: evaluation_previous_goal, memory, next_goal,
-    action.",
+    "You operate a web page. Answer with one JSON object: "
+    "evaluation_previous_goal, memory, next_goal, action.",
     "<agent_history>\n", "</agent_history>\n", "<step_", "</step_", ">\n", ">\nEvaluation: ", "\nMemory: ",
     "\nNext goal: ", "\nResult: ", "Result: ", "<agent_state>\n<user_request>\n", "\n</user_request>\n",
     "<step_info>Step ", " of ", "</step_info>\n",
