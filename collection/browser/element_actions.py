@@ -63,10 +63,10 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
                 browser.script(page_scripts.SET_VALUE, element, params.text)
             else:
                 _click_at(browser, element, params.index)
-                browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
+                suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
                 browser.call(element.send_keys, _keys(params))
-            if browser.script(page_scripts.SUGGESTS, element):
-                browser.settle(first_ms=_SUGGESTION_MS)
+                if suggests:
+                    browser.settle(first_ms=_SUGGESTION_MS)
     return Outcome(f"Typed {params.text!r} into {where}", changed=True)
 
 

@@ -70,6 +70,7 @@ el.dispatchEvent(new Event('change', { bubbles: true }));
 """
 
 # Typed keys replace a selection, so that a page sees one change from the old to the new text.
+# Tells whether the field will show suggestions a moment after the last key.
 PREPARE_TYPING = """
 const [el, clear] = arguments;
 const root = el.getRootNode();
@@ -86,6 +87,8 @@ if (el.isContentEditable) {
 } else if (el.setSelectionRange && /text|search|url|tel|password/.test(el.type)) {
   el.setSelectionRange(el.value.length, el.value.length);
 }
+return el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-autocomplete')
+  || el.hasAttribute('list') || /autocomplete|typeahead/i.test(el.getAttribute('class') || '');
 """
 
 SELECT_FOCUSED = """
@@ -93,13 +96,6 @@ let el = document.activeElement;
 while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
 if (el && el.select) el.select();
 else if (el && el.isContentEditable) getSelection().selectAllChildren(el);
-"""
-
-# Fields that will show suggestions a moment after the last key.
-SUGGESTS = """
-const el = arguments[0];
-return el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-autocomplete')
-  || el.hasAttribute('list') || /autocomplete|typeahead/i.test(el.getAttribute('class') || '');
 """
 
 SCROLL_PAGE = """

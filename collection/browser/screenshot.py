@@ -51,7 +51,7 @@ def draw_boxes(png: bytes, boxes: Iterable[Box]) -> bytes:
         if box.labelled:
             _label(draw, str(box.index), right, top, color, font)
     out = io.BytesIO()
-    image.save(out, format="PNG", compress_level=4)
+    image.save(out, format="PNG", compress_level=3)
     return out.getvalue()
 
 

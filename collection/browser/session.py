@@ -354,7 +354,10 @@ const arm = (wait) => {
   clearTimeout(timer);
   timer = setTimeout(finish, Math.max(0, Math.min(wait, start + limit - performance.now())));
 };
-const observer = new MutationObserver(() => arm(quiet));
+// What is waited for is something new: an attribute that follows the last key is not it.
+const observer = new MutationObserver((records) => {
+  if (first <= quiet || records.some((record) => record.addedNodes.length)) arm(quiet);
+});
 observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
 arm(first);
 """

@@ -75,6 +75,11 @@ def test_an_element_filling_its_link_is_not_indexed_again(elements: list[str]) -
     assert elements[at + 1] == "\tFills its link"
 
 
+def test_a_listener_around_an_element_is_no_element(elements: list[str]) -> None:
+    assert "[]<div id=wrapper />" not in elements
+    assert elements[elements.index("\tWrapped") - 1] == "[]<button />"
+
+
 def test_indices_are_in_page_order_from_one(browser: Browser, local_pages: str) -> None:
     snapshot = look(browser, f"{local_pages}/elements.html")
     shown = [node.index for node in snapshot.nodes if node.index is not None]
