@@ -1,0 +1,54 @@
+"""The policy behind a chat-completions API on loopback.
+
+    python -m experiments.serve --config=configs/serve.py:demo --config.model=runs/demo/sft/export \
+        --config.port=8000 --workdir=/tmp/serve
+
+`smoke` is `demo`; `8b` and `32b` hold what the paper's models read and write.
+"""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+VARIANTS = ("demo", "smoke", "8b", "32b")
+
+
+def get_config(variant: str = "demo") -> ConfigDict:
+    if variant not in VARIANTS:
+        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
+    return _demo() if variant in ("demo", "smoke") else _paper()
+
+
+def _demo() -> ConfigDict:
+    config = ConfigDict()
+    # A folder in Hugging Face layout, or "tiny_base". Adapters must be merged.
+    config.model = "tiny_base"
+    config.dtype = "float32"
+    # As in training: the one resize of screenshots.
+    config.max_pixels = 16_384
+    # 0: any free one; `endpoint.json` in the workdir tells.
+    config.port = 0
+    # What is compiled: requests answered together, prompt lengths, longest reply.
+    config.batch_sizes = (1, 4)
+    config.prompt_widths = (256, 512, 1024, 2048)
+    config.max_new_tokens = 128
+    config.max_images = 1
+    # Widths that are compiled before the server says that it is ready; MiniWoB++ needs no others.
+    config.warm_widths = 2
+    return config
+
+
+def _paper() -> ConfigDict:
+    config = _demo()
+    config.update(
+        {
+            "model": "",
+            "dtype": "bfloat16",
+            "max_pixels": 262_144,
+            "batch_sizes": (1, 2, 4, 8, 16),
+            "prompt_widths": (4096, 8192, 12_288),
+            "max_new_tokens": 2048,
+            "warm_widths": 3,
+        }
+    )
+    return config

@@ -1,0 +1,1 @@
+"""The policy behind a chat-completions API."""

@@ -1,0 +1,148 @@
+"""The part of the chat-completions protocol that the server speaks, checked strictly.
+
+Anything the policy cannot honour (streaming, tools, nucleus sampling, ...) is refused with one line
+instead of being ignored: an evaluation whose settings were silently dropped looks like a result.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from typing import Annotated, Any, Literal
+
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.images import open_image
+from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
+
+MAX_CHOICES = 16
+STOP = "<|im_end|>"
+
+
+class BadRequestError(Exception):
+    """The request cannot be served as asked; the message goes to the client with status 400."""
+
+    def __init__(self, message: str, param: str | None = None):
+        super().__init__(message)
+        self.param = param
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _ImageUrl(_Strict):
+    url: str
+    detail: str | None = None
+
+
+class _TextContent(_Strict):
+    type: Literal["text"]
+    text: str
+
+
+class _ImageContent(_Strict):
+    type: Literal["image_url"]
+    image_url: _ImageUrl
+
+
+_Content = Annotated[_TextContent | _ImageContent, Field(discriminator="type")]
+
+
+class ChatMessage(_Strict):
+    """One message; content is text or a list of text and image parts."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str | list[_Content]
+
+
+class ChatRequest(_Strict):
+    """Body of POST /v1/chat/completions.
+
+    `top_p`, `stream` and `stop` are accepted only with the values that describe what is done anyway.
+    """
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    model: str | None = None
+    temperature: float = Field(default=1.0, ge=0.0, le=5.0, allow_inf_nan=False)
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    seed: int = Field(default_factory=lambda: secrets.randbits(31), ge=0, lt=2**63)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    top_p: Literal[1, 1.0, None] = None
+    stream: Literal[False, None] = None
+    stop: str | list[str] | None = None
+    user: str | None = None
+
+    @property
+    def token_limit(self) -> int | None:
+        """The smaller of the two names for the same limit, None when neither is given."""
+        limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
+        return min(limits) if limits else None
+
+
+def parse_request(body: bytes) -> ChatRequest:
+    """Reads and checks a request body.
+
+    Raises:
+      BadRequestError: invalid JSON, an unknown or unsupported parameter, or a value out of range.
+    """
+    try:
+        request = ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadRequestError(f"{where or 'body'}: {first['msg']}", where or None) from None
+    if request.stop not in (None, [], STOP, [STOP]):
+        raise BadRequestError(f"stop: only {STOP!r} is supported, which always stops a reply", "stop")
+    return request
+
+
+def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Image.Image]]:
+    """The chat as records, and its images by SHA-256.
+
+    Raises:
+      BadRequestError: an image URL of another kind (nothing is downloaded), bad base64 or no image inside.
+    """
+    images: dict[str, Image.Image] = {}
+    messages = []
+    for message in request.messages:
+        if isinstance(message.content, str):
+            parts: list[Part] = [TextPart(text=message.content)]
+        else:
+            parts = [_to_part(part, images) for part in message.content]
+        messages.append(Message(role=message.role, content=tuple(parts)))
+    return tuple(messages), images
+
+
+def _to_part(part: _TextContent | _ImageContent, images: dict[str, Image.Image]) -> Part:
+    if isinstance(part, _TextContent):
+        return TextPart(text=part.text)
+    data = _data_url_bytes(part.image_url.url)
+    sha256 = hashlib.sha256(data).hexdigest()
+    try:
+        images[sha256] = open_image(data)
+    except UserError as error:
+        raise BadRequestError(f"image_url: {error}", "messages") from None
+    return ImagePart(sha256=sha256)
+
+
+def _data_url_bytes(url: str) -> bytes:
+    header, comma, data = url.partition(",")
+    if not (comma and header.startswith("data:image/") and header.endswith(";base64")):
+        raise BadRequestError(
+            f"image_url: only data:image/...;base64,... URLs are served, got {url[:40]!r}", "messages"
+        )
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise BadRequestError(f"image_url: {error}", "messages") from None
+
+
+def error_body(message: str, kind: str, param: str | None = None) -> dict[str, Any]:
+    """What clients of the protocol expect beside a status of 400 or above."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": None}}

@@ -1,0 +1,174 @@
+import base64
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import uvicorn
+from PIL import Image
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.serve.app import bind, make_app
+from rmsweb_jax.serve.engine import Engine
+
+ROOT = Path(__file__).parents[2]
+ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def url(engine: Engine) -> Iterator[str]:
+    sock = bind(0)
+    sock.listen()
+    app = make_app(engine, "tiny")
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+    thread.start()
+    yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def post(url: str, body: dict) -> httpx.Response:
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=120)
+
+
+def image_url(seed: int) -> str:
+    pixels = np.random.default_rng(seed).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def with_image(image: str) -> dict:
+    parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": image}}]
+    return {"messages": [{"role": "user", "content": parts}], "seed": 1}
+
+
+def test_the_openai_client_gets_its_choices_and_usage(url):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    answer = client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}],
+        n=4,
+        seed=7,
+        temperature=1.0,
+        max_tokens=5,
+    )
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert all(choice.finish_reason in ("stop", "length") for choice in answer.choices)
+    assert answer.usage is not None
+    # One token a byte: three headers, two texts, the control tokens and newlines around them.
+    text = "system\nBe brief.\nuser\ngo\nassistant\n"
+    assert answer.usage.prompt_tokens == len(text) + 5
+    assert 4 <= answer.usage.completion_tokens <= 20
+    assert client.models.list().data[0].id == "tiny"
+
+
+def test_replies_are_the_same_alone_and_under_load(url):
+    bodies = [ASK | {"seed": seed} for seed in range(6)]
+    alone = [post(url, body).json()["choices"] for body in bodies]
+    with ThreadPoolExecutor(6) as pool:
+        together = [reply.json()["choices"] for reply in pool.map(lambda body: post(url, body), bodies)]
+    assert alone == together
+
+
+def test_the_image_is_seen(url):
+    replies = [post(url, with_image(image_url(seed))).json() for seed in (1, 2, 1)]
+    texts = [reply["choices"][0]["message"]["content"] for reply in replies]
+    assert texts[0] == texts[2] != texts[1]
+    # 64 x 32 pixels in 32-pixel tokens, and the two marks around them, are longer than text alone.
+    assert replies[0]["usage"]["prompt_tokens"] == len("user\nsee\nassistant\n") + 3 + 2 * 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"messages": []}, "messages"),
+        ({"stream": True}, "stream"),
+        ({"tools": []}, "tools"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0.5}, "top_p"),
+        ({"n": 0}, "n: "),
+        ({"n": 99}, "n: "),
+        ({"seed": -1}, "seed"),
+        ({"stop": ["\n"]}, "<|im_end|>"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "role"),
+        ({"messages": [{"role": "user", "content": "x" * 500}]}, "at most 128"),
+        (with_image("https://example.test/a.png"), "only data:image"),
+        (with_image("data:image/png;base64,!!!"), "image_url"),
+        (with_image("data:image/png;base64,aGVsbG8="), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(url, change, reason):
+    response = post(url, ASK | change)
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_two_images_are_one_too_many(url):
+    body = with_image(image_url(1))
+    body["messages"] += with_image(image_url(2))["messages"]
+    assert "at most 1" in post(url, body).json()["error"]["message"]
+
+
+def test_invalid_json_another_model_and_an_unknown_path(url):
+    broken = httpx.post(f"{url}/v1/chat/completions", content=b"{")
+    assert (broken.status_code, "JSON" in broken.json()["error"]["message"]) == (400, True)
+    assert post(url, ASK | {"model": "gpt"}).status_code == 404
+    assert httpx.get(f"{url}/v1/nothing").status_code == 404
+
+
+def test_health(url):
+    assert httpx.get(f"{url}/health").json()["status"] == "ok"
+
+
+def test_a_taken_port_is_a_user_error():
+    with bind(0) as sock:
+        sock.listen()
+        with pytest.raises(UserError, match=r"--config\.port=0"):
+            bind(sock.getsockname()[1])
+
+
+def start(model: Path, workdir: Path) -> subprocess.Popen:
+    settings = ("batch_sizes=(1,)", "prompt_widths=(64,)", "max_new_tokens=4", "max_pixels=4096")
+    flags = [f"--config.{setting}" for setting in (f"model={model}", *settings)]
+    command = [sys.executable, "-m", "experiments.serve", "--config=configs/serve.py:demo", *flags]
+    return subprocess.Popen([*command, f"--workdir={workdir}"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_script_serves_until_sigterm(model_folder, tmp_path):
+    process = start(model_folder, tmp_path)
+    endpoint = tmp_path / "endpoint.json"
+    deadline = time.monotonic() + 300
+    while not endpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        threading.Event().wait(0.1)
+    state = json.loads(endpoint.read_text())
+    assert state["pid"] == process.pid
+    reply = httpx.post(f"{state['url']}/chat/completions", json=ASK, timeout=120)
+    assert reply.json()["model"] == str(model_folder) == state["model"]
+    os.kill(process.pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, endpoint.exists()) == (0, False)
+    assert "Traceback" not in errors
+
+
+def test_a_bad_model_folder_is_told_in_one_line(tmp_path):
+    (tmp_path / "model").mkdir()
+    process = start(tmp_path / "model", tmp_path / "work")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert errors.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in errors
