@@ -134,7 +134,7 @@ def _run_stage(stage: Stage, root: Path, title: str, console: Console) -> None:
             stderr=log,
             start_new_session=True,
             preexec_fn=die_with_parent,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env=_environment(root),
         )
         with _stopping(process):
             _follow(process, folder, title, console)
@@ -142,6 +142,12 @@ def _run_stage(stage: Stage, root: Path, title: str, console: Console) -> None:
         lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
         reason = lines[-1].removeprefix("error: ") if lines else f"exit code {process.returncode}"
         raise UserError(f"{stage.folder}: {reason} (log: {folder / 'log.txt'})")
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """The stages share compiled programs: servers of one model, and resumed runs, need not compile again."""
+    cache = {"JAX_COMPILATION_CACHE_DIR": str((root / ".jax_cache").resolve())}
+    return {**os.environ, **cache, "PYTHONUNBUFFERED": "1"}
 
 
 @contextlib.contextmanager
