@@ -7,7 +7,6 @@ import os
 from typing import Literal
 
 from collection.llm.base import Prices, Teacher
-from collection.llm.chat import ChatTeacher
 from collection.llm.scripted.mistakes import MistakeConfig
 from collection.llm.scripted.teacher import ScriptedTeacher
 from rmsweb_jax.errors import UserError
@@ -72,8 +71,8 @@ def make_teacher(config: ActorConfig) -> Teacher:
     if config.kind == "scripted":
         return ScriptedTeacher(config.mistakes)
     prices = Prices(config.price_prompt, config.price_response)
+    # API libraries take seconds to import, and every worker would pay for them.
     if config.kind == "gemini":
-        # Its library takes seconds to import, which every worker would pay for.
         from collection.llm.gemini import GeminiTeacher
 
         return GeminiTeacher(
@@ -86,6 +85,8 @@ def make_teacher(config: ActorConfig) -> Teacher:
             prices=prices,
             base_url=config.base_url,
         )
+    from collection.llm.chat import ChatTeacher
+
     return ChatTeacher(
         base_url=config.base_url,
         model="" if config.kind == "policy" else config.model,
