@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
+_FINAL = {"state": 0.5, "recorded": 0.5}
 VARIANTS = ("tiny", "smoke")
 
 
@@ -23,9 +24,9 @@ def _phase(name: str, mix: dict[str, float], elements: tuple[int, int], **sizes:
       mix: share of the batches by style: `recalls`, `plain`, `bare`, `state`, `recorded`.
       elements: fewest and most elements of a generated page.
       sizes: `length` of a row in tokens and `rows` of a batch; the phase ends after `max_steps`, or once
-        `accuracy` of the last `window` batches' questions were right.
+        `accuracy` of the last `window` batches' questions were right; `rate` multiplies the learning rates.
     """
-    sizes = {"accuracy": 0.95, "window": 50, "max_steps": 4000, "repetition": 0.0, **sizes}
+    sizes = {"accuracy": 0.95, "window": 50, "max_steps": 4000, "repetition": 0.0, "rate": 1.0, **sizes}
     return ConfigDict({"name": name, "mix": mix, "low": elements[0], "high": elements[1], **sizes})
 
 
@@ -66,17 +67,13 @@ def _tiny() -> ConfigDict:
         ),
         _phase("bare4", {"bare": 1.0}, (2, 5), length=128, rows=16, accuracy=0.88),
         _phase("bare8", {"bare": 1.0}, (3, 9), length=192, rows=16, accuracy=0.88),
-        _phase("state8", {"state": 0.8, "bare": 0.2}, (3, 10), length=384, rows=8, accuracy=0.88),
-        _phase("state20", {"state": 1.0}, (4, 20), length=512, rows=8, accuracy=0.9),
         _phase(
-            "final",
-            {"state": 0.5, "recorded": 0.5},
-            (2, 35),
-            length=576,
-            rows=8,
-            accuracy=2.0,
-            max_steps=1000,
+            "state8", {"state": 0.8, "bare": 0.2}, (3, 10), length=384, rows=8, accuracy=0.88, max_steps=400
         ),
+        _phase(
+            "state20", {"state": 1.0}, (3, 20), length=512, rows=8, accuracy=0.92, max_steps=900, rate=0.4
+        ),
+        _phase("final", _FINAL, (2, 35), length=576, rows=8, accuracy=2.0, max_steps=900, rate=0.4),
     )
     config.checkpoint_every = 100
     # Seeds of recorded pages: `per_page` of every page, `per_demo_page` of those that the demo plays.
@@ -112,7 +109,7 @@ def _smoke() -> ConfigDict:
         _phase(
             "recall", {"recalls": 0.7, "plain": 0.3}, (2, 4), length=64, rows=8, repetition=0.1, max_steps=6
         ),
-        _phase("final", {"state": 0.5, "recorded": 0.5}, (3, 8), length=512, rows=2, max_steps=6),
+        _phase("final", _FINAL, (3, 8), length=512, rows=2, max_steps=6),
     )
     config.checkpoint_every = 5
     config.recorded.per_page = config.recorded.held_out_per_page = 0

@@ -106,11 +106,11 @@ def summarize(metrics: list[StepMetrics], kinds: tuple[str, ...]) -> dict[str, f
 
 
 def rate_scale(config: ConfigDict, place: Place) -> float:
-    """Warm-up at the start of the run, linear decay over the last phase."""
-    scale = min(1.0, (place.step + 1) / config.warmup_steps)
+    """The phase's share of the rates, with a warm-up at the start and a linear decay over the last phase."""
+    phase = config.phases[place.phase]
+    scale = phase.rate * min(1.0, (place.step + 1) / config.warmup_steps)
     if place.phase == len(config.phases) - 1:
-        share = place.phase_step / config.phases[-1].max_steps
-        scale *= 1.0 - (1.0 - config.final_rate) * share
+        scale *= 1.0 - (1.0 - config.final_rate) * place.phase_step / phase.max_steps
     return scale
 
 
