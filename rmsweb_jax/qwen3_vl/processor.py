@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerFast
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -155,7 +155,7 @@ class Processor:
         """Plain text; what looks like a control token is taken as characters."""
         return list(self._encode(text)["input_ids"]) if text else []
 
-    def _encode(self, text: str):
+    def _encode(self, text: str) -> BatchEncoding:
         return self.tokenizer(
             text,
             add_special_tokens=False,

@@ -1,8 +1,21 @@
 """Rows of text for the model's tests."""
 
+import jax
 import numpy as np
 
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+
+
+@jax.jit
+def log_probs(model: Qwen3VL, inputs: ModelInputs, temperature: float = 1.0) -> jax.Array:
+    return token_log_probs(model, inputs, temperature=temperature).log_probs
+
+
+@jax.jit
+def logits(model: Qwen3VL, inputs: ModelInputs) -> jax.Array:
+    return model.logits(model(inputs))
 
 
 def text_inputs(rows, *, length=None, left=0) -> ModelInputs:
