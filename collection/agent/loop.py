@@ -25,6 +25,10 @@ from rmsweb_jax.records.schema import (
 )
 
 
+# Some pages pay in part for a task done in part; what trains on successes needs it done in full.
+FULL_REWARD = 1.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """What ends an episode.
@@ -111,8 +115,8 @@ class EpisodeRunner:
           guidance: shown in every live message and in no record.
 
         Returns:
-          The trajectory; it counts as success when the agent declared success and the environment's
-          reward is positive.
+          The trajectory; it counts as success when the agent declared success and the environment
+          paid its full reward.
 
         Raises:
           BrowserLostError, PageError: the browser or the start page failed; nothing of the episode is kept.
@@ -135,7 +139,7 @@ class EpisodeRunner:
             declared_success=declared,
             final_text=params.get("text", ""),
             reward=reward,
-            success=outcome == "done" and declared is True and reward is not None and reward > 0,
+            success=outcome == "done" and declared is True and reward is not None and reward >= FULL_REWARD,
             judge="" if reward is None else "reward",
             seconds=time.monotonic() - start,
         )

@@ -87,8 +87,8 @@ def test_success_needs_completion_and_reward():
     ]
 
 
-@pytest.mark.parametrize("reward", [-1.0, 0.0, None])
-def test_completion_without_reward_is_no_success(reward):
+@pytest.mark.parametrize("reward", [-1.0, 0.0, 0.6, None])
+def test_completion_without_full_reward_is_no_success(reward):
     trajectory = run(Page(reward), Lines(reply(DONE)))
     assert not trajectory.success and trajectory.outcome == "done"
 
