@@ -22,7 +22,7 @@ from collection.environments.miniwob import page_names
 from experiments import cli
 from experiments.base_batches import KINDS, BatchMaker, RecordedPages
 from rmsweb_jax.base import loop
-from rmsweb_jax.base.card import write_card
+from rmsweb_jax.base.card import write_card, write_curve
 from rmsweb_jax.base.model import export_model, fresh_model
 from rmsweb_jax.base.scores import score
 from rmsweb_jax.base.tokenizer import build_tokenizer, save_tokenizer
@@ -73,6 +73,9 @@ def score_all(config: ConfigDict, model: Qwen3VL, make: BatchMaker, held_out: Ba
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
+    if (workdir / "report.json").exists():
+        logging.info("%s is finished", workdir)
+        return
     tokenizer = load_or_make_tokenizer(config, workdir / "tokenizer")
     model = fresh_model(config.model, tokenizer, config.seed)
     processor = Processor(
@@ -93,7 +96,9 @@ def main(config: ConfigDict, workdir: Path) -> None:
     scores = score_all(config, load_model(workdir / "export"), makers["train"], makers["held_out"])
     report = {"stage": "make_base", "steps": place.step, "seconds": round(place.seconds), "scores": scores}
     num_params = sum(value.size for value in split_params(model)[1].values())
-    write_card(workdir / "export", report, read_metrics(workdir), list(config.phases), num_params)
+    metrics = read_metrics(workdir)
+    write_card(workdir / "export", report, metrics, list(config.phases), num_params)
+    write_curve(workdir / "curve.png", metrics)
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 

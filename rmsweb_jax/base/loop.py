@@ -173,13 +173,11 @@ def _run_phase(
             recent.append(jax.device_get(metrics))
             seconds = before + time.monotonic() - began
             place = place._replace(step=place.step + 1, phase_step=place.phase_step + 1, seconds=seconds)
-            if place.phase_step % _LOG_EVERY == 0:
+            if place.phase_step % _LOG_EVERY == 0 or place.phase_step == phase.max_steps:
                 values = summarize(list(recent), kinds)
                 writer.write(place.step, {**values, "phase": phase.name, "rate": scale, "seconds": seconds})
                 told = {key: round(value, 3) for key, value in values.items()}
-                logging.info(
-                    "%s %d (%d): %s, %.0f s", phase.name, place.phase_step, place.step, told, seconds
-                )
+                logging.info("%s %d (%d): %s", phase.name, place.phase_step, place.step, told)
                 if place.phase_step >= phase.window and values["accuracy"] >= phase.accuracy:
                     break
             if place.step % config.checkpoint_every == 0:

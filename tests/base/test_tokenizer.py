@@ -12,7 +12,7 @@ from collection.base_corpus.words import tokenizer_texts
 from rmsweb_jax.base.tokenizer import CONTROL_TOKENS, build_tokenizer, save_tokenizer, structure_tokens
 
 VOCAB_SIZE = 1024
-STATE = '[7]<button id=go />\n\tOk\n*[12]<input id=user placeholder=Name />\n<page_info>0.0 pages above, '
+STATE = "[7]<button id=go />\n\tOk\n*[12]<input id=user placeholder=Name />\n<page_info>0.0 pages above, "
 REPLY = (
     '{"evaluation_previous_goal":"Success","memory":"typed user","next_goal":"Click \'Ok\'",'
     '"action":[{"click_element_by_index":{"index":7}}]}'
@@ -70,7 +70,7 @@ def test_structure_is_one_token_each(tokenizer):
 def test_a_label_is_written_alike_everywhere(tokenizer):
     for label in ("Ok", "username", "xQ7z", "Tab #2", "Cancel order"):
         alone = pieces(tokenizer, label)
-        for before, after in (("\n\t", "\n"), (" id=", " />"), ("Click '", "'\",\"action\":[{\""), (' "', '"')):
+        for before, after in (("\n\t", "\n"), (" id=", " />"), ("Click '", '\'","action":[{"'), (' "', '"')):
             written = pieces(tokenizer, before + label + after)
             assert any(written[at : at + len(alone)] == alone for at in range(len(written))), (before, label)
 

@@ -1,0 +1,49 @@
+"""The checkpoint in the package is what its card says."""
+
+import random
+import re
+
+import pytest
+from transformers import AutoTokenizer
+
+from configs.base import get_config
+from experiments.base_batches import KINDS, BatchMaker, RecordedPages
+from rmsweb_jax.base.scores import score
+from rmsweb_jax.base.train import split_params
+from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+
+FOLDER = resolve_model("tiny_base")
+# A few pages score within this of the card's hundreds.
+MARGIN = 0.06
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model(FOLDER)
+
+
+def carded(name: str) -> float:
+    row = re.search(rf"^\| {name} \| \d+ \| ([\d.]+) \|", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert row is not None, name
+    return float(row[1])
+
+
+def test_it_is_small(model):
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 10_000_000
+    assert 2e6 <= sum(value.size for value in split_params(model)[1].values()) <= 4e6
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 4), (5, 8), (9, 20)])
+def test_it_points_at_what_a_goal_names(model, tmp_path, low, high):
+    config = get_config("tiny")
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    processor = Processor(tokenizer, model.config, config.recorded.max_pixels)
+    maker = BatchMaker(config, processor, RecordedPages(tmp_path, config.recorded.max_pixels, 32))
+    settings = config.phases[-1]
+    settings.low, settings.high, settings.length = low, high, 512
+    rng = random.Random(7)
+    values = score(model, [maker.make(rng, "state", settings) for _ in range(3)], KINDS)
+    assert values["accuracy"] >= carded(f"generated, {low} to {high} elements") - MARGIN
+    assert values["accuracy"] > values["chance"] + 0.4
+    assert values["copy_accuracy"] > 0.98
