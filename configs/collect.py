@@ -6,14 +6,15 @@
         --workdir=runs/demo/collect_policy
 
 Variants: `demo`, `smoke`, `paper` (the paper's rounds and limits, full prompt), `no_reflection` (the
-demo without guidance, an ablation), `demo_policy` and `smoke_policy` (one attempt, no reflection).
+demo without guidance, an ablation); `demo_policy`, `smoke_policy` and `paper_policy` (a policy acts: one
+attempt, no reflection).
 """
 
 from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("demo", "smoke", "paper", "no_reflection", "demo_policy", "smoke_policy")
+VARIANTS = ("demo", "smoke", "paper", "no_reflection", "demo_policy", "smoke_policy", "paper_policy")
 _PAGES = (
     "click-button",
     "click-checkboxes",
@@ -42,6 +43,7 @@ def get_config(variant: str = "demo") -> ConfigDict:
         "no_reflection": _no_reflection,
         "demo_policy": lambda: _policy(_demo()),
         "smoke_policy": lambda: _policy(_smoke()),
+        "paper_policy": lambda: _policy(_paper()),
     }
     return make[variant]()
 

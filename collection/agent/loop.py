@@ -24,7 +24,6 @@ from rmsweb_jax.records.schema import (
     Trajectory,
 )
 
-
 # Some pages pay in part for a task done in part; what trains on successes needs it done in full.
 FULL_REWARD = 1.0
 
