@@ -1,0 +1,1 @@
+"""One page and one JSON file that tell what a run of the recipe did."""

@@ -1,0 +1,133 @@
+"""The few records a page shows: screenshots, one trajectory step by step, one mined pair."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+
+from collection.report.sources import LABELS, RunFolder
+from rmsweb_jax.actions import ReplyError, parse_reply
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import AuditPair, Step, Trajectory
+
+_SHOTS = 6
+_MAX_STEPS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Shot:
+    """A task's first view; `image` is a data URL."""
+
+    site: str
+    objective: str
+    image: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownStep:
+    """A step for people: what the agent said and did, and what came of it."""
+
+    number: int
+    image: str
+    goal: str
+    memory: str
+    reply: str
+    results: tuple[str, ...]
+    page_text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownTrajectory:
+    trajectory: Trajectory
+    actor: str
+    steps: tuple[ShownStep, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownPair:
+    """Two runs of a task at the decision where they part."""
+
+    audit: AuditPair
+    objective: str
+    success: ShownStep
+    localization: ShownStep
+
+
+def data_url(images: ImageStore, sha256: str | None) -> str:
+    """The PNG as a data URL; empty when there is none."""
+    if sha256 is None:
+        return ""
+    return f"data:image/png;base64,{base64.b64encode(images.get(sha256)).decode()}"
+
+
+def screenshots(run: RunFolder) -> list[Shot]:
+    """First views of up to six task types, of the stages that came first."""
+    for stage in ("collect", *(f"evaluate/{label}" for label in LABELS)):
+        images, shots = run.images(stage), {}
+        for trajectory in run.trajectories(stage):
+            site = trajectory.task.site
+            if site not in shots and trajectory.steps and trajectory.steps[0].observation.screenshot:
+                image = data_url(images, trajectory.steps[0].observation.screenshot)
+                shots[site] = Shot(site, trajectory.task.objective, image)
+        if shots:
+            # Spread over the alphabet, since neighbours there are alike.
+            ordered = [shots[site] for site in sorted(shots)]
+            count = min(_SHOTS, len(ordered))
+            return [ordered[index * len(ordered) // count] for index in range(count)]
+    return []
+
+
+def shown_trajectory(run: RunFolder) -> ShownTrajectory | None:
+    """A solved run of the most trained policy there is: the longest one that fits a page."""
+    sources = [(f"evaluate/{label}", LABELS[label]) for label in reversed(LABELS)]
+    for stage, actor in [*sources, ("collect", "Teacher")]:
+        solved = [one for one in run.trajectories(stage) if one.success and len(one.steps) <= _MAX_STEPS]
+        if solved:
+            best = min(solved, key=lambda one: (-len(one.steps), one.trajectory_id))
+            images = run.images(stage)
+            return ShownTrajectory(best, actor, tuple(_shown(step, images) for step in best.steps))
+    return None
+
+
+def shown_pair(run: RunFolder) -> ShownPair | None:
+    """The kept pair of the highest score, preferring a success against a failure over a detour."""
+    kept = [
+        audit
+        for audit in run.audits()
+        if audit.decision == "kept" and audit.success_screenshot and audit.localization_screenshot
+    ]
+    if not kept:
+        return None
+    audit = min(kept, key=lambda one: ("primary pair" not in one.notes, -one.scores["total"], one.task_id))
+    objective, sides = "", {}
+    for stage in ("collect", "collect_policy"):
+        images = run.images(stage)
+        for trajectory in run.trajectories(stage):
+            for name, number in (
+                (audit.success_id, audit.success_step),
+                (audit.localization_id, audit.localization_step),
+            ):
+                if trajectory.trajectory_id == name:
+                    objective = trajectory.task.objective
+                    step = next(step for step in trajectory.steps if step.number == number)
+                    sides[name] = _shown(step, images)
+    if len(sides) < 2:
+        return None
+    return ShownPair(audit, objective, sides[audit.success_id], sides[audit.localization_id])
+
+
+def _shown(step: Step, images: ImageStore) -> ShownStep:
+    try:
+        reply = parse_reply(step.response)
+        goal, memory = reply.next_goal, reply.memory
+    except ReplyError:
+        goal = memory = ""
+    return ShownStep(
+        number=step.number,
+        image=data_url(images, step.observation.screenshot),
+        goal=goal,
+        memory=memory,
+        reply=step.response,
+        results=tuple(result.text for result in step.results) or ((step.error,) if step.error else ()),
+        page_text=step.observation.page_text,
+    )

@@ -1,0 +1,186 @@
+"""One self-contained HTML page from a run's figures and records."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from collection.report import examples
+from collection.report.plots import line_plot, series
+from collection.report.sources import LABELS, STAGES, RunFolder
+
+# (title, what it shows, ((metric, label), ...))
+_SFT_CURVES = (
+    ("Loss", "Mean over samples of the mean over a reply's tokens.", (("loss/train", "loss"),)),
+    (
+        "Accuracy",
+        "Share of reply tokens, and of whole action spans, predicted right (teacher forcing).",
+        (("loss/token_accuracy", "tokens"), ("loss/action_accuracy", "whole actions")),
+    ),
+    ("Learning rate", "Warm-up, then half a cosine.", (("lr", "learning rate"),)),
+)
+_RL_CURVES = (
+    (
+        "What the gates did",
+        "Shares of sampled groups: no contrast (solved or unsolved alike), no competent reply, accepted.",
+        (
+            ("gates/std_rejected_solved", "no contrast, solved"),
+            ("gates/std_rejected_unsolved", "no contrast, unsolved"),
+            ("gates/competence_rejected", "competence gate"),
+            ("gates/accepted", "accepted"),
+        ),
+    ),
+    (
+        "Reward of rollouts",
+        "Best of a group, mean, and spread within a group.",
+        (("reward/best_of_k", "best of K"), ("reward/mean", "mean"), ("reward/group_std", "group std")),
+    ),
+    (
+        "Held-out prompts",
+        "Greedy replies to mined prompts that are not trained on.",
+        (("eval/reward", "reward"), ("eval/exact", "exactly right")),
+    ),
+    (
+        "Log-probability",
+        "Of correct and of wrong replies in accepted groups, and their gap.",
+        (("logp/correct", "correct"), ("logp/wrong", "wrong"), ("logp/gap", "gap")),
+    ),
+    (
+        "KL",
+        "To the SFT policy (k3), and from the sampling policy within an iteration.",
+        (("kl_ref", "to SFT"), ("ppo_kl", "within iteration")),
+    ),
+    (
+        "Clipped tokens",
+        "Share of tokens at the lower and the upper bound.",
+        (("pg_clipfrac_lower", "lower"), ("pg_clipfrac_upper", "upper")),
+    ),
+    (
+        "Rollout log-perplexity",
+        "Falls as the policy grows sure of itself.",
+        (("rollout_log_ppl", "log ppl"),),
+    ),
+    ("Salvage anchor", "Negative log-likelihood of verified actions.", (("salvage_loss", "loss"),)),
+    ("Gradient norm", "Before clipping.", (("norm/gradient", "norm"),)),
+)
+_DECISIONS = {
+    "no_success": "no run solved the task",
+    "no_contrast": "nothing to compare a success with",
+    "runtime_gate": "runtime failure, not clear enough",
+    "obstruction_cap": "over the share of access obstructions",
+    "domain_cap": "over the share of one site",
+    "kept": "kept",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    title: str
+    caption: str
+    svg: Markup
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A gate of the mining funnel: what it dropped and what is left behind it."""
+
+    name: str
+    dropped: int
+    left: int
+
+
+def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
+    """The page; nothing in it refers to anything outside it.
+
+    Args:
+      summary: of `build_summary`.
+      title: the run's name.
+    """
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        title=title,
+        summary=summary,
+        labels=LABELS,
+        stage_names=STAGES,
+        style=Markup(_environment().loader.get_source(_environment(), "report.css")[0]),  # pyright: ignore
+        sites=_sites(summary["models"]),
+        sft_plots=_plots(run.metrics("sft"), _SFT_CURVES, "sft") if summary["sft"] else [],
+        rl_plots=_plots(run.metrics("rl"), _RL_CURVES, "rl") if summary["rl"] else [],
+        funnel=_funnel(summary["mining"]),
+        shots=examples.screenshots(run),
+        shown=examples.shown_trajectory(run),
+        pair=examples.shown_pair(run),
+    )
+
+
+def _sites(models: dict[str, Any]) -> list[str]:
+    """Task types, those first on which the models differ least from solving everything."""
+    scores: dict[str, list[float]] = {}
+    for model in models.values():
+        for site, score in (model or {"by_site": {}})["by_site"].items():
+            scores.setdefault(site, []).append(score["pass_at_1"]["mean"])
+    return sorted(scores, key=lambda site: (-sum(scores[site]) / len(scores[site]), site))
+
+
+def _plots(rows: list[dict[str, Any]], plots: tuple, prefix: str) -> list[Plot]:
+    """The plots for which the metrics hold anything."""
+    drawn = []
+    for number, (title, caption, keys) in enumerate(plots):
+        curves = [curve for key, label in keys if (curve := series(rows, key, label))]
+        if curves:
+            svg = line_plot(curves, f"{prefix}{number}", title)
+            drawn.append(Plot(title, caption, Markup(svg)))
+    return drawn
+
+
+def _funnel(mining: dict[str, Any] | None) -> list[Gate]:
+    if mining is None:
+        return []
+    left, gates = mining["tasks"], []
+    for name, count in mining["decisions"].items():
+        if name != "kept":
+            left -= count
+            gates.append(Gate(_DECISIONS.get(name, name.replace("_", " ")), count, left))
+    return gates
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "not run"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("-", " ")
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("collection", "report"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": _percent,
+        "points": _points,
+        "duration": _duration,
+        "words": _words,
+        "combine": lambda a, b: {**a, **b},
+    }
+    return environment

@@ -1,0 +1,74 @@
+"""What a run folder holds, stage by stage; a stage that has not finished is simply absent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from collection.evaluation.results import Results, load_results
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import AuditPair, Trajectory
+from rmsweb_jax.records.shards import read_dataset
+
+LABELS = {"base": "Base", "sft": "SFT", "rl": "SFT + RL"}
+# Folder -> what it is called for people, in the recipe's order.
+STAGES = {
+    "collect": "Reflective collection",
+    "sft_corpus": "Quality filter",
+    "sft": "Supervised fine-tuning",
+    "collect_policy": "The SFT policy's own runs",
+    "mine": "Failure-mode mining",
+    "rl": "Salvage-DS",
+    **{f"evaluate/{label}": f"Evaluation of {name}" for label, name in LABELS.items()},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """Reads the stages below `root`.
+
+    Raises:
+      UserError: from every reader, when a file is there and damaged.
+    """
+
+    root: Path
+
+    def report(self, stage: str) -> dict[str, Any] | None:
+        """The stage's `report.json`, None when the stage has not finished."""
+        path = self.root / stage / "report.json"
+        try:
+            return json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}: not JSON ({error}); delete it and run the stage again") from error
+
+    def metrics(self, stage: str) -> list[dict[str, Any]]:
+        """Rows of `metrics.jsonl`; a line that a crash tore off is left out."""
+        path = self.root / stage / "metrics.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def results(self, label: str) -> Results | None:
+        """Outcomes of an evaluation that has finished."""
+        stage = f"evaluate/{label}"
+        return load_results(self.root / stage / "results.json") if self.report(stage) else None
+
+    def trajectories(self, stage: str) -> Iterator[Trajectory]:
+        """Trajectories of a finished stage; none where it has not run."""
+        if self.report(stage) is None:
+            return iter(())
+        return read_dataset(self.root / stage, Trajectory)
+
+    def audits(self) -> Iterator[AuditPair]:
+        """Mining's audit records; none where it has not run."""
+        return read_dataset(self.root / "mine/audit", AuditPair) if self.report("mine") else iter(())
+
+    def images(self, folder: str) -> ImageStore:
+        return ImageStore(self.root / folder)

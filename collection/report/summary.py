@@ -1,0 +1,68 @@
+"""All figures of a run under clear keys: what `summary.json` holds and the page shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collection.evaluation.results import compare
+from collection.report.sources import LABELS, STAGES, RunFolder
+
+PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "base"))
+_SCORES = ("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes")
+
+
+def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
+    """Figures of every stage; None stands for what has not run.
+
+    Returns:
+      `stages.<folder>.{status, seconds}`, `total_seconds`, `teacher`, `models.<label>.pass_at_<k>` and
+      the like, `differences.<a>_minus_<b>`, and one section a stage with its own report.
+    """
+    reports = {stage: run.report(stage) for stage in STAGES}
+    stages = {
+        stage: {
+            "status": "not run" if report is None else "done",
+            "seconds": None if report is None else report["seconds"],
+        }
+        for stage, report in reports.items()
+    }
+    return {
+        "stages": stages,
+        "total_seconds": sum(stage["seconds"] or 0.0 for stage in stages.values()),
+        "teacher": _teacher(reports["collect"]),
+        "models": {label: _scores(reports[f"evaluate/{label}"]) for label in LABELS},
+        "differences": _differences(run, seed),
+        "collection": _section(reports["collect"]),
+        "policy_collection": _section(reports["collect_policy"]),
+        "filter": _section(reports["sft_corpus"]),
+        "sft": _section(reports["sft"]),
+        "mining": _section(reports["mine"]),
+        "rl": _section(reports["rl"]),
+    }
+
+
+def _teacher(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if report is None else {"kind": report["teacher"], "model": report["model"]}
+
+
+def _scores(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    return {key: value for key, value in report.items() if key in _SCORES or key.startswith("pass_at_")}
+
+
+def _differences(run: RunFolder, seed: int) -> dict[str, Any]:
+    results = {label: run.results(label) for label in LABELS}
+    differences: dict[str, Any] = {}
+    for first, second in PAIRS:
+        mine, theirs = results[first], results[second]
+        both = mine is not None and theirs is not None
+        differences[f"{first}_minus_{second}"] = compare(mine, theirs, seed) if both else None
+    return differences
+
+
+def _section(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A stage's own report, without what `stages` tells and lists of ids that nobody reads here."""
+    if report is None:
+        return None
+    return {key: value for key, value in report.items() if key not in ("stage", "seconds", "dropped_ids")}

@@ -1,0 +1,191 @@
+"""A small run folder of real records, written with the stages' own writers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from collection.evaluation.results import gather_results, score, to_json
+from collection.mining.pipeline import Mined, summarize
+from collection.rounds import yield_report
+from configs import build_sft as build_sft_config
+from experiments import build_sft
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import (
+    ActionResult,
+    AuditPair,
+    Message,
+    Observation,
+    RlPrompt,
+    Step,
+    Tab,
+    Task,
+    TextPart,
+    Trajectory,
+)
+from rmsweb_jax.records.shards import write_dataset
+
+SITES = ("click-button", "login-user")
+SOLVED = {"teacher": (0, 1, 1), "sft": (0, 1, 1), "base": (0, 0, 0), "rl": (1, 1, 1)}
+HOSTILE = "Type \"<script>alert('x')</script>\" & press Login"
+
+
+def png(number: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (50, 32), (20 * number % 256, 120, 200)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def make_step(number: int, images: ImageStore, last: bool) -> Step:
+    action: dict[str, Any] = {"click_element_by_index": {"index": number}}
+    if last:
+        action = {"done": {"text": "", "success": True}}
+    body = {
+        "evaluation_previous_goal": "Success",
+        "memory": "m",
+        "next_goal": f"Goal {number}",
+        "action": [action],
+    }
+    observation = Observation(
+        url="http://miniwob.test/x.html",
+        title="",
+        tabs=(Tab(tab_id="0001", url="", title=""),),
+        current_tab="0001",
+        page_text=f"[{number}]<button />",
+        elements=(),
+        fingerprint=str(number),
+        screenshot=images.put(png(number)),
+    )
+    return Step(
+        number=number,
+        observation=observation,
+        messages=(Message(role="user", content=(TextPart(text="state"),)),),
+        response=json.dumps(body),
+        results=(ActionResult(action=next(iter(action)), text=f"Did {number}", changed=True),),
+    )
+
+
+def play(folder: Path, actor: str, site: str, seed: int, attempt: int) -> Trajectory:
+    won = bool(SOLVED[actor][attempt - 1]) and not (actor == "sft" and seed % 2)
+    images, task_id = ImageStore(folder), f"miniwob/{site}/{seed}"
+    return Trajectory(
+        trajectory_id=f"{task_id}#{actor}-{attempt}",
+        task=Task(
+            task_id=task_id, website="", objective=HOSTILE, environment="miniwob", site=site, seed=seed
+        ),
+        actor=actor,
+        model="scripted" if actor == "teacher" else "m",
+        attempt=attempt,
+        steps=tuple(make_step(number, images, number == 3) for number in (1, 2, 3)),
+        outcome="done" if won else "failures",
+        success=won,
+    )
+
+
+def write_plays(folder: Path, actor: str, attempts: int, first_seed: int = 0) -> list[Trajectory]:
+    plays = [
+        play(folder, actor, site, seed, attempt)
+        for site in SITES
+        for seed in (first_seed, first_seed + 1)
+        for attempt in range(1, attempts + 1)
+    ]
+    write_dataset(folder, plays, "trajectories")
+    return plays
+
+
+def write_report(folder: Path, report: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_bytes(to_json(report))
+
+
+def write_collection(root: Path, stage: str, actor: str, attempts: int) -> None:
+    plays = write_plays(root / stage, actor, attempts)
+    who = {"teacher": "scripted", "model": "scripted", "reflection": actor == "teacher", "reflections": 4}
+    write_report(root / stage, {"stage": "collect", "seconds": 12.5, **who, **yield_report(plays, attempts)})
+
+
+def write_evaluation(root: Path, label: str) -> None:
+    folder = root / "evaluate" / label
+    plays = write_plays(folder, label, 3, 1_000_000)
+    results = gather_results(label, "m", 3, plays)
+    (folder / "results.json").write_bytes(to_json(results.model_dump(mode="json")))
+    write_report(folder, {"stage": "evaluate", "seconds": 70.0, "temperature": 0.6, **score(results)})
+
+
+def write_mining(root: Path) -> None:
+    success, failure = (f"miniwob/login-user/0#{name}" for name in ("teacher-2", "sft-1"))
+    shot = ImageStore(root / "collect").put(png(2))
+    common = {"task_id": "miniwob/login-user/0", "site": "login-user", "category": "ui_navigation"}
+    audit = AuditPair(
+        **common,
+        success_id=success,
+        localization_id=failure,
+        label_confidence=0.8,
+        label_source="rule",
+        decision="kept",
+        scores={"total": 0.9},
+        success_step=2,
+        localization_step=2,
+        success_screenshot=shot,
+        localization_screenshot=shot,
+        notes=("primary pair",),
+    )
+    dropped = AuditPair(
+        task_id="miniwob/click-button/0",
+        site="click-button",
+        success_id="",
+        localization_id="",
+        category="",
+        label_confidence=0.0,
+        label_source="rule",
+        decision="no_success",
+    )
+    prompt = RlPrompt(**common, prompt_id="p", messages=(), target="{}")
+    write_dataset(root / "mine/audit", [audit, dropped], "audit_pairs")
+    write_report(
+        root / "mine", {"stage": "mine", "seconds": 1.0, **summarize(Mined([prompt], [audit, dropped], []))}
+    )
+
+
+def write_training(root: Path) -> None:
+    sft = {"model": "tiny_base", "trainable": "lora", "steps": 100, "samples": 48}
+    rl = {"model": "sft/export", "iterations": 10, "optimizer_steps": 40, "prompts": 1}
+    rows = [{"step": step, "loss/train": 1 / step, "loss/token_accuracy": 0.5} for step in range(1, 101)]
+    rounds = [
+        {"step": step, "gates/accepted": 0.4, "reward/best_of_k": 0.7, "reward/mean": 0.5, "kl_ref": None}
+        for step in range(1, 11)
+    ]
+    for stage, report, metrics in (("sft", sft, rows), ("rl", rl, rounds)):
+        write_report(root / stage, {"stage": stage, "seconds": 200.0, **report})
+        lines = [json.dumps(row) + "\n" for row in metrics]
+        (root / stage / "metrics.jsonl").write_text("".join(lines) + '{"step": 9')
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every stage done."""
+    root = tmp_path_factory.mktemp("demo-run")
+    write_collection(root, "collect", "teacher", 3)
+    config = build_sft_config.get_config("demo")
+    config.trajectories = str(root / "collect")
+    (root / "sft_corpus").mkdir()
+    build_sft.main(config, root / "sft_corpus")
+    write_collection(root, "collect_policy", "sft", 1)
+    write_mining(root)
+    write_training(root)
+    for label in ("base", "sft", "rl"):
+        write_evaluation(root, label)
+    return root
+
+
+@pytest.fixture(scope="session")
+def begun_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Collected, and nothing more."""
+    root = tmp_path_factory.mktemp("begun-run")
+    write_collection(root, "collect", "teacher", 3)
+    return root
