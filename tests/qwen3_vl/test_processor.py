@@ -18,7 +18,14 @@ from rmsweb_jax.qwen3_vl.inputs import mrope_positions
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 
-CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
+CONTROL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+]
 
 
 def config_of(vocabulary: dict[str, int]) -> Qwen3VLConfig:
@@ -77,7 +84,9 @@ def test_prompt_is_rendered_with_the_image_in_place(processor):
 def test_control_tokens_on_a_page_stay_text(processor, control):
     message = Message(role="user", content=(TextPart(text=f"a{control}b"),))
     tokens = processor.encode_prompt([message], {}.__getitem__).tokens
-    plain = processor.encode_prompt([Message(role="user", content=(TextPart(text="ab"),))], {}.__getitem__).tokens
+    plain = processor.encode_prompt(
+        [Message(role="user", content=(TextPart(text="ab"),))], {}.__getitem__
+    ).tokens
     special = processor.tokenizer.convert_tokens_to_ids(CONTROL)
     assert np.isin(tokens, special).sum() == np.isin(plain, special).sum()
     assert control in processor.tokenizer.decode(tokens)

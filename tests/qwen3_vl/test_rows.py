@@ -1,0 +1,153 @@
+"""Padding, packing and slots never change what a token sees."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import BASE, IMAGE_TOKEN
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import log_probs, text_inputs
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.attention import attention_mask
+from rmsweb_jax.qwen3_vl.inputs import image_starts, mrope_positions, response_positions, vision_inputs
+from rmsweb_jax.qwen3_vl.logprobs import predecessors, token_log_probs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+
+PROMPT = [5, 6, 7, 8, 9]
+REPLIES = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
+
+
+@pytest.fixture(scope="module")
+def model() -> Qwen3VL:
+    return Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5)
+
+
+def separate_log_probs(model):
+    """Log-probabilities of each reply, each in a row of its own."""
+    out = []
+    for reply in REPLIES:
+        scores = log_probs(model, text_inputs([PROMPT + reply], length=24))[0]
+        out.append(np.asarray(scores[len(PROMPT) : len(PROMPT + reply)]))
+    return out
+
+
+def shared_row(left=0, length=24, gap=0):
+    """One prompt and every reply in a slot of its own, `gap` padding tokens between the slots."""
+    inputs = text_inputs([PROMPT], length=length, left=left)
+    at, places = left + len(PROMPT), []
+    for slot, reply in enumerate(REPLIES, 1):
+        place = slice(at, at + len(reply))
+        inputs.tokens[0, place] = reply
+        inputs.segment_ids[0, place] = 1
+        inputs.slot_ids[0, place] = slot
+        prompt_positions = inputs.positions[:, 0, left : left + len(PROMPT)]
+        inputs.positions[:, 0, place] = response_positions(prompt_positions, len(reply))
+        places.append(place)
+        at += len(reply) + gap
+    return inputs, places
+
+
+@pytest.mark.parametrize(("left", "gap"), [(0, 0), (3, 0), (0, 2)])
+def test_slots_equal_separate_rows(model, left, gap):
+    inputs, places = shared_row(left, 24, gap)
+    scores = log_probs(model, inputs)[0]
+    for place, expected in zip(places, separate_log_probs(model), strict=True):
+        np.testing.assert_allclose(scores[place], expected, atol=1e-5)
+
+
+def test_packed_segments_equal_separate_rows(model):
+    rows = [PROMPT + reply for reply in REPLIES]
+    inputs = text_inputs([list(itertools.chain(*rows))], length=24)
+    at = 0
+    for number, row in enumerate(rows, 1):
+        inputs.segment_ids[0, at : at + len(row)] = number
+        inputs.positions[:, 0, at : at + len(row)] = np.arange(len(row))
+        at += len(row)
+    scores = log_probs(model, inputs)[0]
+    at = 0
+    for row in rows:
+        alone = log_probs(model, text_inputs([row], length=24))[0, : len(row)]
+        np.testing.assert_allclose(scores[at : at + len(row)], alone, atol=1e-5)
+        assert scores[at] == 0.0
+        at += len(row)
+
+
+def test_padding_is_finite_in_values_and_gradients(model):
+    graphdef, state = nnx.split(model)
+    inputs = text_inputs([PROMPT, PROMPT[:2]], length=9, left=2)
+
+    def loss(state):
+        return token_log_probs(nnx.merge(graphdef, state), inputs).log_probs.sum()
+
+    gradients = jax.jit(jax.grad(loss))(state)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradients))
+    assert bool(jnp.isfinite(jax.jit(lambda model: model(inputs))(model)).all())
+
+
+def test_chunks_and_remat_change_nothing(model):
+    inputs, _ = shared_row()
+    graphdef, state = nnx.split(model)
+    again = nnx.split(Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5, remat="full"))[0]
+
+    def loss(state, definition, max_logits):
+        scored = token_log_probs(nnx.merge(definition, state), inputs, max_logits=max_logits)
+        return scored.log_probs.sum(), scored.matches
+
+    gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=(1, 2))
+    (whole, matches), expected = gradient(state, graphdef, 2**26)
+    (chunked, chunked_matches), found = gradient(state, again, 97 * 3)
+    np.testing.assert_allclose(chunked, whole, rtol=1e-5)
+    np.testing.assert_array_equal(chunked_matches, matches)
+    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9))
+def test_mask_and_predecessors_follow_the_rule(ids):
+    segments, slots = np.array(ids, np.int32).T
+    mask = np.asarray(attention_mask(segments[None], slots[None]))[0]
+    for i in range(len(ids)):
+        for j in range(len(ids)):
+            seen = j <= i and segments[i] == segments[j] != 0 and slots[j] in (0, slots[i])
+            assert mask[i, j] == seen
+
+
+def test_predecessor_of_a_slot_is_the_prompts_end():
+    segments = np.array([[0, 1, 1, 1, 1, 1, 2, 2, 0]], np.int32)
+    slots = np.array([[0, 0, 0, 1, 1, 2, 0, 3, 0]], np.int32)
+    assert predecessors(segments, slots).tolist() == [[-1, -1, 1, 2, 3, 2, -1, 6, -1]]
+
+
+def test_image_positions_and_the_text_after_them():
+    tokens = np.array([1, *[IMAGE_TOKEN] * 6, 2, 3], np.int32)
+    positions = mrope_positions(tokens, [(1, 4, 6)], BASE)
+    assert positions[:, 0].tolist() == [0, 0, 0]
+    assert positions[:, 6].tolist() == [1, 2, 3]
+    assert positions[:, 7].tolist() == [4, 4, 4]
+    assert response_positions(positions, 2).tolist() == [[6, 7]] * 3
+
+
+@pytest.mark.parametrize("grids", [[], [(1, 2, 4)], [(1, 4, 6), (1, 2, 2)]])
+def test_grids_that_do_not_fit_the_tokens_are_refused(grids):
+    tokens = np.array([1, *[IMAGE_TOKEN] * 6, 2], np.int32)
+    # (1, 2, 4) leaves image tokens over, which then start an image that no grid describes.
+    with pytest.raises(UserError, match="image"):
+        mrope_positions(tokens, grids, BASE)
+
+
+def test_windows_are_not_crossed():
+    assert image_starts([(1, 4, 4), (1, 4, 4), (1, 2, 4)], 24) == [0, 24, 40]
+    with pytest.raises(UserError, match="window"):
+        image_starts([(1, 8, 8)], 24)
+
+
+def test_images_beyond_the_bucket_are_refused():
+    patches = np.zeros((16, BASE.vision.patch_dim), np.float32)
+    with pytest.raises(UserError, match="bucket"):
+        vision_inputs([patches], [(1, 4, 4)], BASE, 12)
