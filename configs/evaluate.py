@@ -20,12 +20,12 @@ def get_config(variant: str = "demo") -> ConfigDict:
     if variant not in VARIANTS:
         raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
     # What an agent sees and may do is what it was trained on.
-    source = collect.get_config(variant)
+    source = collect.get_config(variant).to_dict()
     config = ConfigDict()
     # What the policy is called in records and tables, and its folder (or "tiny_base").
     config.label = "base"
     config.model = "tiny_base"
-    config.pages = source.pages
+    config.pages = source["pages"]
     # Nothing is trained on seeds from a million on.
     config.first_seed = 1_000_000
     config.seeds = {"demo": 6, "smoke": 1, "paper": 20}[variant]
@@ -40,11 +40,11 @@ def get_config(variant: str = "demo") -> ConfigDict:
             "base_url": "",
             "api_key_env": "",
             "temperature": 0.6,
-            "max_tokens": source.actor.max_tokens if variant == "paper" else 128,
+            "max_tokens": source["actor"]["max_tokens"] if variant == "paper" else 128,
             "timeout_s": 60.0,
             "calls": 5,
         }
     )
     for section in ("browser", "prompt", "limits", "fleet"):
-        config[section] = source[section]
+        config[section] = ConfigDict(source[section])
     return config

@@ -27,11 +27,14 @@ def main(config: ConfigDict, workdir: Path) -> None:
     Raises:
       UserError: there is no such run, or one of its files is damaged.
     """
-    root = Path(str(config.run))
-    if not config.run or not root.is_dir():
-        raise UserError(f"config.run is {config.run!r}: give --config.run=DIR, the workdir of a demo run")
+    settings = config.to_dict()
+    root = Path(settings["run"])
+    if not settings["run"] or not root.is_dir():
+        raise UserError(
+            f"config.run is {settings['run']!r}: give --config.run=DIR, a demo's workdir"
+        )
     run = RunFolder(root)
-    summary = build_summary(run, config.seed)
+    summary = build_summary(run, settings["seed"])
     write_atomic(workdir / "summary.json", to_json(summary))
     write_atomic(workdir / "index.html", render_page(run, summary, root.resolve().name).encode())
 

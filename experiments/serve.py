@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 from ml_collections import ConfigDict
@@ -40,36 +41,36 @@ SAFE_KEYS = (
 
 def main(config: ConfigDict, workdir: Path) -> None:
     """Loads, compiles, serves until a signal."""
-    if not config.model:
+    settings = config.to_dict()
+    if not settings["model"]:
         raise UserError("config.model is empty: give --config.model=DIR (a model folder) or tiny_base")
     endpoint = workdir / "endpoint.json"
     endpoint.unlink(missing_ok=True)
-    folder = resolve_model(config.model)
-    with contextlib.closing(bind(config.port)) as sock:
-        engine = make_engine(config, folder)
+    folder = resolve_model(settings["model"])
+    with contextlib.closing(bind(settings["port"])) as sock:
+        engine = make_engine(settings, folder)
         progress = Progress(workdir, "serve", 1)
         engine.warm_up(lambda done, total: progress.update(done, "compiled", total))
         engine.start()
         with contextlib.closing(engine):
             sock.listen(128)
             url = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
-            state = {"url": url, "model": str(config.model), "pid": os.getpid()}
+            state = {"url": url, "model": settings["model"], "pid": os.getpid()}
             write_atomic(endpoint, json.dumps(state).encode())
             try:
                 # A signal is how a server is meant to end.
                 with contextlib.suppress(KeyboardInterrupt):
-                    run_server(make_app(engine, str(config.model)), sock)
+                    run_server(make_app(engine, settings["model"]), sock)
             finally:
                 endpoint.unlink(missing_ok=True)
 
 
-def make_engine(config: ConfigDict, folder: Path) -> Engine:
+def make_engine(settings: dict[str, Any], folder: Path) -> Engine:
     """The engine of a model folder, neither warm nor started.
 
     Raises:
       UserError: the folder holds no usable model, or the shapes make no sense.
     """
-    settings = config.to_dict()
     shapes = EngineConfig(
         batch_sizes=tuple(settings["batch_sizes"]),
         prompt_widths=tuple(settings["prompt_widths"]),

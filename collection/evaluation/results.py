@@ -149,7 +149,7 @@ def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
     reduction = statistics.step_reduction(first.successes, first.steps, second.successes, second.steps, seed)
     difference["step_reduction"] = _as_dict(reduction)
     # On "solved at least once": the runs of one task are no independent trials.
-    difference["mcnemar_p"] = statistics.mcnemar(first.successes.any(axis=1), second.successes.any(axis=1))
+    difference["mcnemar_p"] = statistics.mcnemar(*(np.any(one.successes, axis=1) for one in (first, second)))
     return difference
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import io
+
+from PIL import Image, ImageChops
 
 from collection.report.sources import LABELS, RunFolder
 from rmsweb_jax.actions import ReplyError, parse_reply
@@ -57,7 +60,19 @@ def data_url(images: ImageStore, sha256: str | None) -> str:
     """The PNG as a data URL; empty when there is none."""
     if sha256 is None:
         return ""
-    return f"data:image/png;base64,{base64.b64encode(images.get(sha256)).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(trim(images.get(sha256))).decode()}"
+
+
+def trim(png: bytes) -> bytes:
+    """Cuts off the empty margin right of and below the page: small pages leave most of a viewport bare."""
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    corner = image.getpixel((image.width - 1, image.height - 1))
+    box = ImageChops.difference(image, Image.new("RGB", image.size, corner)).getbbox()  # pyright: ignore
+    if box is None:
+        return png
+    buffer = io.BytesIO()
+    image.crop((0, 0, box[2], box[3])).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def screenshots(run: RunFolder) -> list[Shot]:

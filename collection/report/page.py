@@ -73,7 +73,6 @@ _DECISIONS = {
     "runtime_gate": "runtime failure, not clear enough",
     "obstruction_cap": "over the share of access obstructions",
     "domain_cap": "over the share of one site",
-    "kept": "kept",
 }
 
 
@@ -144,12 +143,12 @@ def _funnel(mining: dict[str, Any] | None) -> list[Gate]:
     for name, count in mining["decisions"].items():
         if name != "kept":
             left -= count
-            gates.append(Gate(_DECISIONS.get(name, name.replace("_", " ")), count, left))
+            gates.append(Gate(_DECISIONS[name] if name in _DECISIONS else _words(name), count, left))
     return gates
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f}"
+    return "–" if value is None else f"{100 * value:.{digits}f}".replace("-", "−")
 
 
 def _points(value: float) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -22,7 +23,7 @@ _VARIABLES = {
     _GRID: "var(--rule)",
     **{color: f"var(--series-{number})" for number, color in enumerate(_SERIES, 1)},
 }
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "axes.edgecolor": _GRID,
     "axes.labelcolor": _MUTED,

@@ -56,8 +56,9 @@ def _differences(run: RunFolder, seed: int) -> dict[str, Any]:
     differences: dict[str, Any] = {}
     for first, second in PAIRS:
         mine, theirs = results[first], results[second]
-        both = mine is not None and theirs is not None
-        differences[f"{first}_minus_{second}"] = compare(mine, theirs, seed) if both else None
+        differences[f"{first}_minus_{second}"] = (
+            None if mine is None or theirs is None else compare(mine, theirs, seed)
+        )
     return differences
 
 

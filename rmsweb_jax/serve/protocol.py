@@ -73,8 +73,8 @@ class ChatRequest(_Strict):
     seed: int = Field(default_factory=lambda: secrets.randbits(31), ge=0, lt=2**63)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    top_p: Literal[1, 1.0, None] = None
-    stream: Literal[False, None] = None
+    top_p: float | None = Field(default=None, ge=1.0, le=1.0)
+    stream: Literal[False] | None = None
     stop: str | list[str] | None = None
     user: str | None = None
 

@@ -1,12 +1,17 @@
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+from collection.browser.processes import find_program
+from collection.report.examples import trim
 from collection.report.page import render_page
 from collection.report.plots import Series, line_plot, series
 from collection.report.sources import STAGES, RunFolder
@@ -109,13 +114,26 @@ def test_plots_follow_the_colour_scheme():
     assert not re.search(r"(?:fill|stroke): #", svg)
 
 
+def test_bare_margins_are_cut_off():
+    page = Image.new("RGB", (60, 40), "gray")
+    page.paste("white", (0, 0, 20, 10))
+    buffer = io.BytesIO()
+    page.save(buffer, "PNG")
+    assert Image.open(io.BytesIO(trim(buffer.getvalue()))).size == (20, 10)
+    whole = Image.new("RGB", (6, 4), "white")
+    buffer = io.BytesIO()
+    whole.save(buffer, "PNG")
+    assert trim(buffer.getvalue()) == buffer.getvalue()
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options)
+    options.binary_location = find_program("", ("chromium", "chromium-browser", "google-chrome"))
+    driver = webdriver.Chrome(options=options, service=Service(find_program("", ("chromedriver",))))
     yield driver
     driver.quit()
 
