@@ -11,7 +11,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from collection.browser import page_scripts
 from collection.browser.files import FileFolder
 from collection.browser.session import Browser
-from collection.browser.snapshot import Target, take_snapshot
+from collection.browser.page import Target
+from collection.browser.snapshot import take_snapshot
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import urllib3.exceptions
 from selenium import webdriver
@@ -30,6 +30,7 @@ from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
 
+from collection.browser.page import Snapshot
 from collection.browser.processes import (
     OWNER,
     find_program,
@@ -41,9 +42,6 @@ from collection.browser.processes import (
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.schema import Tab
-
-if TYPE_CHECKING:
-    from collection.browser.snapshot import Snapshot
 
 T = TypeVar("T")
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from selenium.common.exceptions import NoSuchFrameException, StaleElementReferenceException
 
-from collection.browser.page_text import PageNode, render_node, render_page, squeeze
+from collection.browser.page import Snapshot, Target
+from collection.browser.page_text import PageNode, render_node, squeeze
 from collection.browser.screenshot import Box, draw_boxes
 from collection.browser.session import Browser
 from rmsweb_jax.records.schema import Element, Observation
@@ -21,60 +22,6 @@ MAX_FRAME_DEPTH = 5
 _SCRIPT = pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8")
 _NEW, _INTERACTIVE = 1, 2
 _LABELLED_BELOW = 3  # Characters of own text.
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What an index stands for.
-
-    Attributes:
-      uid: the element's number in its frame; it stays the same for as long as the element lives.
-      document: when its document was opened: numbers start again in a new one.
-      frames: numbers of the enclosing frame elements, outermost first.
-      text: visible text of its own.
-      label: attributes that tell what it is, as opposed to the state it is in.
-      box: left, top, right, bottom of the part inside the viewport, CSS pixels.
-    """
-
-    uid: int
-    document: float
-    frames: tuple[int, ...]
-    tag: str
-    text: str
-    label: tuple[str, ...]
-    box: tuple[int, int, int, int]
-
-    @property
-    def identity(self) -> tuple[float, tuple[int, ...], int]:
-        return self.document, self.frames, self.uid
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """A page as it was at one moment.
-
-    Attributes:
-      nodes: its lines in order.
-      targets: by index, 1..N in page order.
-      elements: visible elements with text of their own, for records; links with their whole address.
-      stats: for `<page_stats>`.
-      fingerprint: hash of the URL and the lines without indices.
-    """
-
-    document: float
-    url: str
-    title: str
-    nodes: tuple[PageNode, ...]
-    targets: dict[int, Target]
-    elements: tuple[Element, ...]
-    stats: str
-    fingerprint: str
-    pages_above: float
-    pages_below: float
-
-    @property
-    def page_text(self) -> str:
-        return render_page(self.nodes)
 
 
 @dataclasses.dataclass

@@ -10,7 +10,8 @@ from PIL import Image
 
 from collection.browser.page_text import render_node
 from collection.browser.session import Browser
-from collection.browser.snapshot import Snapshot, observe, take_snapshot
+from collection.browser.page import Snapshot
+from collection.browser.snapshot import observe, take_snapshot
 from rmsweb_jax.records.images import ImageStore
 
 
