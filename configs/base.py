@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 _FINAL = {"state": 0.5, "recorded": 0.5}
@@ -17,7 +19,7 @@ def get_config(variant: str = "tiny") -> ConfigDict:
     return {"tiny": _tiny, "smoke": _smoke}[variant]()
 
 
-def _phase(name: str, mix: dict[str, float], elements: tuple[int, int], **sizes: float) -> ConfigDict:
+def _phase(name: str, mix: dict[str, float], elements: tuple[int, int], **sizes: float) -> dict[str, Any]:
     """One phase of the curriculum.
 
     Args:
@@ -27,7 +29,7 @@ def _phase(name: str, mix: dict[str, float], elements: tuple[int, int], **sizes:
         `accuracy` of the last `window` batches' questions were right; `rate` multiplies the learning rates.
     """
     sizes = {"accuracy": 0.95, "window": 50, "max_steps": 4000, "repetition": 0.0, "rate": 1.0, **sizes}
-    return ConfigDict({"name": name, "mix": mix, "low": elements[0], "high": elements[1], **sizes})
+    return {"name": name, "mix": mix, "low": elements[0], "high": elements[1], **sizes}
 
 
 def _tiny() -> ConfigDict:
@@ -73,7 +75,7 @@ def _tiny() -> ConfigDict:
         _phase(
             "state20", {"state": 1.0}, (3, 20), length=512, rows=8, accuracy=0.92, max_steps=900, rate=0.4
         ),
-        _phase("final", _FINAL, (2, 35), length=576, rows=8, accuracy=2.0, max_steps=900, rate=0.4),
+        _phase("final", _FINAL, (2, 35), length=576, rows=8, accuracy=2.0, max_steps=1400, rate=0.4),
     )
     config.checkpoint_every = 100
     # Seeds of recorded pages: `per_page` of every page, `per_demo_page` of those that the demo plays.
@@ -112,9 +114,7 @@ def _smoke() -> ConfigDict:
         _phase("final", _FINAL, (3, 8), length=512, rows=2, max_steps=6),
     )
     config.checkpoint_every = 5
-    config.recorded.per_page = config.recorded.held_out_per_page = 0
-    config.recorded.per_demo_page = config.recorded.held_out_per_demo_page = 1
+    few = {"per_page": 0, "held_out_per_page": 0, "per_demo_page": 1, "held_out_per_demo_page": 1, "rows": 2}
+    config.update({"recorded": few, "scores": {"rows": 2, "batches": 1}})
     config.demo_pages = ("click-button", "login-user")
-    config.recorded.rows = config.scores.rows = 2
-    config.scores.batches = 1
     return config

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from ml_collections import ConfigDict
 from PIL import Image
 
 from collection.base_corpus import stream
 from collection.base_corpus.recorded import pages_of, read_episodes
 from collection.base_corpus.targets import find_targets
 from rmsweb_jax.base.rows import Batch, Row, RowEncoder
+from rmsweb_jax.base.settings import BaseConfig, Sizes
 from rmsweb_jax.qwen3_vl.images import open_image, target_size
 from rmsweb_jax.qwen3_vl.inputs import Grid, image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -50,7 +50,7 @@ class BatchMaker:
       recorded: where batches of the style `recorded` come from.
     """
 
-    def __init__(self, config: ConfigDict, processor: Processor, recorded: RecordedPages):
+    def __init__(self, config: BaseConfig, processor: Processor, recorded: RecordedPages):
         self._config = config
         self._processor = processor
         self._recorded = recorded
@@ -66,8 +66,8 @@ class BatchMaker:
         style = rng.choices(list(settings.mix.keys()), list(settings.mix.values()))[0]
         return self.make(rng, style, settings)
 
-    def make(self, rng: random.Random, style: str, settings: ConfigDict) -> Batch:
-        """A batch of one style; `settings` has the sizes of a phase."""
+    def make(self, rng: random.Random, style: str, settings: Sizes) -> Batch:
+        """A batch of one style; `recorded` has sizes of its own."""
         if style == "recorded":
             return self.recorded(rng)
         rows: list[Row] = []
@@ -79,7 +79,7 @@ class BatchMaker:
                 rows.append(row)
         return self.encoder.batch(rows, settings.length, int(settings.length * _LEARNED_SHARE))
 
-    def _generated_row(self, rng: random.Random, style: str, settings: ConfigDict) -> Row | None:
+    def _generated_row(self, rng: random.Random, style: str, settings: Sizes) -> Row | None:
         low, high = settings.low, settings.high
         if style == "state":
             prompt = stream.state_prompt(rng, stream.generated(rng, low, high))

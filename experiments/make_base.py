@@ -25,6 +25,7 @@ from rmsweb_jax.base import loop
 from rmsweb_jax.base.card import write_card, write_curve
 from rmsweb_jax.base.model import export_model, fresh_model
 from rmsweb_jax.base.scores import score
+from rmsweb_jax.base.settings import BaseConfig, Sizes
 from rmsweb_jax.base.tokenizer import build_tokenizer, save_tokenizer
 from rmsweb_jax.base.train import split_params
 from rmsweb_jax.metrics import read_metrics
@@ -36,7 +37,7 @@ from rmsweb_jax.records.files import write_atomic
 _PAGE_SIZES = ((2, 4), (5, 8), (9, 20), (21, 35))
 
 
-def record(config: ConfigDict, folder: Path, held_out: bool) -> None:
+def record(config: BaseConfig, folder: Path, held_out: bool) -> None:
     """Records MiniWoB++ pages for training or for scores; what is there already is kept."""
     settings = config.recorded
     first = settings.held_out_seed if held_out else settings.seed
@@ -47,7 +48,7 @@ def record(config: ConfigDict, folder: Path, held_out: bool) -> None:
     record_episodes(folder, wanted, settings.max_actions)
 
 
-def load_or_make_tokenizer(config: ConfigDict, folder: Path) -> Tokenizer:
+def load_or_make_tokenizer(config: BaseConfig, folder: Path) -> Tokenizer:
     """The tokenizer of the run, learned on the first call."""
     path = folder / "tokenizer.json"
     if not path.exists():
@@ -57,12 +58,11 @@ def load_or_make_tokenizer(config: ConfigDict, folder: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def score_all(config: ConfigDict, model: Qwen3VL, make: BatchMaker, held_out: BatchMaker) -> dict[str, dict]:
+def score_all(config: BaseConfig, model: Qwen3VL, make: BatchMaker, held_out: BatchMaker) -> dict[str, dict]:
     """Scores by size of generated pages, and on recorded pages of seeds that training never saw."""
     scores = {}
     for low, high in _PAGE_SIZES:
-        sizes = {"low": low, "high": high, "length": config.scores.length, "rows": config.scores.rows}
-        settings = ConfigDict({**sizes, "repetition": 0.0})
+        settings = Sizes(low, high, config.scores.length, config.scores.rows)
         rng = random.Random(f"{config.scores.seed}/{low}")
         batches = (make.make(rng, "state", settings) for _ in range(config.scores.batches))
         scores[f"generated, {low} to {high} elements"] = score(model, batches, KINDS)
@@ -72,7 +72,8 @@ def score_all(config: ConfigDict, model: Qwen3VL, make: BatchMaker, held_out: Ba
     return scores
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: ConfigDict, workdir: Path) -> None:
+    config = BaseConfig.from_dict(settings.to_dict())
     if (workdir / "report.json").exists():
         logging.info("%s is finished", workdir)
         return
@@ -97,7 +98,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     report = {"stage": "make_base", "steps": place.step, "seconds": round(place.seconds), "scores": scores}
     num_params = sum(value.size for value in split_params(model)[1].values())
     metrics = read_metrics(workdir)
-    write_card(workdir / "export", report, metrics, list(config.phases), num_params)
+    write_card(workdir / "export", report, metrics, config.phases, num_params)
     write_curve(workdir / "curve.png", metrics)
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 

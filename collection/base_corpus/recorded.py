@@ -23,7 +23,6 @@ from rmsweb_jax.records.journal import Journal, read_journal
 from rmsweb_jax.records.schema import Observation, Record
 
 _JOURNAL = "pages.jsonl"
-_VIEW = {"width": 500, "height": 320, "quiet_ms": 50, "settle_ms": 1000}
 
 
 class RecordedEpisode(Record):
@@ -48,7 +47,9 @@ def record_episodes(folder: Path, wanted: Iterable[tuple[str, int]], max_actions
         return
     images = ImageStore(folder)
     with MiniWobServer() as server, Journal(folder / _JOURNAL) as journal:
-        config = BrowserConfig(host_rules=server.host_rules, **_VIEW)
+        config = BrowserConfig(
+            width=500, height=320, quiet_ms=50, settle_ms=1000, host_rules=server.host_rules
+        )
         browser = Browser(config)
         try:
             for page, seed in missing:

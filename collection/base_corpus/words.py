@@ -52,7 +52,7 @@ def load_words() -> Words:
     page: set[str] = set()
     for path in sorted((root / "miniwob").iterdir(), key=lambda entry: entry.name):
         if path.name.endswith(".html"):
-            text = path.read_text(errors="replace")
+            text = path.read_bytes().decode(errors="replace")
             page.update(_WORD.findall(_TAG.sub(" ", text)))
             literals = re.findall(r"'([A-Z][A-Za-z ]{2,30})'", text)
             page.update(word for literal in literals for word in literal.split())

@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from rmsweb_jax.base.settings import Phase
 from rmsweb_jax.records.files import write_atomic
 
 _HEAD = """---
@@ -50,7 +51,7 @@ def write_card(
     folder: Path,
     report: Mapping[str, Any],
     metrics: Sequence[Mapping[str, Any]],
-    phases: Sequence[Mapping[str, Any]],
+    phases: Sequence[Phase],
     num_params: int,
 ) -> None:
     """Writes `folder/README.md`.
@@ -62,15 +63,15 @@ def write_card(
     """
     rows, tokens, before = [], 0.0, 0
     for phase in phases:
-        own = [row for row in metrics if row["phase"] == phase["name"]]
+        own = [row for row in metrics if row["phase"] == phase.name]
         if not own:
             continue
         steps = own[-1]["step"] - before
         before = own[-1]["step"]
-        size = phase["length"] * phase["rows"]
+        size = phase.length * phase.rows
         tokens += steps * size
         rows.append(
-            f"| {phase['name']} | {steps} | {size} | {own[-1]['accuracy']:.3f} | {own[-1]['chance']:.3f} |"
+            f"| {phase.name} | {steps} | {size} | {own[-1]['accuracy']:.3f} | {own[-1]['chance']:.3f} |"
         )
     head = _HEAD.format(
         millions=num_params / 1e6, steps=report["steps"], tokens=tokens / 1e6, minutes=report["seconds"] / 60

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from absl import logging
-from ml_collections import ConfigDict
 
 from rmsweb_jax.base.rows import Batch
+from rmsweb_jax.base.settings import BaseConfig
 from rmsweb_jax.base.train import (
     StepMetrics,
     TrainState,
@@ -105,7 +105,7 @@ def summarize(metrics: list[StepMetrics], kinds: tuple[str, ...]) -> dict[str, f
     return values
 
 
-def rate_scale(config: ConfigDict, place: Place) -> float:
+def rate_scale(config: BaseConfig, place: Place) -> float:
     """The phase's share of the rates, with a warm-up at the start and a linear decay over the last phase."""
     phase = config.phases[place.phase]
     scale = phase.rate * min(1.0, (place.step + 1) / config.warmup_steps)
@@ -115,7 +115,7 @@ def rate_scale(config: ConfigDict, place: Place) -> float:
 
 
 def train(
-    config: ConfigDict,
+    config: BaseConfig,
     model: Qwen3VL,
     make_batch: MakeBatch,
     kinds: tuple[str, ...],
@@ -152,7 +152,7 @@ def train(
 
 
 def _run_phase(
-    config: ConfigDict,
+    config: BaseConfig,
     state: TrainState,
     place: Place,
     train_step: TrainStep,
@@ -163,8 +163,8 @@ def _run_phase(
 ) -> tuple[TrainState, Place]:
     """Takes the steps of one phase; returns at its end with the place of the next phase."""
     phase = config.phases[place.phase]
-    recent: collections.deque[StepMetrics] = collections.deque(maxlen=int(phase.window))
-    batches = Prefetcher(make_batch, place.phase, place.phase_step, int(phase.max_steps))
+    recent: collections.deque[StepMetrics] = collections.deque(maxlen=phase.window)
+    batches = Prefetcher(make_batch, place.phase, place.phase_step, phase.max_steps)
     began, before = time.monotonic(), place.seconds
     try:
         while place.phase_step < phase.max_steps:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import jax.numpy as jnp
 from flax import nnx
-from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from rmsweb_jax.base.settings import ModelSettings
 from rmsweb_jax.base.tokenizer import token_ids
 from rmsweb_jax.qwen3_vl.checkpoint import save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
 
-def model_config(settings: ConfigDict, tokenizer: Tokenizer) -> Qwen3VLConfig:
+def model_config(settings: ModelSettings, tokenizer: Tokenizer) -> Qwen3VLConfig:
     """The architecture of `configs/base.py`; every vision block's output enters the decoder."""
     names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     image, video, start, end = token_ids(tokenizer, names)
@@ -28,7 +28,7 @@ def model_config(settings: ConfigDict, tokenizer: Tokenizer) -> Qwen3VLConfig:
         num_attention_heads=settings.num_attention_heads,
         num_key_value_heads=settings.num_key_value_heads,
         head_dim=settings.head_dim,
-        mrope_section=tuple(settings.mrope_section),
+        mrope_section=settings.mrope_section,
         rope_theta=settings.rope_theta,
         max_position_embeddings=settings.max_position_embeddings,
     )
@@ -52,7 +52,7 @@ def model_config(settings: ConfigDict, tokenizer: Tokenizer) -> Qwen3VLConfig:
     )
 
 
-def fresh_model(settings: ConfigDict, tokenizer: Tokenizer, seed: int) -> Qwen3VL:
+def fresh_model(settings: ModelSettings, tokenizer: Tokenizer, seed: int) -> Qwen3VL:
     """Matrices at 1 / sqrt(fan-in), embeddings and attention temperature as the settings say."""
     config = model_config(settings, tokenizer)
     model = Qwen3VL(config, rngs=nnx.Rngs(seed), embedding_std=settings.embedding_std)

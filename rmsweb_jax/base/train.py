@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -67,8 +67,8 @@ def join_params(skeleton: Skeleton, params: Params) -> Qwen3VL:
 def make_optimizer(muon_rate: float, adam_rate: float) -> optax.GradientTransformation:
     """Muon where a matrix maps activations to activations in the decoder, Adam elsewhere."""
 
-    def dimensions(params: Params) -> dict[str, Any]:
-        return {name: _muon_axes(name, value) for name, value in params.items()}
+    def dimensions(params: optax.Params) -> dict[str, Any]:
+        return {name: _muon_axes(name, value) for name, value in cast(Params, params).items()}
 
     return optax.chain(
         optax.clip_by_global_norm(1.0),
@@ -131,8 +131,8 @@ def make_steps(skeleton: Skeleton, optimizer: optax.GradientTransformation) -> T
     def train_step(state: TrainState, batch: Batch, scale: float) -> tuple[TrainState, StepMetrics]:
         grads, metrics = jax.grad(loss_fn, has_aux=True)(state.params, batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        updates = {name: update * scale * _share(name) for name, update in updates.items()}
-        params: Params = optax.apply_updates(state.params, updates)  # pyright: ignore[reportAssignmentType]
-        return TrainState(params, opt_state), metrics
+        steps = cast(Params, updates)
+        steps = {name: step * scale * _share(name) for name, step in steps.items()}
+        return TrainState(cast(Params, optax.apply_updates(state.params, steps)), opt_state), metrics
 
     return jax.jit(train_step, donate_argnums=0)

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from configs.base import get_config
 from experiments.base_batches import KINDS, BatchMaker, RecordedPages
 from rmsweb_jax.base.scores import score
+from rmsweb_jax.base.settings import BaseConfig, Sizes
 from rmsweb_jax.base.train import split_params
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -36,14 +37,12 @@ def test_it_is_small(model):
 
 @pytest.mark.parametrize(("low", "high"), [(2, 4), (5, 8), (9, 20)])
 def test_it_points_at_what_a_goal_names(model, tmp_path, low, high):
-    config = get_config("tiny")
+    config = BaseConfig.from_dict(get_config("tiny").to_dict())
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     processor = Processor(tokenizer, model.config, config.recorded.max_pixels)
     maker = BatchMaker(config, processor, RecordedPages(tmp_path, config.recorded.max_pixels, 32))
-    settings = config.phases[-1]
-    settings.low, settings.high, settings.length = low, high, 512
     rng = random.Random(7)
-    values = score(model, [maker.make(rng, "state", settings) for _ in range(3)], KINDS)
+    values = score(model, [maker.make(rng, "state", Sizes(low, high, 512, 8)) for _ in range(3)], KINDS)
     assert values["accuracy"] >= carded(f"generated, {low} to {high} elements") - MARGIN
     assert values["accuracy"] > values["chance"] + 0.4
     assert values["copy_accuracy"] > 0.98

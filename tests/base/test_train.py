@@ -1,11 +1,11 @@
 """Training the base: steps learn, phases end, a killed run goes on where it was."""
 
+import dataclasses
 import random
 
 import jax
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from collection.base_corpus import stream
@@ -15,6 +15,7 @@ from rmsweb_jax.base.card import write_card, write_curve
 from rmsweb_jax.base.model import export_model, fresh_model
 from rmsweb_jax.base.rows import RowEncoder
 from rmsweb_jax.base.scores import score
+from rmsweb_jax.base.settings import BaseConfig, ModelSettings, Phase
 from rmsweb_jax.base.train import TrainState, join_params, make_optimizer, make_steps, split_params
 from rmsweb_jax.metrics import read_metrics
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
@@ -28,10 +29,15 @@ def tokenizer():
 
 
 def small(tokenizer):
-    settings = get_config("tiny").model
-    settings.update({"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2})
-    settings.update({"num_key_value_heads": 1, "vision_hidden_size": 16, "vision_heads": 2})
-    return fresh_model(settings, tokenizer, 0)
+    settings = get_config("tiny").model.to_dict()
+    settings |= {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
+    settings |= {"vision_hidden_size": 16, "vision_heads": 2}
+    return fresh_model(ModelSettings(**settings), tokenizer, 0)
 
 
 class Recalls:
@@ -51,22 +57,17 @@ class Recalls:
         return self.encoder.batch(rows, 48, 24)
 
 
+SIZES = {"low": 3, "high": 3, "length": 48, "rows": 4, "mix": {"recalls": 1.0}}
+
+
 def phases(*names, **sizes):
-    settings = {"max_steps": 3, "window": 1, "accuracy": 2.0, "rate": 1.0, **sizes}
-    return tuple(ConfigDict({"name": name, **settings}) for name in names)
+    settings = {"max_steps": 3, "window": 1, "accuracy": 2.0, "rate": 1.0, **SIZES, **sizes}
+    return tuple(Phase(name=name, **settings) for name in names)
 
 
 def config_of(**values):
-    return ConfigDict(
-        {
-            "muon_rate": 0.02,
-            "adam_rate": 0.005,
-            "warmup_steps": 1,
-            "final_rate": 0.1,
-            "checkpoint_every": 2,
-            **values,
-        }
-    )
+    config = BaseConfig.from_dict(get_config("smoke").to_dict())
+    return dataclasses.replace(config, warmup_steps=1, final_rate=0.1, checkpoint_every=2, **values)
 
 
 def test_a_step_learns_its_batch(tokenizer):
@@ -147,7 +148,9 @@ def test_errors_of_the_batch_thread_are_raised_in_the_loop(tokenizer, tmp_path):
 
 
 def test_rates_warm_up_and_decay():
-    config = config_of(warmup_steps=4, phases=phases("one", "two", rate=0.5, max_steps=10))
+    config = dataclasses.replace(
+        config_of(), warmup_steps=4, phases=phases("one", "two", rate=0.5, max_steps=10)
+    )
     assert loop.rate_scale(config, loop.Place(0)) == pytest.approx(0.125)
     assert loop.rate_scale(config, loop.Place(9)) == 0.5
     assert loop.rate_scale(config, loop.Place(20, 1, 10)) == pytest.approx(0.05)
@@ -174,7 +177,7 @@ def test_the_card_names_steps_phases_and_scores(tmp_path):
         "copy_accuracy": 0.99,
     }
     report = {"steps": 100, "seconds": 120, "scores": {"held out": values}}
-    settings = [{"name": name, "length": 64, "rows": 4} for name in ("one", "two", "never")]
+    settings = phases("one", "two", "never", length=64)
     write_card(tmp_path, report, metrics, settings, 2_000_000)
     text = (tmp_path / "README.md").read_text()
     assert "| one | 50 | 256 | 0.500 | 0.250 |" in text and "never" not in text
@@ -185,6 +188,6 @@ def test_the_card_names_steps_phases_and_scores(tmp_path):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_recorded_seeds_are_nobody_elses(variant):
-    settings = get_config(variant).recorded
+    settings = BaseConfig.from_dict(get_config(variant).to_dict()).recorded
     assert 100_000 <= settings.seed < settings.held_out_seed < 900_000
     assert settings.seed + max(settings.per_page, settings.per_demo_page) < settings.held_out_seed
