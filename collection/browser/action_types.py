@@ -10,8 +10,8 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from collection.browser import page_scripts
 from collection.browser.files import FileFolder
-from collection.browser.session import Browser
 from collection.browser.page import Target
+from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 
 

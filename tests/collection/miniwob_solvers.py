@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
+from collection.browser.page import Snapshot
 from collection.browser.page_text import PageNode
 from collection.browser.session import Browser
-from collection.browser.page import Snapshot
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 

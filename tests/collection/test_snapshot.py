@@ -8,9 +8,9 @@ import re
 import pytest
 from PIL import Image
 
+from collection.browser.page import Snapshot
 from collection.browser.page_text import render_node
 from collection.browser.session import Browser
-from collection.browser.page import Snapshot
 from collection.browser.snapshot import observe, take_snapshot
 from rmsweb_jax.records.images import ImageStore
 

@@ -15,7 +15,7 @@ CONFIG = Qwen3VLConfig(
         vocab_size=64,
         hidden_size=32,
         intermediate_size=48,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=16,
@@ -74,7 +74,7 @@ def config() -> Qwen3VLConfig:
 @pytest.fixture(scope="module")
 def model() -> Qwen3VL:
     """A random policy with adapters that do nothing yet."""
-    model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5)
+    model = nnx.jit(lambda: Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5))()
     add_lora(model, LoRAConfig(rank=4, alpha=8.0, targets="attention"), nnx.Rngs(1))
     return model
 

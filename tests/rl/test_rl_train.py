@@ -75,7 +75,7 @@ def model_folder(tmp_path_factory):
     )
     config = dataclasses.replace(config, text=text, vision=vision)
     folder = tmp_path_factory.mktemp("model")
-    save_model(Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.5), folder)
+    save_model(nnx.jit(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.5))(), folder)
     for path in base.glob("tokenizer*"):
         shutil.copy(path, folder)
     return folder
