@@ -65,7 +65,7 @@ def update_policy(
         for micro in micro_batches(batch, shapes, config, salvage=salvage):
             places += micro.inputs.tokens.size
             used += int(np.count_nonzero(micro.inputs.segment_ids))
-            inputs, targets = _on_mesh(micro, mesh)
+            inputs, targets = on_mesh(micro, mesh)
             old = steps.log_probs(state.params, frozen, inputs, targets)
             ref = steps.log_probs(reference, frozen, inputs, targets)
             micros.append((inputs, targets.replace(old_log_probs=old, ref_log_probs=ref)))
@@ -103,7 +103,11 @@ def check_finite(metrics: dict[str, float]) -> None:
         )
 
 
-def _on_mesh(micro: MicroBatch, mesh: Mesh) -> tuple[ModelInputs, Any]:
+def on_mesh(micro: MicroBatch, mesh: Mesh) -> tuple[ModelInputs, Any]:
+    """Inputs and targets of a micro-batch on the devices.
+
+    Every call of a program must get its arrays from here: others, with another layout, compile it anew.
+    """
     axes = batch_axes(Batch(micro.inputs, Targets(0, 0, 0, 0)))  # pyright: ignore[reportArgumentType]
     return shard_batch(micro.inputs, mesh, axes.inputs), shard_batch(micro.targets, mesh)
 
