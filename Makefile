@@ -27,6 +27,14 @@ base: $(VENV)/.demo chromium
 clean:
 	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache
 
+define install
+@echo "installing packages (once): $(EXTRAS)"
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
+  >$(VENV)/pip.log 2>&1 || { tail -n 3 $(VENV)/pip.log >&2; \
+  echo "error: packages could not be installed (log: $(VENV)/pip.log)" >&2; exit 1; }
+@touch $@
+endef
+
 .PHONY: chromium
 chromium:
 	@sh scripts/ensure_chromium.sh
@@ -38,10 +46,10 @@ $(BIN)/python:
 	  { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
 
 # The stamps hold what was installed, so a second `make` does nothing.
+$(VENV)/.demo: EXTRAS := collect,train
 $(VENV)/.demo: $(BIN)/python setup.py constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[collect,train]'
-	@touch $@
+	$(install)
 
+$(VENV)/.dev: EXTRAS := dev
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
+	$(install)

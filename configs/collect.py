@@ -92,7 +92,7 @@ def _demo() -> ConfigDict:
     # MiniWoB++ pages are 160x210; animations are off, so pages are quiet soon.
     config.browser = ConfigDict({"width": 500, "height": 320, "quiet_ms": 50, "settle_ms": 1000})
     config.prompt = ConfigDict({"style": "compact", "max_actions": 10})
-    config.limits = ConfigDict({"max_steps": 15, "max_failures": 3, "max_seconds": 120.0})
+    config.limits = ConfigDict({"max_steps": 10, "max_failures": 3, "max_seconds": 120.0})
     # Processes with a browser each; retries after a worker died, after a browser was lost.
     config.fleet = ConfigDict({"workers": 3, "retries": 2, "crashes": 2})
     return config
