@@ -6,7 +6,7 @@ import io
 import math
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import VisionConfig
@@ -37,12 +37,14 @@ def open_image(source: bytes | Image.Image) -> Image.Image:
       UserError: the bytes are not an image.
     """
     if isinstance(source, bytes):
+        size = len(source)
         try:
             source = Image.open(io.BytesIO(source))
             source.load()
-        except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        # Pillow reports damaged chunks as any of these.
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise UserError(
-                f"an image of {len(source)} bytes cannot be read ({error}); send a PNG or JPEG"
+                f"an image of {size} bytes cannot be read ({error}); send a PNG or JPEG"
             ) from error
     if source.has_transparency_data:
         source = source.convert("RGBA")

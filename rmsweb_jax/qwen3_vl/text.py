@@ -197,7 +197,7 @@ class LanguageModel(nnx.Module):
                 x = x + deepstack[index]
         stacked = None
         if self.layers is not None:
-            x, stacked = self._scan(x, context, keys[num_first:], return_kv)
+            x, stacked = self._scan(self.layers, x, context, keys[num_first:], return_kv)
         kv = _join_kv(cached, stacked) if return_kv else None
         return self.norm(x), kv
 
@@ -211,9 +211,14 @@ class LanguageModel(nnx.Module):
         return apply(state, x, context.cos, context.sin, context.mask, key)
 
     def _scan(
-        self, x: jax.Array, context: LayerContext, keys: list[jax.Array | None], return_kv: bool
+        self,
+        layers: DecoderLayer,
+        x: jax.Array,
+        context: LayerContext,
+        keys: list[jax.Array | None],
+        return_kv: bool,
     ) -> Any:
-        graphdef, state = nnx.split(self.layers)
+        graphdef, state = nnx.split(layers)
         layer_keys = None if keys[0] is None else jnp.stack([key for key in keys if key is not None])
 
         def step(x: jax.Array, inputs: Any) -> Any:
