@@ -30,9 +30,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     settings = config.to_dict()
     root = Path(settings["run"])
     if not settings["run"] or not root.is_dir():
-        raise UserError(
-            f"config.run is {settings['run']!r}: give --config.run=DIR, a demo's workdir"
-        )
+        raise UserError(f"config.run is {settings['run']!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
     summary = build_summary(run, settings["seed"])
     write_atomic(workdir / "summary.json", to_json(summary))

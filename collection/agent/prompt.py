@@ -76,24 +76,28 @@ def build_messages(
     Returns:
       The system message and the user message; the screenshot is the last part of the latter.
     """
-    text = _environment().get_template("state.j2").render(
-        history=state.history,
-        objective=state.task.objective,
-        constraints=state.task.constraints,
-        step_number=state.step_number,
-        max_steps=state.max_steps,
-        date=config.date,
-        notice=state.notice,
-        file_system=state.file_system,
-        todo_contents=state.todo_contents,
-        read_state=state.read_state,
-        page_stats=page_stats,
-        current_tab=observation.current_tab,
-        tabs=observation.tabs,
-        pages_above=observation.pages_above,
-        pages_below=observation.pages_below,
-        page_text=observation.page_text,
-        guidance=guidance,
+    text = (
+        _environment()
+        .get_template("state.j2")
+        .render(
+            history=state.history,
+            objective=state.task.objective,
+            constraints=state.task.constraints,
+            step_number=state.step_number,
+            max_steps=state.max_steps,
+            date=config.date,
+            notice=state.notice,
+            file_system=state.file_system,
+            todo_contents=state.todo_contents,
+            read_state=state.read_state,
+            page_stats=page_stats,
+            current_tab=observation.current_tab,
+            tabs=observation.tabs,
+            pages_above=observation.pages_above,
+            pages_below=observation.pages_below,
+            page_text=observation.page_text,
+            guidance=guidance,
+        )
     )
     image = (ImagePart(sha256=observation.screenshot),) if observation.screenshot else ()
     system = _environment().get_template(f"system_{config.style}.j2")

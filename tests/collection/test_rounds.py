@@ -33,9 +33,7 @@ class Run:
 
     def _reflect(self, trajectory, guidance):
         text = f"{guidance}r{trajectory.attempt}"
-        reflection = Reflection(
-            task_id=trajectory.task.task_id, attempt=trajectory.attempt, guidance=text
-        )
+        reflection = Reflection(task_id=trajectory.task.task_id, attempt=trajectory.attempt, guidance=text)
         return Reflected(reflection=reflection, usage=CallUsage(cost=0.25))
 
 

@@ -87,9 +87,7 @@ def test_browsers_end_with_a_killed_owner_and_leave_no_profile() -> None:
 
 
 def test_missing_programs_are_told_in_one_line() -> None:
-    with pytest.raises(
-        UserError, match=r"^/nowhere/chromium not found; install chromium"
-    ):
+    with pytest.raises(UserError, match=r"^/nowhere/chromium not found; install chromium"):
         Browser(BrowserConfig(chromium="/nowhere/chromium"))
 
 

@@ -114,17 +114,17 @@ def prompts(tmp_path_factory):
 
 @pytest.fixture
 def config(model_folder, prompts, monkeypatch):
-    """Responses of four tokens are right when they begin with a small letter."""
+    """Responses are one token, and right when it does not begin with a small letter."""
 
     def score(response: str, target: str) -> float:
         assert score_response(target, target) == 1.0
-        return 1.0 if response[:1].islower() else 0.0
+        return 0.0 if response[:1].islower() else 1.0
 
     monkeypatch.setattr(train_module, "score_response", score)
     config = get_config("smoke")
     config.model, config.prompts = str(model_folder), str(prompts)
     config.max_prompt_tokens, config.max_pixels = 256, 4096
-    config.max_response_tokens, config.micro_batch_tokens = 4, 512
+    config.max_response_tokens, config.micro_batch_tokens = 1, 512
     config.bucket_multiple = 256
     config.lora.rank, config.lora.alpha = 4, 8.0
     config.learning_rate = 2e-2
@@ -146,7 +146,7 @@ def weights(folder) -> dict:
 
 
 def test_a_bandit_is_learned(config, tmp_path, model_folder):
-    config.iterations, config.train_groups, config.gen_batch_groups = 12, 8, 8
+    config.iterations, config.train_groups, config.gen_batch_groups, config.num_samples = 15, 8, 8, 8
     report = run(config, tmp_path)
     rows = read_metrics(tmp_path)
     rewards = [row["reward/mean"] for row in rows]
