@@ -150,8 +150,9 @@ def test_a_bandit_is_learned(config, tmp_path, model_folder):
     report = run(config, tmp_path)
     rows = read_metrics(tmp_path)
     rewards = [row["reward/mean"] for row in rows]
-    assert rewards[0] < 0.6 and np.mean(rewards[-3:]) > rewards[0] + 0.25
-    assert report["final"]["eval/reward"] >= report["first"]["eval/reward"]
+    assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.15
+    assert report["final"]["eval/reward"] > report["first"]["eval/reward"]
+    assert rows[0]["logp/gap"] < 0 < rows[-1]["logp/gap"]
     # The policy starts as its reference, then leaves it; each iteration begins on policy.
     assert rows[0]["kl_ref"] >= 0 and rows[-1]["kl_ref"] > rows[0]["kl_ref"]
     assert all(row["sampler/gap_max"] < 1e-3 for row in rows)
