@@ -53,7 +53,7 @@ def _demo() -> ConfigDict:
     # MiniWoB++ pages and how many training seeds of each, or the tasks of an earlier data set.
     config.pages = _PAGES
     config.first_seed = 0
-    config.seeds = 18
+    config.seeds = 16
     config.tasks_from = ""
     # RMSWeb, section 3.1: at most five rounds, ending early at two successes.
     config.rounds = 5
