@@ -30,7 +30,7 @@ what to do on a page. It is of no use outside this demo.
     make base
 
 that is `python -m experiments.make_base --config=configs/base.py:tiny --workdir=runs/base`: {steps} steps,
-{tokens:.1f} million tokens, {minutes:.0f} minutes on two shared CPU cores. All weights start at random.
+about {tokens:.0f} million tokens, {minutes:.0f} minutes on two shared CPU cores. All weights start at random.
 
 - Generated pages: buttons, links, fields, choices, lists, tabs, trees and search results with random words,
   written by the same code that writes pages for the agent. No page is seen twice.

@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 
 from configs.base import get_config
 from experiments.base_batches import KINDS, BatchMaker, RecordedPages
+from experiments.make_base import load_or_make_tokenizer
 from rmsweb_jax.base.scores import score
 from rmsweb_jax.base.settings import BaseConfig, Sizes
 from rmsweb_jax.base.train import split_params
@@ -33,6 +34,13 @@ def carded(name: str) -> float:
 def test_it_is_small(model):
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 10_000_000
     assert 2e6 <= sum(value.size for value in split_params(model)[1].values()) <= 4e6
+
+
+def test_its_tokenizer_is_what_the_script_learns(tmp_path):
+    config = BaseConfig.from_dict(get_config("tiny").to_dict())
+    load_or_make_tokenizer(config, tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / name).read_text() == (FOLDER / name).read_text()
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 4), (5, 8), (9, 20)])
