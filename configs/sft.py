@@ -74,7 +74,7 @@ def _demo() -> ConfigDict:
     config.remat = "none"
     config.max_length = 1_024
     config.max_pixels = 16_384
-    config.epochs = 2
+    config.epochs = 3
     # A model a thousand times smaller wants larger steps.
     config.learning_rate = 1e-3
     config.micro_batch_size = 8
