@@ -3,7 +3,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, numbered, reply, step, trajectory
 
 from collection.corpus import QualityConfig, flatten, quality_filter, stalled
 from collection.steps import view
@@ -13,6 +12,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, ExtractionCall, Message, SftSample, TextPart
 from rmsweb_jax.records.shards import read_dataset, write_dataset
+from tests.collection.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, numbered, reply, step, trajectory
 
 GOOD = trajectory(*numbered(TYPE, CLICK, DONE))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 
 from collection.mining.audit import to_prompt
 from collection.mining.balance import BalanceConfig, balance
@@ -22,6 +21,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Message, RlPrompt, TextPart
 from rmsweb_jax.records.shards import read_dataset, write_dataset
+from tests.collection.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 
 CONFIG = MiningConfig()
 MEMORIES = ("", "typed name", "typed password", "pressed login")

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from trajectories import CLICK, DONE, FORM, SCROLL, TYPE, TYPE_PASSWORD, numbered, step, trajectory
 
 from collection.mining.branch import branch
 from collection.mining.features import SIGNALS, signal_table
@@ -8,6 +7,17 @@ from collection.mining.labels import PAPER_SHARES, RULES, pair_features, rule_la
 from collection.mining.scores.action import action_scores, eligible
 from collection.mining.scores.category import category_scores, window
 from collection.mining.scores.state import progress_closeness, state_scores, url_similarity
+from tests.collection.trajectories import (
+    CLICK,
+    DONE,
+    FORM,
+    SCROLL,
+    TYPE,
+    TYPE_PASSWORD,
+    numbered,
+    step,
+    trajectory,
+)
 
 SEARCH = {"search_engine": {"query": "cats"}}
 BACK = {"go_back": {}}

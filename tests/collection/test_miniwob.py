@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from miniwob_solvers import DEMO, MORE, Hand
 from selenium.common.exceptions import WebDriverException
 
 from collection.browser.action_types import ActionContext
@@ -14,6 +13,7 @@ from collection.browser.snapshot import take_snapshot
 from collection.environments.miniwob import MiniWobEpisode, MiniWobServer, make_task, page_names
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
+from tests.collection.miniwob_solvers import DEMO, MORE, Hand
 
 SEEDS = (3, 1_000_017)
 

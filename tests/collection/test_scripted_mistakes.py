@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from state_messages import state_text
 
 from collection.agent import notices
 from collection.llm.base import ReflectionRequest
@@ -15,6 +14,7 @@ from collection.llm.scripted.plan import Press, Tick, Type, make_plan
 from collection.llm.scripted.solve import next_move
 from collection.llm.scripted.teacher import ScriptedTeacher
 from collection.llm.scripted.view import read_state
+from tests.collection.state_messages import state_text
 
 LOGIN = 'Enter the username "keli" and the password "3hI" into the text fields and press login.'
 EPISODES = 2000

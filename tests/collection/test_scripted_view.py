@@ -1,12 +1,12 @@
 """The scripted teacher knows only what the state message says; these are such messages."""
 
 import pytest
-from state_messages import state_text
 
 from collection.agent import notices
 from collection.agent.prompt import PastStep
 from collection.llm.scripted.view import read_state
 from rmsweb_jax.errors import UserError
+from tests.collection.state_messages import state_text
 
 
 def read(**options):

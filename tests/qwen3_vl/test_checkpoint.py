@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from conftest import BASE, reference_model, variants
 from flax import nnx
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -14,6 +13,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import export_tensors, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from tests.qwen3_vl.conftest import BASE, reference_model, variants
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import BASE, IMAGE_TOKEN
 from flax import nnx
-from rows import log_probs, logits, text_inputs
 
 from rmsweb_jax.qwen3_vl.decode import generate, sample_tokens
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
+from tests.qwen3_vl.rows import log_probs, logits, text_inputs
 
 PROMPTS = [[5, 6, 7, 8, 9, 3, 1], [11, 12], [40, 41, 42, 43]]
 NEW = 6

@@ -1,9 +1,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import BASE
 from flax import nnx
-from rows import text_inputs
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.lora import (
@@ -15,6 +13,8 @@ from rmsweb_jax.qwen3_vl.lora import (
     to_peft_tensors,
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from tests.qwen3_vl.conftest import BASE
+from tests.qwen3_vl.rows import text_inputs
 
 hidden = jax.jit(Qwen3VL.__call__, static_argnames="adapters")
 TARGETS = ["all_linear", "attention"]

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 import torch
-from conftest import IMAGE_TOKEN, reference_model, variants
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, image_starts, mrope_positions, vision_inputs
+from tests.qwen3_vl.conftest import IMAGE_TOKEN, reference_model, variants
 
 GRIDS = {"none": [], "wide": [(1, 4, 10)], "multi": [(1, 6, 2), (1, 2, 4), (1, 8, 8)]}
 

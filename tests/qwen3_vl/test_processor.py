@@ -3,7 +3,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import BASE
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,6 +16,7 @@ from rmsweb_jax.qwen3_vl.images import image_patches, target_size
 from rmsweb_jax.qwen3_vl.inputs import mrope_positions
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
+from tests.qwen3_vl.conftest import BASE
 
 CONTROL = [
     "<|endoftext|>",
