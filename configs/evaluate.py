@@ -28,7 +28,7 @@ def get_config(variant: str = "demo") -> ConfigDict:
     config.pages = source["pages"]
     # Nothing is trained on seeds from a million on.
     config.first_seed = 1_000_000
-    config.seeds = {"demo": 6, "smoke": 1, "paper": 20}[variant]
+    config.seeds = {"demo": 10, "smoke": 1, "paper": 20}[variant]
     # RMSWeb, section 4: every task exactly three times.
     config.runs = 3
     # Of the bootstrap.
