@@ -1,43 +1,20 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from flax import nnx
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.rollout import Group, Prompt
+from tests.tiny import IMAGE_TOKEN, TINY
 
-IMAGE_TOKEN, EOS = 60, 59
+EOS = 59
 
-CONFIG = Qwen3VLConfig(
-    text=TextConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        mrope_section=(4, 2, 2),
-        rope_theta=10_000.0,
-    ),
-    vision=VisionConfig(
-        depth=1,
-        hidden_size=16,
-        intermediate_size=24,
-        num_heads=2,
-        out_hidden_size=32,
-        num_position_embeddings=16,
-        deepstack_visual_indexes=(0,),
-        patch_size=4,
-    ),
-    tie_word_embeddings=True,
-    image_token_id=IMAGE_TOKEN,
-    video_token_id=61,
-    vision_start_token_id=62,
-    vision_end_token_id=63,
-)
+# One layer: these tests compile many programs.
+CONFIG = dataclasses.replace(TINY, text=dataclasses.replace(TINY.text, num_hidden_layers=1))
 
 
 def _prompt(number: int, length: int = 12, targets: int = 4, image: bool = True) -> Prompt:

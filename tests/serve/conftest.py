@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.engine import Engine, EngineConfig
+from tests.tiny import TINY
 
 CONTROL = (
     "<|im_start|>",
@@ -31,28 +33,11 @@ MAX_PIXELS = 64 * 64
 
 
 def model_config(vocabulary: dict[str, int]) -> Qwen3VLConfig:
-    return Qwen3VLConfig(
-        text=TextConfig(
-            vocab_size=len(vocabulary),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            mrope_section=(4, 2, 2),
-            rope_theta=10_000.0,
-        ),
-        vision=VisionConfig(
-            depth=1,
-            hidden_size=16,
-            intermediate_size=24,
-            num_heads=2,
-            out_hidden_size=32,
-            num_position_embeddings=16,
-            deepstack_visual_indexes=(0,),
-        ),
-        tie_word_embeddings=True,
+    """The tiny model with real patches, since the processor makes those."""
+    return dataclasses.replace(
+        TINY,
+        text=dataclasses.replace(TINY.text, vocab_size=len(vocabulary)),
+        vision=dataclasses.replace(TINY.vision, patch_size=16),
         image_token_id=vocabulary["<|image_pad|>"],
         video_token_id=vocabulary["<|video_pad|>"],
         vision_start_token_id=vocabulary["<|vision_start|>"],

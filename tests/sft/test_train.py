@@ -116,7 +116,7 @@ def config(model_folder, corpus) -> ConfigDict:
     config.batch_size, config.micro_batch_size, config.epochs = 3, 2, 2
     config.bucket_multiple, config.bucket_count = 256, 1
     config.checkpoint_every = 2
-    config.lora.rank, config.lora.alpha = 2, 4.0
+    config.trainable, config.lora.rank, config.lora.alpha = "lora", 2, 4.0
     return config
 
 
