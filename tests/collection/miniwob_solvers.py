@@ -116,7 +116,7 @@ def use_autocomplete(hand: Hand) -> None:
 
 
 def search_engine(hand: Hand) -> None:
-    number = int(re.search(r"the (\d+)", hand.objective)[1])  # type: ignore[index]
+    number = int(re.search(r"the (\d+)", hand.objective)[1])
     hand.type(0, hand.quoted[0])
     hand.click("Search")
     seen = 0
