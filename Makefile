@@ -13,8 +13,9 @@ WORKDIR ?= runs/$(DEMO)
 demo: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
 
+# Two processes, a file at a time and in the order of tests/conftest.py: the longest first.
 test: lint chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

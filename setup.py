@@ -41,6 +41,7 @@ DEV = [
     "pytest>=9",
     "pytest-httpserver>=1.1",
     "pytest-timeout>=2.4",
+    "pytest-xdist>=3.8",
     "ruff>=0.17",
     # The independent reference of the parity tests.
     "torch==2.13.0",

@@ -1,95 +1,25 @@
 """The whole stage on a tiny model: a bandit that it learns, resume, errors, export."""
 
 import dataclasses
-import io
 import json
-import shutil
 from pathlib import Path
 
 import chex
-import jax
 import numpy as np
 import pytest
-from flax import nnx
-from PIL import Image
 
 from configs.rl import ABLATIONS, VARIANTS, get_config
 from rmsweb_jax.actions.reward import score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.metrics import read_metrics
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.records.schema import RlPrompt, SftSample
 from rmsweb_jax.records.shards import write_dataset
 from rmsweb_jax.rl import train as train_module
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.prompts import is_held_out
 from rmsweb_jax.rl.train import train
-
-REPLY = (
-    '{"evaluation_previous_goal":"Start","memory":"","next_goal":"Go",'
-    '"action":[{"click_element_by_index":{"index":%d}}]}'
-)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_once(tmp_path_factory):
-    """Every test trains the same programs: the first one compiles them for all."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
-        "jax_persistent_cache_min_compile_time_secs": 0.2,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    """A random model of a few thousand parameters with the tiny base's tokenizer."""
-    base = resolve_model("tiny_base")
-    config = Qwen3VLConfig.from_hf(base / "config.json")
-    text = dataclasses.replace(
-        config.text,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        mrope_section=(2, 1, 1),
-    )
-    vision = dataclasses.replace(
-        config.vision,
-        depth=1,
-        hidden_size=8,
-        intermediate_size=8,
-        num_heads=1,
-        out_hidden_size=16,
-        deepstack_visual_indexes=(0,),
-    )
-    config = dataclasses.replace(config, text=text, vision=vision)
-    folder = tmp_path_factory.mktemp("model")
-    save_model(nnx.jit(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.5))(), folder)
-    for path in base.glob("tokenizer*"):
-        shutil.copy(path, folder)
-    return folder
-
-
-def messages(number: int, images: ImageStore) -> tuple[Message, ...]:
-    rng = np.random.default_rng(number)
-    png = io.BytesIO()
-    Image.fromarray(rng.integers(0, 255, (64, 96, 3), np.uint8)).save(png, "PNG")
-    text = "Click the button. " * (1 + number % 3 if number < 19 else 200)
-    return (
-        Message(role="system", content=(TextPart(text="You act in a browser."),)),
-        Message(role="user", content=(TextPart(text=text), ImagePart(sha256=images.put(png.getvalue())))),
-    )
+from tests.training import REPLY, KilledError, random_messages, weights
 
 
 def rl_prompt(number: int, images: ImageStore, target: str = "") -> RlPrompt:
@@ -98,7 +28,7 @@ def rl_prompt(number: int, images: ImageStore, target: str = "") -> RlPrompt:
         task_id=f"t{number}",
         site="s",
         category="ui_navigation",
-        messages=messages(number, images),
+        messages=random_messages(number, images, repeats=1 + number % 3 if number < 19 else 200),
         target=target or REPLY % (number + 1),
     )
 
@@ -113,7 +43,7 @@ def prompts(tmp_path_factory):
 
 
 @pytest.fixture
-def config(model_folder, prompts, monkeypatch):
+def config(random_policy, prompts, monkeypatch):
     """Responses are one token, and right when it does not begin with a small letter."""
 
     def score(response: str, target: str) -> float:
@@ -122,7 +52,7 @@ def config(model_folder, prompts, monkeypatch):
 
     monkeypatch.setattr(train_module, "score_response", score)
     config = get_config("smoke")
-    config.model, config.prompts = str(model_folder), str(prompts)
+    config.model, config.prompts = str(random_policy), str(prompts)
     config.max_prompt_tokens, config.max_pixels = 256, 4096
     config.max_response_tokens, config.micro_batch_tokens = 1, 512
     config.bucket_multiple = 256
@@ -141,11 +71,7 @@ def curves(workdir) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in timing} for row in read_metrics(workdir)]
 
 
-def weights(folder) -> dict:
-    return nnx.to_pure_dict(nnx.state(load_model(folder)))
-
-
-def test_a_bandit_is_learned(config, tmp_path, model_folder):
+def test_a_bandit_is_learned(config, tmp_path, random_policy):
     config.iterations, config.train_groups, config.gen_batch_groups, config.num_samples = 15, 8, 8, 8
     report = run(config, tmp_path)
     rows = read_metrics(tmp_path)
@@ -160,7 +86,7 @@ def test_a_bandit_is_learned(config, tmp_path, model_folder):
     assert report["held_out"] == sum(is_held_out(f"p{number}", 0.1) for number in range(19)) > 0
     assert report["prompts"] + report["held_out"] == 19 and report["dropped_ids"] == ["p19"]
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    before, after = weights(model_folder), weights(tmp_path / "export")
+    before, after = weights(random_policy), weights(tmp_path / "export")
     chex.assert_trees_all_equal(before["visual"], after["visual"])
     attention, mlp = (
         [tree["language_model"]["first_layers"][0][name] for tree in (before, after)]
@@ -169,10 +95,6 @@ def test_a_bandit_is_learned(config, tmp_path, model_folder):
     chex.assert_trees_all_equal(*mlp)
     assert (attention[0]["q_proj"]["kernel"] != attention[1]["q_proj"]["kernel"]).any()
     assert (tmp_path / "export" / "tokenizer.json").exists()
-
-
-class KilledError(Exception):
-    pass
 
 
 def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
@@ -258,7 +180,7 @@ def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, tmp_path):
             task_id="t",
             site="s",
             kind=kind,
-            messages=messages(number, images),
+            messages=random_messages(number, images, repeats=1 + number % 3 if number < 19 else 200),
             response=REPLY % (number + 1) if number % 2 else "A list of prices.",
         )
 
