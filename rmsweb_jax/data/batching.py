@@ -79,7 +79,7 @@ def batch_axes(batch: Batch) -> Batch:
     vision = batch.inputs.vision
     if vision is not None:
         vision = dataclasses.replace(vision, patches=0, segment_ids=0, pos_index=0, pos_weight=0, hw=0)
-    inputs = ModelInputs(0, 1, 0, 0, 0, vision)  # pyright: ignore[reportArgumentType]
+    inputs = ModelInputs(0, 1, 0, None, 0, vision)  # pyright: ignore[reportArgumentType]
     return Batch(inputs, Targets(0, 0, 0, 0))  # pyright: ignore[reportArgumentType]
 
 
@@ -153,7 +153,7 @@ def collate(
       first_row: number of the first row in the batch of all processes, for references into its patches.
     """
     tokens = np.zeros((rows, width), np.int32)
-    segment_ids, slot_ids = np.zeros_like(tokens), np.zeros_like(tokens)
+    segment_ids = np.zeros_like(tokens)
     positions = np.zeros((3, rows, width), np.int32)
     image_index = np.full((rows, width), -1, np.int32)
     targets = Targets(
@@ -181,4 +181,4 @@ def collate(
         patches = [image for example in examples for image in example.patches]
         num_patches = rows * shapes.images * shapes.window
         vision = vision_inputs(patches, grids, config, num_patches, shapes.window)
-    return Batch(ModelInputs(tokens, positions, segment_ids, slot_ids, image_index, vision), targets)
+    return Batch(ModelInputs(tokens, positions, segment_ids, None, image_index, vision), targets)

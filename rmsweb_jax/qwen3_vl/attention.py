@@ -1,26 +1,91 @@
-"""The one attention rule of the decoder, and its XLA reference implementation.
+"""The one attention rule of the decoder, and the back ends that compute it.
 
 Token i attends to token j iff j <= i in row order, their segments are equal and not 0, and j belongs to
-the prompt (slot 0) or to the slot of i.
+the prompt (slot 0) or to the slot of i. Causal, packed and shared-prefix rows are this one case.
+
+What a token without a segment (padding) gets is finite and differs from back end to back end.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
-from rmsweb_jax.qwen3_vl.inputs import Array
+from rmsweb_jax.qwen3_vl.inputs import Array, SlotLayout
+
+Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+BACKENDS = ("xla", "splash")
 
 _MASKED = -1e30  # finite: a row with nothing to attend to gets a uniform mixture and no NaN
 _BLOCK = 64
 
 
-def attention_mask(segment_ids: Array, slot_ids: Array) -> jax.Array:
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig:
+    """How attention is computed; hashable, so that it can be static under `jax.jit`.
+
+    Attributes:
+      backend: "xla", the reference, runs everywhere and holds [B, Hq, T / 8, T] scores; "splash" is the
+        fused TPU kernel, for heads of 128 and rows of a multiple of `block` tokens.
+      mesh: the mesh whose `data` and `fsdp` axes split rows and whose `tensor` axis splits heads; splash
+        needs it for more than one device, as XLA cannot split a kernel by itself.
+      block: tokens a kernel block covers, queries and keys alike.
+      interpret: splash runs in the Pallas interpreter, on any platform.
+    """
+
+    backend: str = "xla"
+    mesh: Mesh | None = None
+    block: int = 512
+    interpret: bool = False
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise ValueError(f"attention back end is {self.backend!r}, not one of {BACKENDS}")
+
+
+def default_attention(mesh: Mesh | None = None) -> AttentionConfig:
+    """The fastest back end of the platform that runs here."""
+    return AttentionConfig("splash" if jax.default_backend() == "tpu" else "xla", mesh)
+
+
+def make_attend(
+    config: AttentionConfig, segment_ids: Array, slot_ids: Array | None, layout: SlotLayout | None
+) -> Attend:
+    """The rule for given rows, as a function of q [B, T, Hq, D] and k, v [B, T, Hkv, D] to [B, T, Hq, D].
+
+    Args:
+      segment_ids, slot_ids, layout: as in `ModelInputs`.
+
+    Raises:
+      ValueError: the back end needs a layout for rows with slots.
+    """
+    if config.backend == "splash":
+        # Imported where it is used: the kernel's module costs a second, and most platforms never run it.
+        from rmsweb_jax.qwen3_vl.splash import make_splash_attend
+
+        if slot_ids is not None and layout is None:
+            raise ValueError(
+                "splash attention needs slots at fixed places: lay the rows out with a SlotLayout"
+            )
+        return make_splash_attend(config, jnp.asarray(segment_ids), layout)
+    mask = attention_mask(segment_ids, slot_ids)
+    return lambda q, k, v: attend(q, k, v, mask)
+
+
+def attention_mask(segment_ids: Array, slot_ids: Array | None) -> jax.Array:
     """The rule as [B, T, T] bool (query, key), from [B, T] segments and slots."""
-    segment_ids, slot_ids = jnp.asarray(segment_ids), jnp.asarray(slot_ids)
+    segment_ids = jnp.asarray(segment_ids)
     length = segment_ids.shape[1]
     causal = jnp.tril(jnp.ones((length, length), bool))
     same = (segment_ids[:, :, None] == segment_ids[:, None, :]) & (segment_ids > 0)[:, None, :]
+    if slot_ids is None:
+        return causal & same
+    slot_ids = jnp.asarray(slot_ids)
     visible = (slot_ids[:, None, :] == 0) | (slot_ids[:, :, None] == slot_ids[:, None, :])
     return causal & same & visible
 

@@ -8,6 +8,7 @@ buckets; nothing in a jitted step depends on a Python grid.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import jax
@@ -42,6 +43,18 @@ class VisionInputs:
     window: int = struct.field(pytree_node=False, default=0)
 
 
+@dataclasses.dataclass(frozen=True)
+class SlotLayout:
+    """A promise about a batch: the prompt lies in the first `prompt` places, slot n in the n-th `slot` after.
+
+    Either may be padded (segment 0) within its places. Kernels that must know their mask when they are
+    compiled need it; the ids alone say what is visible.
+    """
+
+    prompt: int
+    slot: int
+
+
 @struct.dataclass
 class ModelInputs:
     """A batch of rows.
@@ -50,17 +63,20 @@ class ModelInputs:
       tokens: [B, T] int32.
       positions: [3, B, T] int32, rotary positions on the time, height and width axes.
       segment_ids: [B, T] int32, packed sample from 1; 0 is padding.
-      slot_ids: [B, T] int32, response slot from 1; 0 is the prompt all slots of the segment share.
+      slot_ids: [B, T] int32, response slot from 1; 0 is the prompt all slots of the segment share. None
+        when no row has slots.
       image_index: [B, T] int32, row of the merged vision features placed here; -1 is text.
       vision: the images, or None when the batch has none (the tower is skipped).
+      layout: where the slots of every row lie, when they lie at the same places.
     """
 
     tokens: Array
     positions: Array
     segment_ids: Array
-    slot_ids: Array
+    slot_ids: Array | None
     image_index: Array
     vision: VisionInputs | None = None
+    layout: SlotLayout | None = struct.field(pytree_node=False, default=None)
 
 
 def _patch_coordinates(grid: Grid, merge: int) -> np.ndarray:

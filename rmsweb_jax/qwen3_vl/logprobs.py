@@ -26,12 +26,13 @@ class TokenLogProbs(NamedTuple):
     matches: jax.Array
 
 
-def predecessors(segment_ids: Array, slot_ids: Array) -> jax.Array:
+def predecessors(segment_ids: Array, slot_ids: Array | None) -> jax.Array:
     """Position whose hidden state predicts each token: [B, T] int32, -1 for first tokens and padding.
 
     That is the token before it, and for the first token of a response slot the last token of the prompt.
     """
-    segment_ids, slot_ids = jnp.asarray(segment_ids), jnp.asarray(slot_ids)
+    segment_ids = jnp.asarray(segment_ids)
+    slot_ids = jnp.zeros_like(segment_ids) if slot_ids is None else jnp.asarray(slot_ids)
     index = jnp.broadcast_to(jnp.arange(segment_ids.shape[1]), segment_ids.shape)
 
     def shifted(values: jax.Array, fill: int) -> jax.Array:

@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.attention import attention_mask
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig, make_attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear
-from rmsweb_jax.qwen3_vl.text import KeyValues, LanguageModel
+from rmsweb_jax.qwen3_vl.text import REMAT_POLICIES, KeyValues, LanguageModel
 from rmsweb_jax.qwen3_vl.vision import VisionTower
-
-REMAT_POLICIES = ("none", "full")
 
 
 def place_features(features: jax.Array, image_index: Array) -> jax.Array:
@@ -32,7 +30,8 @@ class Qwen3VL(nnx.Module):
       rngs: needs the stream `params`.
       dtype: of the computation; norms, softmax, rotary embedding and logits are float32 always.
       param_dtype: of the stored base weights.
-      remat: "none", or "full" to keep only the inputs of layers for the backward pass.
+      remat: what layers keep for the backward pass: "none" of it recomputed, "dots" or "full".
+      attention: how the decoder's attention is computed.
       embedding_std: standard deviation of fresh embeddings; matrices get 1 / sqrt(fan-in).
     """
 
@@ -44,6 +43,7 @@ class Qwen3VL(nnx.Module):
         dtype: Any = jnp.float32,
         param_dtype: Any = jnp.float32,
         remat: str = "none",
+        attention: AttentionConfig | None = None,
         embedding_std: float = 0.02,
     ):
         if remat not in REMAT_POLICIES:
@@ -57,6 +57,7 @@ class Qwen3VL(nnx.Module):
             else Linear(config.text.hidden_size, config.text.vocab_size, **kw)
         )
         self.config = config
+        self.attention = attention or AttentionConfig()
         self.dtype = dtype
 
     def __call__(
@@ -80,11 +81,11 @@ class Qwen3VL(nnx.Module):
     ) -> tuple[jax.Array, KeyValues | None]:
         """Like the call, and the keys and values of all layers when `return_kv`."""
         x, deepstack = self.embed(inputs)
-        mask = attention_mask(inputs.segment_ids, inputs.slot_ids)
+        attend = make_attend(self.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
         return self.language_model(
             x,
             inputs.positions,
-            mask,
+            attend,
             deepstack,
             adapters=adapters,
             dropout_key=dropout_key,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.attention import attend
+from rmsweb_jax.qwen3_vl.attention import Attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.layers import Embedding, Linear, LoRA, RMSNorm, rotate
@@ -30,13 +30,13 @@ class LayerContext(NamedTuple):
 
     Attributes:
       cos, sin: [B, T, D / 2] float32.
-      mask: [B, T, T] bool.
+      attend: the attention rule of the batch's rows.
       adapters: whether LoRA is applied (static).
     """
 
     cos: jax.Array
     sin: jax.Array
-    mask: jax.Array
+    attend: Attend
     adapters: bool
 
 
@@ -53,6 +53,20 @@ def mrope_cos_sin(positions: Array, config: TextConfig) -> tuple[jax.Array, jax.
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
     angles = jnp.moveaxis(jnp.asarray(positions), 0, -1)[..., axis].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
+
+
+REMAT_POLICIES = ("none", "dots", "full")
+
+
+def remat(function: Any, policy: str) -> Any:
+    """A layer's function under a policy by name: what its backward pass finds saved.
+
+    "none" keeps everything, "dots" the results of matrix products with weights, "full" the inputs only.
+    """
+    if policy == "none":
+        return function
+    saved = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if policy == "dots" else None
+    return jax.checkpoint(function, policy=saved)
 
 
 def module_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
@@ -88,7 +102,7 @@ class Attention(nnx.Module):
         q, k, v = (part.reshape(*part.shape[:-1], -1, self.head_dim) for part in (q, k, v))
         q = rotate(self.q_norm(q), context.cos, context.sin)
         k = rotate(self.k_norm(k), context.cos, context.sin)
-        mixed = attend(q, k, v, context.mask)
+        mixed = context.attend(q, k, v)
         return self.o_proj(mixed.reshape(*x.shape[:-1], -1), adapters=lora, key=keys[3]), k, v
 
 
@@ -168,7 +182,7 @@ class LanguageModel(nnx.Module):
         self,
         x: jax.Array,
         positions: Array,
-        mask: jax.Array,
+        attend: Attend,
         deepstack: list[jax.Array],
         *,
         adapters: bool,
@@ -180,13 +194,13 @@ class LanguageModel(nnx.Module):
         Args:
           x: [B, T, hidden] embeddings with vision features in place.
           positions: [3, B, T].
-          mask: [B, T, T] bool.
+          attend: the attention rule of the batch's rows.
           deepstack: [B, T, hidden] additions after the first layers, zero at text; empty without images.
 
         Returns:
           Hidden states after the final norm, and the keys and values when asked for.
         """
-        context = LayerContext(*mrope_cos_sin(positions, self.config), mask, adapters)
+        context = LayerContext(*mrope_cos_sin(positions, self.config), attend, adapters)
         num_first = len(self.first_layers)
         keys = module_keys(dropout_key, self.config.num_hidden_layers)
         cached: list[tuple[jax.Array, jax.Array]] = []
@@ -204,11 +218,10 @@ class LanguageModel(nnx.Module):
     def _run(self, layer: DecoderLayer, x: jax.Array, context: LayerContext, key: jax.Array | None) -> Any:
         graphdef, state = nnx.split(layer)
 
-        def apply(state: Any, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array, key: Any) -> Any:
-            return nnx.merge(graphdef, state)(x, LayerContext(cos, sin, mask, context.adapters), key)
+        def apply(state: Any, x: jax.Array, key: Any) -> Any:
+            return nnx.merge(graphdef, state)(x, context, key)
 
-        apply = jax.checkpoint(apply) if self.remat == "full" else apply
-        return apply(state, x, context.cos, context.sin, context.mask, key)
+        return remat(apply, self.remat)(state, x, key)
 
     def _scan(
         self,

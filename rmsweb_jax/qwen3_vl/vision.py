@@ -13,7 +13,7 @@ from rmsweb_jax.qwen3_vl.attention import attend
 from rmsweb_jax.qwen3_vl.config import VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
 from rmsweb_jax.qwen3_vl.layers import Embedding, LayerNorm, Linear, rotate
-from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, stack_modules
+from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, remat, stack_modules
 
 
 class VisionOutput(NamedTuple):
@@ -145,15 +145,15 @@ class VisionTower(nnx.Module):
         graphdef, state = nnx.split(self.blocks)
         tap_blocks = jnp.asarray(self.config.deepstack_visual_indexes, jnp.int32)
 
-        def apply(state: Any, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array) -> jax.Array:
+        def apply(state: Any, x: jax.Array) -> jax.Array:
             return nnx.merge(graphdef, state)(x, cos, sin, mask)
 
-        apply = jax.checkpoint(apply) if self.remat == "full" else apply
+        apply = remat(apply, self.remat)
 
         def step(carry: tuple[jax.Array, jax.Array], inputs: Any) -> tuple[tuple[jax.Array, jax.Array], None]:
             x, taps = carry
             state, index = inputs
-            x = apply(state, x, cos, sin, mask)
+            x = apply(state, x)
             return (x, jnp.where((tap_blocks == index)[:, None, None], x, taps)), None
 
         depth = self.config.depth

@@ -1,0 +1,83 @@
+"""Every back end that can run here computes the one rule, forward and backward."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig, make_attend
+from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+
+LENGTH, BLOCK, HEADS, KV_HEADS, SIZE = 384, 128, 2, 1, 128
+SPLASH = AttentionConfig("splash", block=BLOCK, interpret=True)
+
+
+def ids(*runs: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Segments and slots from runs of (length, segment, slot); the rest of the row is padding."""
+    segments, slots = np.zeros((1, LENGTH), np.int32), np.zeros((1, LENGTH), np.int32)
+    at = 0
+    for length, segment, slot in runs:
+        segments[0, at : at + length], slots[0, at : at + length] = segment, slot
+        at += length
+    assert at <= LENGTH
+    return segments, slots
+
+
+ROWS = {
+    "whole": (ids((LENGTH, 1, 0)), None),
+    "padded right": (ids((300, 1, 0)), None),
+    "padded left": (ids((77, 0, 0), (307, 1, 0)), None),
+    "packed": (ids((100, 1, 0), (130, 2, 0), (54, 3, 0)), None),
+    # Prompt places 0-127, then slots of 64; prompt and responses end before their places do.
+    "slots": (
+        ids((120, 1, 0), (8, 0, 0), (64, 1, 1), (33, 1, 2), (31, 0, 2), (1, 1, 3), (63, 0, 3), (64, 1, 4)),
+        SlotLayout(prompt=128, slot=64),
+    ),
+    "odd slots": (ids((100, 1, 0), *((71, 1, slot) for slot in (1, 2, 3, 4))), SlotLayout(100, 71)),
+}
+
+
+@pytest.fixture(scope="module")
+def qkv() -> list[jax.Array]:
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = [(1, LENGTH, heads, SIZE) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
+    return [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_splash_is_the_reference(qkv, name):
+    (segments, slots), layout = ROWS[name]
+    *inputs, weight = qkv
+    weight = weight * (segments > 0)[..., None, None]
+    slot_ids = None if layout is None else slots
+
+    def loss(config: AttentionConfig):
+        attend = make_attend(config, segments, slot_ids, layout)
+
+        def scored(q, k, v):
+            out = attend(q, k, v)
+            return (out * weight).sum(), jnp.where((segments > 0)[..., None, None], out, 0)
+
+        return jax.value_and_grad(scored, argnums=(0, 1, 2), has_aux=True)(*inputs)
+
+    (_, expected), expected_grads = loss(AttentionConfig())
+    (_, out), grads = loss(SPLASH)
+    np.testing.assert_allclose(out, expected, atol=2e-5)
+    for grad, expected_grad in zip(grads, expected_grads, strict=True):
+        np.testing.assert_allclose(grad, expected_grad, atol=5e-5)
+
+
+def test_splash_without_a_layout_refuses_slots():
+    (segments, slots), _ = ROWS["slots"]
+    with pytest.raises(ValueError, match="SlotLayout"):
+        make_attend(SPLASH, segments, slots, None)
+
+
+def test_splash_refuses_rows_that_do_not_divide_into_blocks():
+    with pytest.raises(ValueError, match="multiple of 128"):
+        make_attend(SPLASH, np.ones((1, 200), np.int32), None, None)
+
+
+def test_unknown_back_end():
+    with pytest.raises(ValueError, match="not one of"):
+        AttentionConfig("flash")
