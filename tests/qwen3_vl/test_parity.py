@@ -1,101 +1,249 @@
-"""The model against transformers' Qwen3-VL, numerically."""
+"""The model against transformers' Qwen3-VL in float32: outputs of every part, gradients, greedy decoding."""
+
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
+from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+from transformers import Qwen3VLForConditionalGeneration
 
+from rmsweb_jax.qwen3_vl.attention import make_attend
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, image_starts, mrope_positions, vision_inputs
-from tests.qwen3_vl.conftest import IMAGE_TOKEN, reference_model, variants
+from rmsweb_jax.qwen3_vl.decode import generate
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, mrope_positions
+from rmsweb_jax.qwen3_vl.logprobs import predecessors, token_log_probs
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, peft_config, to_peft_tensors
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.text import LayerContext, mrope_cos_sin
+from rmsweb_jax.qwen3_vl.vision import VisionOutput
+from tests.qwen3_vl.references import (
+    CONTROL,
+    IMAGE_TOKEN,
+    WINDOW,
+    Place,
+    Segment,
+    lay_out,
+    random_config,
+    random_segment,
+    reference_model,
+    reference_outputs,
+    torch_inputs,
+)
 
-GRIDS = {"none": [], "wide": [(1, 4, 10)], "multi": [(1, 6, 2), (1, 2, 4), (1, 8, 8)]}
-
-
-def make_row(grids, rng):
-    tokens = list(rng.integers(1, 80, 3))
-    for grid in grids:
-        tokens += [92] + [IMAGE_TOKEN] * (grid[1] * grid[2] // 4) + [93] + list(rng.integers(1, 80, 4))
-    return np.array(tokens + list(rng.integers(1, 80, 5)), np.int32)
-
-
-def make_inputs(tokens, grids, patches, config, num_patches=160, window=0):
-    starts = image_starts(grids, window)
-    return ModelInputs(
-        tokens=tokens[None],
-        positions=mrope_positions(tokens, grids, config)[:, None],
-        segment_ids=np.ones((1, len(tokens)), np.int32),
-        slot_ids=np.zeros((1, len(tokens)), np.int32),
-        image_index=image_rows(tokens, grids, starts, config)[None],
-        vision=vision_inputs(patches, grids, config, num_patches, window) if grids else None,
-    )
-
-
-def reference_outputs(model, tokens, grids, patches):
-    ids = torch.tensor(tokens[None].astype(np.int64))
-    kwargs = {}
-    if grids:
-        kwargs = {
-            "pixel_values": torch.tensor(np.concatenate(patches)),
-            "image_grid_thw": torch.tensor(grids),
-            "mm_token_type_ids": (ids == IMAGE_TOKEN).int(),
-        }
-    with torch.no_grad():
-        return model(input_ids=ids, attention_mask=torch.ones_like(ids), **kwargs).logits[0].numpy()
+SEEDS = range(8)
+LENGTH = 112
+NEW = 64
 
 
-@pytest.fixture(scope="module", params=sorted(variants()))
-def pair(request, tmp_path_factory):
-    config = variants()[request.param]
-    reference = reference_model(config, seed=len(request.param))
-    folder = tmp_path_factory.mktemp("hf")
+class Case(NamedTuple):
+    """A random model in both implementations, and a batch: padded left and right, packed, 0 to 4 images."""
+
+    seed: int
+    config: Qwen3VLConfig
+    reference: Qwen3VLForConditionalGeneration
+    model: Qwen3VL
+    segments: list[Segment]
+    inputs: ModelInputs
+    places: list[Place]
+
+
+def make_case(seed: int, folder: Any) -> Case:
+    config = random_config(seed)
+    rng = np.random.default_rng(seed)
+    zero, one, two, other, four = (random_segment(count, config, rng) for count in (0, 1, 2, 1, 4))
+    rows = [[(7, zero), (0, one)], [(0, two), (3, other)], [(5, four)], [(0, zero)]]
+    inputs, places = lay_out(rows, LENGTH, config, WINDOW if seed % 2 else 0)
+    reference = reference_model(config, seed)
     reference.save_pretrained(folder)
-    return config, reference, load_model(folder)
+    segments = [segment for row in rows for _, segment in row]
+    return Case(seed, config, reference, load_model(folder), segments, inputs, places)
 
 
-@pytest.mark.parametrize("images", sorted(GRIDS))
-def test_logits_match(pair, images):
-    config, reference, model = pair
-    rng = np.random.default_rng(0)
-    grids = GRIDS[images]
-    tokens = make_row(grids, rng)
-    patches = [rng.standard_normal((h * w, config.vision.patch_dim)).astype(np.float32) for _, h, w in grids]
-    expected = reference_outputs(reference, tokens, grids, patches)
-    for window in (0, 80):
-        inputs = make_inputs(tokens, grids, patches, config, window=window)
-        logits = model.logits(jax.jit(lambda m, i: m(i))(model, inputs))
-        np.testing.assert_allclose(logits[0], expected, atol=1e-4)
+@pytest.fixture(scope="module", params=SEEDS)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(request.param, tmp_path_factory.mktemp("hf"))
 
 
-def test_vision_and_every_deepstack_output_match(pair):
-    config, reference, model = pair
-    rng = np.random.default_rng(1)
-    grids = GRIDS["multi"]
-    patches = [rng.standard_normal((h * w, config.vision.patch_dim)).astype(np.float32) for _, h, w in grids]
-    with torch.no_grad():
-        expected = reference.model.visual(torch.tensor(np.concatenate(patches)), grid_thw=torch.tensor(grids))
-    out = model.visual(vision_inputs(patches, grids, config, 120))
-    rows = sum(h * w for _, h, w in grids) // 4
-    np.testing.assert_allclose(out.features[:rows], expected.pooler_output.numpy(), atol=1e-4)
-    assert len(out.deepstack) == len(expected.deepstack_features) == config.num_deepstack
-    for ours, theirs in zip(out.deepstack, expected.deepstack_features, strict=True):
-        np.testing.assert_allclose(ours[:rows], theirs.numpy(), atol=1e-4)
+class Outputs(NamedTuple):
+    vision: VisionOutput
+    layers: list[jax.Array]
+    logits: jax.Array
 
 
-def test_positions_match(pair):
-    config, reference, _ = pair
-    rng = np.random.default_rng(2)
-    for grids in GRIDS.values():
-        tokens = make_row(grids, rng)
-        ids = torch.tensor(tokens[None].astype(np.int64))
-        expected, _ = reference.model.get_rope_index(
-            ids, (ids == IMAGE_TOKEN).int(), image_grid_thw=torch.tensor(grids) if grids else None
+@jax.jit
+def all_outputs(model: Qwen3VL, inputs: ModelInputs) -> Outputs:
+    """What every part returns; the layers are driven one by one, the logits come from the model's own call."""
+    language = model.language_model
+    x, deepstack = model.embed(inputs)
+    attend = make_attend(model.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
+    context = LayerContext(*mrope_cos_sin(inputs.positions, model.config.text), attend, False)
+    layers = []
+    for layer, addition in zip(language.first_layers, deepstack, strict=True):
+        layers.append(layer(x, context, None)[0])
+        x = layers[-1] + addition
+    if language.layers is not None:
+        graphdef, state = nnx.split(language.layers)
+
+        def step(x: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
+            x, _ = nnx.merge(graphdef, state)(x, context, None)
+            return x, x
+
+        layers += list(jax.lax.scan(step, x, state)[1])
+    assert inputs.vision is not None
+    return Outputs(model.visual(inputs.vision), layers, model.logits(model(inputs)))
+
+
+def test_every_part_matches(case):
+    out = jax.device_get(all_outputs(case.model, case.inputs))
+    assert len(out.layers) == case.config.text.num_hidden_layers
+    for segment, (row, columns) in zip(case.segments, case.places, strict=True):
+        expected = reference_outputs(case.reference, segment)
+        np.testing.assert_allclose(out.logits[row, columns], expected.logits, atol=1e-4)
+        for ours, theirs in zip(out.layers, expected.layers, strict=True):
+            np.testing.assert_allclose(ours[row, columns], theirs, atol=1e-4)
+        if segment.grids:
+            index = case.inputs.image_index[row, columns]
+            rows = index[index >= 0]
+            parts = [out.vision.features, *out.vision.deepstack]
+            assert len(parts) == 1 + case.config.num_deepstack
+            for ours, theirs in zip(parts, expected.vision, strict=True):
+                np.testing.assert_allclose(ours[rows], theirs, atol=1e-4)
+
+
+def test_positions_match(case):
+    for segment in case.segments:
+        inputs = torch_inputs(segment)
+        kinds = inputs.get("mm_token_type_ids", torch.zeros_like(inputs["input_ids"]).int())
+        grids = inputs.get("image_grid_thw")
+        expected, _ = case.reference.model.get_rope_index(inputs["input_ids"], kinds, image_grid_thw=grids)
+        found = mrope_positions(segment.tokens, segment.grids, case.config)
+        np.testing.assert_array_equal(found, expected[:, 0].numpy())
+
+
+def test_config_survives_transformers(case, tmp_path):
+    case.reference.config.save_pretrained(tmp_path)
+    assert Qwen3VLConfig.from_hf(tmp_path / "config.json") == case.config
+
+
+@jax.jit
+def loss_gradient(model: Qwen3VL, inputs: ModelInputs) -> tuple[jax.Array, Any]:
+    """Mean negative log-likelihood of all predicted tokens, and its gradient by the adapters."""
+    graphdef, adapters, rest = nnx.split(model, LoRAParam, ...)
+    count = (predecessors(inputs.segment_ids, inputs.slot_ids) >= 0).sum()
+
+    def loss(adapters: Any) -> jax.Array:
+        return -token_log_probs(nnx.merge(graphdef, adapters, rest), inputs).log_probs.sum() / count
+
+    return jax.value_and_grad(loss)(adapters)
+
+
+def reference_loss_gradient(
+    reference: Qwen3VLForConditionalGeneration,
+    segments: list[Segment],
+    config: LoRAConfig,
+    tensors: dict[str, np.ndarray],
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The same of torch `peft`, with the adapters in `tensors`, a segment at a time."""
+    policy = get_peft_model(reference, LoraConfig(**peft_config(config)))  # pyright: ignore
+    missing = set_peft_model_state_dict(
+        policy, {name: torch.tensor(value) for name, value in tensors.items()}
+    )
+    assert not missing.unexpected_keys
+    count = sum(len(segment.tokens) - 1 for segment in segments)
+    total = 0.0
+    for segment in segments:
+        inputs = torch_inputs(segment)
+        logits = policy(**inputs).logits[0, :-1]
+        loss = torch.nn.functional.cross_entropy(logits, inputs["input_ids"][0, 1:], reduction="sum") / count
+        loss.backward()
+        total += float(loss)
+    gradients = {
+        name.replace(".default", ""): value.grad.numpy().copy()
+        for name, value in policy.named_parameters()
+        if value.grad is not None
+    }
+    policy.unload()
+    return total, gradients
+
+
+@pytest.mark.parametrize("case", [0, 1, 2, 3], indirect=True)
+def test_adapter_gradients_match_peft(case):
+    config = LoRAConfig(rank=4, alpha=8.0, targets="all_linear" if case.seed % 2 else "attention")
+    graphdef, state = nnx.split(case.model)
+    model = nnx.merge(graphdef, state)
+    add_lora(model, config, nnx.Rngs(1))
+    rng = np.random.default_rng(case.seed)
+    for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
+        variable.set_value(jnp.asarray(0.1 * rng.standard_normal(variable.shape, np.float32)))
+    loss, gradients = loss_gradient(model, case.inputs)
+    expected_loss, expected = reference_loss_gradient(
+        case.reference, case.segments, config, to_peft_tensors(model)
+    )
+    assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
+    nnx.update(model, gradients)
+    found = to_peft_tensors(model)
+    assert found.keys() == expected.keys()
+    for name, ours in found.items():
+        theirs = expected[name]
+        if config.targets == "attention" and ".o_proj" not in name and "lora_A" in name:
+            # q, k and v share one A, so its gradient is the sum over the three copies that PEFT keeps.
+            prefix, suffix = name.split(".self_attn.")[0], "lora_A.weight"
+            theirs = sum(expected[f"{prefix}.self_attn.{part}_proj.{suffix}"] for part in "qkv")
+        assert np.linalg.norm(ours - theirs) <= 1e-4 * np.linalg.norm(theirs), name
+        assert np.linalg.norm(theirs) > 0, name
+
+
+@pytest.mark.parametrize("case", [2, 3, 5], indirect=True)
+def test_greedy_decoding_matches_and_equals_the_full_forward(case):
+    prompts = case.segments[:3]
+    inputs, places = lay_out(
+        [[(3 * number, prompt)] for number, prompt in enumerate(prompts)], 64, case.config
+    )
+    # A sampled image token would break the reference, and ours never draws one.
+    out = generate(
+        case.model,
+        inputs,
+        num_samples=1,
+        max_new_tokens=NEW,
+        eos=-1,
+        temperature=0,
+        banned=CONTROL,
+    )
+    replies = np.asarray(out.tokens[:, 0])
+    for prompt, reply in zip(prompts, replies, strict=True):
+        expected = case.reference.generate(
+            **torch_inputs(prompt), max_new_tokens=NEW, do_sample=False, suppress_tokens=list(CONTROL)
         )
-        np.testing.assert_array_equal(mrope_positions(tokens, grids, config), expected[:, 0].numpy())
+        np.testing.assert_array_equal(reply, expected[0, len(prompt.tokens) :].numpy())
+    assert not np.isin(replies, CONTROL).any()
+
+    whole = [
+        [(0, Segment(np.concatenate([prompt.tokens, reply]), prompt.patches, prompt.grids))]
+        for prompt, reply in zip(prompts, replies, strict=True)
+    ]
+    inputs, places = lay_out(whole, LENGTH + 16, case.config)
+    scored = jax.jit(token_log_probs)(case.model, inputs).log_probs
+    for number, (row, columns) in enumerate(places):
+        steps = slice(columns.stop - NEW, columns.stop)
+        np.testing.assert_allclose(out.log_probs[number, 0], scored[row, steps], atol=1e-4)
 
 
-def test_config_survives_transformers(pair, tmp_path):
-    config, reference, _ = pair
-    reference.config.save_pretrained(tmp_path)
-    assert Qwen3VLConfig.from_hf(tmp_path / "config.json") == config
+def test_configurations_differ_where_models_do():
+    """The generator's own promise, so that a change of seeds cannot quietly narrow the proof."""
+    configs = [random_config(seed) for seed in SEEDS]
+    texts = [config.text for config in configs]
+    groups = {text.num_attention_heads // text.num_key_value_heads for text in texts}
+    beyond = [config.text.num_hidden_layers - config.num_deepstack for config in configs]
+    assert len(set(configs)) == len(configs) >= 8
+    assert {config.tie_word_embeddings for config in configs} == {True, False}
+    assert len(groups) >= 3 and len({text.num_key_value_heads for text in texts}) >= 3
+    assert len({config.num_deepstack for config in configs}) >= 3
+    assert len({config.vision.deepstack_visual_indexes for config in configs}) >= 6
+    assert 0 in beyond and max(beyond) > 8 and len(set(beyond)) >= 4
+    assert max(config.vision.depth for config in configs) > 8
+    assert IMAGE_TOKEN == configs[0].image_token_id

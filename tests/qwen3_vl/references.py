@@ -1,0 +1,187 @@
+"""The independent reference: transformers' Qwen3-VL in torch, on random tiny configurations."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import Qwen3VLConfig as HFConfig
+from transformers import Qwen3VLForConditionalGeneration
+
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen3_vl.inputs import (
+    Grid,
+    ModelInputs,
+    image_rows,
+    image_starts,
+    mrope_positions,
+    vision_inputs,
+)
+
+IMAGE_TOKEN = 90
+CONTROL = (IMAGE_TOKEN, 91, 92, 93)
+
+# The images of a batch fill eight places of `WINDOW` patches at most.
+WINDOW, BUCKET = 64, 512
+
+
+def random_config(seed: int) -> Qwen3VLConfig:
+    """A tiny model; every fourth is deep enough for loops over layers to stay loops."""
+    rng = np.random.default_rng(seed)
+    deep = seed % 4 == 3
+    depth = int(rng.integers(9, 12) if deep else rng.integers(2, 7))
+    num_taps = int(rng.integers(1, min(depth, 4) + 1))
+    head_dim = int(rng.choice([8, 16, 24, 32]))
+    kv_heads, hidden = int(rng.integers(1, 4)), int(rng.choice([40, 48, 64]))
+    height, width = (int(size) for size in rng.integers(1, head_dim // 6 + 1, 2))
+    vision_heads = int(rng.integers(1, 5))
+    text = TextConfig(
+        vocab_size=int(rng.integers(97, 140)),
+        hidden_size=hidden,
+        intermediate_size=int(rng.integers(40, 100)),
+        # Every third model is nothing but the layers that DeepStack adds to.
+        num_hidden_layers=num_taps + (10 if deep else int(seed % 3 > 0) * int(rng.integers(1, 5))),
+        num_attention_heads=kv_heads * int(rng.integers(1, 5)),
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        mrope_section=(head_dim // 2 - height - width, height, width),
+        rope_theta=float(rng.choice([1e4, 5e5, 5e6])),
+        rms_norm_eps=float(rng.choice([1e-6, 1e-5])),
+    )
+    vision = VisionConfig(
+        depth=depth,
+        hidden_size=vision_heads * int(rng.choice([4, 8, 12])),
+        intermediate_size=int(rng.integers(20, 60)),
+        num_heads=vision_heads,
+        out_hidden_size=hidden,
+        num_position_embeddings=int(rng.integers(3, 10)) ** 2,
+        deepstack_visual_indexes=tuple(sorted(rng.choice(depth, num_taps, replace=False).tolist())),
+        patch_size=4,
+    )
+    return Qwen3VLConfig(
+        text,
+        vision,
+        seed % 2 == 0,
+        image_token_id=90,
+        video_token_id=91,
+        vision_start_token_id=92,
+        vision_end_token_id=93,
+    )
+
+
+def reference_model(config: Qwen3VLConfig, seed: int) -> Qwen3VLForConditionalGeneration:
+    """transformers' model with every parameter random, norms and biases too."""
+    torch.manual_seed(seed)
+    model = Qwen3VLForConditionalGeneration(HFConfig(**config.to_hf())).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                value.uniform_(0.5, 1.5)
+            else:
+                value.normal_(0, 0.3 if "embed" in name or value.ndim == 1 else value[0].numel() ** -0.5)
+    return model
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Text with images between: tokens [T], and per image its patches and grid."""
+
+    tokens: np.ndarray
+    patches: tuple[np.ndarray, ...]
+    grids: tuple[Grid, ...]
+
+
+def random_segment(num_images: int, config: Qwen3VLConfig, rng: np.random.Generator) -> Segment:
+    """Images of 1 to 16 tokens, 1 to 4 a side, odd sides included."""
+    tokens, grids = rng.integers(1, 80, rng.integers(2, 5)).tolist(), []
+    for _ in range(num_images):
+        rows, columns = (int(side) for side in rng.integers(1, 5, 2))
+        tokens += [
+            92,
+            *[IMAGE_TOKEN] * (rows * columns),
+            93,
+            *rng.integers(1, 80, rng.integers(0, 4)).tolist(),
+        ]
+        grids.append((1, 2 * rows, 2 * columns))
+    tokens += rng.integers(1, 80, 6).tolist()
+    dim = config.vision.patch_dim
+    patches = [rng.standard_normal((h * w, dim)).astype(np.float32) for _, h, w in grids]
+    return Segment(np.array(tokens, np.int32), tuple(patches), tuple(grids))
+
+
+class Place(NamedTuple):
+    """Where a segment lies in a batch."""
+
+    row: int
+    columns: slice
+
+
+def lay_out(
+    rows: list[list[tuple[int, Segment]]], length: int, config: Qwen3VLConfig, window: int = 0
+) -> tuple[ModelInputs, list[Place]]:
+    """Rows of (padding before it, segment) as one batch, and the place of each segment."""
+    segments = [segment for row in rows for _, segment in row]
+    grids = [grid for segment in segments for grid in segment.grids]
+    starts = iter(image_starts(grids, window))
+    shape = (len(rows), length)
+    tokens, segment_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    positions, image_index = np.zeros((3, *shape), np.int32), np.full(shape, -1, np.int32)
+    places = []
+    for number, row in enumerate(rows):
+        stop = 0
+        for segment_id, (gap, segment) in enumerate(row, 1):
+            at, stop = stop + gap, stop + gap + len(segment.tokens)
+            assert stop <= length
+            own = [next(starts) for _ in segment.grids]
+            tokens[number, at:stop], segment_ids[number, at:stop] = segment.tokens, segment_id
+            positions[:, number, at:stop] = mrope_positions(segment.tokens, segment.grids, config)
+            image_index[number, at:stop] = image_rows(segment.tokens, segment.grids, own, config)
+            places.append(Place(number, slice(at, stop)))
+    patches = [image for segment in segments for image in segment.patches]
+    vision = vision_inputs(patches, grids, config, BUCKET, window) if grids else None
+    return ModelInputs(tokens, positions, segment_ids, None, image_index, vision), places
+
+
+def torch_inputs(segment: Segment) -> dict[str, torch.Tensor]:
+    ids = torch.tensor(segment.tokens[None].astype(np.int64))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if segment.grids:
+        inputs["pixel_values"] = torch.tensor(np.concatenate(segment.patches))
+        inputs["image_grid_thw"] = torch.tensor(segment.grids)
+        inputs["mm_token_type_ids"] = (ids == IMAGE_TOKEN).int()
+    return inputs
+
+
+class ReferenceOutputs(NamedTuple):
+    """One segment by itself.
+
+    Attributes:
+      vision: features and DeepStack outputs, [M, D] each; nothing without images.
+      layers: [T, D] each.
+      logits: [T, V].
+    """
+
+    vision: list[np.ndarray]
+    layers: list[np.ndarray]
+    logits: np.ndarray
+
+
+def reference_outputs(model: Qwen3VLForConditionalGeneration, segment: Segment) -> ReferenceOutputs:
+    """Runs one segment, recording what the vision tower and each decoder layer return."""
+    vision: list[np.ndarray] = []
+    layers: list[np.ndarray] = []
+
+    def record_vision(*call: Any) -> None:
+        # At once: the model replaces these fields of the output later on.
+        vision.extend(part.numpy() for part in (call[-1].pooler_output, *call[-1].deepstack_features))
+
+    hooks = [model.model.visual.register_forward_hook(record_vision)]
+    for layer in model.model.language_model.layers:
+        hooks.append(layer.register_forward_hook(lambda *call: layers.append(call[-1][0].numpy())))
+    try:
+        with torch.no_grad():
+            logits = model(**torch_inputs(segment)).logits[0].numpy()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return ReferenceOutputs(vision, layers, logits)
