@@ -80,7 +80,7 @@ class Qwen3VL(nnx.Module):
         return_kv: bool = False,
     ) -> tuple[jax.Array, KeyValues | None]:
         """Like the call, and the keys and values of all layers when `return_kv`."""
-        x, deepstack = self.embed(inputs)
+        x, deepstack = self.embed(inputs, adapters=adapters, dropout_key=dropout_key)
         attend = make_attend(self.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
         return self.language_model(
             x,
@@ -92,12 +92,17 @@ class Qwen3VL(nnx.Module):
             return_kv=return_kv,
         )
 
-    def embed(self, inputs: ModelInputs) -> tuple[jax.Array, list[jax.Array]]:
+    def embed(
+        self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
+    ) -> tuple[jax.Array, list[jax.Array]]:
         """Embeddings with vision features in place, and the DeepStack additions, each [B, T, hidden]."""
         x = self.language_model.embed_tokens(jnp.asarray(inputs.tokens))
         if inputs.vision is None:
             return x, []
-        vision = self.visual(inputs.vision)
+        if dropout_key is not None:
+            # The decoder's layers split this key: no layer has a number that high.
+            dropout_key = jax.random.fold_in(dropout_key, self.config.text.num_hidden_layers)
+        vision = self.visual(inputs.vision, adapters=adapters, dropout_key=dropout_key)
         is_image = (jnp.asarray(inputs.image_index) >= 0)[..., None]
         x = jnp.where(is_image, place_features(vision.features, inputs.image_index).astype(x.dtype), x)
         return x, [place_features(part, inputs.image_index).astype(x.dtype) for part in vision.deepstack]

@@ -13,7 +13,7 @@ from rmsweb_jax.qwen3_vl.attention import attend
 from rmsweb_jax.qwen3_vl.config import VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
 from rmsweb_jax.qwen3_vl.layers import Embedding, LayerNorm, Linear, rotate
-from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, remat, stack_modules
+from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, module_keys, remat, stack_modules
 
 
 class VisionOutput(NamedTuple):
@@ -32,18 +32,36 @@ def vision_cos_sin(hw: Array, config: VisionConfig) -> tuple[jax.Array, jax.Arra
     return jnp.cos(angles), jnp.sin(angles)
 
 
+class BlockContext(NamedTuple):
+    """What all blocks of one forward share.
+
+    Attributes:
+      cos, sin: [N, D / 2] float32.
+      mask: [windows, W, W].
+      adapters: whether LoRA is applied (static).
+    """
+
+    cos: jax.Array
+    sin: jax.Array
+    mask: jax.Array
+    adapters: bool
+
+
 class VisionAttention(nnx.Module):
     def __init__(self, config: VisionConfig, **kw: Any):
         self.qkv = Linear(config.hidden_size, 3 * config.hidden_size, use_bias=True, **kw)
         self.proj = Linear(config.hidden_size, config.hidden_size, use_bias=True, **kw)
         self.num_heads = config.num_heads
 
-    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array) -> jax.Array:
-        """x [N, hidden], mask [windows, W, W] -> [N, hidden]."""
-        q, k, v = jnp.moveaxis(self.qkv(x).reshape(len(x), 3, self.num_heads, -1), 1, 0)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+    def __call__(self, x: jax.Array, context: BlockContext, keys: list[jax.Array | None]) -> jax.Array:
+        """[N, hidden] -> [N, hidden]."""
+        lora, mask = context.adapters, context.mask
+        qkv = self.qkv(x, adapters=lora, key=keys[0])
+        q, k, v = jnp.moveaxis(qkv.reshape(len(x), 3, self.num_heads, -1), 1, 0)
+        q, k = rotate(q, context.cos, context.sin), rotate(k, context.cos, context.sin)
         q, k, v = (part.reshape(*mask.shape[:2], *part.shape[1:]) for part in (q, k, v))
-        return self.proj(attend(q, k, v, mask, causal=False).reshape(len(x), -1))
+        mixed = attend(q, k, v, mask, causal=False).reshape(len(x), -1)
+        return self.proj(mixed, adapters=lora, key=keys[1])
 
 
 class VisionMLP(nnx.Module):
@@ -51,8 +69,9 @@ class VisionMLP(nnx.Module):
         self.linear_fc1 = Linear(config.hidden_size, config.intermediate_size, use_bias=True, **kw)
         self.linear_fc2 = Linear(config.intermediate_size, config.hidden_size, use_bias=True, **kw)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.linear_fc2(jax.nn.gelu(self.linear_fc1(x), approximate=True))
+    def __call__(self, x: jax.Array, adapters: bool, keys: list[jax.Array | None]) -> jax.Array:
+        x = jax.nn.gelu(self.linear_fc1(x, adapters=adapters, key=keys[0]), approximate=True)
+        return self.linear_fc2(x, adapters=adapters, key=keys[1])
 
 
 class VisionBlock(nnx.Module):
@@ -62,9 +81,10 @@ class VisionBlock(nnx.Module):
         self.attn = VisionAttention(config, **kw)
         self.mlp = VisionMLP(config, **kw)
 
-    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array) -> jax.Array:
-        x = x + self.attn(self.norm1(x), cos, sin, mask)
-        return x + self.mlp(self.norm2(x))
+    def __call__(self, x: jax.Array, context: BlockContext, key: jax.Array | None) -> jax.Array:
+        keys = module_keys(key, 4)
+        x = x + self.attn(self.norm1(x), context, keys[:2])
+        return x + self.mlp(self.norm2(x), context.adapters, keys[2:])
 
 
 class PatchMerger(nnx.Module):
@@ -125,7 +145,9 @@ class VisionTower(nnx.Module):
         self.config = config
         self.remat = remat
 
-    def __call__(self, inputs: VisionInputs) -> VisionOutput:
+    def __call__(
+        self, inputs: VisionInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
+    ) -> VisionOutput:
         """Features of all images; rows made of padding hold finite values that nothing refers to."""
         weight = jnp.asarray(inputs.pos_weight)[..., None]
         x = self.patch_embed(jnp.asarray(inputs.patches))
@@ -134,31 +156,32 @@ class VisionTower(nnx.Module):
         cos, sin = vision_cos_sin(inputs.hw, self.config)
         segments = jnp.asarray(inputs.segment_ids).reshape(-1, inputs.window or len(x))
         mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
-        x, taps = self._blocks(x, cos, sin, mask)
+        x, taps = self._blocks(x, BlockContext(cos, sin, mask, adapters), dropout_key)
         deepstack = [merger(tap) for merger, tap in zip(self.deepstack_merger_list, taps, strict=True)]
         return VisionOutput(self.merger(x), deepstack)
 
     def _blocks(
-        self, x: jax.Array, cos: jax.Array, sin: jax.Array, mask: jax.Array
+        self, x: jax.Array, context: BlockContext, dropout_key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
         """Scans the blocks; returns the last output and the taps [num_taps, N, hidden]."""
         graphdef, state = nnx.split(self.blocks)
         tap_blocks = jnp.asarray(self.config.deepstack_visual_indexes, jnp.int32)
+        depth = self.config.depth
+        keys = None if dropout_key is None else jax.random.split(dropout_key, depth)
 
-        def apply(state: Any, x: jax.Array) -> jax.Array:
-            return nnx.merge(graphdef, state)(x, cos, sin, mask)
+        def apply(state: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+            return nnx.merge(graphdef, state)(x, context, key)
 
         apply = remat(apply, self.remat)
 
         def step(carry: tuple[jax.Array, jax.Array], inputs: Any) -> tuple[tuple[jax.Array, jax.Array], None]:
             x, taps = carry
-            state, index = inputs
-            x = apply(state, x)
+            state, index, key = inputs
+            x = apply(state, x, key)
             return (x, jnp.where((tap_blocks == index)[:, None, None], x, taps)), None
 
-        depth = self.config.depth
         taps = jnp.zeros((len(tap_blocks), *x.shape), x.dtype)
         carry, _ = jax.lax.scan(
-            step, (x, taps), (state, jnp.arange(depth)), unroll=depth if depth <= MAX_UNROLL else 1
+            step, (x, taps), (state, jnp.arange(depth), keys), unroll=depth if depth <= MAX_UNROLL else 1
         )
         return carry
