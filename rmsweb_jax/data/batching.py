@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from flax import struct
 
@@ -76,11 +77,8 @@ class Batch:
 
 def batch_axes(batch: Batch) -> Batch:
     """Same structure as `batch`, with the axis along which rows (or patches) lie in place of each array."""
-    vision = batch.inputs.vision
-    if vision is not None:
-        vision = dataclasses.replace(vision, patches=0, segment_ids=0, pos_index=0, pos_weight=0, hw=0)
-    inputs = ModelInputs(0, 1, 0, None, 0, vision)  # pyright: ignore[reportArgumentType]
-    return Batch(inputs, Targets(0, 0, 0, 0))  # pyright: ignore[reportArgumentType]
+    axes = jax.tree.map(lambda _: 0, batch)
+    return dataclasses.replace(axes, inputs=dataclasses.replace(axes.inputs, positions=1))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,7 +83,9 @@ def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: 
         )
 
         def row(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array) -> jax.Array:
-            return kernel(q, k, v, SegmentIds(segments, segments))
+            out = kernel(q, k, v, SegmentIds(segments, segments))
+            assert isinstance(out, jax.Array)
+            return out
 
         q, k, v = (part.transpose(0, 2, 1, 3) for part in (q * q.shape[-1] ** -0.5, k, v))
         return jax.vmap(row)(q, k, v, segments).transpose(0, 2, 1, 3)

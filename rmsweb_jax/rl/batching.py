@@ -10,9 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmsweb_jax.data.batching import Example, choose_widths, group_by_length
-from rmsweb_jax.data.encoding import Measure
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.data.batching import Example, group_by_length
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import (
     ModelInputs,
@@ -25,72 +23,7 @@ from rmsweb_jax.qwen3_vl.inputs import (
 from rmsweb_jax.rl.losses import TokenBatch, token_weights
 from rmsweb_jax.rl.refill import MiniBatch
 from rmsweb_jax.rl.rollout import Group
-
-
-@dataclasses.dataclass(frozen=True)
-class RowShapes:
-    """The few shapes of the update.
-
-    Attributes:
-      widths: ascending row lengths.
-      shortest_prompt: a row of width W scores at most `W - shortest_prompt` tokens.
-      micro_batch_tokens: at most so many tokens a device (one row at least).
-      devices: rows of a micro-batch are a multiple of this.
-      images, window: image places a row, and patches of a place.
-    """
-
-    widths: tuple[int, ...]
-    shortest_prompt: int
-    micro_batch_tokens: int
-    devices: int
-    images: int
-    window: int
-
-    def rows(self, width: int) -> int:
-        return max(1, self.micro_batch_tokens // width) * self.devices
-
-    def scored(self, width: int) -> int:
-        return width - self.shortest_prompt
-
-
-def choose_row_shapes(
-    measures: Sequence[Measure],
-    *,
-    num_samples: int,
-    max_response_tokens: int,
-    micro_batch_tokens: int,
-    devices: int,
-    multiple: int,
-    count: int,
-) -> RowShapes:
-    """At most `count` widths that fit groups whose responses are about as long as their targets.
-
-    A longer group is cut into several rows, so that no width is made for the rare worst case.
-
-    Raises:
-      UserError: a prompt and one response do not fit a micro-batch.
-    """
-    prompts = [measure.length - measure.num_targets for measure in measures]
-    targets = [measure.num_targets for measure in measures]
-    longest = max(
-        prompt + max(max_response_tokens, target) for prompt, target in zip(prompts, targets, strict=True)
-    )
-    if longest > micro_batch_tokens:
-        raise UserError(
-            f"a prompt and one response take up to {longest} tokens, config.micro_batch_tokens is "
-            f"{micro_batch_tokens}: raise it, or lower config.max_prompt_tokens"
-        )
-    lengths = [prompt + (num_samples + 1) * target for prompt, target in zip(prompts, targets, strict=True)]
-    fitting = [min(max(length, longest), micro_batch_tokens) for length in lengths]
-    widths = {min(width, micro_batch_tokens) for width in choose_widths(fitting, multiple, count)}
-    return RowShapes(
-        widths=tuple(sorted(widths)),
-        shortest_prompt=min(prompts),
-        micro_batch_tokens=micro_batch_tokens,
-        devices=devices,
-        images=max(measure.images for measure in measures),
-        window=max(measure.window for measure in measures),
-    )
+from rmsweb_jax.rl.shapes import RowShape, RowShapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +54,14 @@ class Row:
     slots: tuple[Slot, ...]
 
     @property
+    def lengths(self) -> tuple[int, list[int]]:
+        """Of the prompt, and of every slot."""
+        return self.example.prompt_length, [len(slot.tokens) for slot in self.slots]
+
+    @property
     def length(self) -> int:
-        return self.example.prompt_length + sum(len(slot.tokens) for slot in self.slots)
+        prompt, slots = self.lengths
+        return prompt + sum(slots)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,13 +122,13 @@ def slots_of(batch: MiniBatch[Group], salvage: bool) -> list[list[Slot]]:
     return all_slots
 
 
-def make_rows(examples: Sequence[Example], slots: Sequence[Sequence[Slot]], longest: int) -> list[Row]:
-    """One row a group, more where its slots exceed `longest` tokens."""
+def make_rows(examples: Sequence[Example], slots: Sequence[Sequence[Slot]], shapes: RowShapes) -> list[Row]:
+    """One row a group, more where no shape holds all of its slots."""
     rows = []
     for example, own in zip(examples, slots, strict=True):
         taken: list[Slot] = []
         for slot in own:
-            if taken and Row(example, (*taken, slot)).length > longest:
+            if taken and shapes.choose(*Row(example, (*taken, slot)).lengths) is None:
                 rows.append(Row(example, tuple(taken)))
                 taken = []
             taken.append(slot)
@@ -202,29 +141,32 @@ def micro_batches(
 ) -> list[MicroBatch]:
     """Everything one optimizer step needs, in micro-batches of `shapes`."""
     examples = [group.prompt.example for group in (*batch.accepted, *batch.salvaged)]
-    rows = make_rows(examples, slots_of(batch, salvage), shapes.widths[-1])
-    by_width: dict[int, list[Row]] = {}
-    for row in rows:
-        width = next(width for width in shapes.widths if width >= row.length)
-        by_width.setdefault(width, []).append(row)
+    by_shape: dict[RowShape, list[Row]] = {}
+    for row in make_rows(examples, slots_of(batch, salvage), shapes):
+        shape = shapes.choose(*row.lengths)
+        assert shape is not None, "shapes hold every prompt with one response"
+        by_shape.setdefault(shape, []).append(row)
     made = []
-    for width, members in sorted(by_width.items()):
-        for numbers in group_by_length([row.length for row in members], shapes.rows(width)):
-            made.append(collate_rows([members[number] for number in numbers], width, shapes, config))
+    for shape in shapes.shapes:
+        members = by_shape.get(shape, [])
+        for numbers in group_by_length([row.length for row in members], shapes.rows(shape)):
+            made.append(collate_rows([members[number] for number in numbers], shape, shapes, config))
     return made
 
 
-def collate_rows(rows: Sequence[Row], width: int, shapes: RowShapes, config: Qwen3VLConfig) -> MicroBatch:
-    """Lays rows out and pads them to [shapes.rows(width), width]; missing rows are empty."""
-    count = shapes.rows(width)
-    inputs, places = _inputs(rows, count, width, shapes, config), []
+def collate_rows(
+    rows: Sequence[Row], shape: RowShape, shapes: RowShapes, config: Qwen3VLConfig
+) -> MicroBatch:
+    """Lays rows out and pads them to [shapes.rows(shape), shape.width]; missing rows are empty."""
+    count = shapes.rows(shape)
+    inputs, places = _inputs(rows, count, shape, shapes, config), []
     arrays = {
-        name: np.zeros((count, shapes.scored(width)), np.int32 if name in ("index", "tokens") else np.float32)
+        name: np.zeros((count, shape.scored), np.int32 if name in ("index", "tokens") else np.float32)
         for name in TokenBatch.__dataclass_fields__
     }
     for number, row in enumerate(rows):
-        start, position = 0, row.example.prompt_length
-        for slot in row.slots:
+        start = 0
+        for slot, position in zip(row.slots, shape.starts(*row.lengths), strict=True):
             stop = start + len(slot.tokens)
             # A slot's first token is predicted by the prompt's last one, whatever stands between them.
             index = np.arange(position - 1, position - 1 + len(slot.tokens))
@@ -240,34 +182,36 @@ def collate_rows(rows: Sequence[Row], width: int, shapes: RowShapes, config: Qwe
             for name, value in values.items():
                 arrays[name][number, start:stop] = value
             places.append(Place(number, start, stop, slot.group, slot.sample))
-            start, position = stop, position + len(slot.tokens)
+            start = stop
     return MicroBatch(inputs, TokenBatch(**arrays), tuple(places))
 
 
 def _inputs(
-    rows: Sequence[Row], count: int, width: int, shapes: RowShapes, config: Qwen3VLConfig
+    rows: Sequence[Row], count: int, shape: RowShape, shapes: RowShapes, config: Qwen3VLConfig
 ) -> ModelInputs:
-    tokens = np.zeros((count, width), np.int32)
+    tokens = np.zeros((count, shape.width), np.int32)
     segment_ids, slot_ids = np.zeros_like(tokens), np.zeros_like(tokens)
-    positions = np.zeros((3, count, width), np.int32)
-    image_index = np.full((count, width), -1, np.int32)
+    positions = np.zeros((3, count, shape.width), np.int32)
+    image_index = np.full((count, shape.width), -1, np.int32)
     grids = [grid for row in rows for grid in row.example.grids]
     starts = iter(image_starts(grids, shapes.window))
     for number, row in enumerate(rows):
         example, at = row.example, row.example.prompt_length
         prompt = example.tokens[:at]
+        segment_ids[number, :at] = 1
         prompt_positions = mrope_positions(prompt, example.grids, config)
         tokens[number, :at], positions[:, number, :at] = prompt, prompt_positions
         own_starts = [next(starts) for _ in example.grids]
         image_index[number, :at] = image_rows(prompt, example.grids, own_starts, config)
-        for slot_number, slot in enumerate(row.slots, 1):
-            part = slice(at, at + len(slot.tokens))
-            tokens[number, part], slot_ids[number, part] = slot.tokens, slot_number
+        for slot_number, (slot, start) in enumerate(
+            zip(row.slots, shape.starts(*row.lengths), strict=True), 1
+        ):
+            part = slice(start, start + len(slot.tokens))
+            segment_ids[number, part], slot_ids[number, part] = 1, slot_number
+            tokens[number, part] = slot.tokens
             positions[:, number, part] = response_positions(prompt_positions, len(slot.tokens))
-            at = part.stop
-        segment_ids[number, :at] = 1
     vision = None
     if shapes.images:
         patches = [image for row in rows for image in row.example.patches]
         vision = vision_inputs(patches, grids, config, count * shapes.images * shapes.window, shapes.window)
-    return ModelInputs(tokens, positions, segment_ids, slot_ids, image_index, vision)
+    return ModelInputs(tokens, positions, segment_ids, slot_ids, image_index, vision, shape.layout)

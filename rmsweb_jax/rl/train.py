@@ -28,12 +28,12 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.advantages import gated_advantages
-from rmsweb_jax.rl.batching import choose_row_shapes
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.metrics import log_prob_metrics, rollout_metrics
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.refill import PromptCycle, Refilled, mini_batches, refill
 from rmsweb_jax.rl.rollout import Group, Sampler, Sampling, prompt_shapes, stable_hash, with_gates
+from rmsweb_jax.rl.shapes import choose_row_shapes
 from rmsweb_jax.rl.step import make_steps
 from rmsweb_jax.rl.update import update_policy
 from rmsweb_jax.sft.step import init_state, split_model
@@ -90,6 +90,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         max_response_tokens=config.max_response_tokens,
         micro_batch_tokens=config.micro_batch_tokens,
         devices=mesh.shape["data"] * mesh.shape["fsdp"],
+        fixed_slots=model.attention.backend == "splash",
         **buckets,
     )
 
@@ -145,7 +146,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         "parameters": counts,
         "iterations": config.iterations,
         "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
-        "widths": list(shapes.widths),
+        "widths": [shape.width for shape in shapes.shapes],
         **data.summary(),
         "first": rows[0],
         "final": rows[-1] | final,

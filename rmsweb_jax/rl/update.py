@@ -17,10 +17,11 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.mesh import shard_batch
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
-from rmsweb_jax.rl.batching import MicroBatch, RowShapes, micro_batches
+from rmsweb_jax.rl.batching import MicroBatch, micro_batches
 from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.rl.refill import MiniBatch
 from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.shapes import RowShapes
 from rmsweb_jax.rl.step import Steps
 from rmsweb_jax.sft.step import TrainState
 

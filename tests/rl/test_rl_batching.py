@@ -3,12 +3,24 @@ import pytest
 
 from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.inputs import mrope_positions
+from rmsweb_jax.qwen3_vl.inputs import SlotLayout, mrope_positions
 from rmsweb_jax.qwen3_vl.logprobs import predecessors
-from rmsweb_jax.rl.batching import RowShapes, choose_row_shapes, make_rows, micro_batches, slots_of
+from rmsweb_jax.rl.batching import make_rows, micro_batches, slots_of
 from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.shapes import RowShape, RowShapes, choose_row_shapes
 
-SHAPES = RowShapes((48, 80), shortest_prompt=8, micro_batch_tokens=160, devices=1, images=1, window=8)
+
+def row_shapes(*shapes: RowShape) -> RowShapes:
+    return RowShapes(shapes, micro_batch_tokens=160, devices=1, images=1, window=8)
+
+
+TIGHT = row_shapes(RowShape(48, 40), RowShape(80, 72))
+FIXED = row_shapes(
+    RowShape(56, 32, SlotLayout(24, 8)),
+    RowShape(64, 32, SlotLayout(32, 8)),
+    RowShape(88, 56, SlotLayout(32, 8)),
+)
+both_layouts = pytest.mark.parametrize("shapes", [TIGHT, FIXED], ids=["tight", "fixed"])
 
 
 @pytest.fixture
@@ -18,10 +30,11 @@ def batch(make_group):
     return MiniBatch(tuple(groups[:3]), tuple(groups[3:]))
 
 
-def test_rows_hold_what_the_groups_hold(batch, config):
+@both_layouts
+def test_rows_hold_what_the_groups_hold(batch, config, shapes):
     seen = {}
     groups = (*batch.accepted, *batch.salvaged)
-    for micro in micro_batches(batch, SHAPES, config, salvage=True):
+    for micro in micro_batches(batch, shapes, config, salvage=True):
         source = np.asarray(predecessors(micro.inputs.segment_ids, micro.inputs.slot_ids))
         for place in micro.places:
             scored = slice(place.start, place.stop)
@@ -48,9 +61,10 @@ def test_rows_hold_what_the_groups_hold(batch, config):
         assert seen[number, -1].tolist() == example.tokens[example.prompt_length :].tolist()
 
 
-def test_weights_are_means_of_sequence_means(batch, config):
+@both_layouts
+def test_weights_are_means_of_sequence_means(batch, config, shapes):
     total = {"pg_weight": 0.0, "kl_weight": 0.0, "salvage_weight": 0.0}
-    for micro in micro_batches(batch, SHAPES, config, salvage=True):
+    for micro in micro_batches(batch, shapes, config, salvage=True):
         for name in total:
             total[name] += getattr(micro.targets, name).sum()
         for place in micro.places:
@@ -62,24 +76,38 @@ def test_weights_are_means_of_sequence_means(batch, config):
     assert all(value == pytest.approx(1, rel=1e-5) for value in total.values())
 
 
-def test_anchor_reads_the_action_span_only(batch, config):
-    for micro in micro_batches(batch, SHAPES, config, salvage=True):
+@both_layouts
+def test_anchor_reads_the_action_span_only(batch, config, shapes):
+    for micro in micro_batches(batch, shapes, config, salvage=True):
         for place in micro.places:
             weights = micro.targets.salvage_weight[place.row, place.start : place.stop]
             if place.sample >= 0:
                 assert not weights.any()
             else:
                 assert (weights > 0).tolist() == [False, True, True, False]
-    without = micro_batches(batch, SHAPES, config, salvage=False)
+    without = micro_batches(batch, shapes, config, salvage=False)
     assert not any(micro.targets.salvage_weight.any() for micro in without)
     assert all(place.sample >= 0 for micro in without for place in micro.places)
 
 
-def test_shapes_are_those_declared(batch, config):
-    for micro in micro_batches(batch, SHAPES, config, salvage=True):
+@both_layouts
+def test_shapes_are_those_declared(batch, config, shapes):
+    for micro in micro_batches(batch, shapes, config, salvage=True):
         rows, width = micro.inputs.tokens.shape
-        assert width in SHAPES.widths and rows == SHAPES.rows(width)
-        assert micro.targets.tokens.shape == (rows, SHAPES.scored(width))
+        (shape,) = [
+            known for known in shapes.shapes if (known.width, known.layout) == (width, micro.inputs.layout)
+        ]
+        assert rows == shapes.rows(shape)
+        assert micro.targets.tokens.shape == (rows, shape.scored)
+
+
+def test_fixed_slots_keep_the_promise_of_their_layout(batch, config):
+    for micro in micro_batches(batch, FIXED, config, salvage=True):
+        layout = micro.inputs.layout
+        place = np.arange(micro.inputs.tokens.shape[1])
+        slot = np.where(place < layout.prompt, 0, 1 + (place - layout.prompt) // layout.slot)
+        held = np.asarray(micro.inputs.segment_ids) > 0
+        assert (np.where(held, micro.inputs.slot_ids, slot) == slot).all()
 
 
 @pytest.mark.parametrize("longest", [14, 15, 23, 40, 80])
@@ -87,7 +115,8 @@ def test_long_groups_are_cut_into_rows(make_group, longest):
     groups = [make_group(n, length=8) for n in range(3)]
     batch = MiniBatch(tuple(groups), ())
     slots = slots_of(batch, salvage=True)
-    rows = make_rows([group.prompt.example for group in groups], slots, longest)
+    shapes = row_shapes(RowShape(longest, longest))
+    rows = make_rows([group.prompt.example for group in groups], slots, shapes)
     assert all(row.length <= longest for row in rows)
     assert [slot for row in rows for slot in row.slots] == [slot for own in slots for slot in own]
 
@@ -96,8 +125,23 @@ def test_chosen_shapes_fit_every_single_response():
     measures = [Measure(f"p{n}", 14 + 5 * n, 4, 1, 8) for n in range(8)]
     settings = {"num_samples": 8, "micro_batch_tokens": 128, "devices": 2, "multiple": 8, "count": 2}
     shapes = choose_row_shapes(measures, max_response_tokens=32, **settings)
-    assert 1 <= len(shapes.widths) <= 2
-    assert 45 + 32 <= shapes.widths[-1] <= 128
-    assert shapes.rows(shapes.widths[-1]) % 2 == 0
+    assert 1 <= len(shapes.shapes) <= 2
+    assert 45 + 32 <= shapes.shapes[-1].width <= 128
+    assert shapes.rows(shapes.shapes[-1]) % 2 == 0
     with pytest.raises(UserError, match="micro_batch_tokens"):
         choose_row_shapes(measures, max_response_tokens=100, **settings)
+
+
+def test_chosen_fixed_shapes_fit_every_single_response():
+    measures = [Measure(f"p{n}", 14 + 5 * n, 4, 1, 8) for n in range(8)]
+    settings = {"num_samples": 8, "devices": 2, "multiple": 8, "count": 2, "fixed_slots": True}
+    shapes = choose_row_shapes(measures, max_response_tokens=30, micro_batch_tokens=128, **settings)
+    for measure in measures:
+        for response in range(1, 31):
+            assert shapes.choose(measure.length - measure.num_targets, [response]) is not None
+    for shape in shapes.shapes:
+        assert shape.width <= 128 and shape.width % 8 == 0
+        assert (shape.width - shape.layout.prompt) % shape.layout.slot == 0
+    assert {shape.layout.slot for shape in shapes.shapes} == {8, 16, 32}
+    with pytest.raises(UserError, match="micro_batch_tokens"):
+        choose_row_shapes(measures, max_response_tokens=30, micro_batch_tokens=72, **settings)

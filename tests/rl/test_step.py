@@ -1,3 +1,4 @@
+import dataclasses
 from typing import Any, NamedTuple
 
 import chex
@@ -9,9 +10,11 @@ from flax import nnx
 
 from rmsweb_jax.mesh import make_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
-from rmsweb_jax.rl.batching import RowShapes, collate_rows, make_rows, micro_batches, slots_of
+from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+from rmsweb_jax.rl.batching import collate_rows, make_rows, micro_batches, slots_of
 from rmsweb_jax.rl.losses import Objective, low_var_kl, salvage_ds_objective
 from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.shapes import RowShape, RowShapes
 from rmsweb_jax.rl.step import Steps, make_steps, scored_log_probs
 from rmsweb_jax.rl.update import on_mesh
 from rmsweb_jax.sft.step import init_state, split_model
@@ -22,7 +25,8 @@ MESH = make_mesh()
 
 
 def shapes(widths=(96,), tokens=192) -> RowShapes:
-    return RowShapes(widths, shortest_prompt=10, micro_batch_tokens=tokens, devices=1, images=1, window=8)
+    rows = tuple(RowShape(width, width - 10) for width in widths)
+    return RowShapes(rows, micro_batch_tokens=tokens, devices=1, images=1, window=8)
 
 
 class Policy(NamedTuple):
@@ -88,8 +92,10 @@ def test_a_shared_prompt_row_equals_a_row_for_each_response(policy, batch, confi
     slots = slots_of(batch, salvage=True)
     for group, own in zip((*batch.accepted, *batch.salvaged), slots, strict=True):
         for slot in own:
-            rows += make_rows([group.prompt.example], [[slot]], 32)
-    separate = [collate_rows(rows[at : at + 2], 32, single, config) for at in range(0, len(rows), 2)]
+            rows += make_rows([group.prompt.example], [[slot]], single)
+    separate = [
+        collate_rows(rows[at : at + 2], single.shapes[0], single, config) for at in range(0, len(rows), 2)
+    ]
     assert len(shared) == 2 and len(separate) == 17
     assert_same(total_gradient(policy, shared), total_gradient(policy, separate))
 
@@ -99,6 +105,14 @@ def test_any_micro_batching_gives_the_same_gradient(policy, batch, config):
     assert float(expected.sums.kl_loss) > 0 and float(expected.sums.salvage_loss) > 0
     assert_same(
         total_gradient(policy, micro_batches(batch, shapes((40, 64), 64), config, salvage=True)), expected
+    )
+
+
+def test_slots_at_fixed_places_give_the_same_gradient(policy, batch, config):
+    fixed = dataclasses.replace(shapes(), shapes=(RowShape(104, 80, SlotLayout(24, 8)),))
+    assert_same(
+        total_gradient(policy, micro_batches(batch, fixed, config, salvage=True)),
+        total_gradient(policy, micro_batches(batch, shapes(), config, salvage=True)),
     )
 
 
