@@ -1,13 +1,10 @@
 import dataclasses
 
 import pytest
-import torch
-from transformers import Qwen3VLConfig as HFConfig
-from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
-
-IMAGE_TOKEN = 90
+from tests.qwen3_vl.references import IMAGE_TOKEN
+from tests.qwen3_vl.references import reference_model as reference_model
 
 BASE = Qwen3VLConfig(
     text=TextConfig(
@@ -60,19 +57,6 @@ def variants() -> dict[str, Qwen3VLConfig]:
             ),
         ),
     }
-
-
-def reference_model(config: Qwen3VLConfig, seed: int) -> Qwen3VLForConditionalGeneration:
-    """transformers' model with every parameter random, norms and biases too."""
-    torch.manual_seed(seed)
-    model = Qwen3VLForConditionalGeneration(HFConfig(**config.to_hf())).eval()
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                value.uniform_(0.5, 1.5)
-            else:
-                value.normal_(0, 0.3 if "embed" in name or value.ndim == 1 else value[0].numel() ** -0.5)
-    return model
 
 
 @pytest.fixture(scope="session")

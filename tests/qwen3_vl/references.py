@@ -21,6 +21,9 @@ from rmsweb_jax.qwen3_vl.inputs import (
 IMAGE_TOKEN = 90
 CONTROL = (IMAGE_TOKEN, 91, 92, 93)
 
+# Threads cost more than they give on matrices of this size.
+torch.set_num_threads(1)
+
 # The images of a batch fill eight places of `WINDOW` patches at most.
 WINDOW, BUCKET = 64, 512
 

@@ -1,5 +1,6 @@
 """The model against transformers' Qwen3-VL in float32: outputs of every part, gradients, greedy decoding."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,6 @@ from rmsweb_jax.qwen3_vl.text import LayerContext, mrope_cos_sin
 from rmsweb_jax.qwen3_vl.vision import VisionOutput
 from tests.qwen3_vl.references import (
     CONTROL,
-    IMAGE_TOKEN,
     WINDOW,
     Place,
     Segment,
@@ -37,6 +37,8 @@ from tests.qwen3_vl.references import (
 
 SEEDS = range(8)
 LENGTH = 112
+# Programs run once or twice here: plain machine code in half the time.
+FAST_COMPILE = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 NEW = 64
 
 
@@ -75,9 +77,9 @@ class Outputs(NamedTuple):
     logits: jax.Array
 
 
-@jax.jit
+@FAST_COMPILE
 def all_outputs(model: Qwen3VL, inputs: ModelInputs) -> Outputs:
-    """What every part returns; the layers are driven one by one, the logits come from the model's own call."""
+    """What every part returns: layers driven one by one, logits from the model's own call."""
     language = model.language_model
     x, deepstack = model.embed(inputs)
     attend = make_attend(model.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
@@ -130,7 +132,7 @@ def test_config_survives_transformers(case, tmp_path):
     assert Qwen3VLConfig.from_hf(tmp_path / "config.json") == case.config
 
 
-@jax.jit
+@FAST_COMPILE
 def loss_gradient(model: Qwen3VL, inputs: ModelInputs) -> tuple[jax.Array, Any]:
     """Mean negative log-likelihood of all predicted tokens, and its gradient by the adapters."""
     graphdef, adapters, rest = nnx.split(model, LoRAParam, ...)
@@ -161,7 +163,7 @@ def reference_loss_gradient(
         logits = policy(**inputs).logits[0, :-1]
         loss = torch.nn.functional.cross_entropy(logits, inputs["input_ids"][0, 1:], reduction="sum") / count
         loss.backward()
-        total += float(loss)
+        total += loss.item()
     gradients = {
         name.replace(".default", ""): value.grad.numpy().copy()
         for name, value in policy.named_parameters()
@@ -171,7 +173,7 @@ def reference_loss_gradient(
     return total, gradients
 
 
-@pytest.mark.parametrize("case", [0, 1, 2, 3], indirect=True)
+@pytest.mark.parametrize("case", [1, 2, 3], indirect=True)
 def test_adapter_gradients_match_peft(case):
     config = LoRAConfig(rank=4, alpha=8.0, targets="all_linear" if case.seed % 2 else "attention")
     graphdef, state = nnx.split(case.model)
@@ -198,7 +200,7 @@ def test_adapter_gradients_match_peft(case):
         assert np.linalg.norm(theirs) > 0, name
 
 
-@pytest.mark.parametrize("case", [2, 3, 5], indirect=True)
+@pytest.mark.parametrize("case", [0, 3], indirect=True)
 def test_greedy_decoding_matches_and_equals_the_full_forward(case):
     prompts = case.segments[:3]
     inputs, places = lay_out(
@@ -227,7 +229,7 @@ def test_greedy_decoding_matches_and_equals_the_full_forward(case):
         for prompt, reply in zip(prompts, replies, strict=True)
     ]
     inputs, places = lay_out(whole, LENGTH + 16, case.config)
-    scored = jax.jit(token_log_probs)(case.model, inputs).log_probs
+    scored = FAST_COMPILE(token_log_probs)(case.model, inputs).log_probs
     for number, (row, columns) in enumerate(places):
         steps = slice(columns.stop - NEW, columns.stop)
         np.testing.assert_allclose(out.log_probs[number, 0], scored[row, steps], atol=1e-4)
@@ -246,4 +248,3 @@ def test_configurations_differ_where_models_do():
     assert len({config.vision.deepstack_visual_indexes for config in configs}) >= 6
     assert 0 in beyond and max(beyond) > 8 and len(set(beyond)) >= 4
     assert max(config.vision.depth for config in configs) > 8
-    assert IMAGE_TOKEN == configs[0].image_token_id
