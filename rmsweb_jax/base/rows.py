@@ -160,11 +160,12 @@ class RowEncoder:
     ) -> Batch:
         """Pads rows to [B, length] and what is learned of them to [B, num_learned]."""
         shape = (len(rows), length)
+        slot_ids = np.zeros(shape, np.int32)
         inputs = ModelInputs(
             tokens=np.full(shape, self.pad, np.int32),
             positions=np.zeros((3, *shape), np.int32),
             segment_ids=np.zeros(shape, np.int32),
-            slot_ids=np.zeros(shape, np.int32),
+            slot_ids=slot_ids,
             image_index=np.full(shape, IGNORED, np.int32),
             vision=vision,
         )
@@ -175,7 +176,7 @@ class RowEncoder:
             inputs.tokens[at, :size] = row.tokens
             inputs.positions[:, at, :size] = row.positions
             inputs.segment_ids[at, :size] = 1
-            inputs.slot_ids[at, :size] = row.slots
+            slot_ids[at, :size] = row.slots
             inputs.image_index[at, : len(row.image_index)] = row.image_index
             kept = row.learned[:num_learned]
             table[at, : len(kept)] = kept

@@ -47,6 +47,11 @@ class AttentionConfig:
         if self.backend not in BACKENDS:
             raise ValueError(f"attention back end is {self.backend!r}, not one of {BACKENDS}")
 
+    @property
+    def row_shards(self) -> int:
+        """Parts that a batch's rows are split into."""
+        return 1 if self.mesh is None else self.mesh.shape["data"] * self.mesh.shape["fsdp"]
+
 
 def default_attention(mesh: Mesh | None = None) -> AttentionConfig:
     """The fastest back end of the platform that runs here."""

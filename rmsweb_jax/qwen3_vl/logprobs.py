@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
-# Logits of at most this many float32 values (256 MiB) are held at once.
+# A device holds logits of at most this many float32 values (256 MiB) at once.
 MAX_LOGITS = 2**26
 
 
-class TokenLogProbs(NamedTuple):
-    """Per token of the batch, given the tokens that it may see; first tokens of a segment have 0 and False.
+class TokenScores(NamedTuple):
+    """How likely given tokens are.
 
     Attributes:
-      log_probs: [B, T] float32, log p(tokens[t] | ...).
-      matches: [B, T] bool, whether the token is the most probable one.
+      log_probs: [B, N] float32.
+      matches: [B, N] bool, whether the token is the most probable one.
     """
 
     log_probs: jax.Array
@@ -46,13 +46,41 @@ def predecessors(segment_ids: Array, slot_ids: Array | None) -> jax.Array:
     return jnp.where(valid, candidate, -1)
 
 
-def _score(
-    model: Qwen3VL, hidden: jax.Array, targets: jax.Array, temperature: float
-) -> tuple[jax.Array, jax.Array]:
-    """hidden [M, D], targets [M] -> log-probabilities and top-1 matches [M]."""
-    logits = model.logits(hidden) / temperature
-    picked = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
-    return picked - jax.nn.logsumexp(logits, axis=-1), jnp.argmax(logits, axis=-1) == targets
+def score_tokens(
+    model: Qwen3VL,
+    hidden: jax.Array,
+    tokens: Array,
+    *,
+    temperature: float = 1.0,
+    max_logits: int = MAX_LOGITS,
+) -> TokenScores:
+    """Scores tokens [B, N] by the hidden states [B, N, hidden] that predict them.
+
+    When the logits of a device would exceed `max_logits` values, stretches of every row are scored one
+    after another, and scored again in the backward pass; rows stay on their devices.
+    """
+
+    def score(part: tuple[jax.Array, jax.Array]) -> TokenScores:
+        hidden, tokens = part
+        logits = model.logits(hidden) / temperature
+        picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+        return TokenScores(picked - jax.nn.logsumexp(logits, axis=-1), jnp.argmax(logits, axis=-1) == tokens)
+
+    tokens = jnp.asarray(tokens)
+    rows, length = tokens.shape
+    local_rows = -(-rows // model.attention.row_shards)
+    chunk = max(1, max_logits // (local_rows * model.config.text.vocab_size))
+    if length <= chunk:
+        return score((hidden, tokens))
+    count = -(-length // chunk)
+
+    def cut(x: jax.Array) -> jax.Array:
+        """[B, N, ...] -> [count, B, chunk, ...]."""
+        x = jnp.pad(x, ((0, 0), (0, count * chunk - length), *[(0, 0)] * (x.ndim - 2)))
+        return jnp.moveaxis(x.reshape(rows, count, chunk, *x.shape[2:]), 1, 0)
+
+    scored = jax.lax.map(jax.checkpoint(score), (cut(hidden), cut(tokens)))
+    return TokenScores(*(jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :length] for part in scored))
 
 
 def token_log_probs(
@@ -63,28 +91,14 @@ def token_log_probs(
     dropout_key: jax.Array | None = None,
     temperature: float = 1.0,
     max_logits: int = MAX_LOGITS,
-) -> TokenLogProbs:
-    """Runs the model and scores every token of the batch.
+) -> TokenScores:
+    """Runs the model and scores every token of the batch by those it may see.
 
-    When [B * T, V] logits would exceed `max_logits` values, chunks of tokens are scored one after
-    another, and scored again in the backward pass.
+    First tokens of a segment have 0 and False.
     """
     hidden = model(inputs, adapters=adapters, dropout_key=dropout_key)
     source = predecessors(inputs.segment_ids, inputs.slot_ids)
     hidden = jnp.take_along_axis(hidden, jnp.maximum(source, 0)[..., None], axis=1)
-    flat, targets = hidden.reshape(-1, hidden.shape[-1]), jnp.asarray(inputs.tokens).reshape(-1)
-    chunk = max(1, max_logits // model.config.text.vocab_size)
-    if len(targets) <= chunk:
-        log_probs, matches = _score(model, flat, targets, temperature)
-    else:
-        count = -(-len(targets) // chunk)
-        pad = count * chunk - len(targets)
-        parts = jnp.pad(flat, ((0, pad), (0, 0))), jnp.pad(targets, (0, pad))
-        parts = tuple(part.reshape(count, chunk, *part.shape[1:]) for part in parts)
-        step = jax.checkpoint(lambda part: _score(model, part[0], part[1], temperature))
-        scored = jax.lax.map(step, parts)
-        log_probs, matches = (part.reshape(-1)[: len(targets)] for part in scored)
+    scores = score_tokens(model, hidden, inputs.tokens, temperature=temperature, max_logits=max_logits)
     valid = source >= 0
-    return TokenLogProbs(
-        jnp.where(valid, log_probs.reshape(source.shape), 0.0), matches.reshape(source.shape) & valid
-    )
+    return TokenScores(jnp.where(valid, scores.log_probs, 0.0), scores.matches & valid)

@@ -15,12 +15,10 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import BATCH, param_shardings
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
 from rmsweb_jax.sft.step import TrainState
-
-# Logits of at most so many float32 values (256 MiB) are held at once.
-MAX_LOGITS = 2**26
 
 
 @struct.dataclass
@@ -52,31 +50,9 @@ class Steps(NamedTuple):
 def scored_log_probs(
     model: Qwen3VL, inputs: ModelInputs, targets: TokenBatch, max_logits: int = MAX_LOGITS
 ) -> jax.Array:
-    """log p of the scored tokens: [B, N] float32.
-
-    When [B * N, V] logits would exceed `max_logits` values, chunks are scored one after another, and
-    scored again in the backward pass.
-    """
-    hidden = model(inputs)
-    hidden = jnp.take_along_axis(hidden, jnp.asarray(targets.index)[..., None], axis=1)
-    flat, tokens = hidden.reshape(-1, hidden.shape[-1]), jnp.asarray(targets.tokens).reshape(-1)
-
-    def score(part: tuple[jax.Array, jax.Array]) -> jax.Array:
-        logits = model.logits(part[0])
-        chosen = jnp.take_along_axis(logits, part[1][:, None], axis=-1)[:, 0]
-        return chosen - jax.nn.logsumexp(logits, axis=-1)
-
-    chunk = max(1, max_logits // model.config.text.vocab_size)
-    if len(tokens) <= chunk:
-        return score((flat, tokens)).reshape(targets.index.shape)
-    count = -(-len(tokens) // chunk)
-    pad = count * chunk - len(tokens)
-    parts = (
-        jnp.pad(flat, ((0, pad), (0, 0))).reshape(count, chunk, -1),
-        jnp.pad(tokens, (0, pad)).reshape(count, chunk),
-    )
-    scored = jax.lax.map(jax.checkpoint(score), parts)
-    return scored.reshape(-1)[: len(tokens)].reshape(targets.index.shape)
+    """log p of the scored tokens: [B, N] float32."""
+    hidden = jnp.take_along_axis(model(inputs), jnp.asarray(targets.index)[..., None], axis=1)
+    return score_tokens(model, hidden, targets.tokens, max_logits=max_logits).log_probs
 
 
 def make_steps(

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
 from rmsweb_jax.actions.reward import score_response
 from rmsweb_jax.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.mesh import make_mesh, param_shardings
+from rmsweb_jax.mesh import make_mesh
 from rmsweb_jax.metrics import MetricWriter, read_metrics
 from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.progress import Progress
@@ -54,10 +55,9 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     # 1. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference.
     mesh = make_mesh(**config.mesh)
     source = resolve_model(config.model)
-    model = load_policy(config, source)
+    model = load_policy(config, source, mesh)
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, "lora")
-    frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
 
     # 2. Prompts, and the few shapes in which they are sampled and trained on.
     processor = Processor.from_pretrained(source, config.max_pixels)
@@ -155,10 +155,10 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def load_policy(config: RlConfig, folder: Path) -> Qwen3VL:
-    """The model of `folder` with fresh adapters on the attention projections."""
+def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
+    """The model of `folder` on the mesh, with fresh adapters on the attention projections."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat)
+    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
     add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from rmsweb_jax.data.batching import Batch, Targets
+from rmsweb_jax.qwen3_vl.logprobs import TokenScores, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
 
@@ -38,20 +39,14 @@ class LossSums:
         }
 
 
-def target_logits(model: Qwen3VL, batch: Batch, dropout_key: jax.Array | None = None) -> jax.Array:
-    """Logits at the places that predict targets: [B, R, V] float32.
+def target_scores(model: Qwen3VL, batch: Batch, dropout_key: jax.Array | None = None) -> TokenScores:
+    """Scores of the targets, [B, R] each.
 
-    The vocabulary projection is made for these places alone, since prompts are most of every row.
+    The vocabulary projection is made at their places alone, since prompts are most of every row.
     """
     hidden = model(batch.inputs, dropout_key=dropout_key)
     at_targets = jnp.take_along_axis(hidden, jnp.asarray(batch.targets.index)[..., None], axis=1)
-    return model.logits(at_targets)
-
-
-def log_likelihood(logits: jax.Array, tokens: jax.Array) -> jax.Array:
-    """log p(token): logits [..., V] float32, tokens [...] -> [...]."""
-    chosen = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)
+    return score_tokens(model, at_targets, batch.targets.tokens)
 
 
 def sequence_means(values: jax.Array, mask: jax.Array) -> jax.Array:
@@ -59,13 +54,11 @@ def sequence_means(values: jax.Array, mask: jax.Array) -> jax.Array:
     return (values * mask).sum(-1) / jnp.maximum(mask.sum(-1), 1)
 
 
-def loss_sums(logits: jax.Array, targets: Targets) -> LossSums:
-    """What a micro-batch adds to loss and accuracies, from [B, R, V] float32 logits."""
-    tokens, mask, action_mask = (
-        jnp.asarray(part) for part in (targets.tokens, targets.mask, targets.action_mask)
-    )
-    loss = sequence_means(-log_likelihood(logits, tokens), mask).sum()
-    right = (logits.argmax(-1) == tokens).astype(jnp.float32)
+def loss_sums(scores: TokenScores, targets: Targets) -> LossSums:
+    """What a micro-batch adds to loss and accuracies."""
+    mask, action_mask = jnp.asarray(targets.mask), jnp.asarray(targets.action_mask)
+    loss = sequence_means(-scores.log_probs, mask).sum()
+    right = scores.matches.astype(jnp.float32)
     has_action = action_mask.sum(-1) > 0
     exact = has_action & (((1 - right) * action_mask).sum(-1) == 0)
     return LossSums(loss, mask.sum(), (right * mask).sum(), has_action.sum() * 1.0, exact.sum() * 1.0)
@@ -81,5 +74,5 @@ def sft_loss(
     Returns:
       The part, and sums for metrics.
     """
-    sums = loss_sums(target_logits(model, batch, dropout_key), batch.targets)
+    sums = loss_sums(target_scores(model, batch, dropout_key), batch.targets)
     return sums.loss / batch_size, sums

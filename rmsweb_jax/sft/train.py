@@ -15,13 +15,14 @@ import grain.python as grain
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from rmsweb_jax.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.data.batching import Batch, batch_axes
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import open_sft_data
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh, param_shardings, shard_batch
+from rmsweb_jax.mesh import make_mesh, shard_batch
 from rmsweb_jax.metrics import MetricWriter
 from rmsweb_jax.optimizers import adamw, warmup_cosine
 from rmsweb_jax.progress import Progress
@@ -47,10 +48,9 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     # 1. The policy: a given model, with adapters or whole.
     mesh = make_mesh(**config.mesh)
     source = resolve_model(config.model)
-    model = load_policy(config, source)
+    model = load_policy(config, source, mesh)
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, config.trainable)
-    frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
 
     # 2. Data: shuffled steps of `batch_size` samples, each cut into micro-batches of like length.
     encoder = Encoder.load(source, ImageStore(Path(config.corpus)), config.max_pixels)
@@ -115,10 +115,10 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def load_policy(config: SftConfig, folder: Path) -> Qwen3VL:
-    """The model of `folder`, with fresh adapters when these are what is trained."""
+def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
+    """The model of `folder` on the mesh, with fresh adapters when these are what is trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat)
+    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
@@ -169,12 +169,14 @@ def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
 
 
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:
-    """Writes the model with its adapters merged, and the tokenizer of `source`, as a Hugging Face folder."""
+    """Writes the model with its adapters merged, and the tokenizer of `source`, as a Hugging Face folder.
+
+    With several processes all of them must call this; the first one writes.
+    """
     merge_lora(model)
+    save_model(model, folder, model.language_model.embed_tokens.embedding.dtype)
     if jax.process_index() != 0:
         return
-    dtype = model.language_model.embed_tokens.embedding.dtype
-    save_model(model, folder, dtype)
     own = ("config.json", "model.safetensors.index.json")
     for path in sorted(source.iterdir()):
         if path.suffix in (".json", ".txt", ".jinja") and path.name not in own:

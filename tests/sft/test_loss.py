@@ -11,7 +11,7 @@ from rmsweb_jax.data.batching import Shapes, collate, group_by_length
 from rmsweb_jax.mesh import make_mesh, shard_batch
 from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
-from rmsweb_jax.sft.loss import log_likelihood, sft_loss
+from rmsweb_jax.sft.loss import sft_loss
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
 
 
@@ -60,7 +60,8 @@ def test_loss_is_the_mean_of_sequence_means(model, examples, config):
         plan = Shapes(1, (example.length,), example.num_targets, len(example.grids), 8)
         (batch,) = micro_batches([example], config, plan)
         logits = all_logits(graphdef, params, batch.inputs)[0]
-        nll = -log_likelihood(logits[:-1], jnp.asarray(example.tokens[1:]))
+        log_probs = np.asarray(jax.nn.log_softmax(logits[:-1]))
+        nll = -log_probs[np.arange(len(log_probs)), example.tokens[1:]]
         means.append(float(nll[example.prompt_length - 1 :].mean()))
     loss, _ = gradient(model, examples[2:4], config, shapes(rows=8))
     assert loss == pytest.approx(np.mean(means), rel=1e-5)
