@@ -1,0 +1,181 @@
+"""One SFT and one RL micro-batch through the real training programs, on any mesh and number of processes.
+
+test_sharded.py runs this as `python -m tests.qwen3_vl.sharded_steps`, with virtual devices; figures are
+printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR NUM_PROCESSES PROCESS,
+several processes make one step.
+"""
+
+import dataclasses
+import json
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from rmsweb_jax.data.batching import Example, Shapes, batch_axes, collate
+from rmsweb_jax.mesh import AXES, make_mesh, param_shardings, shard_batch
+from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.rl.losses import Objective
+from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.rollout import Group, Prompt
+from rmsweb_jax.rl.shapes import RowShape, RowShapes
+from rmsweb_jax.rl.step import make_steps as make_rl_steps
+from rmsweb_jax.rl.update import on_mesh
+from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from tests.tiny import IMAGE_TOKEN, TINY
+
+# Every axis divides by two.
+CONFIG = dataclasses.replace(
+    TINY,
+    text=dataclasses.replace(
+        TINY.text,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        mrope_section=(2, 1, 1),
+    ),
+)
+ROWS, WIDTH, WINDOW = 8, 48, 8
+OPTIMIZER = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
+
+
+class Result(NamedTuple):
+    """What one micro-batch gave: log-probabilities of its rows, the adapters' gradients, and metrics."""
+
+    log_probs: np.ndarray
+    gradients: list[np.ndarray]
+    metrics: dict[str, float]
+
+
+def make_example(number: int) -> Example:
+    """A random sample, most with an image of 4 x 2 patches."""
+    rng = np.random.default_rng(number)
+    prompt, targets = 8 + 3 * number, 3 + number % 4
+    tokens = rng.integers(0, 50, prompt + targets).astype(np.int32)
+    action_mask = np.arange(targets) >= targets // 2
+    if number % 4 == 3:
+        return Example(f"sample-{number}", tokens, prompt, action_mask)
+    tokens[2:4] = IMAGE_TOKEN
+    patches = rng.normal(size=(8, CONFIG.vision.patch_dim)).astype(np.float32)
+    return Example(f"sample-{number}", tokens, prompt, action_mask, (patches,), ((1, 4, 2),))
+
+
+def make_group(number: int, accepted: bool) -> Group:
+    """Four random responses to a prompt."""
+    rng = np.random.default_rng(100 + number)
+    example = make_example(number)
+    responses = tuple(rng.integers(0, 50, rng.integers(1, 6)).astype(np.int32) for _ in range(4))
+    log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
+    advantages = rng.normal(size=4) if accepted else np.zeros(4)
+    prompt = Prompt(example.sample_id, example, str(number))
+    return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, accepted)
+
+
+def make_policy(config: LoRAConfig) -> Qwen3VL:
+    """A random policy that has moved away from its reference."""
+
+    def build() -> Qwen3VL:
+        model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5)
+        add_lora(model, config, nnx.Rngs(1))
+        return model
+
+    model = nnx.jit(build)()
+    rng = np.random.default_rng(2)
+    for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
+        variable.set_value(0.1 * rng.standard_normal(variable.shape, np.float32))
+    return model
+
+
+def to_numpy(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
+    """An optimizer step over eight samples, of which every process holds its share.
+
+    Args:
+      whole: log-probabilities and gradients come along; several processes only see parts of them.
+    """
+    model = make_policy(LoRAConfig(rank=4, alpha=8.0, dropout=0.1))
+    graphdef, params, frozen = split_model(model, "lora")
+    frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
+    state = init_state(params, OPTIMIZER, mesh)
+    steps = make_steps(graphdef, state, OPTIMIZER, ROWS, mesh)
+    rows = ROWS // jax.process_count()
+    first = rows * jax.process_index()
+    examples = [make_example(number) for number in range(first, first + rows)]
+    shapes = Shapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
+    batch = collate(examples, shapes, WIDTH, CONFIG, rows, first)
+    batch = shard_batch(batch, mesh, batch_axes(batch))
+    total = steps.add(steps.zero(state.params), state.params, frozen, batch, jax.random.key(3))
+    log_probs, gradients = np.zeros(0), []
+    if whole:
+        score = jax.jit(lambda params: token_log_probs(nnx.merge(graphdef, params, frozen), batch.inputs))
+        log_probs, gradients = np.asarray(score(state.params).log_probs), to_numpy(total.gradients)
+    _, metrics = steps.update(state, total)
+    return Result(log_probs, gradients, {name: float(value) for name, value in metrics.items()})
+
+
+def rl_step(mesh: Mesh) -> Result:
+    """One micro-batch of four accepted and four salvaged groups, off its old policy by a little."""
+    model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"))
+    graphdef, params, frozen = split_model(model, "lora")
+    frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
+    state = init_state(params, OPTIMIZER, mesh)
+    steps = make_rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
+    groups = [make_group(number, number < 4) for number in range(ROWS)]
+    row = RowShape(width=64, scored=48)
+    shapes = RowShapes((row,), micro_batch_tokens=64 * ROWS, devices=1, images=1, window=WINDOW)
+    (micro,) = micro_batches(MiniBatch(tuple(groups[:4]), tuple(groups[4:])), shapes, CONFIG, salvage=True)
+    inputs, targets = on_mesh(micro, mesh)
+    log_probs = steps.log_probs(state.params, frozen, inputs, targets)
+    ref = steps.log_probs(steps.zero(state.params).gradients, frozen, inputs, targets)
+    targets = targets.replace(old_log_probs=0.9 * log_probs - 0.05, ref_log_probs=ref)
+    total = steps.add(steps.zero(state.params), state.params, frozen, inputs, targets)
+    gradients = to_numpy(total.gradients)
+    _, metrics = steps.update(state, total)
+    values = {name: float(value) for name, value in metrics.items()}
+    return Result(np.asarray(log_probs), gradients, values)
+
+
+def difference(one: Result, other: Result) -> dict[str, float]:
+    """Largest deviations: of log-probabilities, and of gradients relative to their array's norm."""
+    return {
+        "log_probs": float(np.abs(one.log_probs - other.log_probs).max()),
+        "gradients": max(
+            float(np.linalg.norm(a - b) / np.linalg.norm(a))
+            for a, b in zip(one.gradients, other.gradients, strict=True)
+        ),
+        "metrics": max(abs(one.metrics[name] - other.metrics[name]) for name in one.metrics),
+    }
+
+
+def compare() -> dict[str, Any]:
+    """All devices of this process against the first of them."""
+    one = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1, 1), AXES)
+    many = make_mesh(data=2, fsdp=2, tensor=2)
+    sft = sft_step(one)
+    return {
+        "sft": difference(sft, sft_step(many)),
+        "rl": difference(rl_step(one), rl_step(many)),
+        "one_device": sft.metrics,
+    }
+
+
+def join(coordinator: str, num_processes: str, process: str) -> dict[str, Any]:
+    """This process's view of an SFT step that several processes make together."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(coordinator, int(num_processes), int(process), initialization_timeout=60)
+    step = sft_step(make_mesh(data=2, fsdp=2, tensor=2), whole=False)
+    return {"processes": jax.process_count(), "devices": jax.local_device_count(), **step.metrics}
+
+
+if __name__ == "__main__":
+    print(json.dumps(join(*sys.argv[1:]) if sys.argv[1:] else compare()))
