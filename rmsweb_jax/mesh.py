@@ -7,21 +7,43 @@ Axes: `data` (copies of the model), `fsdp` (weights and optimizer split, gathere
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.axes import axis_sizes, logical_axes
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 
 AXES = ("data", "fsdp", "tensor")
 BATCH = P(("data", "fsdp"))
 
-# Matrices that read what a split matrix has written: their input is split over `tensor`, so that the pair
-# needs one reduction.
-_ROW_PARALLEL = ("o_proj", "down_proj", "linear_fc2", "proj")
+# Logical axis (rmsweb_jax.qwen3_vl.axes) -> the mesh axis that splits it. A pair of matrices is split over
+# `tensor` between them, so that it needs one reduction.
+RULES: dict[str, str | None] = {
+    "layers": None,
+    "lora_rank": None,
+    "vocab": "tensor",
+    "embed": "fsdp",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "head_dim": None,
+    # A cut of [q; k; v] would not fall between heads.
+    "qkv": None,
+    "mlp": "tensor",
+    "patch": None,
+    "vision_positions": None,
+    "vision_embed": "fsdp",
+    "vision_heads": "tensor",
+    "vision_qkv": "tensor",
+    "vision_mlp": "tensor",
+    "merged": "fsdp",
+    "merger_mlp": "tensor",
+}
 
 
 def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
@@ -41,42 +63,58 @@ def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     return jax.make_mesh(tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def param_spec(path: tuple[Any, ...], shape: tuple[int, ...], mesh: Mesh) -> P:
-    """How one parameter is split; an axis that does not divide stays whole.
+def param_spec(path: Sequence[str], shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
+    """How one parameter is split. Vectors stay whole: gathering them costs more than they weigh.
 
     Args:
-      path: of the parameter in the model's state, such as `("language_model", "layers", "mlp", ...)`.
-      shape: kernels are [..., in, out], embeddings [rows, hidden], adapters [..., in, rank] and
-        [..., rank, out].
+      path: names that lead to it in a model's state or in an optimizer's, such as
+        `("language_model", "layers", "mlp", "up_proj", "kernel")`.
+
+    Raises:
+      UserError: the mesh does not divide it.
     """
-    names = [str(part) for part in path]
-    row_parallel = any(name in _ROW_PARALLEL for name in names)
-    into, out = ("tensor", "fsdp") if row_parallel else ("fsdp", "tensor")
-    last_two = {
-        "kernel": (into, out),
-        "embedding": ("tensor", "fsdp"),
-        "a": (into, None),
-        "b": (None, out),
-    }.get(names[-1])
-    if last_two is None or len(shape) < 2:
+    axes = logical_axes(path, len(shape))
+    names = [None if axis is None else RULES[axis] for axis in axes]
+    if len(axes) - axes.count("layers") < 2:
         return P()
-    fitting = [
-        axis if axis is not None and size % mesh.shape[axis] == 0 else None
-        for axis, size in zip(last_two, shape[-2:], strict=True)
-    ]
-    return P(*[None] * (len(shape) - 2), *fitting)
+    for size, axis, name in zip(shape, axes, names, strict=True):
+        if name is not None and size % mesh.shape[name]:
+            raise UserError(
+                f"the mesh does not divide the model: {name}={mesh.shape[name]} cannot split axis {axis} of "
+                f"{'.'.join(path)} {list(shape)}; change config.mesh"
+            )
+    return P(*names)
 
 
 def param_shardings(state: Any, mesh: Mesh) -> Any:
     """The `NamedSharding` of each array of a model state (or of anything shaped like one)."""
 
     def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        names = tuple(_key_name(key) for key in path)
+        names = (_key_name(key) for key in path)
         # nnx wraps every array in a variable, which is a node of the path of its own.
-        names = tuple(name for name in names if name != "value")
+        names = [name for name in names if name != "value"]
         return NamedSharding(mesh, param_spec(names, leaf.shape, mesh))
 
     return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
+    """Refuses a mesh that would leave matrices whole or cut through a head.
+
+    Raises:
+      UserError: one line that names every size that a mesh axis does not divide.
+    """
+    problems = []
+    for name in AXES:
+        counts = {axis: size.count for axis, size in axis_sizes(config).items() if RULES[axis] == name}
+        bad = [f"{count} {axis}" for axis, count in counts.items() if count % mesh.shape[name]]
+        if bad:
+            most = math.gcd(*counts.values())
+            problems.append(
+                f"{name}={mesh.shape[name]} does not divide {', '.join(bad)} (a divisor of {most} would)"
+            )
+    if problems:
+        raise UserError(f"the mesh does not divide the model: {'; '.join(problems)}; change config.mesh")
 
 
 def _key_name(key: Any) -> str:

@@ -4,139 +4,90 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from flax import nnx
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import check_mesh, param_spec
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.layers import LoRAParam
+from rmsweb_jax.qwen3_vl.hf_names import HFTensor, base_state, hf_tensors
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-
-_LEAF_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
-_INDEX_FILE = "model.safetensors.index.json"
-_SINGLE_FILE = "model.safetensors"
-
-
-class HFTensor(NamedTuple):
-    """Where a tensor of a checkpoint lives in the model.
-
-    Attributes:
-      name, shape: in the checkpoint.
-      path: of the parameter in the model's state.
-      layer: index into the leading axis of a stacked parameter, or None.
-      transposed: the checkpoint keeps [out, in(...)], the model [in, out].
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    path: tuple[Any, ...]
-    layer: int | None
-    transposed: bool
+from rmsweb_jax.qwen3_vl.tensor_files import (
+    MAX_FILE_BYTES,
+    TensorFolder,
+    TensorInfo,
+    plan_files,
+    write_folder,
+    write_text,
+)
 
 
-def _base_state(model: Qwen3VL) -> dict[tuple[Any, ...], nnx.Variable]:
-    """Parameters without adapters, by path."""
-    state = nnx.state(model, nnx.All(nnx.Param, nnx.Not(LoRAParam)))
-    return dict(nnx.to_flat_state(state))
+def _indices(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """With starts and ends instead of None."""
+    return tuple(slice(*part.indices(size)[:2]) for part, size in zip(index, shape, strict=True))
 
 
-def _hf_name(path: tuple[Any, ...], layer: int) -> str:
-    *parts, leaf = path
-    names = [str(part) for part in parts]
-    if names[:2] == ["language_model", "first_layers"]:
-        names[1] = "layers"
-    elif names[:2] in (["language_model", "layers"], ["visual", "blocks"]):
-        names.insert(2, str(layer))
-    prefix = "" if names[0] == "lm_head" else "model."
-    return f"{prefix}{'.'.join(names)}.{_LEAF_NAMES[str(leaf)]}"
+def _read_part(folder: TensorFolder, tensor: HFTensor, index: tuple[slice, ...]) -> np.ndarray:
+    """What a checkpoint's tensor holds of its parameter at `index` (without a layer axis)."""
+    if not tensor.transposed:
+        return folder.read(tensor.name, index)
+    into, out = index
+    if len(tensor.shape) == 2:
+        return folder.read(tensor.name, (out, into)).T
+    flat = folder.read(tensor.name, (out,))
+    return flat.reshape(len(flat), -1)[:, into].T
 
 
-def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
-    """Every tensor of the model's checkpoint; works on abstract models too."""
-    config = model.config
-    vision = config.vision
-    conv = (
-        vision.hidden_size,
-        vision.in_channels,
-        vision.temporal_patch_size,
-        vision.patch_size,
-        vision.patch_size,
-    )
-    for path, variable in _base_state(model).items():
-        shape = tuple(variable.get_value().shape)
-        transposed = path[-1] == "kernel"
-        stacked = path[:2] in (("language_model", "layers"), ("visual", "blocks"))
-        first = config.num_deepstack if path[0] == "language_model" else 0
-        inner = shape[1:] if stacked else shape
-        if path[:2] == ("visual", "patch_embed") and transposed:
-            inner = conv
-        elif transposed:
-            inner = inner[::-1]
-        for index in range(shape[0]) if stacked else (None,):
-            name = _hf_name(path, first + (index or 0))
-            yield HFTensor(name, inner, path, index, transposed)
-
-
-def _to_model(value: np.ndarray, tensor: HFTensor) -> np.ndarray:
-    return value.reshape(value.shape[0], -1).T if tensor.transposed else value
-
-
-def assign_tensors(model: Qwen3VL, read: Callable[[str], np.ndarray], dtype: Any) -> None:
-    """Fills the model's base parameters from `read(name)`, casting to `dtype`."""
-    grouped: dict[tuple[Any, ...], list[HFTensor]] = {}
-    for tensor in hf_tensors(model):
-        grouped.setdefault(tensor.path, []).append(tensor)
-    variables = _base_state(model)
-    for path, tensors in grouped.items():
-        parts = [_to_model(read(tensor.name), tensor).astype(dtype) for tensor in tensors]
-        variables[path].set_value(jnp.asarray(parts[0] if tensors[0].layer is None else np.stack(parts)))
-
-
-def export_tensors(model: Qwen3VL, dtype: Any) -> dict[str, np.ndarray]:
-    """The base weights under their Hugging Face names and shapes, layers un-stacked."""
-    variables = _base_state(model)
-    values = {path: np.asarray(variable.get_value()) for path, variable in variables.items()}
-    out = {}
-    for tensor in hf_tensors(model):
-        value = values[tensor.path] if tensor.layer is None else values[tensor.path][tensor.layer]
-        value = value.T.reshape(tensor.shape) if tensor.transposed else value
-        out[tensor.name] = np.ascontiguousarray(value.astype(dtype))
+def _read_shard(
+    folder: TensorFolder, tensors: list[HFTensor], index: tuple[slice, ...], dtype: Any
+) -> np.ndarray:
+    """One device's share of a parameter: stacked layers are read one by one into one buffer."""
+    out = np.empty([part.stop - part.start for part in index], dtype)
+    if tensors[0].layer is None:
+        out[...] = _read_part(folder, tensors[0], index)
+        return out
+    for place, tensor in zip(out, tensors[index[0]], strict=True):
+        place[...] = _read_part(folder, tensor, index[1:])
     return out
 
 
-def _shard_files(folder: Path) -> dict[str, Path]:
-    """File of every tensor in a checkpoint folder."""
-    index = folder / _INDEX_FILE
-    if index.exists():
-        try:
-            return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
-        except (json.JSONDecodeError, KeyError, AttributeError) as error:
-            raise UserError(
-                f"{index} is not a safetensors index ({error}); download the checkpoint again"
-            ) from error
-    single = folder / _SINGLE_FILE
-    if not single.exists():
-        raise UserError(f"{folder} has neither {_SINGLE_FILE} nor {_INDEX_FILE}; give a model folder")
-    with _open(single) as file:
-        return dict.fromkeys(file.keys(), single)
+def _load_param(
+    folder: TensorFolder,
+    tensors: list[HFTensor],
+    shape: tuple[int, ...],
+    dtype: Any,
+    sharding: NamedSharding | None,
+) -> jax.Array:
+    """A parameter on its devices; this process reads its own shards, each once, and keeps none."""
+    if sharding is None:
+        whole = tuple(slice(0, size) for size in shape)
+        return jax.block_until_ready(jax.device_put(_read_shard(folder, tensors, whole, dtype)))
+    devices: dict[tuple[tuple[int, int], ...], list[Any]] = {}
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        assert index is not None
+        key = tuple((part.start, part.stop) for part in _indices(index, shape))
+        devices.setdefault(key, []).append(device)
+    arrays = []
+    for key, holders in devices.items():
+        shard = _read_shard(folder, tensors, tuple(slice(*part) for part in key), dtype)
+        arrays += [jax.device_put(shard, device) for device in holders]
+    return jax.block_until_ready(jax.make_array_from_single_device_arrays(shape, sharding, arrays))
 
 
-def _open(path: Path) -> Any:
-    try:
-        return safe_open(path, framework="numpy")
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            f"cannot read the weights {path}: {error}; copy or download the file again"
-        ) from error
+def _by_path(tensors: Iterable[HFTensor]) -> dict[tuple[Any, ...], list[HFTensor]]:
+    grouped: dict[tuple[Any, ...], list[HFTensor]] = {}
+    for tensor in tensors:
+        grouped.setdefault(tensor.path, []).append(tensor)
+    return grouped
 
 
 def _listed(names: list[str]) -> str:
@@ -144,20 +95,25 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def _check(model: Qwen3VL, folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check(model: Qwen3VL, folder: TensorFolder) -> None:
     expected = {tensor.name: tensor.shape for tensor in hf_tensors(model)}
+    shapes = folder.shapes
     # A tied checkpoint may carry the head as a copy of the embedding.
     extra_allowed = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
     missing = sorted(set(expected) - set(shapes))
     extra = sorted(set(shapes) - set(expected) - extra_allowed)
     misshapen = [
-        f"{name} {list(shapes[name])} instead of {list(shape)}"
+        f"{name} {list(shapes[name])} instead of {list(shape)} in {folder.files[name].name}"
         for name, shape in expected.items()
         if name in shapes and shapes[name] != shape
     ]
     for kind, names in (("missing", missing), ("unknown", extra), ("misshapen", misshapen)):
         if names:
-            raise UserError(f"{folder}: {kind} tensors {_listed(names)}; take weights that fit config.json")
+            files = {folder.files[name].name for name in names if name in folder.files}
+            where = f" (in {_listed(sorted(files))})" if files else ""
+            raise UserError(
+                f"{folder.folder}: {kind} tensors {_listed(names)}{where}; take weights that fit config.json"
+            )
 
 
 def resolve_model(name: str | os.PathLike[str]) -> Path:
@@ -174,57 +130,114 @@ def resolve_model(name: str | os.PathLike[str]) -> Path:
 
 
 def load_model(
-    folder: str | os.PathLike[str], dtype: Any = jnp.float32, *, param_dtype: Any = None, remat: str = "none"
+    folder: str | os.PathLike[str],
+    dtype: Any = jnp.float32,
+    *,
+    param_dtype: Any = None,
+    remat: str = "none",
+    mesh: Mesh | None = None,
 ) -> Qwen3VL:
-    """Reads `config.json` and the safetensors of a model folder.
+    """Reads `config.json` and the safetensors of a model folder, a parameter at a time.
+
+    Host memory holds the share of one parameter beside what is loaded already; of several processes each
+    reads the shards of its devices.
 
     Args:
       dtype: of the computation, and of the stored weights unless `param_dtype` says otherwise.
+      mesh: where the weights go, as `param_shardings` says; None: the default device.
 
     Raises:
-      UserError: files are missing or broken, or tensors are missing, unknown or misshapen (named).
+      UserError: files are missing or broken, tensors are missing, unknown or misshapen (named), or the mesh
+        does not divide the model.
     """
     folder = Path(folder)
     config = Qwen3VLConfig.from_hf(folder / "config.json")
+    if mesh is not None:
+        check_mesh(config, mesh)
     param_dtype = dtype if param_dtype is None else param_dtype
     model = nnx.eval_shape(
         lambda: Qwen3VL(config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat)
     )
-    files = _shard_files(folder)
-    handles = {path: _open(path) for path in set(files.values())}
-    try:
-        shapes = {name: tuple(handles[path].get_slice(name).get_shape()) for name, path in files.items()}
-        _check(model, folder, shapes)
-        assign_tensors(model, lambda name: handles[files[name]].get_tensor(name), param_dtype)
-    except SafetensorError as error:
-        raise UserError(f"{folder}: {error}; download the checkpoint again") from error
+    weights = TensorFolder(folder)
+    _check(model, weights)
+    variables = base_state(model)
+    for path, tensors in _by_path(hf_tensors(model)).items():
+        shape = tuple(variables[path].get_value().shape)
+        names = [str(part) for part in path]
+        sharding = None if mesh is None else NamedSharding(mesh, param_spec(names, shape, mesh))
+        variables[path].set_value(_load_param(weights, tensors, shape, param_dtype, sharding))
     return model
 
 
-def _storage_dtype(dtype: Any) -> Any:
-    return ml_dtypes.bfloat16 if jnp.dtype(dtype) == jnp.bfloat16 else np.dtype(dtype)
+@jax.jit
+def _take_layer(value: jax.Array, layer: int) -> jax.Array:
+    return jax.lax.dynamic_index_in_dim(value, layer, keepdims=False)
 
 
-def save_model(model: Qwen3VL, folder: str | os.PathLike[str], dtype: Any = jnp.float32) -> None:
-    """Writes `config.json` and `model.safetensors`; each appears whole or not at all.
+def gather(value: jax.Array, layer: int | None = None) -> np.ndarray:
+    """An array, or one layer of a stacked one, on this host from wherever its shards lie.
 
-    Adapters are not written: merge them first (`merge_lora`), or export them (`to_peft_tensors`).
+    With several processes all of them must call this, in the same order.
     """
-    folder = Path(folder)
-    tensors = export_tensors(model, _storage_dtype(dtype))
-    config = {**model.config.to_hf(), "dtype": jnp.dtype(dtype).name}
-    text = json.dumps(config, indent=2) + "\n"
-    _write(folder / _SINGLE_FILE, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
-    _write(folder / "config.json", lambda path: path.write_text(text))
+    part = value if layer is None else _take_layer(value, layer)
+    if isinstance(part, jax.Array) and not part.is_fully_addressable:
+        part = multihost_utils.process_allgather(part, tiled=True)
+    return np.asarray(part)
 
 
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        os.replace(temporary, path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot write {path}: {error}; free space or choose another folder") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+def save_model(
+    model: Qwen3VL,
+    folder: str | os.PathLike[str],
+    dtype: Any = jnp.float32,
+    *,
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> None:
+    """Writes `config.json` and the weights: one file, or shards and their index when that would be too large.
+
+    Tensors are gathered and written one by one; each file appears whole or not at all. With several
+    processes all of them must call this; the first one writes, and all return when it has.
+    Adapters are not written: merge them first (`merge_lora`), or export them (`peft.save_adapters`).
+
+    Args:
+      max_file_bytes: largest file, unless a single tensor is larger.
+
+    Raises:
+      UserError: a file cannot be written.
+    """
+    folder, storage = Path(folder), np.dtype(dtype)
+    variables = base_state(model)
+    tensors = {tensor.name: tensor for tensor in hf_tensors(model)}
+
+    def read(name: str) -> np.ndarray:
+        tensor = tensors[name]
+        value = gather(variables[tensor.path].get_value(), tensor.layer)
+        value = value.T.reshape(tensor.shape) if tensor.transposed else value
+        return value.astype(storage)
+
+    plan = plan_files(
+        (TensorInfo(name, tensor.shape, storage) for name, tensor in tensors.items()), max_file_bytes
+    )
+    config = {**model.config.to_hf(), "dtype": storage.name}
+    write_from_first_process(
+        read, tensors, lambda: _write_model(folder, json.dumps(config, indent=2) + "\n", plan, read)
+    )
+
+
+def _write_model(
+    folder: Path, config: str, plan: dict[str, list[TensorInfo]], read: Callable[[str], np.ndarray]
+) -> None:
+    write_text(folder / "config.json", config)
+    write_folder(folder, plan, read)
+
+
+def write_from_first_process(
+    read: Callable[[str], np.ndarray], names: Iterable[str], write: Callable[[], None]
+) -> None:
+    """Runs `write`, which reads `names` in order, in the first process; the others take part in each read."""
+    if jax.process_index() == 0:
+        write()
+    else:
+        for name in names:
+            read(name)
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("write_from_first_process")

@@ -1,28 +1,51 @@
-"""LoRA on the decoder: adding, merging, counting and exporting adapters."""
+"""LoRA on the decoder and the vision tower: adding, merging, counting and naming adapters as PEFT does."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import gather
 from rmsweb_jax.qwen3_vl.layers import Linear, LoRA, LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import DecoderLayer
 
 __all__ = [
+    "FUSED",
+    "QKV",
+    "TARGETS",
+    "VISION_TARGETS",
     "LoRAConfig",
     "LoRAParam",
+    "Tower",
     "add_lora",
     "count_parameters",
+    "make_lora",
     "merge_lora",
     "peft_config",
     "to_peft_tensors",
+    "towers",
 ]
+
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+FUSED = "self_attn.qkv_lora"
+_MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+
+# Sets of a decoder layer's modules by name: all of SFT's, and RL's with one adapter for q, k and v.
+TARGETS: dict[str, tuple[str, ...]] = {
+    "all_linear": (*QKV, "self_attn.o_proj", *_MLP),
+    "attention": (FUSED, "self_attn.o_proj"),
+}
+VISION_TARGETS = ("attn.qkv", "attn.proj", "mlp.linear_fc1", "mlp.linear_fc2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,91 +57,126 @@ class LoRAConfig:
       dropout: on the adapter's input.
       targets: "all_linear" (SFT: q, k, v, o, gate, up, down) or "attention" (RL: q, k and v fused with
         one shared A, and o).
+      vision: whether the vision tower's blocks get adapters too (qkv, proj and both matrices of the MLP).
+
+    Raises:
+      UserError: a value is out of range.
     """
 
     rank: int
     alpha: float
     dropout: float = 0.0
-    targets: Literal["all_linear", "attention"] = "all_linear"
+    targets: str = "all_linear"
+    vision: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
+            raise UserError(
+                f"config.lora: rank {self.rank}, alpha {self.alpha} and dropout {self.dropout} do not make "
+                "an adapter; take rank >= 1, alpha > 0 and 0 <= dropout < 1"
+            )
+        if self.targets not in TARGETS:
+            raise UserError(f"config.lora.targets is {self.targets!r}: use one of {', '.join(TARGETS)}")
 
 
-def _decoder_layers(model: Qwen3VL) -> list[DecoderLayer]:
-    """The separate first layers, then the stacked rest."""
-    language = model.language_model
-    return [*language.first_layers, *([language.layers] if language.layers is not None else [])]
+class Tower(NamedTuple):
+    """A run of equal layers: one layer, or several stacked ones.
+
+    Attributes:
+      prefix: of the layers' names in a checkpoint, before their numbers.
+      first: the number of the first of them.
+      count: how many are stacked; None for a single layer.
+      layer: the module.
+    """
+
+    prefix: str
+    first: int
+    count: int | None
+    layer: nnx.Module
+
+    def linear(self, name: str) -> Linear:
+        """A linear layer by its name within the layer, such as "self_attn.q_proj"."""
+        block, attribute = name.split(".")
+        return getattr(getattr(self.layer, block), attribute)
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the linear layers that can be adapted."""
+        return TARGETS["all_linear"] if isinstance(self.layer, DecoderLayer) else VISION_TARGETS
+
+    def numbers(self) -> list[tuple[int, int | None]]:
+        """Number of each layer in the checkpoint, and its place in the stack."""
+        places = [None] if self.count is None else range(self.count)
+        return [(self.first + (place or 0), place) for place in places]
+
+    def adapters(self) -> Iterator[tuple[str, LoRA]]:
+        """Adapters of the layer by their module's name."""
+        if isinstance(self.layer, DecoderLayer) and self.layer.self_attn.qkv_lora is not None:
+            yield FUSED, self.layer.self_attn.qkv_lora
+        for name in self.names():
+            lora = self.linear(name).lora
+            if lora is not None:
+                yield name, lora
+
+    def shape(self, name: str) -> tuple[tuple[int, ...], int, int]:
+        """Leading axes, inputs and outputs of an adapter."""
+        linears = [self.linear(part) for part in (QKV if name == FUSED else (name,))]
+        *lead, fan_in, _ = linears[0].kernel.shape
+        return tuple(lead), fan_in, sum(linear.kernel.shape[-1] for linear in linears)
+
+    def put(self, name: str, lora: LoRA | None) -> None:
+        """Sets, or takes away, the adapter of a module."""
+        if name != FUSED:
+            self.linear(name).lora = nnx.data(lora)
+        elif isinstance(self.layer, DecoderLayer):
+            self.layer.self_attn.qkv_lora = nnx.data(lora)
+
+    def parts(self, name: str, outputs: jax.Array) -> list[tuple[str, jax.Array]]:
+        """The linear layers that an adapter serves, each with its part of B or of the product A B."""
+        if name != FUSED:
+            return [(name, outputs)]
+        sizes = [self.linear(part).kernel.shape[-1] for part in QKV]
+        pieces = jnp.split(outputs, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+        return list(zip(QKV, pieces, strict=True))
 
 
-def _linears(layer: DecoderLayer) -> dict[str, Linear]:
-    attention, mlp = layer.self_attn, layer.mlp
-    return {
-        "self_attn.q_proj": attention.q_proj,
-        "self_attn.k_proj": attention.k_proj,
-        "self_attn.v_proj": attention.v_proj,
-        "self_attn.o_proj": attention.o_proj,
-        "mlp.gate_proj": mlp.gate_proj,
-        "mlp.up_proj": mlp.up_proj,
-        "mlp.down_proj": mlp.down_proj,
-    }
-
-
-_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+def towers(model: Qwen3VL) -> list[Tower]:
+    """Every layer that can be adapted: the decoder's first ones, its stacked rest, the vision blocks."""
+    language, prefix = model.language_model, "model.language_model.layers."
+    parts = [Tower(prefix, number, None, layer) for number, layer in enumerate(language.first_layers)]
+    first = len(parts)
+    if language.layers is not None:
+        parts.append(Tower(prefix, first, model.config.text.num_hidden_layers - first, language.layers))
+    return [*parts, Tower("model.visual.blocks.", 0, model.config.vision.depth, model.visual.blocks)]
 
 
 def add_lora(model: Qwen3VL, config: LoRAConfig, rngs: nnx.Rngs) -> None:
-    """Puts fresh adapters on every decoder layer; the model's outputs do not change yet (B is zero).
+    """Puts fresh adapters on the layers; the model's outputs do not change yet (B is zero).
 
     Raises:
       ValueError: the model has adapters already.
     """
     if count_parameters(model)["adapters"]:
         raise ValueError("the model has adapters already; merge_lora first")
-
-    def adapter(lead: tuple[int, ...], fan_in: int, fan_out: int) -> LoRA:
-        return LoRA(
-            lead,
-            fan_in,
-            fan_out,
-            rank=config.rank,
-            alpha=config.alpha,
-            dropout=config.dropout,
-            key=rngs.params(),
-        )
-
-    for layer in _decoder_layers(model):
-        linears = _linears(layer)
-        if config.targets == "attention":
-            *lead, fan_in, _ = linears[_QKV[0]].kernel.shape
-            fan_out = sum(linears[name].kernel.shape[-1] for name in _QKV)
-            layer.self_attn.qkv_lora = adapter(tuple(lead), fan_in, fan_out)
-            linears = {"self_attn.o_proj": linears["self_attn.o_proj"]}
-        for linear in linears.values():
-            *lead, fan_in, fan_out = linear.kernel.shape
-            linear.lora = adapter(tuple(lead), fan_in, fan_out)
+    for tower in towers(model):
+        decoder = isinstance(tower.layer, DecoderLayer)
+        for name in TARGETS[config.targets] if decoder else VISION_TARGETS * config.vision:
+            tower.put(name, make_lora(tower, name, config, rngs.params()))
 
 
-def _add_to_kernel(linear: Linear, delta: jnp.ndarray) -> None:
-    kernel = linear.kernel[...]
-    linear.kernel.set_value((kernel.astype(jnp.float32) + delta).astype(kernel.dtype))
+def make_lora(tower: Tower, name: str, config: LoRAConfig, key: jax.Array) -> LoRA:
+    """A fresh adapter that fits a module."""
+    lead, fan_in, fan_out = tower.shape(name)
+    return LoRA(lead, fan_in, fan_out, rank=config.rank, alpha=config.alpha, dropout=config.dropout, key=key)
 
 
 def merge_lora(model: Qwen3VL) -> None:
     """Folds the adapters into the base weights and removes them."""
-    for layer in _decoder_layers(model):
-        linears = _linears(layer)
-        fused = layer.self_attn.qkv_lora
-        if fused is not None:
-            for name, delta in zip(_QKV, _split_qkv(linears, fused.delta()), strict=True):
-                _add_to_kernel(linears[name], delta)
-            layer.self_attn.qkv_lora = nnx.data(None)
-        for linear in linears.values():
-            if linear.lora is not None:
-                _add_to_kernel(linear, linear.lora.delta())
-                linear.lora = nnx.data(None)
-
-
-def _split_qkv(linears: dict[str, Linear], fused: jnp.ndarray) -> list[jnp.ndarray]:
-    sizes = [linears[name].kernel.shape[-1] for name in _QKV]
-    return jnp.split(fused, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+    for tower in towers(model):
+        for name, lora in list(tower.adapters()):
+            for part, delta in tower.parts(name, lora.delta()):
+                kernel = tower.linear(part).kernel
+                kernel.set_value((kernel[...].astype(jnp.float32) + delta).astype(kernel.dtype))
+            tower.put(name, None)
 
 
 def count_parameters(model: Qwen3VL) -> dict[str, int]:
@@ -135,35 +193,25 @@ def count_parameters(model: Qwen3VL) -> dict[str, int]:
 def to_peft_tensors(model: Qwen3VL) -> dict[str, np.ndarray]:
     """The adapters under PEFT's names (`adapter_model.safetensors`), A [rank, in] and B [out, rank].
 
-    A fused q-k-v adapter leaves as three that carry the same A.
+    A fused q-k-v adapter leaves as three that carry the same A. With several processes all must call this.
     """
     out: dict[str, np.ndarray] = {}
-    number = 0
-    for layer in _decoder_layers(model):
-        linears = _linears(layer)
-        pairs = {
-            name: (lin.lora.a[...], lin.lora.b[...]) for name, lin in linears.items() if lin.lora is not None
-        }
-        fused = layer.self_attn.qkv_lora
-        if fused is not None:
-            parts = _split_qkv(linears, fused.b[...])
-            pairs |= {name: (fused.a[...], part) for name, part in zip(_QKV, parts, strict=True)}
-        stacked = layer is model.language_model.layers
-        count = layer.input_layernorm.scale.shape[0] if stacked else 1
-        for name, (a, b) in pairs.items():
-            a, b = (np.asarray(value) if stacked else np.asarray(value)[None] for value in (a, b))
-            for index in range(count):
-                prefix = f"base_model.model.model.language_model.layers.{number + index}.{name}"
-                out[f"{prefix}.lora_A.weight"] = np.ascontiguousarray(a[index].T)
-                out[f"{prefix}.lora_B.weight"] = np.ascontiguousarray(b[index].T)
-        number += count
+    for tower in towers(model):
+        for name, lora in tower.adapters():
+            for part, b in tower.parts(name, lora.b[...]):
+                for number, layer in tower.numbers():
+                    prefix = f"base_model.model.{tower.prefix}{number}.{part}"
+                    for letter, value in (("A", lora.a[...]), ("B", b)):
+                        out[f"{prefix}.lora_{letter}.weight"] = np.ascontiguousarray(gather(value, layer).T)
     return out
 
 
-def peft_config(config: LoRAConfig) -> dict[str, object]:
+def peft_config(config: LoRAConfig) -> dict[str, Any]:
     """PEFT's `adapter_config.json` for adapters of this shape."""
-    names = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    names += ["gate_proj", "up_proj", "down_proj"] if config.targets == "all_linear" else []
+    decoder = [part for name in TARGETS[config.targets] for part in (QKV if name == FUSED else (name,))]
+    pattern = _pattern("language_model.layers", decoder)
+    if config.vision:
+        pattern = f"{pattern}|{_pattern('visual.blocks', VISION_TARGETS)}"
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -171,5 +219,9 @@ def peft_config(config: LoRAConfig) -> dict[str, object]:
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
         "bias": "none",
-        "target_modules": rf".*language_model.*\.({'|'.join(names)})",
+        "target_modules": pattern,
     }
+
+
+def _pattern(layers: str, names: Iterable[str]) -> str:
+    return rf"(.*\.)?{re.escape(layers)}\.\d+\.({'|'.join(re.escape(name) for name in names)})"
