@@ -33,6 +33,8 @@ class Steps(NamedTuple):
     """Compiled programs, for `frozen` parameters that never change.
 
     Attributes:
+      run: `run(accumulated, params, frozen, inputs, targets, train) -> (accumulated, log_probs)`, what
+        `add` and `log_probs` call; the first argument is donated.
       zero: `zero(params) -> Accumulated`. Its `gradients` also serve as adapters that add exactly nothing:
         with them the policy is its reference, the frozen SFT policy.
       add: `add(accumulated, params, frozen, inputs, targets) -> accumulated`; the first is donated.
@@ -41,6 +43,7 @@ class Steps(NamedTuple):
       update: `update(state, accumulated) -> (state, metrics)`; the state is donated.
     """
 
+    run: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch, jax.Array], tuple[Accumulated, jax.Array]]
     zero: Callable[[Any], Accumulated]
     add: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch], Accumulated]
     log_probs: Callable[[Any, Any, ModelInputs, TokenBatch], jax.Array]
@@ -129,4 +132,4 @@ def make_steps(
         }
         return TrainState(params, opt_state), metrics
 
-    return Steps(zero, add, log_probs, update)
+    return Steps(run, zero, add, log_probs, update)

@@ -1,0 +1,90 @@
+"""Compiles every training program of a run for a TPU slice that does not have to be there.
+
+    python -m experiments.compile_tpu --config=configs/sft.py:8b --topology=v5p:2x2x2
+
+Prints a table of memory, operations and collectives a device, and with `--output=FILE` writes it as JSON.
+The exit code is 1 when a program does not fit. It tells no step time: the compiler's own estimate counts a
+scanned layer once; the floor is operations at peak rate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from absl import app, flags
+from jax.sharding import Mesh
+from ml_collections import ConfigDict, config_flags
+
+from experiments.cli import parse_flags, user_errors
+from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
+from rmsweb_jax.aot.report import compile_program, table
+from rmsweb_jax.aot.topology import CHIPS, slice_mesh
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.sizes import SIZES
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.sft.config import SftConfig
+
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", "configs/sft.py:8b", "Config file and variant of the run."
+)
+_TOPOLOGY = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
+_RESPONSE = flags.DEFINE_integer("response", 2048, "Scored tokens of a row (SFT), or of each slot (RL).")
+_OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
+
+
+class DoesNotFitError(UserError):
+    exit_code = 1
+
+
+def architecture(config: ConfigDict) -> Qwen3VLConfig:
+    """That of the run's model folder, otherwise of the size that the config's variant names."""
+    folder = Path(str(config.model)) / "config.json"
+    if folder.exists():
+        return Qwen3VLConfig.from_hf(folder)
+    variant = str(config_flags.get_config_filename(flags.FLAGS["config"])).partition(":")[2].partition(",")[0]
+    if variant not in SIZES:
+        raise UserError(
+            f"no model at {config.model}, and {variant!r} is no size: use one of {', '.join(SIZES)}"
+        )
+    return SIZES[variant]
+
+
+def programs(config: ConfigDict, mesh: Mesh) -> list[Program]:
+    """Those of the training stage that the config is of."""
+    values = {**config.to_dict(), "model": config.model or "-"}
+    if "prompts" in config:
+        settings = RlConfig.from_dict({**values, "prompts": "-"})
+        return rl_programs(settings, architecture(config), mesh, _RESPONSE.value)
+    if "corpus" in config:
+        settings = SftConfig.from_dict({**values, "corpus": "-"})
+        return sft_programs(settings, architecture(config), mesh, _RESPONSE.value)
+    raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
+    mesh = slice_mesh(_TOPOLOGY.value, **_CONFIG.value.mesh)
+    chip = CHIPS[_TOPOLOGY.value.partition(":")[0]]
+    results = [compile_program(program, chip, mesh.size) for program in programs(_CONFIG.value, mesh)]
+    print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
+    if _OUTPUT.value:
+        rows = [dataclasses.asdict(result) for result in results]
+        write_atomic(Path(_OUTPUT.value), json.dumps(rows, indent=1).encode())
+    too_large = [result for result in results if not result.fits]
+    if too_large:
+        raise DoesNotFitError(
+            f"{too_large[0].name} does not fit {_TOPOLOGY.value}: take a larger slice, a smaller "
+            "config.micro_batch_size or config.micro_batch_tokens, or split over config.mesh.tensor "
+            f"({too_large[0].error})"
+        )
+
+
+if __name__ == "__main__":
+    with user_errors():
+        app.run(main, flags_parser=parse_flags)

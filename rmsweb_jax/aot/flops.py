@@ -1,0 +1,109 @@
+"""Floating-point operations of the model, counted from its shapes.
+
+A multiply-add is two. Only matrix products are counted, as in the usual definition of MFU; the compiler's
+own count takes a scanned layer once and a fused kernel not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """How much of everything a program computes.
+
+    Attributes:
+      tokens: places in rows, padding included.
+      pairs: (query, key) pairs that the attention rule lets see each other, over all rows.
+      scored: places where the vocabulary head is computed.
+      patches: places of vision patches, padding included.
+      patch_pairs: pairs of patches in one attention window.
+    """
+
+    tokens: int
+    pairs: int
+    scored: int
+    patches: int = 0
+    patch_pairs: int = 0
+
+
+def causal_pairs(length: int) -> int:
+    """Pairs of one causal row."""
+    return length * (length + 1) // 2
+
+
+def slot_pairs(layout: SlotLayout, slots: int) -> int:
+    """Pairs of a row with a shared prompt."""
+    own = causal_pairs(layout.slot)
+    return causal_pairs(layout.prompt) + slots * (layout.slot * layout.prompt + own)
+
+
+def decoder_flops(config: Qwen3VLConfig, tokens: int, pairs: int) -> int:
+    """One forward pass of all decoder layers."""
+    text = config.text
+    projections = text.hidden_size * (2 * text.query_dim + 2 * text.kv_dim)
+    mlp = 3 * text.hidden_size * text.intermediate_size
+    # Scores, then values: D multiply-adds each for a pair and a query head.
+    attention = 2 * text.query_dim * pairs
+    return 2 * text.num_hidden_layers * (tokens * (projections + mlp) + attention)
+
+
+def head_flops(config: Qwen3VLConfig, scored: int) -> int:
+    return 2 * scored * config.text.hidden_size * config.text.vocab_size
+
+
+def vision_flops(config: Qwen3VLConfig, patches: int, patch_pairs: int) -> int:
+    """One forward pass of the vision tower with its mergers."""
+    vision = config.vision
+    block = 4 * vision.hidden_size**2 + 2 * vision.hidden_size * vision.intermediate_size
+    attention = 2 * vision.hidden_size * patch_pairs
+    merged = vision.hidden_size * vision.merge_unit
+    merger = (patches // vision.merge_unit) * merged * (merged + vision.out_hidden_size)
+    mergers = (1 + config.num_deepstack) * merger
+    embed = patches * vision.patch_dim * vision.hidden_size
+    return 2 * (vision.depth * (patches * block + attention) + mergers + embed)
+
+
+def forward_flops(config: Qwen3VLConfig, work: Work) -> int:
+    """One forward pass of everything."""
+    return (
+        decoder_flops(config, work.tokens, work.pairs)
+        + head_flops(config, work.scored)
+        + vision_flops(config, work.patches, work.patch_pairs)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingFlops:
+    """A gradient with a frozen base.
+
+    Attributes:
+      useful: what the gradient needs: decoder and head forward, and backward to activations (weights are
+        frozen); the vision tower forward only, since nothing before the decoder is trained; adapters
+        forward, and backward to activations and to their weights.
+      executed: with what the remat policy computes again.
+    """
+
+    useful: int
+    executed: int
+
+
+def training_flops(config: Qwen3VLConfig, work: Work, adapters: int, remat: str) -> TrainingFlops:
+    """Operations of a LoRA gradient whose logits are computed in stretches, and again in the backward pass.
+
+    Args:
+      adapters: number of adapter parameters, each a multiply-add a token.
+      remat: "none", "dots" (attention again) or "full" (every layer again).
+    """
+    decoder = decoder_flops(config, work.tokens, work.pairs)
+    attention = decoder - decoder_flops(config, work.tokens, 0)
+    head, vision = head_flops(config, work.scored), vision_flops(config, work.patches, work.patch_pairs)
+    low_rank = 2 * work.tokens * adapters
+    # Attention has no frozen operand: its backward is twice its forward.
+    useful = 2 * decoder + attention + 2 * head + vision + 3 * low_rank
+    again = {"none": 0, "dots": attention, "full": decoder + low_rank}[remat]
+    return TrainingFlops(useful, useful + again + head)

@@ -1,0 +1,140 @@
+"""Compiling programs for a slice, and what the compiler says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rmsweb_jax.aot.programs import Program
+from rmsweb_jax.aot.topology import Chip
+
+_GIB = 2**30
+_COLLECTIVE = re.compile(
+    r"\b(all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What one program needs of a device.
+
+    Attributes:
+      fits: the compiler placed it.
+      peak_gib: most memory at once; when it does not fit, what the compiler says it would need, if it does.
+      parts_gib: arguments by part, and "activations": everything the program makes itself.
+      collectives: how many stand in the program (a scanned layer's count once); None when the compiler
+        cannot print it.
+      compile_seconds: wall-clock.
+      floor_ms: executed operations at the device's peak rate: no run can be faster.
+      mfu_ceiling: useful over executed operations.
+      error: why it does not fit.
+    """
+
+    name: str
+    fits: bool
+    peak_gib: float | None
+    parts_gib: dict[str, float]
+    collectives: dict[str, int] | None
+    compile_seconds: float
+    useful_tflops: float
+    executed_tflops: float
+    floor_ms: float
+    mfu_ceiling: float | None
+    error: str = ""
+
+
+def device_bytes(tree: Any) -> int:
+    """Bytes of abstract sharded arrays on one device."""
+    leaves = jax.tree.leaves(tree)
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _item_bytes(leaf.dtype) for leaf in leaves)
+
+
+def _item_bytes(dtype: Any) -> int:
+    # A PRNG key is an array of its implementation's words.
+    return 8 if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype.itemsize
+
+
+def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
+    """Runs the compiler; a program that does not fit is a result, not an error."""
+    start = time.monotonic()
+    parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
+    peak, collectives, error = None, None, ""
+    try:
+        compiled = program.lower().compile()
+    except jax.errors.JaxRuntimeError as problem:
+        if "RESOURCE_EXHAUSTED" not in str(problem):
+            raise
+        error = _reason(str(problem))
+        needed = re.search(r"Used ([0-9.]+)G of", str(problem))
+        peak = float(needed[1]) if needed else None
+    else:
+        memory = compiled.memory_analysis()
+        peak = memory.peak_memory_in_bytes / _GIB
+        parts["activations"] = max(0.0, peak - memory.argument_size_in_bytes / _GIB)
+        collectives = _collectives(compiled)
+    executed = program.executed_flops / devices / 1e12
+    return Compiled(
+        name=program.name,
+        fits=not error,
+        peak_gib=peak,
+        parts_gib=parts,
+        collectives=collectives,
+        compile_seconds=time.monotonic() - start,
+        useful_tflops=program.useful_flops / devices / 1e12,
+        executed_tflops=executed,
+        floor_ms=1e3 * executed / chip.peak_tflops,
+        mfu_ceiling=program.useful_flops / program.executed_flops if program.executed_flops else None,
+        error=error,
+    )
+
+
+def _reason(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if "hbm" in line.lower()]
+    return (lines or message.splitlines())[0][:300]
+
+
+def _collectives(compiled: Any) -> dict[str, int] | None:
+    try:
+        text = compiled.as_text()
+    except jax.errors.JaxRuntimeError:
+        return None  # Some programs for v5p and v6e cannot be printed.
+    return dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
+
+
+def table(results: Sequence[Compiled], chip: Chip) -> str:
+    """The results as a Markdown table."""
+    parts = sorted({part for result in results for part in result.parts_gib})
+    head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "useful TFLOP", "executed", "floor ms"]
+    head += ["MFU ceiling", "collectives", "compile s"]
+    rows = [head, ["---"] * len(head)]
+    for result in results:
+        peak = "?" if result.peak_gib is None else f"{result.peak_gib:.2f}"
+        share = "" if result.peak_gib is None else f" ({result.peak_gib / chip.hbm_gib:.0%})"
+        rows.append(
+            [
+                result.name,
+                f"{peak}{share}" if result.fits else f"**does not fit: {peak}**",
+                *(f"{result.parts_gib[part]:.2f}" if part in result.parts_gib else "" for part in parts),
+                f"{result.useful_tflops:.1f}",
+                f"{result.executed_tflops:.1f}",
+                f"{result.floor_ms:.0f}",
+                "" if result.mfu_ceiling is None else f"{result.mfu_ceiling:.2f}",
+                _listed(result.collectives),
+                f"{result.compile_seconds:.0f}",
+            ]
+        )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _listed(collectives: dict[str, int] | None) -> str:
+    if collectives is None:
+        return "not printed"
+    return ", ".join(f"{count} {kind}" for kind, count in collectives.items())

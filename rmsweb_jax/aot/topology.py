@@ -1,0 +1,77 @@
+"""Slices that do not have to be there: abstract TPU devices for ahead-of-time compilation."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import os
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import AXES
+
+# What libtpu asks the metadata server of a real TPU host for; the values serve every slice type.
+_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One device of a slice.
+
+    Attributes:
+      hbm_gib: memory that programs may use, as the compiler's out-of-memory message gives it.
+      peak_tflops: dense bfloat16 matrix rate of a device (Google's published figure for the chip, halved
+        where a chip has two devices).
+    """
+
+    hbm_gib: float
+    peak_tflops: float
+
+
+CHIPS = {
+    "v4": Chip(15.25, 137.5),
+    "v5e": Chip(15.75, 197.0),
+    "v5p": Chip(95.73, 459.0),
+    "v6e": Chip(31.24, 918.0),
+    "tpu7x": Chip(94.74, 1153.5),
+}
+
+
+def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) -> Mesh:
+    """A mesh over the devices of a slice such as "v5p:2x2x2"; one size may be -1, for what is left.
+
+    Raises:
+      UserError: there is no such slice, libtpu is missing, or the sizes do not multiply to its devices.
+    """
+    if topology.partition(":")[0] not in CHIPS:
+        raise UserError(f"--topology={topology}: give one of {', '.join(CHIPS)} and a shape, as v5p:2x2x2")
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError("the TPU compiler is missing: pip install libtpu (it needs no TPU)")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--topology={topology}: there is no such slice ({reason})") from error
+    sizes = [data, fsdp, tensor]
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = len(devices) // math.prod(size for size in sizes if size != -1)
+    if math.prod(sizes) != len(devices):
+        raise UserError(
+            f"the mesh data={data}, fsdp={fsdp}, tensor={tensor} does not fit the {len(devices)} devices of "
+            f"{topology}: change config.mesh so that its sizes multiply to that (one may be -1)"
+        )
+    # Devices in the order of the torus: the innermost axis is the one with the most traffic.
+    return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
