@@ -20,6 +20,8 @@ from rmsweb_jax.qwen3_vl.inputs import Array, SlotLayout
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 BACKENDS = ("xla", "splash")
+# Of a TPU's vector registers: what the fused kernel's heads and blocks are multiples of.
+LANES = 128
 
 _MASKED = -1e30  # finite: a row with nothing to attend to gets a uniform mixture and no NaN
 _BLOCK = 64
@@ -31,10 +33,10 @@ class AttentionConfig:
 
     Attributes:
       backend: "xla", the reference, runs everywhere and holds [B, Hq, T / 8, T] scores; "splash" is the
-        fused TPU kernel, for heads of 128 and rows of a multiple of `block` tokens.
+        fused TPU kernel, for heads and rows of a multiple of 128.
       mesh: the mesh whose `data` and `fsdp` axes split rows and whose `tensor` axis splits heads; splash
         needs it for more than one device, as XLA cannot split a kernel by itself.
-      block: tokens a kernel block covers, queries and keys alike.
+      block: most tokens a kernel block covers, queries and keys alike; halved until it divides a row.
       interpret: splash runs in the Pallas interpreter, on any platform.
     """
 
@@ -53,9 +55,10 @@ class AttentionConfig:
         return 1 if self.mesh is None else self.mesh.shape["data"] * self.mesh.shape["fsdp"]
 
 
-def default_attention(mesh: Mesh | None = None) -> AttentionConfig:
-    """The fastest back end of the platform that runs here."""
-    return AttentionConfig("splash" if jax.default_backend() == "tpu" else "xla", mesh)
+def default_attention(head_dim: int, mesh: Mesh | None = None) -> AttentionConfig:
+    """The fastest back end of the platform that runs here, for heads of `head_dim`."""
+    fused = jax.default_backend() == "tpu" and head_dim % LANES == 0
+    return AttentionConfig("splash" if fused else "xla", mesh)
 
 
 def make_attend(

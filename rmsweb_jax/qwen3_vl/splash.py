@@ -20,7 +20,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask import Mask
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.qwen3_vl.attention import Attend, AttentionConfig
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.attention import LANES, Attend, AttentionConfig
 from rmsweb_jax.qwen3_vl.inputs import SlotLayout
 
 
@@ -58,11 +59,16 @@ def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: 
     """See `attention.make_attend`.
 
     Raises:
-      ValueError: a row is not a multiple of the block.
+      UserError: rows are not a multiple of 128 tokens.
     """
-    length, block = segment_ids.shape[1], min(config.block, segment_ids.shape[1])
-    if length % block or block % 128:
-        raise ValueError(f"splash attention: rows of {length} tokens are not a multiple of {max(block, 128)}")
+    length, block = segment_ids.shape[1], config.block
+    while length % block and block > LANES:
+        block //= 2
+    if length % block:
+        raise UserError(
+            f"fused attention: rows of {length} tokens are not a multiple of {LANES}: make "
+            f"config.bucket_multiple one"
+        )
     sizes = BlockSizes(
         block_q=block,
         block_kv=block,

@@ -26,6 +26,7 @@ from rmsweb_jax.mesh import make_mesh, shard_batch
 from rmsweb_jax.metrics import MetricWriter
 from rmsweb_jax.optimizers import adamw, warmup_cosine
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.qwen3_vl.attention import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -119,6 +120,7 @@ def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """The model of `folder` on the mesh, with fresh adapters when these are what is trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
+    model.attention = default_attention(model.config.text.head_dim, mesh)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model

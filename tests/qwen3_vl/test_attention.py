@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig, make_attend
 from rmsweb_jax.qwen3_vl.inputs import SlotLayout
 
-LENGTH, BLOCK, HEADS, KV_HEADS, SIZE = 384, 128, 2, 1, 128
-SPLASH = AttentionConfig("splash", block=BLOCK, interpret=True)
+LENGTH, HEADS, KV_HEADS, SIZE = 384, 2, 1, 128
+# 256 does not divide the rows: blocks are halved.
+SPLASH = AttentionConfig("splash", block=256, interpret=True)
 
 
 def ids(*runs: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -73,8 +75,8 @@ def test_splash_without_a_layout_refuses_slots():
         make_attend(SPLASH, segments, slots, None)
 
 
-def test_splash_refuses_rows_that_do_not_divide_into_blocks():
-    with pytest.raises(ValueError, match="multiple of 128"):
+def test_splash_refuses_rows_that_are_no_whole_blocks():
+    with pytest.raises(UserError, match="multiple of 128"):
         make_attend(SPLASH, np.ones((1, 200), np.int32), None, None)
 
 
