@@ -99,9 +99,12 @@ class Tower(NamedTuple):
         block, attribute = name.split(".")
         return getattr(getattr(self.layer, block), attribute)
 
+    def is_decoder(self) -> bool:
+        return isinstance(self.layer, DecoderLayer)
+
     def names(self) -> tuple[str, ...]:
         """Names of the linear layers that can be adapted."""
-        return TARGETS["all_linear"] if isinstance(self.layer, DecoderLayer) else VISION_TARGETS
+        return TARGETS["all_linear"] if self.is_decoder() else VISION_TARGETS
 
     def numbers(self) -> list[tuple[int, int | None]]:
         """Number of each layer in the checkpoint, and its place in the stack."""
@@ -158,8 +161,7 @@ def add_lora(model: Qwen3VL, config: LoRAConfig, rngs: nnx.Rngs) -> None:
     if count_parameters(model)["adapters"]:
         raise ValueError("the model has adapters already; merge_lora first")
     for tower in towers(model):
-        decoder = isinstance(tower.layer, DecoderLayer)
-        for name in TARGETS[config.targets] if decoder else VISION_TARGETS * config.vision:
+        for name in TARGETS[config.targets] if tower.is_decoder() else VISION_TARGETS * config.vision:
             tower.put(name, make_lora(tower, name, config, rngs.params()))
 
 

@@ -1,0 +1,192 @@
+"""Adapters as folders that torch `peft` (and what builds on it, such as vLLM) reads and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import write_from_first_process
+from rmsweb_jax.qwen3_vl.lora import (
+    FUSED,
+    QKV,
+    TARGETS,
+    LoRAConfig,
+    Tower,
+    count_parameters,
+    make_lora,
+    peft_config,
+    to_peft_tensors,
+    towers,
+)
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.tensor_files import TensorInfo, read_header, write_file, write_text
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+
+# Settings of PEFT that change what an adapter computes, with the values that leave it plain.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "fan_in_fan_out": (False,),
+    "use_dora": (False,),
+    "use_rslora": (False,),
+    "use_qalora": (False,),
+    "lora_bias": (False,),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "modules_to_save": ([], None),
+    "layer_replication": ([], None),
+    "target_parameters": ([], None),
+    "trainable_token_indices": ([], {}, None),
+    "alora_invocation_tokens": ([], None),
+}
+
+
+def save_adapters(model: Qwen3VL, config: LoRAConfig, folder: str | os.PathLike[str], base: str) -> None:
+    """Writes the model's adapters as a PEFT folder; each file appears whole or not at all.
+
+    With several processes all of them must call this; the first one writes.
+
+    Args:
+      config: with which the adapters were added.
+      base: path or hub name of the model that they belong to, for whoever loads them.
+
+    Raises:
+      UserError: a file cannot be written.
+    """
+    folder = Path(folder)
+    tensors = to_peft_tensors(model)
+    if not tensors:
+        raise ValueError("the model has no adapters")
+    settings = peft_config(config) | {"base_model_name_or_path": base, "inference_mode": True}
+    infos = [TensorInfo(name, value.shape, value.dtype) for name, value in tensors.items()]
+
+    def write() -> None:
+        write_file(folder / WEIGHTS_FILE, infos, tensors.__getitem__)
+        write_text(folder / CONFIG_FILE, json.dumps(settings, indent=2) + "\n")
+
+    write_from_first_process(tensors.__getitem__, (), write)
+
+
+class _Adapters(NamedTuple):
+    """A PEFT folder's tensors by name."""
+
+    folder: Path
+    tensors: dict[str, np.ndarray]
+
+    def read(self, tower: Tower, name: str, letter: str) -> np.ndarray:
+        """A as [..., in, rank] or B as [..., rank, out] float32, stacked as the layers are."""
+        parts = [self.tensors[_key(tower, name, number, letter)].T for number, _ in tower.numbers()]
+        return (parts[0] if tower.count is None else np.stack(parts)).astype(np.float32)
+
+    def modules(self, tower: Tower, rank: int) -> list[str]:
+        """Modules of a tower that have adapters.
+
+        Raises:
+          UserError: in some layers only, or of another shape.
+        """
+        numbers = [number for number, _ in tower.numbers()]
+        found = [
+            name
+            for name in tower.names()
+            if any(_key(tower, name, number, "A") in self.tensors for number in numbers)
+        ]
+        for name in found:
+            _, fan_in, fan_out = tower.shape(name)
+            for number in numbers:
+                self._check(_key(tower, name, number, "A"), (rank, fan_in))
+                self._check(_key(tower, name, number, "B"), (fan_out, rank))
+        return found
+
+    def _check(self, key: str, shape: tuple[int, ...]) -> None:
+        if key not in self.tensors:
+            raise UserError(f"{self.folder}: {key} is missing; export the adapters again, on all layers")
+        found = self.tensors[key].shape
+        if found != shape:
+            raise UserError(
+                f"{self.folder}: {key} is {list(found)} instead of {list(shape)}; take this model's adapters"
+            )
+
+    def one_a(self, tower: Tower) -> bool:
+        """Whether q, k and v of all layers share their A."""
+        first, *others = (self.read(tower, name, "A") for name in QKV)
+        return all(np.array_equal(first, other) for other in others)
+
+
+def _key(tower: Tower, name: str, number: int, letter: str) -> str:
+    return f"base_model.model.{tower.prefix}{number}.{name}.lora_{letter}.weight"
+
+
+def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
+    """Puts the adapters of a PEFT folder on the model.
+
+    Any set of the decoder's and the vision blocks' matrices will do. Where just q, k, v and o have adapters
+    and the A of q, k and v are equal, they become one fused adapter, as before `save_adapters`.
+
+    Raises:
+      ValueError: the model has adapters already.
+      UserError: the folder is missing or broken, uses something that plain LoRA lacks, or does not fit.
+    """
+    if count_parameters(model)["adapters"]:
+        raise ValueError("the model has adapters already; merge_lora first")
+    folder = Path(folder)
+    config = _read_config(folder / CONFIG_FILE)
+    adapters = _Adapters(folder, _read_tensors(folder / WEIGHTS_FILE))
+    parts = [(tower, adapters.modules(tower, config.rank)) for tower in towers(model)]
+    _check_all_known(adapters, parts)
+    decoder = [part for part in parts if part[0].is_decoder()]
+    fused = all(set(names) == {*QKV, "self_attn.o_proj"} for _, names in decoder) and all(
+        adapters.one_a(tower) for tower, _ in decoder
+    )
+    for tower, names in parts:
+        for name in TARGETS["attention"] if fused and tower.is_decoder() else names:
+            sources = QKV if name == FUSED else (name,)
+            b = np.concatenate([adapters.read(tower, source, "B") for source in sources], axis=-1)
+            lora = make_lora(tower, name, config, jax.random.key(0))
+            lora.a.set_value(jnp.asarray(adapters.read(tower, sources[0], "A")))
+            lora.b.set_value(jnp.asarray(b))
+            tower.put(name, lora)
+
+
+def _check_all_known(adapters: _Adapters, parts: list[tuple[Tower, list[str]]]) -> None:
+    known = {
+        _key(tower, name, number, letter)
+        for tower, names in parts
+        for name in names
+        for number, _ in tower.numbers()
+        for letter in "AB"
+    }
+    unknown = sorted(set(adapters.tensors) - known)
+    if unknown or not known:
+        what = f"no matrix can take {unknown[0]} ({len(unknown)} such)" if unknown else "it holds no adapters"
+        raise UserError(f"{adapters.folder}: {what}; take adapters of this model's linear layers")
+
+
+def _read_config(path: Path) -> LoRAConfig:
+    try:
+        settings = json.loads(path.read_text())
+        for key, plain in _PLAIN.items():
+            if key in settings and settings[key] not in plain:
+                raise UserError(f"{path}: {key} is {settings[key]!r}; only plain LoRA adapters are supported")
+        rank, alpha, dropout = settings["r"], settings["lora_alpha"], settings.get("lora_dropout", 0.0)
+        return LoRAConfig(rank=int(rank), alpha=float(alpha), dropout=float(dropout))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"cannot read the adapters' settings {path} ({error!r}); give a PEFT folder"
+        ) from error
+
+
+def _read_tensors(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        raise UserError(f"{path} is missing; give a PEFT folder with safetensors")
+    read_header(path)
+    return load_file(path)
