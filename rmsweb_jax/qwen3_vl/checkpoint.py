@@ -217,17 +217,18 @@ def save_model(
     plan = plan_files(
         (TensorInfo(name, tensor.shape, storage) for name, tensor in tensors.items()), max_file_bytes
     )
-    config = {**model.config.to_hf(), "dtype": storage.name}
-    write_from_first_process(
-        read, tensors, lambda: _write_model(folder, json.dumps(config, indent=2) + "\n", plan, read)
-    )
+
+    def write() -> None:
+        write_config(model.config, folder, storage)
+        write_folder(folder, plan, read)
+
+    write_from_first_process(read, tensors, write)
 
 
-def _write_model(
-    folder: Path, config: str, plan: dict[str, list[TensorInfo]], read: Callable[[str], np.ndarray]
-) -> None:
-    write_text(folder / "config.json", config)
-    write_folder(folder, plan, read)
+def write_config(config: Qwen3VLConfig, folder: Path, dtype: np.dtype) -> None:
+    """Writes the `config.json` of a model folder whose weights are stored as `dtype`."""
+    content = {**config.to_hf(), "dtype": dtype.name}
+    write_text(folder / "config.json", json.dumps(content, indent=2) + "\n")
 
 
 def write_from_first_process(
