@@ -13,7 +13,7 @@ from rmsweb_jax.actions.parse import ReplyError, action_span
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.images import target_size
+from rmsweb_jax.qwen3_vl.images import target_size, upright_size
 from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
@@ -96,7 +96,7 @@ class Encoder:
         path = self._images.path(sha256)
         try:
             with Image.open(path) as image:
-                size = image.size
+                size = upright_size(image)
         except FileNotFoundError as error:
             raise UserError(f"{path}: missing screenshot: make this data set again") from error
         except UnidentifiedImageError as error:

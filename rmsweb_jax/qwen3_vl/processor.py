@@ -20,7 +20,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.images import image_patches
 from rmsweb_jax.qwen3_vl.inputs import Grid
-from rmsweb_jax.records.schema import ImagePart, Message
+from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 
 MAX_PIXELS = 262_144
 ImageResolver = Callable[[str], bytes | Image.Image]
@@ -85,10 +85,16 @@ class Processor:
             "<|vision_start|>": config.vision_start_token_id,
             "<|vision_end|>": config.vision_end_token_id,
         }
-        for name in ("<|im_start|>", "<|im_end|>", *expected):
-            if name not in vocabulary or vocabulary[name] != expected.get(name, vocabulary[name]):
+        missing = [name for name in ("<|im_start|>", "<|im_end|>", *expected) if name not in vocabulary]
+        if missing:
+            raise UserError(
+                f"the tokenizer lacks {', '.join(missing)}: not Qwen3-VL's own; take the model's files"
+            )
+        for name, token in expected.items():
+            if vocabulary[name] != token:
                 raise UserError(
-                    f"the tokenizer lacks {name} or config.json has another id for it; take its own files"
+                    f"{name} is {vocabulary[name]} in the tokenizer and {token} in config.json; "
+                    "take both from one model"
                 )
         if max(vocabulary.values()) >= config.text.vocab_size:
             raise UserError(
@@ -116,6 +122,10 @@ class Processor:
 
         Args:
           images: bytes or image of a SHA-256.
+
+        Raises:
+          UserError: a part is neither text nor image (video), an image is not among `images`, or cannot be
+            used.
         """
         tokens: list[int] = []
         patches: list[np.ndarray] = []
@@ -125,13 +135,19 @@ class Processor:
             text = f"{message.role}\n"
             for part in message.content:
                 if isinstance(part, ImagePart):
-                    cut, grid = image_patches(images(part.sha256), self.config.vision, self.max_pixels)
+                    cut, grid = self._image(part.sha256, images)
                     tokens += self.encode_text(text) + self._image_tokens(grid)
                     text = ""
                     patches.append(cut)
                     grids.append(grid)
-                else:
+                elif isinstance(part, TextPart):
                     text += part.text
+                else:
+                    kind = getattr(part, "type", type(part).__name__)
+                    raise UserError(
+                        f"a {message.role} message has a part of type {kind!r}, only text and image are "
+                        "supported; send single frames of a video"
+                    )
             tokens += [*self.encode_text(text), self.end_id, *self.encode_text("\n")]
         tokens += [self.start_id, *self.encode_text("assistant\n")]
         return Encoded(np.asarray(tokens, np.int32), tuple(patches), tuple(grids))
@@ -163,6 +179,15 @@ class Processor:
             return_offsets_mapping=True,
             verbose=False,
         )
+
+    def _image(self, sha256: str, images: ImageResolver) -> tuple[np.ndarray, Grid]:
+        try:
+            source = images(sha256)
+        except KeyError as error:
+            raise UserError(
+                f"a message shows image {sha256}, which was not given; pass one image a place"
+            ) from error
+        return image_patches(source, self.config.vision, self.max_pixels)
 
     def _image_tokens(self, grid: Grid) -> list[int]:
         count = int(np.prod(grid)) // self.config.vision.merge_unit

@@ -1,4 +1,7 @@
 import io
+import json
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -6,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from pydantic import ValidationError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.images import image_patches, target_size
 from rmsweb_jax.qwen3_vl.inputs import mrope_positions
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
@@ -54,12 +56,10 @@ def processor() -> Processor:
     return Processor(tokenizer, config_of(tokenizer.get_vocab()), max_pixels=64 * 64)
 
 
-def png(width: int, height: int, mode: str = "RGB") -> bytes:
-    rng = np.random.default_rng(width * height)
-    channels = len(mode)
-    image = Image.fromarray(rng.integers(0, 256, (height, width, channels), dtype=np.uint8), mode)
+def png(width: int, height: int) -> bytes:
+    pixels = np.random.default_rng(width * height).integers(0, 256, (height, width, 3), np.uint8)
     buffer = io.BytesIO()
-    image.save(buffer, "PNG")
+    Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -118,44 +118,50 @@ def test_vision_and_unused_ids_are_banned(processor):
 
 
 def test_mismatched_config_is_refused(processor):
-    with pytest.raises(UserError, match="image_pad"):
+    with pytest.raises(UserError, match=r"image_pad\|> is \d+ in the tokenizer and 90 in config"):
         Processor(processor.tokenizer, BASE)
 
 
-def test_known_sizes():
-    assert target_size(1280, 720, 262_144) == (672, 384)
-    assert target_size(128, 128, 262_144) == (128, 128)
+def without(processor, name: str) -> PreTrainedTokenizerFast:
+    """The tokenizer of a text model, say: `name` is not in its vocabulary."""
+    data = json.loads(processor.tokenizer.backend_tokenizer.to_str())
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] != name]
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(data)))
 
 
-@given(st.integers(1, 6000), st.integers(1, 6000), st.integers(1024, 300_000))
-def test_sizes_are_multiples_within_the_cap(width, height, max_pixels):
-    columns, rows = target_size(width, height, max_pixels)
-    assert columns % 32 == rows % 32 == 0
-    assert 0 < columns * rows <= max_pixels
+@pytest.mark.parametrize("name", ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|im_end|>"])
+def test_tokenizer_without_a_control_token_is_refused(processor, name):
+    with pytest.raises(UserError, match=re.escape(name)):
+        Processor(without(processor, name), processor.config)
 
 
-@pytest.mark.parametrize("size", [(1280, 720), (333, 500), (96, 64)])
-def test_patches_match_transformers(processor, size):
-    reference = Qwen2VLImageProcessorPil(
-        patch_size=16,
-        image_mean=[0.5] * 3,
-        image_std=[0.5] * 3,
-        size={"shortest_edge": 1, "longest_edge": 262_144},
-    )
-    image = Image.open(io.BytesIO(png(*size)))
-    expected = reference(images=[image], return_tensors="np")
-    patches, grid = image_patches(image, processor.config.vision, 262_144)
-    assert tuple(expected["image_grid_thw"][0]) == grid
-    np.testing.assert_allclose(patches, expected["pixel_values"], atol=1e-5)
+def test_video_part_is_refused(processor):
+    video = SimpleNamespace(type="video_url", video_url={"url": "data:video/mp4;base64,AAAA"})
+    message = Message.model_construct(role="user", content=(TextPart(text="See"), video))
+    with pytest.raises(UserError, match="video_url"):
+        processor.encode_prompt([message], {}.__getitem__)
+    with pytest.raises(ValidationError, match="video"):
+        Message.model_validate({"role": "user", "content": [{"type": "video", "sha256": "a"}]})
 
 
-def test_transparency_lies_on_white(processor):
-    clear = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
-    patches, _ = image_patches(clear, processor.config.vision, 1024)
-    np.testing.assert_array_equal(patches, 1.0)
+def test_image_that_was_not_given_is_a_user_error(processor):
+    message = Message(role="user", content=(ImagePart(sha256="a"), ImagePart(sha256="b")))
+    with pytest.raises(UserError, match="image b"):
+        processor.encode_prompt([message], {"a": png(64, 64)}.__getitem__)
 
 
-@pytest.mark.parametrize("data", [b"not an image", png(64, 64)[:300], png(64, 64)[:60] + b"x" * 60])
-def test_broken_image_is_a_user_error(processor, data):
-    with pytest.raises(UserError, match="PNG"):
-        image_patches(data, processor.config.vision, 1024)
+@pytest.mark.parametrize("change", ["one image less", "one image more", "another size", "images swapped"])
+def test_placeholders_that_do_not_match_the_images_are_refused(processor, change):
+    sizes = {"a": (64, 64), "b": (64, 32)}
+    message = Message(role="user", content=(ImagePart(sha256="a"), TextPart(text=" "), ImagePart(sha256="b")))
+    resolve = {name: png(*size) for name, size in sizes.items()}.__getitem__
+    encoded = processor.encode_prompt([message], resolve)
+    first, second = encoded.grids
+    grids = {
+        "one image less": [first],
+        "one image more": [first, second, second],
+        "another size": [first, first],
+        "images swapped": [second, first],
+    }[change]
+    with pytest.raises(UserError, match="image"):
+        mrope_positions(encoded.tokens, grids, processor.config)
