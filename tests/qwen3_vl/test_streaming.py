@@ -1,0 +1,100 @@
+"""Loading and saving in processes of their own: their memory, many devices, several processes."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file
+
+from experiments.random_checkpoint import write_random_checkpoint
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.lora import LoRAParam
+from rmsweb_jax.qwen3_vl.peft import load_adapters
+from rmsweb_jax.qwen3_vl.sizes import SIZES
+from rmsweb_jax.qwen3_vl.tensor_files import TensorFolder
+
+ROOT = Path(__file__).parents[2]
+MB = 10**6
+
+
+def start(*args, devices=1):
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "tests.qwen3_vl.load_and_save", *map(str, args)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    return json.loads(out.splitlines()[-1])
+
+
+def test_memory_holds_the_model_once(tmp_path):
+    """What a 2B-shaped checkpoint showed: parameters + 0.3 GB, interpreter included."""
+    tiny = SIZES["tiny"]
+    text = dataclasses.replace(
+        tiny.text, vocab_size=8192, hidden_size=1024, intermediate_size=4096, num_hidden_layers=9
+    )
+    vision = dataclasses.replace(tiny.vision, out_hidden_size=1024)
+    config = dataclasses.replace(tiny, text=text, vision=vision)
+    write_random_checkpoint(config, tmp_path, max_file_bytes=60 * MB)
+    report = finish(start(tmp_path, tmp_path))
+    assert report["params"] == report["read"] > 200 * MB
+    # The largest parameter, six stacked layers of the MLP, is 50 MB: it may be in memory twice.
+    assert report["peak"] < report["params"] + 80 * MB
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_random_checkpoint(dataclasses.replace(SIZES["tiny"], tie_word_embeddings=False), folder, 100_000)
+    return folder
+
+
+def tensors(folder):
+    files = TensorFolder(folder)
+    return {name: files.read(name) for name in files.shapes}
+
+
+def check_saved(source, target):
+    """What was saved from the mesh is what was loaded onto it, to the last bit."""
+    expected = tensors(source)
+    assert len(list(target.glob("*.safetensors"))) > 5
+    for folder in (target, target / "merged"):
+        found = tensors(folder)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name].view(np.uint16), value.view(np.uint16), err_msg=name)
+    model = load_model(source)
+    load_adapters(model, target / "adapters")
+    names = {str(path[-1]) for path, _ in nnx.to_flat_state(nnx.state(model, LoRAParam))}
+    assert names == {"a", "b"}
+    assert len(load_file(target / "adapters" / "adapter_model.safetensors")) == 2 * (4 * 5 + 4 * 4)
+
+
+def test_eight_devices_load_and_save(tiny, tmp_path):
+    report = finish(start(tiny, tmp_path, "2,2,2", devices=8))
+    assert report["devices"] == 8
+    check_saved(tiny, tmp_path)
+    # Both copies along `data` come from one read; vectors and the rest that stays whole are read once.
+    assert report["read"] == report["params"]
+
+
+def test_two_processes_read_their_own_shards_and_one_saves(tiny, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    args = (tiny, tmp_path, "1,2,2", address, 2)
+    reports = [finish(process) for process in [start(*args, number, devices=2) for number in (0, 1)]]
+    check_saved(tiny, tmp_path)
+    for report in reports:
+        assert report["devices"] == 4
+        assert report["read"] < 0.6 * report["params"]
