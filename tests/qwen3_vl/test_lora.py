@@ -1,10 +1,12 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import (
+    TARGETS,
     LoRAConfig,
     LoRAParam,
     add_lora,
@@ -13,29 +15,37 @@ from rmsweb_jax.qwen3_vl.lora import (
     to_peft_tensors,
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.sizes import SIZES
 from tests.qwen3_vl.conftest import BASE
+from tests.qwen3_vl.references import lay_out, random_segment
 from tests.qwen3_vl.rows import text_inputs
 
 hidden = jax.jit(Qwen3VL.__call__, static_argnames="adapters")
-TARGETS = ["all_linear", "attention"]
+IMAGE_INPUTS, _ = lay_out([[(0, random_segment(1, BASE, np.random.default_rng(0)))]], 32, BASE)
 
 
-def make_model(targets: str, dropout: float = 0.0) -> Qwen3VL:
-    model = Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5)
-    add_lora(model, LoRAConfig(rank=4, alpha=8, dropout=dropout, targets=targets), nnx.Rngs(1))
+@pytest.fixture(scope="module")
+def base() -> Qwen3VL:
+    return nnx.jit(lambda: Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5))()
+
+
+def make_model(base: Qwen3VL, targets: str, *, dropout: float = 0.0, vision: bool = False) -> Qwen3VL:
+    model = nnx.clone(base)
+    config = LoRAConfig(rank=4, alpha=8, dropout=dropout, targets=targets, vision=vision)
+    add_lora(model, config, nnx.Rngs(1))
     return model
 
 
 def randomise(model: Qwen3VL) -> None:
     rng = np.random.default_rng(0)
     for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
-        variable.set_value(0.2 * rng.standard_normal(variable.shape, dtype=np.float32))
+        variable.set_value(jnp.asarray(0.2 * rng.standard_normal(variable.shape, dtype=np.float32)))
 
 
-@pytest.mark.parametrize("targets", TARGETS)
-def test_fresh_adapters_change_nothing_and_trained_ones_merge(targets):
-    inputs = text_inputs([[1, 2, 3, 4, 5, 6]])
-    model = make_model(targets)
+@pytest.mark.parametrize(("targets", "vision"), [("all_linear", False), ("attention", True)])
+def test_fresh_adapters_change_nothing_and_trained_ones_merge(base, targets, vision):
+    inputs = IMAGE_INPUTS
+    model = make_model(base, targets, vision=vision)
     reference = np.asarray(hidden(model, inputs, adapters=False))
     np.testing.assert_array_equal(hidden(model, inputs), reference)
     randomise(model)
@@ -47,8 +57,8 @@ def test_fresh_adapters_change_nothing_and_trained_ones_merge(targets):
     np.testing.assert_allclose(hidden(model, inputs), trained, atol=1e-4)
 
 
-def test_merged_model_takes_new_adapters():
-    model = make_model("attention")
+def test_merged_model_takes_new_adapters(base):
+    model = make_model(base, "attention")
     with pytest.raises(ValueError, match="merge_lora"):
         add_lora(model, LoRAConfig(rank=2, alpha=2), nnx.Rngs(0))
     merge_lora(model)
@@ -56,18 +66,23 @@ def test_merged_model_takes_new_adapters():
     assert count_parameters(model)["adapters"] > 0
 
 
-def test_dropout_needs_a_key():
-    inputs = text_inputs([[1, 2, 3, 4]])
-    model = make_model("all_linear", dropout=0.5)
+@pytest.mark.parametrize("vision", [False, True])
+def test_dropout_needs_a_key(base, vision):
+    """With `vision` the decoder's adapters do nothing, so that what differs is the tower's dropout."""
+    inputs = IMAGE_INPUTS if vision else text_inputs([[1, 2, 3, 4]])
+    model = make_model(base, "attention", dropout=0.5, vision=vision)
     randomise(model)
+    if vision:
+        zero = nnx.state(model.language_model, LoRAParam)
+        nnx.update(model.language_model, jax.tree.map(jnp.zeros_like, zero))
     np.testing.assert_array_equal(hidden(model, inputs), hidden(model, inputs))
     one, two = (np.asarray(hidden(model, inputs, dropout_key=jax.random.key(seed))) for seed in (0, 1))
     assert np.abs(one - two).max() > 1e-3
 
 
 @pytest.mark.parametrize("targets", TARGETS)
-def test_peft_export_reproduces_the_adapters(targets):
-    model = make_model(targets)
+def test_peft_export_reproduces_the_adapters(base, targets):
+    model = make_model(base, targets)
     randomise(model)
     tensors = to_peft_tensors(model)
     per_layer = 7 if targets == "all_linear" else 4
@@ -91,30 +106,48 @@ def test_peft_export_reproduces_the_adapters(targets):
         np.testing.assert_array_equal(shared[0], shared[2])
 
 
-def released(hidden: int, ffn: int, layers: int, heads: int) -> Qwen3VLConfig:
-    return Qwen3VLConfig(
-        text=TextConfig(151_936, hidden, ffn, layers, heads, 8, 128, (24, 20, 20)),
-        vision=VisionConfig(27, 1152, 4304, 16, hidden, 2304, (8, 16, 24)),
-        tie_word_embeddings=False,
-    )
+def test_only_vision_blocks_get_vision_adapters(base):
+    text, both = (make_model(base, "attention", vision=vision) for vision in (False, True))
+    paths = {path[:2] for path, _ in nnx.to_flat_state(nnx.state(both, LoRAParam))}
+    assert paths == {("language_model", "first_layers"), ("language_model", "layers"), ("visual", "blocks")}
+    vision = BASE.vision
+    sides = [(vision.hidden_size, size) for size in (3 * vision.hidden_size, vision.hidden_size)]
+    sides += [(vision.hidden_size, vision.intermediate_size)] * 2
+    more = count_parameters(both)["adapters"] - count_parameters(text)["adapters"]
+    assert more == vision.depth * sum(4 * sum(side) for side in sides)
+
+
+@pytest.mark.parametrize(
+    "values", [{"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"targets": "everything"}, {"dropout": -0.1}]
+)
+def test_impossible_adapters_are_refused(values):
+    with pytest.raises(UserError, match=r"config\.lora"):
+        LoRAConfig(**{"rank": 4, "alpha": 8.0, **values})
+
+
+# Numbers that the released checkpoints hold, as published with them.
+@pytest.mark.parametrize(
+    ("size", "count"), [("2b", 2_127_532_032), ("4b", 4_437_815_808), ("8b", 8_767_123_696)]
+)
+def test_released_sizes_have_the_released_number_of_parameters(size, count):
+    model = nnx.eval_shape(lambda: Qwen3VL(SIZES[size], rngs=nnx.Rngs(0)))
+    assert count_parameters(model) == {"base": count, "adapters": 0}
 
 
 # Counts of the paper's adapters: 174.6 M and 536.9 M (SFT), 42.5 M and 117.4 M (RL).
 @pytest.mark.parametrize(
-    ("size", "config", "millions"),
+    ("size", "targets", "millions"),
     [
-        ("8b", LoRAConfig(rank=64, alpha=128), 174.6),
-        ("32b", LoRAConfig(rank=64, alpha=128), 536.9),
-        ("8b", LoRAConfig(rank=64, alpha=128, targets="attention"), 42.5),
-        ("32b", LoRAConfig(rank=64, alpha=128, targets="attention"), 117.4),
+        ("8b", "all_linear", 174.6),
+        ("32b", "all_linear", 536.9),
+        ("8b", "attention", 42.5),
+        ("32b", "attention", 117.4),
     ],
 )
-def test_trainable_parameters_of_the_released_sizes(size, config, millions):
-    shape = {"8b": (4096, 12_288, 36, 32), "32b": (5120, 25_600, 64, 64)}[size]
-
+def test_trainable_parameters_of_the_released_sizes(size, targets, millions):
     def build() -> Qwen3VL:
-        model = Qwen3VL(released(*shape), rngs=nnx.Rngs(0))
-        add_lora(model, config, nnx.Rngs(1))
+        model = Qwen3VL(SIZES[size], rngs=nnx.Rngs(0))
+        add_lora(model, LoRAConfig(rank=64, alpha=128, targets=targets), nnx.Rngs(1))
         return model
 
     assert round(count_parameters(nnx.eval_shape(build))["adapters"] / 1e6, 1) == millions
