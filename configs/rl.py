@@ -63,7 +63,7 @@ def _paper_8b() -> ConfigDict:
     config.param_dtype = "bfloat16"
     config.remat = "full"
     # On the attention projections: q, k and v fused, and o.
-    config.lora = ConfigDict({"rank": 64, "alpha": 128.0, "dropout": 0.0})
+    config.lora = ConfigDict({"rank": 64, "alpha": 128.0, "dropout": 0.0, "vision": False})
 
     # Longer prompts are dropped and counted, never cut.
     config.max_prompt_tokens = 12_000
@@ -119,7 +119,7 @@ def _demo() -> ConfigDict:
     config.dtype = "float32"
     config.param_dtype = "float32"
     config.remat = "none"
-    config.lora = ConfigDict({"rank": 16, "alpha": 32.0, "dropout": 0.0})
+    config.lora = ConfigDict({"rank": 16, "alpha": 32.0, "dropout": 0.0, "vision": False})
     config.max_prompt_tokens = 1_024
     config.max_response_tokens = 112
     config.max_pixels = 16_384

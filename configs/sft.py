@@ -30,7 +30,8 @@ def _paper_8b() -> ConfigDict:
 
     # "lora": adapters on all linear layers of the language model; "all": every parameter.
     config.trainable = "lora"
-    config.lora = ConfigDict({"rank": 64, "alpha": 128.0, "dropout": 0.05})
+    # vision: adapters on the vision tower's blocks too.
+    config.lora = ConfigDict({"rank": 64, "alpha": 128.0, "dropout": 0.05, "vision": False})
 
     # Longer samples are dropped and counted, never cut.
     config.max_length = 12_000

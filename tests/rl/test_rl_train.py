@@ -207,7 +207,7 @@ def test_settings_that_cannot_work_are_one_line(config):
 def test_paper_variants_hold_the_papers_values():
     for size in ("8b", "32b"):
         config = get_config(size)
-        assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.0}
+        assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.0, "vision": False}
         assert config.objective.to_dict() == {
             "clip_low": 0.2,
             "clip_high": 0.32,

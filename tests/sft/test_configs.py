@@ -11,7 +11,7 @@ from rmsweb_jax.sft.step import TRAINABLE
 @pytest.mark.parametrize(("variant", "warmup_ratio"), [("8b", 0.03), ("32b", 0.1)])
 def test_paper_variants_hold_the_papers_values(variant, warmup_ratio):
     config = get_config(variant)
-    assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.05}
+    assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.05, "vision": False}
     assert (config.trainable, config.dtype) == ("lora", "bfloat16")
     assert (config.max_length, config.max_pixels) == (12_000, 262_144)
     assert (config.epochs, config.batch_size, config.seed) == (3, 32, 42)
