@@ -94,9 +94,10 @@ def parse_request(body: bytes) -> ChatRequest:
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadRequestError(f"{where or 'body'}: {first['msg']}", where or None) from None
+        # Content is text or parts: what is wrong with a part lies deeper than "not a text".
+        deepest = max(error.errors(include_url=False), key=lambda problem: len(problem["loc"]))
+        where = ".".join(str(name) for name in deepest["loc"] if "[" not in str(name))
+        raise BadRequestError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
     if request.stop not in (None, [], STOP, [STOP]):
         raise BadRequestError(f"stop: only {STOP!r} is supported, which always stops a reply", "stop")
     return request

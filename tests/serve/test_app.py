@@ -43,6 +43,9 @@ def post(url: str, body: dict) -> httpx.Response:
     return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=120)
 
 
+VIDEO = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+
+
 def image_url(seed: int) -> str:
     pixels = np.random.default_rng(seed).integers(0, 256, (48, 64, 3), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -106,6 +109,8 @@ def test_the_image_is_seen(url):
         ({"messages": [{"role": "robot", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": "x" * 500}]}, "at most 128"),
         (with_image("https://example.test/a.png"), "only data:image"),
+        (with_image("data:video/mp4;base64,AAAA"), "only data:image"),
+        ({"messages": [{"role": "user", "content": [VIDEO]}]}, "messages.0.content.0: Input tag 'video_url'"),
         (with_image("data:image/png;base64,!!!"), "image_url"),
         (with_image("data:image/png;base64,aGVsbG8="), "cannot be read"),
     ],
