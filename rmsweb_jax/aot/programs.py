@@ -17,7 +17,7 @@ from rmsweb_jax.data.batching import Batch, Targets, round_up
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.mesh import BATCH, check_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+from rmsweb_jax.qwen3_vl.attention import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, SlotLayout, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
@@ -96,7 +96,7 @@ def abstract_run(
             dtype=jnp.dtype(settings.dtype),
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
-            attention=AttentionConfig("splash", mesh),
+            attention=default_attention(config.text.head_dim, mesh, platform="tpu"),
         )
         add_lora(model, lora, nnx.Rngs(0))
         return model

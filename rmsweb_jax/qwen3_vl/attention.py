@@ -55,9 +55,11 @@ class AttentionConfig:
         return 1 if self.mesh is None else self.mesh.shape["data"] * self.mesh.shape["fsdp"]
 
 
-def default_attention(head_dim: int, mesh: Mesh | None = None) -> AttentionConfig:
-    """The fastest back end of the platform that runs here, for heads of `head_dim`."""
-    fused = jax.default_backend() == "tpu" and head_dim % LANES == 0
+def default_attention(
+    head_dim: int, mesh: Mesh | None = None, platform: str | None = None
+) -> AttentionConfig:
+    """The fastest back end of a platform (the one that runs here by default), for heads of `head_dim`."""
+    fused = (platform or jax.default_backend()) == "tpu" and head_dim % LANES == 0
     return AttentionConfig("splash" if fused else "xla", mesh)
 
 

@@ -1,0 +1,78 @@
+"""Programs of the real training steps, compiled for the machine that tests run on."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs.rl import get_config as rl_config
+from configs.sft import get_config as sft_config
+from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
+from rmsweb_jax.aot.report import compile_program, device_bytes, table
+from rmsweb_jax.aot.topology import Chip
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import make_mesh
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.sft.config import SftConfig
+from tests.tiny import TINY
+
+CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0)
+# Patches of 4: images of 64 pixels are 4 of them.
+PIXELS = 64
+
+
+def sft_settings(**changes) -> SftConfig:
+    config = sft_config("smoke")
+    config.update({"corpus": "-", "max_length": 64, "max_pixels": PIXELS, "micro_batch_size": 2, **changes})
+    return SftConfig.from_dict(config.to_dict())
+
+
+def rl_settings(**changes) -> RlConfig:
+    config = rl_config("smoke")
+    config.update({"prompts": "-", "model": "-", "max_prompt_tokens": 64, "max_pixels": PIXELS})
+    config.update({"micro_batch_tokens": 128, "bucket_multiple": 32, **changes})
+    return RlConfig.from_dict(config.to_dict())
+
+
+def compiled(programs: list[Program]):
+    return [compile_program(program, CHIP, devices=1) for program in programs]
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_the_programs_of_a_run_compile_and_are_measured(stage):
+    if stage == "sft":
+        programs = sft_programs(sft_settings(), TINY, make_mesh(), response=16)
+    else:
+        programs = rl_programs(rl_settings(), TINY, make_mesh(), response=32)
+    gradient, update = compiled(programs)
+    assert gradient.fits and update.fits and not gradient.error
+    assert gradient.peak_gib > gradient.parts_gib["weights"] > 0
+    assert gradient.parts_gib["activations"] > 0
+    assert 0 < gradient.mfu_ceiling < 1 and gradient.floor_ms > 0
+    # AdamW keeps two moments of every adapter.
+    assert update.parts_gib["optimizer"] == pytest.approx(2 * update.parts_gib["adapters"], rel=0.01)
+    lines = table([gradient, update], CHIP).splitlines()
+    assert len(lines) == 4 and len({line.count("|") for line in lines}) == 1
+
+
+def test_bytes_are_those_of_the_arrays():
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    arrays = [jax.ShapeDtypeStruct((3, 5), dtype, sharding=sharding) for dtype in (jnp.bfloat16, jnp.int32)]
+    assert device_bytes(arrays) == 3 * 5 * (2 + 4)
+
+
+def test_a_program_that_does_not_fit_is_a_row_of_the_table():
+    class TooLarge:
+        def compile(self):
+            raise jax.errors.JaxRuntimeError(
+                "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. "
+                "Used 24.20G of 15.75G hbm. Exceeded hbm capacity by 8.45G."
+            )
+
+    (result,) = compiled([Program("gradient", TooLarge, {}, 10, 20)])
+    assert not result.fits and result.peak_gib == 24.2 and "15.75G" in result.error
+    assert "does not fit: 24.20" in table([result], CHIP)
+
+
+def test_rows_that_do_not_divide_over_the_mesh_are_one_line():
+    with pytest.raises(UserError, match="micro_batch_tokens"):
+        rl_programs(rl_settings(micro_batch_tokens=64), TINY, make_mesh(), response=32)
