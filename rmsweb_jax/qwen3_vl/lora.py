@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import NamedSharding
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import gather
@@ -133,12 +134,12 @@ class Tower(NamedTuple):
         elif isinstance(self.layer, DecoderLayer):
             self.layer.self_attn.qkv_lora = nnx.data(lora)
 
-    def parts(self, name: str, outputs: jax.Array) -> list[tuple[str, jax.Array]]:
-        """The linear layers that an adapter serves, each with its part of B or of the product A B."""
+    def parts(self, name: str, b: jax.Array) -> list[tuple[str, jax.Array]]:
+        """The linear layers that an adapter serves, each with its part of B."""
         if name != FUSED:
-            return [(name, outputs)]
+            return [(name, b)]
         sizes = [self.linear(part).kernel.shape[-1] for part in QKV]
-        pieces = jnp.split(outputs, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+        pieces = jnp.split(b, np.cumsum(sizes)[:-1].tolist(), axis=-1)
         return list(zip(QKV, pieces, strict=True))
 
 
@@ -171,13 +172,28 @@ def make_lora(tower: Tower, name: str, config: LoRAConfig, key: jax.Array) -> Lo
     return LoRA(lead, fan_in, fan_out, rank=config.rank, alpha=config.alpha, dropout=config.dropout, key=key)
 
 
+def _merge(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -> jax.Array:
+    """`kernel + scale * a @ b` where the kernel lies, a layer at a time: a stack's float32 sum is large."""
+    sharding = kernel.sharding if isinstance(kernel.sharding, NamedSharding) else None
+    merge = jax.jit(_merge_stack if kernel.ndim == 3 else _merge_one, out_shardings=sharding)
+    return merge(kernel, a, b, scale)
+
+
+def _merge_one(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: jax.Array) -> jax.Array:
+    return (kernel.astype(jnp.float32) + scale * (a @ b)).astype(kernel.dtype)
+
+
+def _merge_stack(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: jax.Array) -> jax.Array:
+    return jax.lax.map(lambda layer: _merge_one(layer[0], layer[1], layer[2], scale), (kernel, a, b))
+
+
 def merge_lora(model: Qwen3VL) -> None:
     """Folds the adapters into the base weights and removes them."""
     for tower in towers(model):
         for name, lora in list(tower.adapters()):
-            for part, delta in tower.parts(name, lora.delta()):
+            for part, b in tower.parts(name, lora.b[...]):
                 kernel = tower.linear(part).kernel
-                kernel.set_value((kernel[...].astype(jnp.float32) + delta).astype(kernel.dtype))
+                kernel.set_value(_merge(kernel[...], lora.a[...], b, lora.scale))
             tower.put(name, None)
 
 

@@ -98,3 +98,16 @@ def test_two_processes_read_their_own_shards_and_one_saves(tiny, tmp_path):
     for report in reports:
         assert report["devices"] == 4
         assert report["read"] < 0.6 * report["params"]
+
+
+def run_script(*args):
+    command = [sys.executable, "-m", "experiments.random_checkpoint", *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_script_writes_a_model_and_knows_its_sizes(tmp_path):
+    assert run_script("--size=tiny", f"--folder={tmp_path}").returncode == 0
+    assert load_model(tmp_path).config == SIZES["tiny"]
+    refused = run_script("--size=3b", f"--folder={tmp_path}")
+    assert refused.returncode == 2
+    assert "3b" in refused.stderr.splitlines()[-1] and "Traceback" not in refused.stderr
