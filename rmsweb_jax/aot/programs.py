@@ -17,7 +17,7 @@ from rmsweb_jax.data.batching import Batch, Targets, round_up
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.mesh import BATCH, check_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
-from rmsweb_jax.qwen3_vl.attention import default_attention
+from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, SlotLayout, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters

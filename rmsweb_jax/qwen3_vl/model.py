@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig, make_attend
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear

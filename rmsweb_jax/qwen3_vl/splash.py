@@ -56,7 +56,7 @@ def _mask(length: int, layout: SlotLayout | None) -> Mask:
 
 
 def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: SlotLayout | None) -> Attend:
-    """See `attention.make_attend`.
+    """See `backends.make_attend`.
 
     Raises:
       UserError: rows are not a multiple of 128 tokens.

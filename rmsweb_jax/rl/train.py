@@ -21,7 +21,7 @@ from rmsweb_jax.mesh import make_mesh
 from rmsweb_jax.metrics import MetricWriter, read_metrics
 from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.attention import default_attention
+from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL

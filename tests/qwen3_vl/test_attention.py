@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig, make_attend
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.inputs import SlotLayout
 
 LENGTH, HEADS, KV_HEADS, SIZE = 384, 2, 1, 128
