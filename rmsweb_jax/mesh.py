@@ -124,11 +124,31 @@ def _key_name(key: Any) -> str:
     return str(key)
 
 
+def process_rows(mesh: Mesh, rows: int) -> tuple[int, ...]:
+    """Numbers of the rows of a batch that lie on this process's devices, ascending.
+
+    The order of devices follows a pod's network, so that they need not be neighbours; and processes between
+    which `tensor` splits a row all hold it.
+
+    Raises:
+      UserError: the mesh does not divide the rows.
+    """
+    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    if rows % parts:
+        raise UserError(
+            f"a micro-batch of {rows} rows does not divide over data x fsdp = {parts} devices; change "
+            "config.micro_batch_size or config.mesh"
+        )
+    places = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
+    mine = np.concatenate([np.arange(rows)[place] for place in places if place is not None])
+    return tuple(np.unique(mine).tolist())
+
+
 def shard_batch(batch: Any, mesh: Mesh, batch_axis: Any = None) -> Any:
     """Puts a host-local numpy batch on the mesh as one global batch.
 
     Args:
-      batch: pytree of arrays; every process holds its rows, in process order.
+      batch: pytree of arrays; every process holds the rows that `process_rows` names, in that order.
       batch_axis: pytree prefix like `batch` with the axis to split in each array; None: axis 0 in all.
     """
 

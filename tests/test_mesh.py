@@ -8,7 +8,7 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import AXES, RULES, check_mesh, make_mesh, param_shardings, param_spec
+from rmsweb_jax.mesh import AXES, RULES, check_mesh, make_mesh, param_shardings, param_spec, process_rows
 from rmsweb_jax.qwen3_vl.axes import PARAM_AXES, axis_sizes, logical_axes, table_name
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -107,3 +107,10 @@ def test_a_mesh_that_does_not_fit_the_devices_is_one_line():
     with pytest.raises(UserError, match="does not fit"):
         make_mesh(fsdp=jax.device_count() * 3)
     assert make_mesh(fsdp=-1).shape["fsdp"] == jax.device_count()
+
+
+def test_rows_that_the_mesh_does_not_divide_are_one_line():
+    mesh = make_mesh(fsdp=-1)
+    assert process_rows(mesh, 4 * jax.device_count()) == tuple(range(4 * jax.device_count()))
+    with pytest.raises(UserError, match="micro-batch of 3 rows"):
+        process_rows(AbstractMesh((2, 2, 2), AXES), 3)

@@ -134,21 +134,29 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, rows: int) -> list[list
     return [order[start : start + rows] for start in range(0, len(order), rows)]
 
 
+def _in_batch(image_index: np.ndarray, row_numbers: Sequence[int], per_row: int) -> np.ndarray:
+    """References into the features of the rows made here, as references into those of the whole batch."""
+    row, place = np.divmod(image_index, per_row)
+    moved = np.asarray(row_numbers)[row] * per_row + place
+    return np.where(image_index >= 0, moved, -1).astype(np.int32)
+
+
 def collate(
     examples: Sequence[Example],
     shapes: Shapes,
     width: int,
     config: Qwen3VLConfig,
     rows: int,
-    first_row: int = 0,
+    row_numbers: Sequence[int] | None = None,
 ) -> Batch:
     """Pads examples to one micro-batch; missing rows are empty.
 
     Args:
       examples: at most `rows`, none longer than `width` or with more targets than `shapes.num_targets`.
       width: one of `shapes.widths`.
-      rows: rows made here (`shapes.rows` divided by the number of processes).
-      first_row: number of the first row in the batch of all processes, for references into its patches.
+      rows: rows made here.
+      row_numbers: their numbers in the batch of all processes, for references into its patches; by default
+        they are its first rows.
     """
     tokens = np.zeros((rows, width), np.int32)
     segment_ids = np.zeros_like(tokens)
@@ -161,8 +169,7 @@ def collate(
         action_mask=np.zeros((rows, shapes.num_targets), np.float32),
     )
     grids = [grid for example in examples for grid in example.grids]
-    first_patch = first_row * shapes.images * shapes.window
-    starts = iter(start + first_patch for start in image_starts(grids, shapes.window))
+    starts = iter(image_starts(grids, shapes.window))
     for row, example in enumerate(examples):
         length, count = example.length, example.num_targets
         tokens[row, :length] = example.tokens
@@ -177,6 +184,8 @@ def collate(
     vision = None
     if shapes.images:
         patches = [image for example in examples for image in example.patches]
-        num_patches = rows * shapes.images * shapes.window
-        vision = vision_inputs(patches, grids, config, num_patches, shapes.window)
+        per_row = shapes.images * shapes.window
+        vision = vision_inputs(patches, grids, config, rows * per_row, shapes.window)
+        if row_numbers is not None:
+            image_index = _in_batch(image_index, row_numbers, per_row // config.vision.merge_unit)
     return Batch(ModelInputs(tokens, positions, segment_ids, None, image_index, vision), targets)

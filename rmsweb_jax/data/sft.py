@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import grain.python as grain
-import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Batch, Shapes, choose_widths, collate, group_by_length, round_up
 from rmsweb_jax.data.encoding import Encoder, Measure
 from rmsweb_jax.data.sources import RecordSource, shuffled_steps
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import process_rows
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import SftSample
 
@@ -35,6 +36,7 @@ class SftData:
       num_targets: [N] those that are trained on.
       dropped: ids of the samples that are too long.
       shapes: of the batches.
+      rows: numbers of the rows that this process makes, ascending.
     """
 
     source: RecordSource[SftSample]
@@ -44,6 +46,7 @@ class SftData:
     num_targets: np.ndarray
     dropped: tuple[str, ...]
     shapes: Shapes
+    rows: Sequence[int]
 
     @property
     def num_samples(self) -> int:
@@ -55,14 +58,14 @@ class SftData:
 
     def micro_batches(self, numbers: np.ndarray) -> list[Batch]:
         """Cuts samples (positions in `kept`) into micro-batches of like length."""
-        share = self.shapes.rows // jax.process_count()
-        first = jax.process_index() * share
         batches = []
         for group in group_by_length(self.lengths[numbers], self.shapes.rows):
             width = self.shapes.width(int(self.lengths[numbers[group[0]]]))
-            mine = [self.source[int(self.kept[numbers[place]])] for place in group[first : first + share]]
+            places = [group[row] for row in self.rows if row < len(group)]
+            mine = [self.source[int(self.kept[numbers[place]])] for place in places]
             examples = [self.encoder.example(sample) for sample in mine]
-            batches.append(collate(examples, self.shapes, width, self.encoder.config, share, first))
+            config, count = self.encoder.config, len(self.rows)
+            batches.append(collate(examples, self.shapes, width, config, count, self.rows))
         return batches
 
     def summary(self) -> dict[str, Any]:
@@ -80,18 +83,28 @@ class SftData:
 
 
 def open_sft_data(
-    corpus: Path, encoder: Encoder, cache: Path, *, max_length: int, rows: int, multiple: int, widths: int
+    corpus: Path,
+    encoder: Encoder,
+    cache: Path,
+    mesh: Mesh,
+    *,
+    max_length: int,
+    rows: int,
+    multiple: int,
+    widths: int,
 ) -> SftData:
     """Reads a corpus, drops samples over `max_length` tokens (counted, never cut) and chooses batch shapes.
 
     Args:
       cache: file that keeps the samples' lengths for the next start.
+      mesh: that the batches will lie on.
       rows: of a micro-batch over all processes.
       multiple, widths: rows are padded to at most so many lengths, multiples of `multiple`.
 
     Raises:
-      UserError: the corpus cannot be read, or has nothing to train on.
+      UserError: the corpus cannot be read, has nothing to train on, or the mesh does not divide the rows.
     """
+    mine = process_rows(mesh, rows)
     source = RecordSource(corpus, SftSample)
     measures = _measure(source, encoder, cache)
     kept = [number for number, measure in enumerate(measures) if measure.length <= max_length]
@@ -99,10 +112,6 @@ def open_sft_data(
         raise UserError(
             f"{corpus}: nothing to train on: all {len(measures)} samples exceed {max_length} tokens: "
             "collect more, or raise config.max_length"
-        )
-    if rows % jax.process_count():
-        raise UserError(
-            f"config.micro_batch_size is {rows}: make it a multiple of {jax.process_count()} processes"
         )
     used = [measures[number] for number in kept]
     shapes = Shapes(
@@ -120,6 +129,7 @@ def open_sft_data(
         num_targets=np.asarray([measure.num_targets for measure in used]),
         dropped=tuple(measure.sample_id for measure in measures if measure.length > max_length),
         shapes=shapes,
+        rows=mine,
     )
 
 

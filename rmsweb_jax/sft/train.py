@@ -26,7 +26,7 @@ from rmsweb_jax.mesh import make_mesh, shard_batch
 from rmsweb_jax.metrics import MetricWriter
 from rmsweb_jax.optimizers import adamw, warmup_cosine
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.attention import default_attention
+from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -59,6 +59,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
         Path(config.corpus),
         encoder,
         workdir / "lengths.json",
+        mesh,
         max_length=config.max_length,
         rows=config.micro_batch_size,
         multiple=config.bucket_multiple,

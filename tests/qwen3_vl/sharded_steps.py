@@ -1,8 +1,8 @@
 """One SFT and one RL micro-batch through the real training programs, on any mesh and number of processes.
 
 test_sharded.py runs this as `python -m tests.qwen3_vl.sharded_steps`, with virtual devices; figures are
-printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR NUM_PROCESSES PROCESS,
-several processes make one step.
+printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR, NUM_PROCESSES,
+PROCESS and LAYOUT, several processes make one step.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Example, Shapes, batch_axes, collate
-from rmsweb_jax.mesh import AXES, make_mesh, param_shardings, shard_batch
+from rmsweb_jax.mesh import AXES, make_mesh, param_shardings, process_rows, shard_batch
 from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
@@ -108,11 +108,10 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
     steps = make_steps(graphdef, state, OPTIMIZER, ROWS, mesh)
-    rows = ROWS // jax.process_count()
-    first = rows * jax.process_index()
-    examples = [make_example(number) for number in range(first, first + rows)]
+    rows = process_rows(mesh, ROWS)
+    examples = [make_example(number) for number in rows]
     shapes = Shapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
-    batch = collate(examples, shapes, WIDTH, CONFIG, rows, first)
+    batch = collate(examples, shapes, WIDTH, CONFIG, len(rows), rows)
     batch = shard_batch(batch, mesh, batch_axes(batch))
     total = steps.add(steps.zero(state.params), state.params, frozen, batch, jax.random.key(3))
     log_probs, gradients = np.zeros(0), []
@@ -169,12 +168,25 @@ def compare() -> dict[str, Any]:
     }
 
 
-def join(coordinator: str, num_processes: str, process: str) -> dict[str, Any]:
+def mesh_of(layout: str) -> Mesh:
+    """data 2 x fsdp 2 x tensor 2, with the devices of two processes in one of the orders that pods have."""
+    mesh = make_mesh(data=2, fsdp=2, tensor=2)
+    # Unturned, the processes would split the first axis, each with the rows of one half.
+    axes = {"alternate rows": (1, 0, 2), "shared rows": (2, 1, 0)}[layout]
+    return Mesh(mesh.devices.transpose(axes), AXES)
+
+
+def join(coordinator: str, num_processes: str, process: str, layout: str) -> dict[str, Any]:
     """This process's view of an SFT step that several processes make together."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(coordinator, int(num_processes), int(process), initialization_timeout=60)
-    step = sft_step(make_mesh(data=2, fsdp=2, tensor=2), whole=False)
-    return {"processes": jax.process_count(), "devices": jax.local_device_count(), **step.metrics}
+    mesh = mesh_of(layout)
+    about = {
+        "processes": jax.process_count(),
+        "devices": jax.local_device_count(),
+        "rows": process_rows(mesh, ROWS),
+    }
+    return {**about, "metrics": sft_step(mesh, whole=False).metrics}
 
 
 if __name__ == "__main__":

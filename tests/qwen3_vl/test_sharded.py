@@ -61,12 +61,19 @@ def test_eight_devices_equal_one(compared, stage):
     assert compared["one_device"]["norm/gradient"] > 1
 
 
-def test_two_processes_equal_one(compared):
+@pytest.mark.parametrize(
+    ("layout", "rows"),
+    [
+        ("alternate rows", ([0, 1, 4, 5], [2, 3, 6, 7])),
+        ("shared rows", ([0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7])),
+    ],
+)
+def test_two_processes_equal_one(compared, layout, rows):
     coordinator = f"127.0.0.1:{free_port()}"
-    found = figures([start(4, coordinator, "2", str(process)) for process in range(2)])
-    for view in found:
-        assert (view.pop("processes"), view.pop("devices")) == (2, 4)
-        assert view == pytest.approx(compared["one_device"], abs=1e-5)
+    found = figures([start(4, coordinator, "2", str(process), layout) for process in range(2)])
+    for view, own in zip(found, rows, strict=True):
+        assert (view["processes"], view["devices"], view["rows"]) == (2, 4, own)
+        assert view["metrics"] == pytest.approx(compared["one_device"], abs=1e-5)
 
 
 def test_a_process_that_fails_ends_the_others():
