@@ -13,7 +13,7 @@ from flax import nnx
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from transformers import Qwen3VLForConditionalGeneration
 
-from rmsweb_jax.qwen3_vl.attention import make_attend
+from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.decode import generate
