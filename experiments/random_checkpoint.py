@@ -24,9 +24,6 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sizes import SIZES
 from rmsweb_jax.qwen3_vl.tensor_files import MAX_FILE_BYTES, TensorInfo, plan_files, write_folder
 
-SIZE = flags.DEFINE_enum("size", None, list(SIZES), "The model's size.", required=True)
-FOLDER = flags.DEFINE_string("folder", None, "The model folder to write.", required=True)
-
 _BLOCK = 1 << 24
 
 
@@ -57,12 +54,19 @@ def write_random_checkpoint(
     )
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}: give --size and --folder")
-    write_random_checkpoint(SIZES[SIZE.value], Path(FOLDER.value))
+def main() -> None:
+    # Not at the top: other scripts import this one, and these flags are not theirs.
+    size = flags.DEFINE_enum("size", None, list(SIZES), "The model's size.", required=True)
+    folder = flags.DEFINE_string("folder", None, "The model folder to write.", required=True)
+
+    def entry(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise UserError(f"unexpected argument {argv[1]!r}: give --size and --folder")
+        write_random_checkpoint(SIZES[size.value], Path(folder.value))
+
+    with cli.user_errors():
+        app.run(entry, flags_parser=cli.parse_flags)
 
 
 if __name__ == "__main__":
-    with cli.user_errors():
-        app.run(main, flags_parser=cli.parse_flags)
+    main()
