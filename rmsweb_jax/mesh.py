@@ -20,7 +20,9 @@ from rmsweb_jax.qwen3_vl.axes import axis_sizes, logical_axes
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 
 AXES = ("data", "fsdp", "tensor")
-BATCH = P(("data", "fsdp"))
+# The mesh axes that split the rows of a batch, together.
+ROWS = ("data", "fsdp")
+BATCH = P(ROWS)
 
 # Logical axis (rmsweb_jax.qwen3_vl.axes) -> the mesh axis that splits it. A pair of matrices is split over
 # `tensor` between them, so that it needs one reduction.
@@ -90,10 +92,7 @@ def param_shardings(state: Any, mesh: Mesh) -> Any:
     """The `NamedSharding` of each array of a model state (or of anything shaped like one)."""
 
     def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        names = (_key_name(key) for key in path)
-        # nnx wraps every array in a variable, which is a node of the path of its own.
-        names = [name for name in names if name != "value"]
-        return NamedSharding(mesh, param_spec(names, leaf.shape, mesh))
+        return NamedSharding(mesh, param_spec(_names(path), leaf.shape, mesh))
 
     return jax.tree_util.tree_map_with_path(sharding, state)
 
@@ -117,11 +116,72 @@ def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
         raise UserError(f"the mesh does not divide the model: {'; '.join(problems)}; change config.mesh")
 
 
+def _names(path: tuple[Any, ...]) -> list[str]:
+    # nnx wraps every array in a variable, which is a node of the path of its own.
+    return [name for name in map(_key_name, path) if name != "value"]
+
+
 def _key_name(key: Any) -> str:
     for attribute in ("key", "name", "idx"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+def constrain(x: jax.Array, mesh: Mesh | None, *axes: str | tuple[str, ...] | None) -> jax.Array:
+    """Inside a jitted function: x, split by the mesh axes named for each of its axes; as it is without a mesh."""
+    if mesh is None or mesh.size == 1:
+        return x
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*axes)))
+
+
+def spread(tree: Any, specs: Any, mesh: Mesh) -> Any:
+    """A `NamedSharding` for each array of a tree.
+
+    Args:
+      specs: `PartitionSpec`s; one stands for everything below its place.
+    """
+    return jax.tree.map(
+        lambda spec, part: jax.tree.map(lambda _: NamedSharding(mesh, spec), part),
+        specs,
+        tree,
+        is_leaf=lambda leaf: isinstance(leaf, P),
+    )
+
+
+def constrain_tree(tree: Any, specs: Any, mesh: Mesh | None) -> Any:
+    """`constrain` for all arrays of a tree; `specs` as for `spread`."""
+    if mesh is None or mesh.size == 1:
+        return tree
+    return jax.lax.with_sharding_constraint(tree, spread(tree, specs, mesh))
+
+
+def constrain_rows(x: jax.Array, mesh: Mesh | None) -> jax.Array:
+    """`constrain` for activations [B, T, hidden] between layers: by row, and by place over `tensor`.
+
+    Places are what the layers before and after do not split, so that each device keeps a part of what the
+    backward pass needs ("sequence parallelism", Korthikanti et al. 2022).
+    """
+    places = "tensor" if mesh is not None and x.shape[1] % mesh.shape["tensor"] == 0 else None
+    return constrain(x, mesh, ROWS, places, None)
+
+
+def gather_weights(state: Any, path: Sequence[str], mesh: Mesh | None) -> Any:
+    """Inside a jitted function: a layer's weights collected from `fsdp`, still split over `tensor`.
+
+    Said in so many words because the partitioner, left to itself, moves the activations of all rows instead.
+
+    Args:
+      path: names that lead to the layer in the model's state.
+    """
+    if mesh is None or mesh.size == 1:
+        return state
+
+    def gather(names: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        spec = param_spec([*path, *_names(names)], leaf.shape, mesh)
+        return constrain(leaf, mesh, *(None if axis == "fsdp" else axis for axis in spec))
+
+    return jax.tree_util.tree_map_with_path(gather, state)
 
 
 def process_rows(mesh: Mesh, rows: int) -> tuple[int, ...]:

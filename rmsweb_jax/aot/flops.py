@@ -77,6 +77,16 @@ def forward_flops(config: Qwen3VLConfig, work: Work) -> int:
     )
 
 
+def decode_flops(config: Qwen3VLConfig, rows: int, prompt: int, length: int) -> int:
+    """All steps of `rows` samples that grow to `length` tokens, each seeing `prompt` tokens too.
+
+    A step computes attention over the whole room for responses, filled or not.
+    """
+    steps = length - 1
+    tokens, pairs = rows * steps, rows * steps * (prompt + length)
+    return decoder_flops(config, tokens, pairs) + head_flops(config, rows * length)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingFlops:
     """A gradient with a frozen base.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,10 +30,10 @@ class Compiled:
 
     Attributes:
       fits: the compiler placed it.
-      peak_gib: most memory at once; when it does not fit, what the compiler says it would need, if it does.
+      peak_gib: most memory at once; when it does not fit, arguments and what the compiler says the rest
+        would need, if it does.
       parts_gib: arguments by part, and "activations": everything the program makes itself.
-      collectives: how many stand in the program (a scanned layer's count once); None when the compiler
-        cannot print it.
+      collectives: how many stand in the program (those of a scanned layer once); None when it does not fit.
       compile_seconds: wall-clock.
       floor_ms: executed operations at the device's peak rate: no run can be faster.
       mfu_ceiling: useful over executed operations.
@@ -68,18 +70,21 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
     peak, collectives, error = None, None, ""
     try:
-        compiled = program.lower().compile()
+        with tempfile.TemporaryDirectory() as folder:
+            # The text is taken from a dump: some programs for v5p and v6e cannot be printed afterwards.
+            options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+            compiled = program.lower().compile(compiler_options=options)
+            collectives = _collectives(Path(folder))
     except jax.errors.JaxRuntimeError as problem:
-        if "RESOURCE_EXHAUSTED" not in str(problem):
+        if "CompileTimeHbmOom" not in str(problem):
             raise
         error = _reason(str(problem))
-        needed = re.search(r"Used ([0-9.]+)G of", str(problem))
-        peak = float(needed[1]) if needed else None
+        needed = re.search(r"HLO temporaries \(([0-9.]+)G\)", str(problem))
+        peak = float(needed[1]) + sum(parts.values()) if needed else None
     else:
         memory = compiled.memory_analysis()
         peak = memory.peak_memory_in_bytes / _GIB
         parts["activations"] = max(0.0, peak - memory.argument_size_in_bytes / _GIB)
-        collectives = _collectives(compiled)
     executed = program.executed_flops / devices / 1e12
     return Compiled(
         name=program.name,
@@ -97,16 +102,12 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
 
 
 def _reason(message: str) -> str:
-    lines = [line.strip() for line in message.splitlines() if "hbm" in line.lower()]
-    return (lines or message.splitlines())[0][:300]
+    return next(line.strip() for line in message.splitlines() if "hbm" in line.lower())[:300]
 
 
-def _collectives(compiled: Any) -> dict[str, int] | None:
-    try:
-        text = compiled.as_text()
-    except jax.errors.JaxRuntimeError:
-        return None  # Some programs for v5p and v6e cannot be printed.
-    return dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
+def _collectives(folder: Path) -> dict[str, int]:
+    (dump,) = folder.glob("*after_optimizations.txt")
+    return dict(sorted(Counter(_COLLECTIVE.findall(dump.read_text())).items()))
 
 
 def table(results: Sequence[Compiled], chip: Chip) -> str:
@@ -136,5 +137,5 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
 
 def _listed(collectives: dict[str, int] | None) -> str:
     if collectives is None:
-        return "not printed"
+        return ""
     return ", ".join(f"{count} {kind}" for kind, count in collectives.items())

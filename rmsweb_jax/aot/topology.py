@@ -58,6 +58,8 @@ def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) ->
         raise UserError(f"--topology={topology}: give one of {', '.join(CHIPS)} and a shape, as v5p:2x2x2")
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("the TPU compiler is missing: pip install libtpu (it needs no TPU)")
+    # The compiler alone is wanted, also where there is a TPU that others may be using.
+    jax.config.update("jax_platforms", "cpu")
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:

@@ -1,45 +1,31 @@
 """Prefill and single decoding steps, with one prefix cache for all samples of a prompt.
 
 A prompt's keys and values are kept once, [G, Hkv, P, D] a layer; the K samples of the prompt keep only
-their own, and attention over the two parts is merged by log-sum-exp. The weights are un-stacked, their
-projections fused and their adapters merged once a call, so that a step is few and plain operations.
+their own, and attention over the two parts is merged by log-sum-exp.
+
+On a mesh the weights stay where they lie, split over `fsdp` and `tensor`, and activations travel: a step
+has so few rows that gathering the weights, as training does, would move a hundred times more. Caches
+are split by prompt over `data` and `fsdp`, and by head over `tensor`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
+from rmsweb_jax.mesh import BATCH, ROWS, constrain, constrain_tree
 from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.fused import DecodeWeights
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
-from rmsweb_jax.qwen3_vl.layers import Linear, rms_norm, rotate
+from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.text import DecoderLayer, mrope_cos_sin
+from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
 
 _MASKED = -1e30
-
-
-class LayerWeights(NamedTuple):
-    """One decoder layer ready for decoding: `qkv` [hidden, (Hq + 2 Hkv) D], `gate_up` [hidden, 2 F]."""
-
-    input_norm: jax.Array
-    qkv: jax.Array
-    q_norm: jax.Array
-    k_norm: jax.Array
-    out: jax.Array
-    post_norm: jax.Array
-    gate_up: jax.Array
-    down: jax.Array
-
-
-class DecodeWeights(NamedTuple):
-    embedding: jax.Array
-    layers: tuple[LayerWeights, ...]
-    norm: jax.Array
-    head: jax.Array
 
 
 class PrefixCache(NamedTuple):
@@ -57,6 +43,11 @@ class PrefixCache(NamedTuple):
     next_position: jax.Array
 
 
+_BY_HEAD, _BY_ROW = cast(Any, P(ROWS, "tensor")), cast(Any, BATCH)
+# Of what `prefill` returns.
+PREFILLED_SPECS = (_BY_ROW, PrefixCache(_BY_HEAD, _BY_HEAD, _BY_ROW, _BY_ROW))
+
+
 class SuffixCache(NamedTuple):
     """The responses so far: keys a layer each [G, K, Hkv, D, R], values [G, K, Hkv, R, D].
 
@@ -67,47 +58,9 @@ class SuffixCache(NamedTuple):
     values: tuple[jax.Array, ...]
 
 
-def _layer_weights(layer: DecoderLayer, adapters: bool) -> LayerWeights:
-    attention, mlp = layer.self_attn, layer.mlp
-
-    def kernel(linear: Linear) -> jax.Array:
-        value = linear.kernel[...]
-        if adapters and linear.lora is not None:
-            value = value.astype(jnp.float32) + linear.lora.delta()
-        return value.astype(linear.dtype)
-
-    qkv = jnp.concatenate([kernel(attention.q_proj), kernel(attention.k_proj), kernel(attention.v_proj)], -1)
-    if adapters and attention.qkv_lora is not None:
-        qkv = (qkv.astype(jnp.float32) + attention.qkv_lora.delta()).astype(qkv.dtype)
-    return LayerWeights(
-        input_norm=layer.input_layernorm.scale[...],
-        qkv=qkv,
-        q_norm=attention.q_norm.scale[...],
-        k_norm=attention.k_norm.scale[...],
-        out=kernel(attention.o_proj),
-        post_norm=layer.post_attention_layernorm.scale[...],
-        gate_up=jnp.concatenate([kernel(mlp.gate_proj), kernel(mlp.up_proj)], -1),
-        down=kernel(mlp.down_proj),
-    )
-
-
-def decode_weights(model: Qwen3VL, *, adapters: bool = True) -> DecodeWeights:
-    """Un-stacks and fuses the decoder's weights and merges the adapters (in float32)."""
-    language = model.language_model
-    layers = list(language.first_layers)
-    if language.layers is not None:
-        graphdef, state = nnx.split(language.layers)
-        count = language.layers.input_layernorm.scale.shape[0]
-        layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
-    return DecodeWeights(
-        embedding=language.embed_tokens.embedding[...].astype(model.dtype),
-        layers=tuple(_layer_weights(layer, adapters) for layer in layers),
-        norm=language.norm.scale[...],
-        head=model.head_kernel().astype(model.dtype),
-    )
-
-
-def prefill(model: Qwen3VL, prompts: ModelInputs, *, adapters: bool = True) -> tuple[jax.Array, PrefixCache]:
+def prefill(
+    model: Qwen3VL, prompts: ModelInputs, *, adapters: bool = True, mesh: Mesh | None = None
+) -> tuple[jax.Array, PrefixCache]:
     """Runs prompts [G, P], one segment a row, padded on either side.
 
     Returns:
@@ -121,16 +74,18 @@ def prefill(model: Qwen3VL, prompts: ModelInputs, *, adapters: bool = True) -> t
     last_hidden = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     top = jnp.max(jnp.where(mask, jnp.asarray(prompts.positions), -1), axis=(0, 2))
     keys, values = (tuple(part.transpose(0, 2, 1, 3) for part in side) for side in kv)
-    return last_hidden, PrefixCache(keys, values, mask, top + 1)
+    prefix = PrefixCache(keys, values, mask, top + 1)
+    return constrain_tree((last_hidden, prefix), PREFILLED_SPECS, mesh)
 
 
-def empty_suffix(weights: DecodeWeights, prefix: PrefixCache, num_samples: int, length: int) -> SuffixCache:
+def empty_suffix(prefix: PrefixCache, num_samples: int, length: int, mesh: Mesh | None = None) -> SuffixCache:
     groups, heads, _, size = prefix.keys[0].shape
-    lead, dtype = (groups, num_samples, heads), prefix.keys[0].dtype
-    return SuffixCache(
-        keys=tuple(jnp.zeros((*lead, size, length), dtype) for _ in weights.layers),
-        values=tuple(jnp.zeros((*lead, length, size), dtype) for _ in weights.layers),
-    )
+
+    def empty(*shape: int) -> tuple[jax.Array, ...]:
+        zeros = jnp.zeros((groups, num_samples, heads, *shape), prefix.keys[0].dtype)
+        return tuple(constrain(zeros, mesh, ROWS, None, "tensor", None, None) for _ in prefix.keys)
+
+    return SuffixCache(keys=empty(size, length), values=empty(length, size))
 
 
 class _Part(NamedTuple):
@@ -183,36 +138,48 @@ def decode_step(
     step: jax.Array,
     prefix: PrefixCache,
     suffix: SuffixCache,
+    mesh: Mesh | None = None,
 ) -> tuple[jax.Array, SuffixCache]:
     """Feeds response token number `step` (from 0) of every sample: tokens [G, K].
 
     Returns:
       Hidden states after the final norm, [G, K, hidden], and the cache with the token's keys and values.
     """
-    x = weights.embedding[tokens]
     groups, samples = tokens.shape
+    rows, heads, size = groups * samples, config.num_key_value_heads, config.head_dim
     positions = jnp.broadcast_to((prefix.next_position + step)[:, None], (3, groups, samples))
     cos, sin = mrope_cos_sin(positions, config)
-    splits = [config.query_dim, config.query_dim + config.kv_dim]
     all_keys, all_values = [], []
+
+    def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
+        return constrain(rms_norm(x, scale, config.rms_norm_eps).reshape(rows, -1), mesh, "data", "fsdp")
+
+    def added(x: jax.Array, change: jax.Array) -> jax.Array:
+        return constrain(x + change.reshape(x.shape), mesh, "data", None, "fsdp")
+
+    x = constrain(weights.embedding[tokens], mesh, "data", None, "fsdp")
     for index, layer in enumerate(weights.layers):
-        flat = rms_norm(x, layer.input_norm, config.rms_norm_eps).reshape(groups * samples, -1)
-        parts = jnp.split(flat @ layer.qkv, splits, axis=-1)
-        q, k, v = (part.reshape(groups, samples, -1, config.head_dim) for part in parts)
-        q = rotate(rms_norm(q, layer.q_norm, config.rms_norm_eps), cos, sin) * config.head_dim**-0.5
+        qkv = normed(x, layer.input_norm) @ layer.qkv.reshape(x.shape[-1], -1)
+        qkv = constrain(qkv.reshape(groups, samples, heads, -1), mesh, ROWS, None, "tensor", None)
+        q, k, v = jnp.split(qkv, [qkv.shape[-1] - 2 * size, qkv.shape[-1] - size], axis=-1)
+        q = rms_norm(q.reshape(groups, samples, heads, -1, size), layer.q_norm, config.rms_norm_eps)
+        # The queries of a group are one more axis of heads.
+        q = rotate(q, cos[:, :, None], sin[:, :, None]) * size**-0.5
         k = rotate(rms_norm(k, layer.k_norm, config.rms_norm_eps), cos, sin)
-        q = q.reshape(groups, samples, config.num_key_value_heads, -1, config.head_dim)
         keys = jax.lax.dynamic_update_slice_in_dim(suffix.keys[index], k[..., None], step, axis=4)
         values = jax.lax.dynamic_update_slice_in_dim(suffix.values[index], v[..., None, :], step, axis=3)
         mixed = _merge(
             _attend_prefix(q, prefix.keys[index], prefix.values[index], prefix.mask),
             _attend_suffix(q, keys, values, step),
         )
-        mixed = mixed.astype(x.dtype).reshape(groups * samples, -1)
-        x = x + (mixed @ layer.out).reshape(x.shape)
-        flat = rms_norm(x, layer.post_norm, config.rms_norm_eps).reshape(groups * samples, -1)
-        gate, up = jnp.split(flat @ layer.gate_up, 2, axis=-1)
-        x = x + ((jax.nn.silu(gate) * up) @ layer.down).reshape(x.shape)
+        mixed = constrain(mixed.astype(x.dtype).reshape(rows, -1), mesh, "data", "tensor")
+        x = added(x, mixed @ layer.out)
+        gate_up = normed(x, layer.post_norm) @ layer.gate_up.reshape(x.shape[-1], -1)
+        gate_up = constrain(
+            gate_up.reshape(rows, *layer.gate_up.shape[1:]), mesh, "data", "tensor", None, None
+        )
+        gated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).reshape(rows, -1)
+        x = added(x, gated @ layer.down)
         all_keys.append(keys)
         all_values.append(values)
     return rms_norm(x, weights.norm, config.rms_norm_eps), SuffixCache(tuple(all_keys), tuple(all_values))

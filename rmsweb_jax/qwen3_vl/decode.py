@@ -1,4 +1,4 @@
-"""Sampling: one jitted loop over response positions for a batch of prompts and their samples."""
+"""Sampling: a prefill, then one jitted loop over response positions for all samples of all prompts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
-from rmsweb_jax.qwen3_vl.cache import decode_step, decode_weights, empty_suffix, prefill
+from rmsweb_jax.mesh import AXES, constrain
+from rmsweb_jax.qwen3_vl.cache import PrefixCache, decode_step, empty_suffix, prefill
+from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.fused import DecodeWeights, decode_weights
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
@@ -70,29 +74,52 @@ class _Loop(NamedTuple):
     done: jax.Array
 
 
-@functools.partial(jax.jit, static_argnames=("graphdef", "num_samples", "max_new_tokens", "adapters"))
-def _generate(
-    graphdef: Any,
-    state: Any,
-    prompts: ModelInputs,
+@functools.partial(jax.jit, static_argnames=("graphdef", "adapters", "mesh"))
+def prepare_weights(graphdef: Any, state: Any, *, adapters: bool, mesh: Mesh | None) -> DecodeWeights:
+    """The first program: `decode_weights` of a split model."""
+    return decode_weights(nnx.merge(graphdef, state), adapters=adapters, mesh=mesh)
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "adapters", "mesh"))
+def prefill_prompts(
+    graphdef: Any, state: Any, prompts: ModelInputs, *, adapters: bool, mesh: Mesh | None
+) -> tuple[jax.Array, PrefixCache]:
+    """The second program: `prefill` of a split model."""
+    return prefill(nnx.merge(graphdef, state), prompts, adapters=adapters, mesh=mesh)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "num_samples", "max_new_tokens", "mesh"))
+def decode_responses(
+    weights: DecodeWeights,
+    last_hidden: jax.Array,
+    prefix: PrefixCache,
     keys: jax.Array,
     temperature: jax.Array,
     banned: jax.Array,
     eos: jax.Array,
     *,
+    config: TextConfig,
     num_samples: int,
     max_new_tokens: int,
-    adapters: bool,
+    mesh: Mesh | None,
 ) -> Generated:
-    model = nnx.merge(graphdef, state)
-    weights = decode_weights(model, adapters=adapters)
-    last_hidden, prefix = prefill(model, prompts, adapters=adapters)
+    """The third program: all steps until every sample has ended.
+
+    Args:
+      last_hidden: [G, hidden], of the last prompt tokens.
+      keys: [G * K] PRNG keys.
+      temperature: [G].
+      banned: [V] bool.
+      eos: [] int32.
+    """
     groups = len(last_hidden)
     rows = groups * num_samples
     row_temperature = jnp.repeat(temperature, num_samples)[:, None]
 
     def draw(hidden: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits = jnp.matmul(hidden.reshape(rows, -1), weights.head, preferred_element_type=jnp.float32)
+        # Every device draws for some of the rows, from whole distributions.
+        logits = constrain(logits, mesh, AXES, None)
         logits = logits / jnp.where(row_temperature > 0, row_temperature, 1.0)
         allowed = jnp.where(banned, _BANNED, logits)
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, step)
@@ -114,13 +141,13 @@ def _generate(
 
     def body(loop: _Loop) -> _Loop:
         fed = loop.step - 1
-        hidden, suffix = decode_step(weights, model.config.text, loop.last, fed, prefix, loop.suffix)
+        hidden, suffix = decode_step(weights, config, loop.last, fed, prefix, loop.suffix, mesh)
         return record(loop._replace(suffix=suffix), *draw(hidden, loop.step))
 
     shape = (groups, num_samples)
     start = _Loop(
         step=jnp.int32(0),
-        suffix=empty_suffix(weights, prefix, num_samples, max_new_tokens),
+        suffix=empty_suffix(prefix, num_samples, max_new_tokens, mesh),
         tokens=jnp.zeros((*shape, max_new_tokens), jnp.int32),
         log_probs=jnp.zeros((*shape, max_new_tokens), jnp.float32),
         last=jnp.zeros(shape, jnp.int32),
@@ -134,51 +161,66 @@ def _generate(
     return Generated(loop.tokens, loop.log_probs, lengths.astype(jnp.int32))
 
 
-def generate(
-    model: Qwen3VL,
-    prompts: ModelInputs,
-    *,
-    num_samples: int,
-    max_new_tokens: int,
-    eos: int,
-    seed: int | Array = 0,
-    prompt_ids: Array | None = None,
-    temperature: float | Array = 1.0,
-    banned: Sequence[int] = (),
-    adapters: bool = True,
-) -> Generated:
-    """Samples `num_samples` responses to each prompt.
-
-    A response depends on its prompt and (seed, prompt id, sample index) alone: neither the other prompts
-    of the batch nor the padding changes it, up to rounding.
+class Generator:
+    """Samples from one policy, whose weights it prepares once.
 
     Args:
-      prompts: [G, P], one prompt a row, padded on either side; pad G and P to buckets, each compiles once.
-      max_new_tokens: R, also compiled in.
-      eos: the token that ends a response, usually `<|im_end|>`.
-      seed: one for all prompts, or [G].
-      prompt_ids: [G]; the row numbers by default.
-      temperature: one for all prompts, or [G]; 0 takes the most probable token.
-      banned: token ids that are never drawn, as the vision tokens.
+      model: on the mesh of its `attention`, when that has one; then the prompts of a call must divide over
+        `data` and `fsdp`.
       adapters: False samples from the reference policy.
     """
-    groups = prompts.tokens.shape[0]
-    ids = np.arange(groups) if prompt_ids is None else np.asarray(prompt_ids)
-    mask = np.zeros(model.config.text.vocab_size, bool)
-    mask[list(banned)] = True
-    graphdef, state = nnx.split(model)
-    return _generate(
-        graphdef,
-        state,
-        prompts,
-        _row_keys(np.broadcast_to(np.asarray(seed), groups), ids, num_samples),
-        np.broadcast_to(np.asarray(temperature, np.float32), groups),
-        mask,
-        np.int32(eos),
-        num_samples=num_samples,
-        max_new_tokens=max_new_tokens,
-        adapters=adapters,
-    )
+
+    def __init__(self, model: Qwen3VL, *, adapters: bool = True):
+        self.config = model.config
+        self._graphdef, self._state = nnx.split(model)
+        self._static = {"adapters": adapters, "mesh": model.attention.mesh}
+        self._weights = prepare_weights(self._graphdef, self._state, **self._static)
+
+    def __call__(
+        self,
+        prompts: ModelInputs,
+        *,
+        num_samples: int,
+        max_new_tokens: int,
+        eos: int,
+        seed: int | Array = 0,
+        prompt_ids: Array | None = None,
+        temperature: float | Array = 1.0,
+        banned: Sequence[int] = (),
+    ) -> Generated:
+        """Samples `num_samples` responses to each prompt.
+
+        A response depends on its prompt and (seed, prompt id, sample index) alone: neither the other prompts
+        of the batch nor the padding changes it, up to rounding.
+
+        Args:
+          prompts: [G, P], one prompt a row, padded on either side; pad G and P to buckets: each
+            compiles once.
+          max_new_tokens: R, also compiled in.
+          eos: the token that ends a response, usually `<|im_end|>`.
+          seed: one for all prompts, or [G].
+          prompt_ids: [G]; the row numbers by default.
+          temperature: one for all prompts, or [G]; 0 takes the most probable token.
+          banned: token ids that are never drawn, as the vision tokens.
+        """
+        groups = prompts.tokens.shape[0]
+        ids = np.arange(groups) if prompt_ids is None else np.asarray(prompt_ids)
+        mask = np.zeros(self.config.text.vocab_size, bool)
+        mask[list(banned)] = True
+        last_hidden, prefix = prefill_prompts(self._graphdef, self._state, prompts, **self._static)
+        return decode_responses(
+            self._weights,
+            last_hidden,
+            prefix,
+            _row_keys(np.broadcast_to(np.asarray(seed), groups), ids, num_samples),
+            np.broadcast_to(np.asarray(temperature, np.float32), groups),
+            mask,
+            np.int32(eos),
+            config=self.config.text,
+            num_samples=num_samples,
+            max_new_tokens=max_new_tokens,
+            mesh=self._static["mesh"],
+        )
 
 
 @functools.partial(jax.jit, static_argnames="num_samples")

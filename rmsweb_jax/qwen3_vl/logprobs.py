@@ -60,9 +60,11 @@ def score_tokens(
     after another, and scored again in the backward pass; rows stay on their devices.
     """
 
+    head = model.head()
+
     def score(part: tuple[jax.Array, jax.Array]) -> TokenScores:
         hidden, tokens = part
-        logits = model.logits(hidden) / temperature
+        logits = head(hidden) / temperature
         picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         return TokenScores(picked - jax.nn.logsumexp(logits, axis=-1), jnp.argmax(logits, axis=-1) == tokens)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from rmsweb_jax.mesh import constrain, constrain_rows
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -90,6 +92,7 @@ class Qwen3VL(nnx.Module):
             deepstack,
             adapters=adapters,
             dropout_key=dropout_key,
+            mesh=self.attention.mesh,
             return_kv=return_kv,
         )
 
@@ -97,13 +100,15 @@ class Qwen3VL(nnx.Module):
         self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, list[jax.Array]]:
         """Embeddings with vision features in place, and the DeepStack additions, each [B, T, hidden]."""
-        x = self.language_model.embed_tokens(jnp.asarray(inputs.tokens))
+        x = constrain_rows(self.language_model.embed_tokens(jnp.asarray(inputs.tokens)), self.attention.mesh)
         if inputs.vision is None:
             return x, []
         if dropout_key is not None:
             # The decoder's layers split this key: no layer has a number that high.
             dropout_key = jax.random.fold_in(dropout_key, self.config.text.num_hidden_layers)
-        vision = self.visual(inputs.vision, adapters=adapters, dropout_key=dropout_key)
+        vision = self.visual(
+            inputs.vision, adapters=adapters, dropout_key=dropout_key, mesh=self.attention.mesh
+        )
         is_image = (jnp.asarray(inputs.image_index) >= 0)[..., None]
         x = jnp.where(is_image, place_features(vision.features, inputs.image_index).astype(x.dtype), x)
         return x, [place_features(part, inputs.image_index).astype(x.dtype) for part in vision.deepstack]
@@ -114,8 +119,18 @@ class Qwen3VL(nnx.Module):
             return self.lm_head.kernel[...]
         return self.language_model.embed_tokens.embedding[...].T
 
+    def head(self) -> Callable[[jax.Array], jax.Array]:
+        """The function [..., hidden] -> logits [..., V] float32; calls share one collected kernel."""
+        kernel = constrain(self.head_kernel().astype(self.dtype), self.attention.mesh, None, "tensor")
+
+        def logits(hidden: jax.Array) -> jax.Array:
+            flat = hidden.astype(self.dtype).reshape(-1, hidden.shape[-1])
+            return jnp.matmul(flat, kernel, preferred_element_type=jnp.float32).reshape(
+                *hidden.shape[:-1], -1
+            )
+
+        return logits
+
     def logits(self, hidden: jax.Array) -> jax.Array:
         """[..., hidden] -> [..., V] float32."""
-        kernel = self.head_kernel().astype(self.dtype)
-        flat = hidden.astype(self.dtype).reshape(-1, hidden.shape[-1])
-        return jnp.matmul(flat, kernel, preferred_element_type=jnp.float32).reshape(*hidden.shape[:-1], -1)
+        return self.head()(hidden)

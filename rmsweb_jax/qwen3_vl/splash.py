@@ -55,26 +55,34 @@ def _mask(length: int, layout: SlotLayout | None) -> Mask:
     return CausalMask((length, length)) if layout is None else SharedPrefixMask(length, layout)
 
 
+def _divisor(length: int, most: int) -> int:
+    """The largest of `most`, its half, its quarter, ... that divides a length (a multiple of 128)."""
+    while length % most and most > LANES:
+        most //= 2
+    return most
+
+
 def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: SlotLayout | None) -> Attend:
     """See `backends.make_attend`.
 
     Raises:
       UserError: rows are not a multiple of 128 tokens.
     """
-    length, block = segment_ids.shape[1], config.block
-    while length % block and block > LANES:
-        block //= 2
-    if length % block:
+    length = segment_ids.shape[1]
+    if length % LANES:
         raise UserError(
             f"fused attention: rows of {length} tokens are not a multiple of {LANES}: make "
             f"config.bucket_multiple one"
         )
+    block = _divisor(length, config.block)
     sizes = BlockSizes(
         block_q=block,
         block_kv=block,
         block_kv_compute=block,
         block_q_dkv=block,
-        block_kv_dkv=block,
+        # The fused backward kernel leaves the queries' gradient once a block of keys, to be summed: with few
+        # and large blocks that is less memory (twice is what fits a v5e core beside the rest).
+        block_kv_dkv=_divisor(length, 2 * block),
         block_kv_dkv_compute=block,
         use_fused_bwd_kernel=True,
     )

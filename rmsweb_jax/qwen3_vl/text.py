@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
+from rmsweb_jax.mesh import constrain_rows, gather_weights
 from rmsweb_jax.qwen3_vl.attention import Attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array
@@ -32,12 +34,14 @@ class LayerContext(NamedTuple):
       cos, sin: [B, T, D / 2] float32.
       attend: the attention rule of the batch's rows.
       adapters: whether LoRA is applied (static).
+      mesh: that the model lies on.
     """
 
     cos: jax.Array
     sin: jax.Array
     attend: Attend
     adapters: bool
+    mesh: Mesh | None
 
 
 def mrope_cos_sin(positions: Array, config: TextConfig) -> tuple[jax.Array, jax.Array]:
@@ -187,6 +191,7 @@ class LanguageModel(nnx.Module):
         *,
         adapters: bool,
         dropout_key: jax.Array | None,
+        mesh: Mesh | None = None,
         return_kv: bool = False,
     ) -> tuple[jax.Array, KeyValues | None]:
         """Runs all layers.
@@ -200,15 +205,16 @@ class LanguageModel(nnx.Module):
         Returns:
           Hidden states after the final norm, and the keys and values when asked for.
         """
-        context = LayerContext(*mrope_cos_sin(positions, self.config), attend, adapters)
+        context = LayerContext(*mrope_cos_sin(positions, self.config), attend, adapters, mesh)
         num_first = len(self.first_layers)
         keys = module_keys(dropout_key, self.config.num_hidden_layers)
         cached: list[tuple[jax.Array, jax.Array]] = []
+        x = constrain_rows(x, mesh)
         for index, layer in enumerate(self.first_layers):
             x, kv = self._run(layer, x, context, keys[index])
             cached.append(kv)
             if deepstack:
-                x = x + deepstack[index]
+                x = x + constrain_rows(deepstack[index], mesh)
         stacked = None
         if self.layers is not None:
             x, stacked = self._scan(self.layers, x, context, keys[num_first:], return_kv)
@@ -219,7 +225,9 @@ class LanguageModel(nnx.Module):
         graphdef, state = nnx.split(layer)
 
         def apply(state: Any, x: jax.Array, key: Any) -> Any:
-            return nnx.merge(graphdef, state)(x, context, key)
+            state = gather_weights(state, ("language_model", "layers"), context.mesh)
+            x, kv = nnx.merge(graphdef, state)(x, context, key)
+            return constrain_rows(x, context.mesh), kv
 
         return remat(apply, self.remat)(state, x, key)
 

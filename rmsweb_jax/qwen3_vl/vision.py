@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
+from rmsweb_jax.mesh import ROWS, constrain, gather_weights
 from rmsweb_jax.qwen3_vl.attention import attend
 from rmsweb_jax.qwen3_vl.config import VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
@@ -116,6 +118,11 @@ class PatchEmbed(nnx.Module):
         return self.proj(patches)
 
 
+def _gathered(module: Any, mesh: Mesh | None, name: str) -> Any:
+    graphdef, state = nnx.split(module)
+    return nnx.merge(graphdef, gather_weights(state, ("visual", name), mesh))
+
+
 class VisionTower(nnx.Module):
     def __init__(
         self,
@@ -146,22 +153,32 @@ class VisionTower(nnx.Module):
         self.remat = remat
 
     def __call__(
-        self, inputs: VisionInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
+        self,
+        inputs: VisionInputs,
+        *,
+        adapters: bool = True,
+        dropout_key: jax.Array | None = None,
+        mesh: Mesh | None = None,
     ) -> VisionOutput:
         """Features of all images; rows made of padding hold finite values that nothing refers to."""
         weight = jnp.asarray(inputs.pos_weight)[..., None]
-        x = self.patch_embed(jnp.asarray(inputs.patches))
-        pos = (self.pos_embed(jnp.asarray(inputs.pos_index)) * weight).sum(1)
+        patch_embed = _gathered(self.patch_embed, mesh, "patch_embed")
+        pos_embed = _gathered(self.pos_embed, mesh, "pos_embed")
+        x = patch_embed(jnp.asarray(inputs.patches))
+        pos = (pos_embed(jnp.asarray(inputs.pos_index)) * weight).sum(1)
         x = x + pos.astype(x.dtype)
         cos, sin = vision_cos_sin(inputs.hw, self.config)
         segments = jnp.asarray(inputs.segment_ids).reshape(-1, inputs.window or len(x))
         mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
-        x, taps = self._blocks(x, BlockContext(cos, sin, mask, adapters), dropout_key)
-        deepstack = [merger(tap) for merger, tap in zip(self.deepstack_merger_list, taps, strict=True)]
-        return VisionOutput(self.merger(x), deepstack)
+        x, taps = self._blocks(x, BlockContext(cos, sin, mask, adapters), dropout_key, mesh)
+        deepstack = [
+            _gathered(merger, mesh, "deepstack_merger_list")(tap)
+            for merger, tap in zip(self.deepstack_merger_list, taps, strict=True)
+        ]
+        return VisionOutput(_gathered(self.merger, mesh, "merger")(x), deepstack)
 
     def _blocks(
-        self, x: jax.Array, context: BlockContext, dropout_key: jax.Array | None
+        self, x: jax.Array, context: BlockContext, dropout_key: jax.Array | None, mesh: Mesh | None
     ) -> tuple[jax.Array, jax.Array]:
         """Scans the blocks; returns the last output and the taps [num_taps, N, hidden]."""
         graphdef, state = nnx.split(self.blocks)
@@ -170,7 +187,8 @@ class VisionTower(nnx.Module):
         keys = None if dropout_key is None else jax.random.split(dropout_key, depth)
 
         def apply(state: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
-            return nnx.merge(graphdef, state)(x, context, key)
+            state = gather_weights(state, ("visual", "blocks"), mesh)
+            return constrain(nnx.merge(graphdef, state)(x, context, key), mesh, ROWS, None)
 
         apply = remat(apply, self.remat)
 

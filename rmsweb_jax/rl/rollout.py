@@ -9,13 +9,22 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import Example, Shapes, choose_widths, collate, group_by_length
+from rmsweb_jax.data.batching import (
+    Example,
+    Shapes,
+    batch_axes,
+    choose_widths,
+    collate,
+    group_by_length,
+)
 from rmsweb_jax.data.encoding import Measure
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import shard_batch
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import Generated, generate
+from rmsweb_jax.qwen3_vl.decode import Generated, Generator
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.advantages import GatedAdvantages
 
 
@@ -93,26 +102,37 @@ class Sampler:
 
     Args:
       shapes: rows of a call, prompt widths, image places.
+      mesh: of the policies; `data` and `fsdp` split the rows.
       decode: response tokens -> text.
       score: (response text, target text) -> reward.
+
+    Raises:
+      UserError: the rows do not divide over the mesh.
     """
 
     def __init__(
         self,
         config: Qwen3VLConfig,
         shapes: Shapes,
+        mesh: Mesh,
         decode: Callable[[np.ndarray], str],
         score: Callable[[str, str], float],
     ):
-        self._config, self._shapes = config, shapes
+        parts = mesh.shape["data"] * mesh.shape["fsdp"]
+        if shapes.rows % parts:
+            raise UserError(
+                f"config.rollout_rows={shapes.rows} does not divide over data x fsdp = {parts} devices; "
+                "change it or config.mesh"
+            )
+        self._config, self._shapes, self._mesh = config, shapes, mesh
         self._decode, self._score = decode, score
 
     def groups(
-        self, model: Qwen3VL, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
+        self, policy: Generator, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
     ) -> list[Group]:
         """One group a prompt, in order.
 
-        A response depends on the model, its prompt, the seed and the sample's number alone.
+        A response depends on the policy, its prompt, the seed and the sample's number alone.
 
         Args:
           seeds: per prompt; the same prompt under the same seed gives the same responses.
@@ -124,8 +144,7 @@ class Sampler:
             # Empty rows would be decoded to the limit: repeat a prompt instead.
             filled = numbers + [numbers[-1]] * (self._shapes.rows - len(numbers))
             inputs = self._inputs([prompts[number] for number in filled])
-            drawn = generate(
-                model,
+            drawn = policy(
                 inputs,
                 num_samples=sampling.num_samples,
                 max_new_tokens=sampling.max_response_tokens,
@@ -150,7 +169,8 @@ class Sampler:
             for prompt in prompts
         ]
         width = self._shapes.width(max(example.length for example in examples))
-        return collate(examples, self._shapes, width, self._config, self._shapes.rows).inputs
+        batch = collate(examples, self._shapes, width, self._config, self._shapes.rows)
+        return shard_batch(batch.inputs, self._mesh, batch_axes(batch).inputs)
 
     def _group(self, prompt: Prompt, drawn: Generated, row: int, eos: int) -> Group:
         responses, log_probs, truncated, rewards = [], [], [], []

@@ -23,6 +23,7 @@ from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -74,6 +75,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     sampler = Sampler(
         model.config,
         prompt_shapes(measures, config.rollout_rows, **buckets),
+        mesh,
         processor.decode_response,
         score_response,
     )
@@ -112,7 +114,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
         # 5. The loop: sample behind both gates, score, update. Metrics are of the policy that sampled.
         for iteration in range(first, config.iterations):
-            policy = nnx.merge(graphdef, state.params, frozen)
+            policy = Generator(nnx.merge(graphdef, state.params, frozen))
             metrics = {}
             if iteration % config.eval_every == 0:
                 metrics |= evaluate(policy, data, sampler, sampling)
@@ -135,9 +137,9 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         progress.close()
 
     # 6. The held-out reward before and after, a model folder as any other, and what was done.
-    policy = nnx.merge(graphdef, state.params, frozen)
-    final = evaluate(policy, data, sampler, sampling)
-    export(policy, source, workdir / "export")
+    trained = nnx.merge(graphdef, state.params, frozen)
+    final = evaluate(Generator(trained), data, sampler, sampling)
+    export(trained, source, workdir / "export")
     rows = read_metrics(workdir)
     report = {
         "stage": STAGE,
@@ -166,7 +168,7 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
 
 def sample_groups(
     config: RlConfig,
-    policy: Qwen3VL,
+    policy: Generator,
     data: RlData,
     sampler: Sampler,
     sampling: Sampling,
@@ -211,7 +213,7 @@ def sample_groups(
     return refilled, metrics | {"time/rollout": seconds, "tokens_per_second/rollout": tokens / seconds}
 
 
-def evaluate(policy: Qwen3VL, data: RlData, sampler: Sampler, sampling: Sampling) -> dict[str, float]:
+def evaluate(policy: Generator, data: RlData, sampler: Sampler, sampling: Sampling) -> dict[str, float]:
     """Greedy rewards on the held-out prompts; nothing when there are none."""
     if not data.held_out:
         return {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from rmsweb_jax.data.batching import Example, Shapes, collate
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.decode import Generated, generate
+from rmsweb_jax.qwen3_vl.decode import Generated, Generator
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
 from rmsweb_jax.serve.protocol import BadRequestError, ChatRequest, to_messages
@@ -96,7 +96,7 @@ class Engine:
     """
 
     def __init__(self, model: Qwen3VL, processor: Processor, config: EngineConfig):
-        self._model, self._processor, self._config = model, processor, config
+        self._generator, self._processor, self._config = Generator(model), processor, config
         patch = model.config.vision.patch_size
         self._window = processor.max_pixels // patch**2
         self._waiting: collections.deque[_Waiting] = collections.deque()
@@ -224,9 +224,8 @@ class Engine:
             window=self._window,
         )
         examples = [_example(row.prompt) for row in rows]
-        drawn = generate(
-            self._model,
-            collate(examples, shapes, width, self._model.config, size).inputs,
+        drawn = self._generator(
+            collate(examples, shapes, width, self._generator.config, size).inputs,
             num_samples=samples,
             max_new_tokens=config.max_new_tokens,
             eos=self._processor.end_id,

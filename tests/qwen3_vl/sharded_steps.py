@@ -1,4 +1,4 @@
-"""One SFT and one RL micro-batch through the real training programs, on any mesh and number of processes.
+"""One SFT and one RL micro-batch, and samples, through the real programs, on any mesh and number of processes.
 
 test_sharded.py runs this as `python -m tests.qwen3_vl.sharded_steps`, with virtual devices; figures are
 printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR, NUM_PROCESSES,
@@ -18,6 +18,8 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import Example, Shapes, batch_axes, collate
 from rmsweb_jax.mesh import AXES, make_mesh, param_shardings, process_rows, shard_batch
 from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.decode import Generated, Generator
 from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -78,8 +80,8 @@ def make_group(number: int, accepted: bool) -> Group:
     return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, accepted)
 
 
-def make_policy(config: LoRAConfig) -> Qwen3VL:
-    """A random policy that has moved away from its reference."""
+def make_policy(config: LoRAConfig, mesh: Mesh) -> Qwen3VL:
+    """A random policy that has moved away from its reference, for the given mesh."""
 
     def build() -> Qwen3VL:
         model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5)
@@ -90,6 +92,7 @@ def make_policy(config: LoRAConfig) -> Qwen3VL:
     rng = np.random.default_rng(2)
     for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
         variable.set_value(0.1 * rng.standard_normal(variable.shape, np.float32))
+    model.attention = default_attention(CONFIG.text.head_dim, mesh)
     return model
 
 
@@ -103,7 +106,7 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
     Args:
       whole: log-probabilities and gradients come along; several processes only see parts of them.
     """
-    model = make_policy(LoRAConfig(rank=4, alpha=8.0, dropout=0.1))
+    model = make_policy(LoRAConfig(rank=4, alpha=8.0, dropout=0.1), mesh)
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
@@ -124,7 +127,7 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
 
 def rl_step(mesh: Mesh) -> Result:
     """One micro-batch of four accepted and four salvaged groups, off its old policy by a little."""
-    model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"))
+    model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"), mesh)
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
@@ -144,6 +147,18 @@ def rl_step(mesh: Mesh) -> Result:
     return Result(np.asarray(log_probs), gradients, values)
 
 
+def samples(mesh: Mesh) -> Generated:
+    """Two responses to each of eight prompts."""
+    model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"), mesh)
+    graphdef, state = nnx.split(model)
+    model = nnx.merge(graphdef, jax.device_put(state, param_shardings(state, mesh)))
+    shapes = Shapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
+    batch = collate([make_example(number) for number in range(ROWS)], shapes, WIDTH, CONFIG, ROWS)
+    prompts = shard_batch(batch.inputs, mesh, batch_axes(batch).inputs)
+    drawn = Generator(model)(prompts, num_samples=2, max_new_tokens=6, eos=-1, seed=5)
+    return Generated(*jax.device_get(drawn))
+
+
 def difference(one: Result, other: Result) -> dict[str, float]:
     """Largest deviations: of log-probabilities, and of gradients relative to their array's norm."""
     return {
@@ -161,9 +176,15 @@ def compare() -> dict[str, Any]:
     one = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1, 1), AXES)
     many = make_mesh(data=2, fsdp=2, tensor=2)
     sft = sft_step(one)
+    drawn, drawn_by_many = samples(one), samples(many)
     return {
         "sft": difference(sft, sft_step(many)),
         "rl": difference(rl_step(one), rl_step(many)),
+        "samples": {
+            "differing": int((drawn.tokens != drawn_by_many.tokens).sum()),
+            "log_probs": float(np.abs(drawn.log_probs - drawn_by_many.log_probs).max()),
+            "distinct": len(np.unique(drawn.tokens)),
+        },
         "one_device": sft.metrics,
     }
 

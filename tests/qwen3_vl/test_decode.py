@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.decode import generate, sample_tokens
+from rmsweb_jax.qwen3_vl.decode import Generator, sample_tokens
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -38,7 +38,7 @@ def continued(tokens, generated):
 @pytest.mark.parametrize("targets", [None, "all_linear", "attention"])
 def test_greedy_equals_the_full_forward(targets):
     model = make_model(targets)
-    out = generate(model, text_inputs(PROMPTS), num_samples=1, max_new_tokens=NEW, eos=-1, temperature=0)
+    out = Generator(model)(text_inputs(PROMPTS), num_samples=1, max_new_tokens=NEW, eos=-1, temperature=0)
     for row, prompt in enumerate(PROMPTS):
         tokens = list(prompt)
         for _ in range(NEW):
@@ -49,8 +49,7 @@ def test_greedy_equals_the_full_forward(targets):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probs_equal_the_training_forward(model, temperature):
-    out = generate(
-        model,
+    out = Generator(model)(
         text_inputs(PROMPTS),
         num_samples=3,
         max_new_tokens=NEW,
@@ -68,24 +67,24 @@ def test_log_probs_equal_the_training_forward(model, temperature):
 
 def test_samples_do_not_depend_on_batch_or_padding(model):
     options = {"num_samples": 4, "max_new_tokens": NEW, "eos": 17, "seed": 5}
-    whole = generate(model, text_inputs(PROMPTS), prompt_ids=np.array([7, 8, 9]), **options)
-    turned = generate(
-        model, text_inputs(PROMPTS[::-1], length=12, left=3), prompt_ids=np.array([9, 8, 7]), **options
+    whole = Generator(model)(text_inputs(PROMPTS), prompt_ids=np.array([7, 8, 9]), **options)
+    turned = Generator(model)(
+        text_inputs(PROMPTS[::-1], length=12, left=3), prompt_ids=np.array([9, 8, 7]), **options
     )
     np.testing.assert_array_equal(whole.tokens, turned.tokens[::-1])
-    alone = generate(
-        model, text_inputs(PROMPTS[1:2]), prompt_ids=np.array([8]), **{**options, "num_samples": 2}
+    alone = Generator(model)(
+        text_inputs(PROMPTS[1:2]), prompt_ids=np.array([8]), **{**options, "num_samples": 2}
     )
     np.testing.assert_array_equal(whole.tokens[1, :2], alone.tokens[0])
-    other = generate(model, text_inputs(PROMPTS), prompt_ids=np.array([7, 8, 9]), **{**options, "seed": 6})
+    other = Generator(model)(text_inputs(PROMPTS), prompt_ids=np.array([7, 8, 9]), **{**options, "seed": 6})
     assert (np.asarray(other.tokens) != whole.tokens).any()
     assert len({tuple(row) for row in whole.tokens[0].tolist()}) > 1
 
 
 def test_end_token_stops_and_banned_tokens_never_come(model):
-    free = generate(model, text_inputs(PROMPTS), num_samples=8, max_new_tokens=NEW, eos=-1, seed=1)
+    free = Generator(model)(text_inputs(PROMPTS), num_samples=8, max_new_tokens=NEW, eos=-1, seed=1)
     end = int(free.tokens[0, 0, 2])
-    out = generate(model, text_inputs(PROMPTS), num_samples=8, max_new_tokens=NEW, eos=end, seed=1)
+    out = Generator(model)(text_inputs(PROMPTS), num_samples=8, max_new_tokens=NEW, eos=end, seed=1)
     for tokens, scores, length in zip(
         out.tokens.reshape(-1, NEW), out.log_probs.reshape(-1, NEW), out.lengths.reshape(-1), strict=True
     ):
@@ -95,8 +94,7 @@ def test_end_token_stops_and_banned_tokens_never_come(model):
     allowed = [1, 2, 3]
     banned = sorted(set(range(BASE.text.vocab_size)) - set(allowed))
     for temperature in (0, 1):
-        kept = generate(
-            model,
+        kept = Generator(model)(
             text_inputs(PROMPTS),
             num_samples=8,
             max_new_tokens=NEW,
@@ -121,7 +119,7 @@ def test_images_reach_the_samples(model):
             inputs.image_index[number, : len(row)] = image_rows(tokens, [grid], [start], BASE)
         return inputs.replace(vision=vision_inputs(patches, grids, BASE, 32))
 
-    out = generate(model, build(prompts), num_samples=2, max_new_tokens=NEW, eos=-1, seed=2)
+    out = Generator(model)(build(prompts), num_samples=2, max_new_tokens=NEW, eos=-1, seed=2)
     for sample in range(2):
         rows = [continued(prompt, out.tokens[number, sample]) for number, prompt in enumerate(prompts)]
         scores = log_probs(model, build(rows))
@@ -134,8 +132,8 @@ def test_reference_policy_samples_without_adapters(model):
     inputs = text_inputs(PROMPTS)
     base = Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.4)
     options = {"num_samples": 2, "max_new_tokens": NEW, "eos": -1}
-    expected = generate(base, inputs, **options)
-    np.testing.assert_array_equal(generate(model, inputs, adapters=False, **options).tokens, expected.tokens)
+    expected = Generator(base)(inputs, **options)
+    np.testing.assert_array_equal(Generator(model, adapters=False)(inputs, **options).tokens, expected.tokens)
 
 
 def test_sampling_follows_the_distribution():

@@ -16,7 +16,7 @@ from transformers import Qwen3VLForConditionalGeneration
 from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import generate
+from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, mrope_positions
 from rmsweb_jax.qwen3_vl.logprobs import predecessors, token_log_probs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, peft_config, to_peft_tensors
@@ -210,8 +210,7 @@ def test_greedy_decoding_matches_and_equals_the_full_forward(case):
         [[(3 * number, prompt)] for number, prompt in enumerate(prompts)], 64, case.config
     )
     # A sampled image token would break the reference, and ours never draws one.
-    out = generate(
-        case.model,
+    out = Generator(case.model)(
         inputs,
         num_samples=1,
         max_new_tokens=NEW,

@@ -1,4 +1,4 @@
-"""Training steps give the same numbers on one device, on eight, and on two processes of four."""
+"""Training steps and samples give the same numbers on one device, on eight, and on two processes of four."""
 
 import json
 import os
@@ -59,6 +59,12 @@ def test_eight_devices_equal_one(compared, stage):
     assert compared[stage]["gradients"] <= 1e-5
     assert compared[stage]["metrics"] <= 1e-5
     assert compared["one_device"]["norm/gradient"] > 1
+
+
+def test_eight_devices_draw_what_one_draws(compared):
+    assert compared["samples"]["differing"] == 0
+    assert compared["samples"]["log_probs"] <= 1e-5
+    assert compared["samples"]["distinct"] > 10
 
 
 @pytest.mark.parametrize(
