@@ -47,12 +47,14 @@ class Timings:
     Attributes:
       first_seconds: the first step, with compilation.
       seconds: of each counted step.
+      others: CPU seconds of all other processes during each of them: contention, unless the machine is idle.
       peak_bytes: highest memory use; on a CPU of the process during counted steps.
       first, second: what the first two steps computed.
     """
 
     first_seconds: float
     seconds: tuple[float, ...]
+    others: tuple[float, ...]
     peak_bytes: int
     first: Values
     second: Values
@@ -156,21 +158,26 @@ def _take_turns(
 ) -> dict[str, Timings]:
     for side in sides:
         side.ask("start", program=program)
-    seconds: dict[str, list[float]] = {side.name: [] for side in sides}
+    answers: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     values: dict[str, list[Values]] = {side.name: [] for side in sides}
     for turn in range(warmup_steps + steps):
         for side in sides:
             if turn == warmup_steps:
                 side.ask("reset_peak")
             answer = side.ask("step")
-            seconds[side.name].append(answer["seconds"])
+            answers[side.name].append(answer)
             values[side.name].append(Values(**answer["values"]))
         if turn < 2:
             check_agreement(f"{program}, step {turn + 1}", {k: v[turn] for k, v in values.items()}, tolerance)
+
+    def counted(side: Worker, key: str) -> tuple[float, ...]:
+        return tuple(answer[key] for answer in answers[side.name][warmup_steps:])
+
     return {
         side.name: Timings(
-            first_seconds=seconds[side.name][0],
-            seconds=tuple(seconds[side.name][warmup_steps:]),
+            first_seconds=answers[side.name][0]["seconds"],
+            seconds=counted(side, "seconds"),
+            others=counted(side, "others"),
             peak_bytes=side.ask("peak_bytes")["bytes"],
             first=values[side.name][0],
             second=values[side.name][1],

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.benchmark import process_memory
+from rmsweb_jax.benchmark import host
 from rmsweb_jax.benchmark.job import Job, Values
 from rmsweb_jax.benchmark.rows import load_batch
 from rmsweb_jax.data.batching import Batch, batch_axes
@@ -77,14 +77,16 @@ class OurSide:
     def __init__(self, job: Job):
         try:
             self._device = jax.devices()[0]
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError) as error:  # The latter where no plugin knows the platform.
             raise UserError(
-                f"config.device={job.device}: JAX has no such device here ({str(error).splitlines()[0]})"
+                f"config.device={job.device}: JAX has no such device here; install one"
             ) from error
         self._job, self._mesh = job, make_mesh(data=-1)
         dtype = jnp.dtype(job.dtype)
         self._model = load_model(job.model, dtype, remat=job.remat, mesh=self._mesh)
-        self._model.attention = default_attention(self._model.config.text.head_dim, self._mesh)
+        self._model.attention = default_attention(
+            self._model.config.text.head_dim, self._model.dtype, self._mesh
+        )
         batch = load_batch(job.rows, self._model.config, job.response)
         self._batch = shard_batch(batch, self._mesh, batch_axes(batch))
 
@@ -113,8 +115,8 @@ class OurSide:
 
     def reset_peak(self) -> None:
         # JAX cannot forget a device's peak: loading and tuning count, so this is never too low.
-        process_memory.reset_peak()
+        host.reset_peak()
 
     def peak_bytes(self) -> int:
         stats = self._device.memory_stats()
-        return stats["peak_bytes_in_use"] if stats else process_memory.peak_bytes()
+        return stats["peak_bytes_in_use"] if stats else host.peak_bytes()

@@ -19,7 +19,7 @@ from peft import PeftModel
 from torch.nn import functional
 from transformers import Qwen3VLForConditionalGeneration
 
-from rmsweb_jax.benchmark import process_memory
+from rmsweb_jax.benchmark import host
 from rmsweb_jax.benchmark.job import Job, Values
 from rmsweb_jax.errors import UserError
 
@@ -123,11 +123,11 @@ class ReferenceSide:
         return Values(float(-log_probs.mean()), log_probs=tuple(log_probs.tolist()))
 
     def reset_peak(self) -> None:
-        process_memory.reset_peak()
+        host.reset_peak()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
     def peak_bytes(self) -> int:
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated()
-        return process_memory.peak_bytes()
+        return host.peak_bytes()

@@ -69,6 +69,8 @@ def _rates(config: BenchmarkConfig, side: Timings, flops: int, peak: float | Non
     return {
         "seconds": _spread(side.seconds),
         "steps": list(side.seconds),
+        # Cores that other processes kept busy.
+        "other_load": sum(side.others) / sum(side.seconds),
         "first_step_seconds": side.first_seconds,
         "tokens_per_second": config.rows * config.length / seconds,
         "gflops_per_second": flops / seconds / 1e9,
@@ -114,13 +116,15 @@ def section(config: BenchmarkConfig, machine: dict[str, Any], programs: dict[str
         f"{name}: " + ", ".join(f"{key} {value}" for key, value in about.items())
         for name, about in machine["sides"].items()
     )
+    loads = [side["other_load"] for result in programs.values() for side in result["sides"].values()]
     return (
         f"Size {config.size} with {architecture.text.num_hidden_layers} decoder layers and "
         f"{architecture.vision.depth} vision blocks, {config.dtype}, remat {config.remat}; {config.rows} x "
         f"{config.length:,} tokens with an image of {config.max_pixels:,} pixels and {config.response:,} "
         f"scored tokens a row; adapters of rank {config.lora.rank}; {config.steps} counted "
         f"steps a side, in turns.\n"
-        f"{machine['processor']}, {machine['threads']} threads. {sides}.\n\n{table(programs)}"
+        f"{machine['processor']}, {machine['threads']} threads; other processes kept up to {max(loads):.1f} "
+        f"cores busy meanwhile. {sides}.\n\n{table(programs)}"
     )
 
 

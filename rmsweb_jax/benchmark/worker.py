@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from rmsweb_jax.benchmark import host
 from rmsweb_jax.benchmark.job import Job, Side
 from rmsweb_jax.errors import UserError
 
@@ -39,10 +40,7 @@ def answer(side: Side, request: dict[str, Any]) -> dict[str, Any]:
         case "start":
             side.start(request["program"])
         case "step":
-            begin = time.perf_counter()
-            side.step()
-            seconds = time.perf_counter() - begin
-            return {"seconds": seconds, "values": dataclasses.asdict(side.values())}
+            return timed_step(side)
         case "reset_peak":
             side.reset_peak()
         case "peak_bytes":
@@ -50,6 +48,15 @@ def answer(side: Side, request: dict[str, Any]) -> dict[str, Any]:
         case unknown:
             raise ValueError(f"unknown request {unknown!r}")
     return {}
+
+
+def timed_step(side: Side) -> dict[str, Any]:
+    """A step's wall-clock seconds, the CPU seconds that other processes took meanwhile, and its values."""
+    others, begin = host.others_seconds(), time.perf_counter()
+    side.step()
+    seconds = time.perf_counter() - begin
+    others = max(0.0, host.others_seconds() - others)
+    return {"seconds": seconds, "others": others, "values": dataclasses.asdict(side.values())}
 
 
 def serve(job: Job, replies: TextIO) -> None:

@@ -1,0 +1,155 @@
+"""The comparison: the same work on both sides, a report of it, and no ratio of different work."""
+
+import dataclasses
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.benchmark import VARIANTS, get_config
+from experiments.benchmark import run
+from rmsweb_jax.benchmark.config import BenchmarkConfig
+from rmsweb_jax.benchmark.host import others_seconds
+from rmsweb_jax.benchmark.job import Values
+from rmsweb_jax.benchmark.measure import TOLERANCES, check_agreement
+from rmsweb_jax.benchmark.report import replace_section, section, table
+from rmsweb_jax.errors import UserError
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def small(**changes: object) -> BenchmarkConfig:
+    values = get_config("tiny").to_dict()
+    values |= {"rows": 2, "length": 48, "response": 6, "steps": 2, "warmup_steps": 1, "threads": 1}
+    return BenchmarkConfig.from_dict({**values, "max_pixels": 4096, **changes})
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    return run(small(), tmp_path_factory.mktemp("benchmark"))
+
+
+def test_both_sides_compute_the_same(report):
+    for program, result in report["programs"].items():
+        ours, theirs = result["sides"]["ours"], result["sides"]["transformers"]
+        assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5), program
+        assert theirs["gradient_norm"] == pytest.approx(ours["gradient_norm"], rel=1e-4), program
+    assert report["programs"]["forward"]["log_prob_gap"] < 1e-5
+
+
+def test_training_moves_and_starts_where_the_forward_pass_is(report):
+    forward, train = (report["programs"][name]["sides"]["ours"] for name in ("forward", "train"))
+    assert train["loss"][0] == pytest.approx(forward["loss"][0], rel=1e-5)
+    assert train["loss"][1] < train["loss"][0]
+    assert train["gradient_norm"][0] > 0
+
+
+def test_report_is_complete(report):
+    assert list(report["programs"]) == ["forward", "train"]
+    for result in report["programs"].values():
+        assert result["ratio"]["min"] <= result["ratio"]["median"] <= result["ratio"]["max"]
+        for side in result["sides"].values():
+            assert len(side["steps"]) == 2
+            assert side["other_load"] >= 0
+            assert side["mfu"] is None and side["peak_bytes"] > 2**20
+            rate = result["useful_flops"] / side["seconds"]["median"] / 1e9
+            assert side["gflops_per_second"] == pytest.approx(rate)
+            assert side["tokens_per_second"] == pytest.approx(2 * 48 / side["seconds"]["median"])
+    assert {"jax", "attention"} <= report["machine"]["sides"]["ours"].keys()
+    assert {"torch", "transformers", "peft"} <= report["machine"]["sides"]["transformers"].keys()
+    json.dumps(report)
+    rows = table(report["programs"]).splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:]] == ["forward"] * 3 + ["train"] * 3
+
+
+def test_section_is_replaced_in_its_place(report):
+    content = section(small(), report["machine"], report["programs"])
+    once = replace_section("# Title\n\nProse.\n", "tiny", content)
+    assert once.startswith("# Title\n\nProse.\n\n## tiny\n") and content in once
+    both = replace_section(once, "2b", "other")
+    again = replace_section(both, "tiny", "new")
+    assert content not in again and "new" in again and "other" in again
+    assert replace_section(both, "tiny", content) == both
+
+
+def test_ours_alone_with_what_the_reference_lacks(tmp_path):
+    report = run(small(reference="none", remat="dots", peak_tflops=0.001, steps=1), tmp_path)
+    for result in report["programs"].values():
+        assert list(result["sides"]) == ["ours"] and "ratio" not in result
+        assert result["sides"]["ours"]["mfu"] > 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Values(2.01, 1.0, (-1.0, -3.0)),
+        Values(2.0, 1.1, (-1.0, -3.0)),
+        Values(2.0, 1.0, (-3.0, -1.0)),
+        Values(float("nan"), 1.0, (-1.0, -3.0)),
+    ],
+    ids=["loss", "gradient", "tokens", "nan"],
+)
+def test_no_ratio_of_different_computations(other):
+    ours = Values(2.0, 1.0, (-1.0, -3.0))
+    check_agreement("train", {"ours": ours, "transformers": ours}, TOLERANCES["float32"])
+    with pytest.raises(UserError, match="no ratio"):
+        check_agreement("train", {"ours": ours, "transformers": other}, TOLERANCES["float32"])
+
+
+def test_a_missing_reference_is_told(monkeypatch, tmp_path):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else find(name))
+    with pytest.raises(UserError, match=r"needs peft: pip install peft, or .*--config.reference=none"):
+        run(small(), tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has one")
+def test_a_missing_device_is_told_by_the_worker(tmp_path):
+    with pytest.raises(UserError, match=r"ours: config.device=cuda: JAX has no such device here"):
+        run(small(device="cuda", reference="none"), tmp_path)
+
+
+def test_load_of_others_is_noticed():
+    before = others_seconds()
+    spin = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    assert others_seconds() - before > 0.4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": "3b"}, "config.size is '3b': use one of tiny"),
+        ({"remat": "dots"}, "no counterpart in transformers"),
+        ({"steps": 0}, "config.steps is 0"),
+        ({"lora": {"rank": 4, "alpha": 8.0, "dropout": 0.1}}, "without dropout"),
+    ],
+)
+def test_wrong_settings_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        small(**changes)
+
+
+def test_rows_too_short_for_their_content_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"config.length=8 does not hold .* make it \d+ or more"):
+        run(small(length=8, reference="none"), tmp_path)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_are_valid(variant):
+    config = BenchmarkConfig.from_dict(get_config(variant).to_dict())
+    whole = dataclasses.replace(config, decoder_layers=0, vision_blocks=0).architecture()
+    assert config.architecture().num_deepstack == whole.num_deepstack
+    with pytest.raises(UserError, match=r"config.decoder_layers is 2: size"):
+        dataclasses.replace(config, decoder_layers=2).architecture()
+
+
+def test_an_unknown_key_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "experiments.benchmark", f"--output={tmp_path / 'out.json'}"]
+    done = subprocess.run([*command, "--config.nonsense=1"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and "nonsense" in done.stderr
