@@ -36,7 +36,8 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/benchmark.py:tiny", "Config file and variant.")
+# No default: it would be read, and could fail, before any flag is parsed.
+_CONFIG = config_flags.DEFINE_config_file("config", None, "Config file and variant.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file for the results.", required=True)
 _TABLE = flags.DEFINE_string("table", "", "Markdown file whose section of this config is written anew.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for random weights and workers' logs.")
@@ -130,6 +131,8 @@ def run(config: BenchmarkConfig, workdir: Path) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
+    if _CONFIG.value is None:
+        raise UserError("--config is missing: give --config=configs/benchmark.py:tiny, or another variant")
     # The accelerator belongs to the workers.
     jax.config.update("jax_platforms", "cpu")
     config = BenchmarkConfig.from_dict(_CONFIG.value.to_dict())

@@ -148,8 +148,17 @@ def test_variants_are_valid(variant):
         dataclasses.replace(config, decoder_layers=2).architecture()
 
 
-def test_an_unknown_key_is_one_line(tmp_path):
-    command = [sys.executable, "-m", "experiments.benchmark", f"--output={tmp_path / 'out.json'}"]
-    done = subprocess.run([*command, "--config.nonsense=1"], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--config=configs/benchmark.py:tiny", "--config.nonsense=1"), "nonsense"),
+        (("--config=configs/benchmark.py:huge",), "huge"),
+        ((), "--config is missing"),
+    ],
+    ids=["key", "variant", "none"],
+)
+def test_a_wrong_command_is_one_line(arguments, message, tmp_path):
+    command = [sys.executable, "-m", "experiments.benchmark", f"--output={tmp_path / 'out.json'}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1 and "nonsense" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and message in done.stderr
