@@ -17,7 +17,7 @@ from rmsweb_jax.mesh import BATCH, check_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, SlotLayout, VisionInputs
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, RowLayout, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.config import RlConfig
@@ -74,7 +74,7 @@ def abstract_run(
             dtype=jnp.dtype(settings.dtype),
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
-            attention=default_attention(config.text.head_dim, mesh, platform="tpu"),
+            attention=default_attention(config.text.head_dim, settings.dtype, mesh, platform="tpu"),
         )
         add_lora(model, lora, nnx.Rngs(0))
         return model
@@ -109,7 +109,7 @@ def abstract_vision(run: AbstractRun, images: int, max_pixels: int) -> tuple[Vis
 
 
 def abstract_inputs(
-    run: AbstractRun, rows: int, width: int, vision: VisionInputs, layout: SlotLayout | None = None
+    run: AbstractRun, rows: int, width: int, vision: VisionInputs, layout: RowLayout | None = None
 ) -> ModelInputs:
     return ModelInputs(
         tokens=run.rows((rows, width), jnp.int32),

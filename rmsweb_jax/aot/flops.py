@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ def causal_pairs(length: int) -> int:
     return length * (length + 1) // 2
 
 
-def slot_pairs(layout: SlotLayout, slots: int) -> int:
+def slot_pairs(layout: RowLayout, slots: int) -> int:
     """Pairs of a row with a shared prompt."""
     own = causal_pairs(layout.slot)
     return causal_pairs(layout.prompt) + slots * (layout.slot * layout.prompt + own)

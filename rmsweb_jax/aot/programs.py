@@ -35,7 +35,7 @@ from rmsweb_jax.qwen3_vl.cache import PREFILLED_SPECS
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.decode import decode_responses, prefill_prompts, prepare_weights
 from rmsweb_jax.qwen3_vl.fused import weight_specs
-from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
@@ -130,7 +130,7 @@ def rl_programs(
             f"a prompt of {prompt:,} tokens and a response of {response:,} exceed config.micro_batch_tokens="
             f"{settings.micro_batch_tokens:,}: raise it"
         )
-    layout, scored = SlotLayout(prompt, response), slots * response
+    layout, scored = RowLayout(prompt, response), slots * response
     width = prompt + scored
     rows = max(1, settings.micro_batch_tokens // width) * run.row_shards
     vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)

@@ -14,6 +14,7 @@ from rmsweb_jax.qwen3_vl.inputs import (
     Array,
     Grid,
     ModelInputs,
+    RowLayout,
     image_rows,
     image_starts,
     mrope_positions,
@@ -188,4 +189,6 @@ def collate(
         vision = vision_inputs(patches, grids, config, rows * per_row, shapes.window)
         if row_numbers is not None:
             image_index = _in_batch(image_index, row_numbers, per_row // config.vision.merge_unit)
-    return Batch(ModelInputs(tokens, positions, segment_ids, None, image_index, vision), targets)
+    layout = RowLayout(prompt=width)
+    inputs = ModelInputs(tokens, positions, segment_ids, None, image_index, vision, layout)
+    return Batch(inputs, targets)

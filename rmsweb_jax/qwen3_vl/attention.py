@@ -19,7 +19,7 @@ from rmsweb_jax.qwen3_vl.inputs import Array
 
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
-BACKENDS = ("xla", "splash")
+BACKENDS = ("xla", "splash", "cudnn")
 # Of a TPU's vector registers: what the fused kernel's heads and blocks are multiples of.
 LANES = 128
 
@@ -33,11 +33,13 @@ class AttentionConfig:
 
     Attributes:
       backend: "xla", the reference, runs everywhere and holds [B, Hq, T / 8, T] scores; "splash" is the
-        fused TPU kernel, for heads and rows of a multiple of 128.
+        fused TPU kernel, for heads and rows of a multiple of 128; "cudnn" the fused GPU kernel, for 16-bit
+        floats and heads of a multiple of 8 up to 128.
       mesh: the mesh whose `data` and `fsdp` axes split rows and whose `tensor` axis splits heads; splash
         needs it for more than one device, as XLA cannot split a kernel by itself.
-      block: most tokens a kernel block covers, queries and keys alike; halved until it divides a row.
-      interpret: splash runs in the Pallas interpreter, on any platform.
+      block: most tokens a block of the splash kernel covers, queries and keys alike; halved until it
+        divides a row.
+      interpret: on any platform: splash runs in the Pallas interpreter, cudnn's calls are made to XLA.
     """
 
     backend: str = "xla"

@@ -44,15 +44,20 @@ class VisionInputs:
 
 
 @dataclasses.dataclass(frozen=True)
-class SlotLayout:
-    """A promise about a batch: the prompt lies in the first `prompt` places, slot n in the n-th `slot` after.
+class RowLayout:
+    """A promise about the rows of a batch, for kernels that must know their mask when they are compiled.
 
-    Either may be padded (segment 0) within its places. Kernels that must know their mask when they are
-    compiled need it; the ids alone say what is visible.
+    A row holds one segment: a prompt in its first places, and, unless `slot` is 0, response slot n in the
+    n-th `slot` places after them. Padding (segment 0) follows each within its places. The ids of a batch
+    say the same, place by place.
+
+    Attributes:
+      prompt: places of the prompt; of the whole row when there are no slots.
+      slot: places of a response slot, or 0.
     """
 
     prompt: int
-    slot: int
+    slot: int = 0
 
 
 @struct.dataclass
@@ -67,7 +72,7 @@ class ModelInputs:
         when no row has slots.
       image_index: [B, T] int32, row of the merged vision features placed here; -1 is text.
       vision: the images, or None when the batch has none (the tower is skipped).
-      layout: where the slots of every row lie, when they lie at the same places.
+      layout: where prompt and slots of every row lie, when they lie at the same places.
     """
 
     tokens: Array
@@ -76,7 +81,7 @@ class ModelInputs:
     slot_ids: Array | None
     image_index: Array
     vision: VisionInputs | None = None
-    layout: SlotLayout | None = struct.field(pytree_node=False, default=None)
+    layout: RowLayout | None = struct.field(pytree_node=False, default=None)
 
 
 def _patch_coordinates(grid: Grid, merge: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The attention rule on TPU: JAX's splash kernel, forward and fused backward, in `shard_map`.
 
 Which blocks are computed is decided when the program is traced, so slots must lie at fixed places (a
-`SlotLayout`); segments are compared in the kernel.
+`RowLayout`); segments are compared in the kernel.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import LANES, Attend, AttentionConfig
-from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
 
 
 class SharedPrefixMask(Mask):
     """A prompt in the first places, then slots of equal size that see it and themselves."""
 
-    def __init__(self, length: int, layout: SlotLayout):
+    def __init__(self, length: int, layout: RowLayout):
         self.length = length
         self.layout = layout
 
@@ -50,9 +50,11 @@ class SharedPrefixMask(Mask):
 
 
 @functools.lru_cache(maxsize=32)
-def _mask(length: int, layout: SlotLayout | None) -> Mask:
+def _mask(length: int, layout: RowLayout | None) -> Mask:
     # Equal masks are processed once; the kernel's own tables are made inside each trace.
-    return CausalMask((length, length)) if layout is None else SharedPrefixMask(length, layout)
+    if layout is None or not layout.slot:
+        return CausalMask((length, length))
+    return SharedPrefixMask(length, layout)
 
 
 def _divisor(length: int, most: int) -> int:
@@ -62,7 +64,7 @@ def _divisor(length: int, most: int) -> int:
     return most
 
 
-def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: SlotLayout | None) -> Attend:
+def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: RowLayout | None) -> Attend:
     """See `backends.make_attend`.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rmsweb_jax.data.batching import choose_widths, round_up
 from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RowShape:
 
     width: int
     scored: int
-    layout: SlotLayout | None = None
+    layout: RowLayout | None = None
 
     def holds(self, prompt: int, slots: Sequence[int]) -> bool:
         """Whether a prompt and slots of these lengths fit."""
@@ -135,5 +135,5 @@ def _fixed(
         for slot in sizes:
             places = min(num_slots, (budget - prompt) // slot)
             if places > 0:
-                shapes.append(RowShape(prompt + places * slot, places * slot, SlotLayout(prompt, slot)))
+                shapes.append(RowShape(prompt + places * slot, places * slot, RowLayout(prompt, slot)))
     return shapes, max(prompts) + sizes[-1]

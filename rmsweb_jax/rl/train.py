@@ -92,7 +92,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         max_response_tokens=config.max_response_tokens,
         micro_batch_tokens=config.micro_batch_tokens,
         devices=mesh.shape["data"] * mesh.shape["fsdp"],
-        fixed_slots=model.attention.backend == "splash",
+        fixed_slots=model.attention.backend != "xla",
         **buckets,
     )
 
@@ -161,7 +161,7 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """The model of `folder` on the mesh, with fresh adapters on the attention projections."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, mesh)
+    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
     add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 

@@ -121,7 +121,7 @@ def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """The model of `folder` on the mesh, with fresh adapters when these are what is trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, mesh)
+    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model

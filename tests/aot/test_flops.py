@@ -10,7 +10,7 @@ from flax import nnx
 
 from rmsweb_jax.aot.flops import Work, causal_pairs, forward_flops, slot_pairs, training_flops
 from rmsweb_jax.qwen3_vl.attention import attention_mask
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, SlotLayout, VisionInputs
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, RowLayout, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sizes import SIZES
@@ -95,9 +95,7 @@ def test_gradient_is_what_the_compiler_counts():
     assert flops.useful == pytest.approx(counted, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "layout, slots", [(SlotLayout(7, 3), 4), (SlotLayout(1, 1), 1), (SlotLayout(16, 5), 2)]
-)
+@pytest.mark.parametrize("layout, slots", [(RowLayout(7, 3), 4), (RowLayout(1, 1), 1), (RowLayout(16, 5), 2)])
 def test_pairs_are_those_of_the_mask(layout, slots):
     width = layout.prompt + slots * layout.slot
     place = np.arange(width)

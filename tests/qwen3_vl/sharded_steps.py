@@ -92,7 +92,7 @@ def make_policy(config: LoRAConfig, mesh: Mesh) -> Qwen3VL:
     rng = np.random.default_rng(2)
     for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
         variable.set_value(0.1 * rng.standard_normal(variable.shape, np.float32))
-    model.attention = default_attention(CONFIG.text.head_dim, mesh)
+    model.attention = default_attention(CONFIG.text.head_dim, model.dtype, mesh)
     return model
 
 

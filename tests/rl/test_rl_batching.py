@@ -3,7 +3,7 @@ import pytest
 
 from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.inputs import SlotLayout, mrope_positions
+from rmsweb_jax.qwen3_vl.inputs import RowLayout, mrope_positions
 from rmsweb_jax.qwen3_vl.logprobs import predecessors
 from rmsweb_jax.rl.batching import make_rows, micro_batches, slots_of
 from rmsweb_jax.rl.refill import MiniBatch
@@ -16,9 +16,9 @@ def row_shapes(*shapes: RowShape) -> RowShapes:
 
 TIGHT = row_shapes(RowShape(48, 40), RowShape(80, 72))
 FIXED = row_shapes(
-    RowShape(56, 32, SlotLayout(24, 8)),
-    RowShape(64, 32, SlotLayout(32, 8)),
-    RowShape(88, 56, SlotLayout(32, 8)),
+    RowShape(56, 32, RowLayout(24, 8)),
+    RowShape(64, 32, RowLayout(32, 8)),
+    RowShape(88, 56, RowLayout(32, 8)),
 )
 both_layouts = pytest.mark.parametrize("shapes", [TIGHT, FIXED], ids=["tight", "fixed"])
 

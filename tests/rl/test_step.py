@@ -10,7 +10,7 @@ from flax import nnx
 
 from rmsweb_jax.mesh import make_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
-from rmsweb_jax.qwen3_vl.inputs import SlotLayout
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.rl.batching import collate_rows, make_rows, micro_batches, slots_of
 from rmsweb_jax.rl.losses import Objective, low_var_kl, salvage_ds_objective
 from rmsweb_jax.rl.refill import MiniBatch
@@ -109,7 +109,7 @@ def test_any_micro_batching_gives_the_same_gradient(policy, batch, config):
 
 
 def test_slots_at_fixed_places_give_the_same_gradient(policy, batch, config):
-    fixed = dataclasses.replace(shapes(), shapes=(RowShape(104, 80, SlotLayout(24, 8)),))
+    fixed = dataclasses.replace(shapes(), shapes=(RowShape(104, 80, RowLayout(24, 8)),))
     assert_same(
         total_gradient(policy, micro_batches(batch, fixed, config, salvage=True)),
         total_gradient(policy, micro_batches(batch, shapes(), config, salvage=True)),
