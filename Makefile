@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 WORKDIR ?= runs/$(DEMO)
+BENCHMARKS ?= tiny 2b
 
-.PHONY: demo test lint base clean
+.PHONY: demo test lint base proof-benchmark clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -24,6 +25,12 @@ lint: $(VENV)/.dev
 # The demo's base model from nothing: hours on a CPU, minutes on a GPU.
 base: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.make_base --workdir=runs/base
+
+# Speed and memory beside transformers + PEFT, on an idle machine; BENCHMARKS=8b on a GPU.
+proof-benchmark: $(VENV)/.dev
+	@set -e; for variant in $(BENCHMARKS); do \
+	  $(BIN)/python -m experiments.benchmark --config=configs/benchmark.py:$$variant \
+	    --output=docs/results/benchmark/$$variant.json --table=docs/results/benchmark.md; done
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache

@@ -136,8 +136,10 @@ def main(argv: list[str]) -> None:
     # The accelerator belongs to the workers.
     jax.config.update("jax_platforms", "cpu")
     config = BenchmarkConfig.from_dict(_CONFIG.value.to_dict())
+    output = Path(_OUTPUT.value)
+    output.parent.mkdir(parents=True, exist_ok=True)
     report = run(config, Path(_WORKDIR.value))
-    write_atomic(Path(_OUTPUT.value), json.dumps(report, indent=1).encode())
+    write_atomic(output, json.dumps(report, indent=1).encode())
     print(table(report["programs"]))
     if _TABLE.value:
         path = Path(_TABLE.value)

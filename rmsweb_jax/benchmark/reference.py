@@ -35,8 +35,9 @@ class ReferenceSide:
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("config.device=cuda: torch has no such device here; install a CUDA build of it")
         torch.set_num_threads(job.threads)
-        # What XLA does by default.
-        torch.set_float32_matmul_precision("high")
+        if job.device == "cuda":
+            # XLA's default for float32 products on a GPU.
+            torch.set_float32_matmul_precision("high")
         self._job, self._device, self._dtype = job, torch.device(job.device), getattr(torch, job.dtype)
         model: Any = Qwen3VLForConditionalGeneration.from_pretrained(
             job.model, dtype=self._dtype, attn_implementation="sdpa"
