@@ -106,8 +106,9 @@ def _reason(message: str) -> str:
 
 
 def _collectives(folder: Path) -> dict[str, int]:
-    (dump,) = folder.glob("*after_optimizations.txt")
-    return dict(sorted(Counter(_COLLECTIVE.findall(dump.read_text())).items()))
+    # Modules are numbered; those after the program's own are parts of it that were compiled by themselves.
+    program = min(folder.glob("*after_optimizations.txt"))
+    return dict(sorted(Counter(_COLLECTIVE.findall(program.read_text())).items()))
 
 
 def table(results: Sequence[Compiled], chip: Chip) -> str:

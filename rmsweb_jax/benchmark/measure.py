@@ -95,6 +95,10 @@ class Worker:
                 preexec_fn=die_with_parent,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Sends a request and waits for its answer.
 
