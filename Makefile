@@ -26,11 +26,11 @@ lint: $(VENV)/.dev
 base: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.make_base --workdir=runs/base
 
-# Speed and memory beside transformers + PEFT, on an idle machine; BENCHMARKS=8b on a GPU.
 # What the paper's runs need of TPU slices, from the real compiler and no TPU: about an hour.
 proof-tpu: $(VENV)/.dev
 	@sh scripts/proof_tpu.sh $(BIN)/python
 
+# Speed and memory beside transformers + PEFT, on an idle machine; BENCHMARKS=8b on a GPU.
 proof-benchmark: $(VENV)/.dev
 	@set -e; for variant in $(BENCHMARKS); do \
 	  $(BIN)/python -m experiments.benchmark --config=configs/benchmark.py:$$variant \

@@ -3,7 +3,9 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from configs.benchmark import VARIANTS, get_config
-from experiments.benchmark import run
+from experiments.benchmark import jobs, run
 from rmsweb_jax.benchmark.config import BenchmarkConfig
 from rmsweb_jax.benchmark.host import others_seconds
 from rmsweb_jax.benchmark.job import Values
-from rmsweb_jax.benchmark.measure import TOLERANCES, check_agreement
+from rmsweb_jax.benchmark.measure import TOLERANCES, check_agreement, workers
 from rmsweb_jax.benchmark.report import replace_section, section, table
 from rmsweb_jax.errors import UserError
 
@@ -111,6 +113,14 @@ def test_a_missing_reference_is_told(monkeypatch, tmp_path):
 def test_a_missing_device_is_told_by_the_worker(tmp_path):
     with pytest.raises(UserError, match=r"ours: config.device=cuda: JAX has no such device here"):
         run(small(device="cuda", reference="none"), tmp_path)
+
+
+def test_a_dead_worker_is_told(tmp_path):
+    job = jobs(small(reference="none"), tmp_path, tmp_path)[0]
+    with workers([job], tmp_path) as (worker,):
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(UserError, match=r"ours: the worker ended \(killed, .*\); see .*ours.log"):
+            worker.ask("describe")
 
 
 def test_load_of_others_is_noticed():

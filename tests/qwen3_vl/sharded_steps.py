@@ -1,4 +1,4 @@
-"""One SFT and one RL micro-batch, and samples, through the real programs, on any mesh and number of processes.
+"""One SFT and one RL micro-batch, and samples, by the real programs on any mesh and number of processes.
 
 test_sharded.py runs this as `python -m tests.qwen3_vl.sharded_steps`, with virtual devices; figures are
 printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR, NUM_PROCESSES,
