@@ -135,7 +135,7 @@ def vision_inputs(
       window: patches per attention window; 0 lets every patch look at the whole batch.
 
     Raises:
-      UserError: the images do not fit, or a grid cannot be merged.
+      UserError: the images do not fit, a grid cannot be merged, or an image has other patches than its grid.
     """
     vision = config.vision
     if num_patches % vision.merge_unit or (window and num_patches % window):
@@ -150,11 +150,18 @@ def vision_inputs(
         hw=np.zeros((num_patches, 2), np.int32),
         window=window or num_patches,
     )
+    if len(images_patches) != len(grids):
+        raise UserError(f"{len(images_patches)} images for {len(grids)} grids; pass one grid an image")
     starts = image_starts(grids, window)
     for number, (patches, grid, start) in enumerate(zip(images_patches, grids, starts, strict=True), 1):
         _, height, width = grid
         if height % vision.spatial_merge_size or width % vision.spatial_merge_size:
             raise UserError(f"image grid {grid} does not divide by the merge size; resize with the processor")
+        if patches.shape != (np.prod(grid), vision.patch_dim):
+            raise UserError(
+                f"an image has patches {list(patches.shape)}, not {[int(np.prod(grid)), vision.patch_dim]}, "
+                f"for its grid {tuple(grid)}; resize with the processor of this model"
+            )
         rows = slice(start, start + len(patches))
         if rows.stop > num_patches:
             raise UserError(

@@ -147,6 +147,15 @@ def test_windows_are_not_crossed():
         image_starts([(1, 8, 8)], 24)
 
 
+@pytest.mark.parametrize(
+    ("shape", "grids"),
+    [((12, BASE.vision.patch_dim), [(1, 4, 4)]), ((16, 7), [(1, 4, 4)]), ((16, BASE.vision.patch_dim), [])],
+)
+def test_patches_that_are_not_those_of_the_grid_are_refused(shape, grids):
+    with pytest.raises(UserError, match="grid"):
+        vision_inputs([np.zeros(shape, np.float32)], grids, BASE, 32)
+
+
 def test_images_beyond_the_bucket_are_refused():
     patches = np.zeros((16, BASE.vision.patch_dim), np.float32)
     with pytest.raises(UserError, match="bucket"):

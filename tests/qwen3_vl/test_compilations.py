@@ -1,0 +1,81 @@
+"""A new image size within a bucket, or another number of images, compiles nothing."""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from rmsweb_jax.data.batching import Example, Shapes, collate
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from tests.tiny import IMAGE_TOKEN, TINY
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+WIDTH = 32
+SHAPES = Shapes(rows=2, widths=(WIDTH,), num_targets=4, images=2, window=32)
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """Grows by an entry with every program that XLA compiles."""
+    found: list[str] = []
+
+    def listen(event: str, _: float, **__: str | int) -> None:
+        if event == COMPILED:
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def example(*sizes: tuple[int, int], text: int = 5) -> Example:
+    """Images of height x width patches, then text."""
+    rng = np.random.default_rng(len(sizes) + text)
+    tokens: list[int] = []
+    for height, width in sizes:
+        tokens += [IMAGE_TOKEN] * (height * width // 4) + [1]
+    tokens += [2 + number for number in range(text)]
+    patches = tuple(rng.normal(size=(h * w, TINY.vision.patch_dim)).astype(np.float32) for h, w in sizes)
+    grids = tuple((1, height, width) for height, width in sizes)
+    return Example("sample", np.array(tokens, np.int32), len(tokens) - 1, np.ones(1, bool), patches, grids)
+
+
+def inputs(*examples: Example) -> ModelInputs:
+    return collate(examples, SHAPES, WIDTH, TINY, SHAPES.rows).inputs
+
+
+def test_image_sizes_and_numbers_share_a_program(compilations):
+    graphdef, state = nnx.split(Qwen3VL(TINY, rngs=nnx.Rngs(0)))
+
+    @jax.jit
+    def gradient(state, inputs):
+        return jax.grad(lambda state: nnx.merge(graphdef, state)(inputs).sum())(state)
+
+    batches = [
+        inputs(example((4, 4)), example((2, 2))),
+        inputs(example((2, 8)), example((8, 2), text=9)),
+        inputs(example((4, 8), (2, 6)), example(text=7)),
+        inputs(example((6, 4))),
+        inputs(example(), example()),
+    ]
+    gradient(state, batches[0])
+    assert len(compilations) > 0
+    compilations.clear()
+    results = [gradient(state, batch) for batch in batches]
+    assert compilations == []
+    # The program sees what is in the images: sizes are not merely ignored.
+    sums = {float(np.abs(result["visual"]["patch_embed"]["proj"]["kernel"][...]).sum()) for result in results}
+    assert len(sums) == len(batches)
+
+
+def test_another_bucket_is_another_program(compilations):
+    graphdef, state = nnx.split(Qwen3VL(TINY, rngs=nnx.Rngs(0)))
+    forward = jax.jit(lambda state, inputs: nnx.merge(graphdef, state)(inputs))
+    forward(state, inputs(example((4, 4))))
+    compilations.clear()
+    wide = collate([example((4, 4))], SHAPES, 2 * WIDTH, TINY, SHAPES.rows).inputs
+    forward(state, wide)
+    assert len(compilations) == 1
