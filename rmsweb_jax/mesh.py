@@ -129,7 +129,7 @@ def _key_name(key: Any) -> str:
 
 
 def constrain(x: jax.Array, mesh: Mesh | None, *axes: str | tuple[str, ...] | None) -> jax.Array:
-    """Inside a jitted function: x, split by the mesh axes named for each of its axes; unchanged without mesh."""
+    """Inside a jitted function: x, split by the mesh axes named for each of its axes; no mesh: as it is."""
     if mesh is None or mesh.size == 1:
         return x
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*axes)))
