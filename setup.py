@@ -19,6 +19,7 @@ COLLECT = [
     "tldextract>=5",
 ]
 TRAIN = [
+    # Beside jax 0.11 it must be 0.12.12 or newer (0.12.8 cannot be imported there).
     "flax>=0.12.8",
     "grain>=0.2.18",
     # 0.11 is what current CUDA machines run; both are tested.

@@ -52,7 +52,7 @@ def main(
     model = load_model(source, jnp.bfloat16, mesh=placed)
     state = nnx.state(model, nnx.Param)
     report = {"peak": peak_bytes() - before, "params": sum(x.nbytes for x in jax.tree.leaves(state))}
-    report |= {"read": sum(reads), "devices": jax.device_count()}
+    report |= {"read": sum(reads), "before": before, "devices": jax.device_count()}
     if placed is not None:
         shardings = jax.tree.leaves(param_shardings(state, placed))
         for value, sharding in zip(jax.tree.leaves(state), shardings, strict=True):
