@@ -1,5 +1,6 @@
 """The comparison: the same work on both sides, a report of it, and no ratio of different work."""
 
+import copy
 import dataclasses
 import importlib.util
 import json
@@ -66,6 +67,17 @@ def test_report_is_complete(report):
     json.dumps(report)
     rows = table(report["programs"]).splitlines()
     assert [row.split("|")[1].strip() for row in rows[2:]] == ["forward"] * 3 + ["train"] * 3
+
+
+def test_a_busy_machine_is_named(report):
+    for load, busy in ((0.01, False), (1.5, True)):
+        programs = copy.deepcopy(report["programs"])
+        for result in programs.values():
+            for side in result["sides"].values():
+                side["other_load"] = load
+        content = section(small(), report["machine"], programs)
+        assert f"up to {load:.1f} cores busy" in content
+        assert ("not idle" in content) == busy
 
 
 def test_section_is_replaced_in_its_place(report):
