@@ -37,7 +37,8 @@ class Tolerance:
     gradient_norm: float
 
 
-TOLERANCES = {"float32": Tolerance(1e-3, 1e-4, 1e-3), "bfloat16": Tolerance(0.1, 1e-2, 5e-2)}
+# Measured at the 2B model's full depth in bfloat16: 0.011 nats, 8e-5, 1e-3; float32 leaves room for TF32.
+TOLERANCES = {"float32": Tolerance(1e-3, 1e-4, 1e-3), "bfloat16": Tolerance(0.05, 2e-3, 2e-2)}
 
 
 @dataclasses.dataclass(frozen=True)
