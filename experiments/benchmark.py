@@ -19,25 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import flags
 from flax import nnx
-from ml_collections import config_flags
+from ml_collections import ConfigDict
 
-from experiments.cli import parse_flags, user_errors
+from experiments.cli import run_config
 from experiments.random_checkpoint import write_random_checkpoint
 from rmsweb_jax.benchmark.config import BenchmarkConfig
 from rmsweb_jax.benchmark.job import Job
 from rmsweb_jax.benchmark.measure import OURS, TOLERANCES, check_reference, measure, workers
 from rmsweb_jax.benchmark.report import replace_section, section, summary, table, useful_flops
 from rmsweb_jax.benchmark.rows import image_grid, write_rows
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 
-# No default: it would be read, and could fail, before any flag is parsed.
-_CONFIG = config_flags.DEFINE_config_file("config", None, "Config file and variant.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file for the results.", required=True)
 _TABLE = flags.DEFINE_string("table", "", "Markdown file whose section of this config is written anew.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for random weights and workers' logs.")
@@ -128,14 +125,10 @@ def run(config: BenchmarkConfig, workdir: Path) -> dict[str, Any]:
     return {"config": dataclasses.asdict(config), "machine": machine, "programs": programs}
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
-    if _CONFIG.value is None:
-        raise UserError("--config is missing: give --config=configs/benchmark.py:tiny, or another variant")
+def main(settings: ConfigDict) -> None:
     # The accelerator belongs to the workers.
     jax.config.update("jax_platforms", "cpu")
-    config = BenchmarkConfig.from_dict(_CONFIG.value.to_dict())
+    config = BenchmarkConfig.from_dict(settings.to_dict())
     output = Path(_OUTPUT.value)
     output.parent.mkdir(parents=True, exist_ok=True)
     report = run(config, Path(_WORKDIR.value))
@@ -149,5 +142,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    with user_errors():
-        app.run(main, flags_parser=parse_flags)
+    run_config(main, "configs/benchmark.py:tiny")

@@ -31,18 +31,33 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = ()) -> None:
         change is refused, since a resumed run would silently mix two settings.
     """
     workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
-    config_flag = config_flags.DEFINE_config_file("config", config, "Config file and variant.")
+
+    def entry(config: ConfigDict) -> None:
+        workdir = Path(workdir_flag.value)
+        workdir.mkdir(parents=True, exist_ok=True)
+        with lock_workdir(workdir):
+            check_config(config, workdir, frozenset(safe_keys))
+            main(config, workdir)
+
+    run_config(entry, config)
+
+
+def run_config(main: Callable[[ConfigDict], None], config: str) -> None:
+    """Parses `--config` beside the flags that the script has defined, and calls `main(config)`.
+
+    Args:
+      config: default config file and variant.
+    """
 
     def entry(argv: list[str]) -> None:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
-        workdir = Path(workdir_flag.value)
-        workdir.mkdir(parents=True, exist_ok=True)
-        with lock_workdir(workdir):
-            check_config(config_flag.value, workdir, frozenset(safe_keys))
-            main(config_flag.value, workdir)
+        main(flag.value)
 
     with user_errors():
+        # The overrides on the command line are applied to the default already here.
+        with _command_line(sys.argv[0]):
+            flag = config_flags.DEFINE_config_file("config", config, "Config file and variant.")
         app.run(entry, flags_parser=parse_flags)
 
 
@@ -95,11 +110,20 @@ def _flatten(tree: dict, prefix: str = "") -> dict[str, object]:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; a mistake in it is the user's, told in one line."""
-    try:
+    with _command_line(argv[0]):
         return flags.FLAGS(argv)
+
+
+@contextlib.contextmanager
+def _command_line(script: str) -> Iterator[None]:
+    try:
+        yield
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, ImportError, OSError) as error:
         # ml_collections reports an unknown key or variant with whichever of these its lookup met.
-        raise UserError(f"{argv[0]}: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        if isinstance(error, (AttributeError, KeyError)):
+            reason = f"unknown setting or variant {reason.strip(chr(34))}: see the config file"
+        raise UserError(f"{script}: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -14,11 +14,11 @@ import json
 import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 from jax.sharding import Mesh
 from ml_collections import ConfigDict, config_flags
 
-from experiments.cli import parse_flags, user_errors
+from experiments.cli import run_config
 from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
 from rmsweb_jax.aot.report import compile_program, table
 from rmsweb_jax.aot.topology import CHIPS, slice_mesh
@@ -29,9 +29,6 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", "configs/sft.py:8b", "Config file and variant of the run."
-)
 _TOPOLOGY = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
 _RESPONSE = flags.DEFINE_integer("response", 2048, "Scored tokens of a row (SFT), or of each slot (RL).")
 _OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
@@ -60,18 +57,16 @@ def programs(config: ConfigDict, mesh: Mesh) -> list[Program]:
     if "prompts" in config:
         settings = RlConfig.from_dict({**values, "prompts": "-"})
         return rl_programs(settings, architecture(config), mesh, _RESPONSE.value)
-    if "corpus" in config:
-        settings = SftConfig.from_dict({**values, "corpus": "-"})
-        return sft_programs(settings, architecture(config), mesh, _RESPONSE.value)
-    raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
+    settings = SftConfig.from_dict({**values, "corpus": "-"})
+    return sft_programs(settings, architecture(config), mesh, _RESPONSE.value)
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
-    mesh = slice_mesh(_TOPOLOGY.value, **_CONFIG.value.mesh)
+def main(config: ConfigDict) -> None:
+    if "mesh" not in config:
+        raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
+    mesh = slice_mesh(_TOPOLOGY.value, **config.mesh.to_dict())
     chip = CHIPS[_TOPOLOGY.value.partition(":")[0]]
-    results = [compile_program(program, chip, mesh.size) for program in programs(_CONFIG.value, mesh)]
+    results = [compile_program(program, chip, mesh.size) for program in programs(config, mesh)]
     print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
     if _OUTPUT.value:
         rows = [dataclasses.asdict(result) for result in results]
@@ -86,5 +81,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    with user_errors():
-        app.run(main, flags_parser=parse_flags)
+    run_config(main, "configs/sft.py:8b")

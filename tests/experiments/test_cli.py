@@ -26,13 +26,15 @@ def script(tmp_path):
         """)
     )
 
-    def call(body: str, *arguments: str, config: str = "small") -> subprocess.CompletedProcess[str]:
+    def call(body: str, *arguments: str, config: str | None = "small") -> subprocess.CompletedProcess[str]:
         source = f"from experiments import cli\ndef main(config, workdir):\n    {body}\n"
         source += f"cli.run(main, '{tmp_path}/settings.py:small', safe_keys=['note'])\n"
         path = tmp_path / "experiment.py"
         path.write_text(source)
-        command = [sys.executable, str(path), f"--config={tmp_path}/settings.py:{config}"]
-        command += [f"--workdir={tmp_path}/run", *arguments]
+        command = [sys.executable, str(path), f"--workdir={tmp_path}/run"]
+        if config is not None:
+            command.append(f"--config={tmp_path}/settings.py:{config}")
+        command += arguments
         return subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
 
     return call
@@ -56,6 +58,10 @@ def test_unknown_key_variant_and_argument(script):
     assert_one_line(script("pass", config="large"), "large")
     assert_one_line(script("pass", "stray"), "stray")
     assert_one_line(script("pass", "--config.size=many"), "size")
+    # Overrides of the default config.
+    assert_one_line(script("pass", "--config.siez=5", config=None), "siez")
+    assert_one_line(script("pass", "--config.size=many", config=None), "size")
+    assert script("print(config.size)", "--config.size=5", config=None).stdout == "5\n"
 
 
 def test_changed_settings_are_refused_outside_the_safe_list(script):
