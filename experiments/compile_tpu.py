@@ -64,7 +64,7 @@ def programs(config: ConfigDict, mesh: Mesh) -> list[Program]:
 def main(config: ConfigDict) -> None:
     if "mesh" not in config:
         raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
-    mesh = slice_mesh(_TOPOLOGY.value, **config.mesh.to_dict())
+    mesh = slice_mesh(_TOPOLOGY.value, **config.to_dict()["mesh"])
     chip = CHIPS[_TOPOLOGY.value.partition(":")[0]]
     results = [compile_program(program, chip, mesh.size) for program in programs(config, mesh)]
     print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
