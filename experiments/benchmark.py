@@ -35,10 +35,6 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file for the results.", required=True)
-_TABLE = flags.DEFINE_string("table", "", "Markdown file whose section of this config is written anew.")
-_WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for random weights and workers' logs.")
-
 
 def random_weights(config: BenchmarkConfig, workdir: Path) -> Path:
     """A model folder of the config's shape; one that an earlier run finished is used again."""
@@ -125,21 +121,30 @@ def run(config: BenchmarkConfig, workdir: Path) -> dict[str, Any]:
     return {"config": dataclasses.asdict(config), "machine": machine, "programs": programs}
 
 
-def main(settings: ConfigDict) -> None:
-    # The accelerator belongs to the workers.
-    jax.config.update("jax_platforms", "cpu")
-    config = BenchmarkConfig.from_dict(settings.to_dict())
-    output = Path(_OUTPUT.value)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    report = run(config, Path(_WORKDIR.value))
-    write_atomic(output, json.dumps(report, indent=1).encode())
-    print(table(report["programs"]))
-    if _TABLE.value:
-        path = Path(_TABLE.value)
-        before = path.read_text() if path.exists() else ""
-        content = section(config, report["machine"], report["programs"])
-        write_atomic(path, replace_section(before, config.name, content).encode())
+def main() -> None:
+    output_flag = flags.DEFINE_string("output", None, "JSON file for the results.", required=True)
+    table_flag = flags.DEFINE_string(
+        "table", "", "Markdown file whose section of this config is written anew."
+    )
+    workdir_flag = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for weights and workers' logs.")
+
+    def entry(settings: ConfigDict) -> None:
+        # The accelerator belongs to the workers.
+        jax.config.update("jax_platforms", "cpu")
+        config = BenchmarkConfig.from_dict(settings.to_dict())
+        output = Path(output_flag.value)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        report = run(config, Path(workdir_flag.value))
+        write_atomic(output, json.dumps(report, indent=1).encode())
+        print(table(report["programs"]))
+        if table_flag.value:
+            path = Path(table_flag.value)
+            before = path.read_text() if path.exists() else ""
+            content = section(config, report["machine"], report["programs"])
+            write_atomic(path, replace_section(before, config.name, content).encode())
+
+    run_config(entry, "configs/benchmark.py:tiny")
 
 
 if __name__ == "__main__":
-    run_config(main, "configs/benchmark.py:tiny")
+    main()

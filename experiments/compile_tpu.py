@@ -29,10 +29,6 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
 
-_TOPOLOGY = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
-_RESPONSE = flags.DEFINE_integer("response", 2048, "Scored tokens of a row (SFT), or of each slot (RL).")
-_OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
-
 
 class DoesNotFitError(UserError):
     exit_code = 1
@@ -51,34 +47,43 @@ def architecture(config: ConfigDict) -> Qwen3VLConfig:
     return SIZES[variant]
 
 
-def programs(config: ConfigDict, mesh: Mesh) -> list[Program]:
+def programs(config: ConfigDict, mesh: Mesh, response: int) -> list[Program]:
     """Those of the training stage that the config is of."""
     values = {**config.to_dict(), "model": config.model or "-"}
     if "prompts" in config:
         settings = RlConfig.from_dict({**values, "prompts": "-"})
-        return rl_programs(settings, architecture(config), mesh, _RESPONSE.value)
+        return rl_programs(settings, architecture(config), mesh, response)
     settings = SftConfig.from_dict({**values, "corpus": "-"})
-    return sft_programs(settings, architecture(config), mesh, _RESPONSE.value)
+    return sft_programs(settings, architecture(config), mesh, response)
 
 
-def main(config: ConfigDict) -> None:
-    if "mesh" not in config:
-        raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
-    mesh = slice_mesh(_TOPOLOGY.value, **config.to_dict()["mesh"])
-    chip = CHIPS[_TOPOLOGY.value.partition(":")[0]]
-    results = [compile_program(program, chip, mesh.size) for program in programs(config, mesh)]
-    print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
-    if _OUTPUT.value:
-        rows = [dataclasses.asdict(result) for result in results]
-        write_atomic(Path(_OUTPUT.value), json.dumps(rows, indent=1).encode())
-    too_large = [result for result in results if not result.fits]
-    if too_large:
-        raise DoesNotFitError(
-            f"{too_large[0].name} does not fit {_TOPOLOGY.value}: take a larger slice, a smaller "
-            "config.micro_batch_size or config.micro_batch_tokens, or split over config.mesh.tensor "
-            f"({too_large[0].error})"
-        )
+def main() -> None:
+    topology = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
+    response = flags.DEFINE_integer("response", 2048, "Scored tokens of a row (SFT), or of each slot (RL).")
+    output = flags.DEFINE_string("output", "", "JSON file for the results.")
+
+    def entry(config: ConfigDict) -> None:
+        if "mesh" not in config:
+            raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
+        mesh = slice_mesh(topology.value, **config.to_dict()["mesh"])
+        chip = CHIPS[topology.value.partition(":")[0]]
+        results = [
+            compile_program(program, chip, mesh.size) for program in programs(config, mesh, response.value)
+        ]
+        print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
+        if output.value:
+            rows = [dataclasses.asdict(result) for result in results]
+            write_atomic(Path(output.value), json.dumps(rows, indent=1).encode())
+        too_large = [result for result in results if not result.fits]
+        if too_large:
+            raise DoesNotFitError(
+                f"{too_large[0].name} does not fit {topology.value}: take a larger slice, a smaller "
+                "config.micro_batch_size or config.micro_batch_tokens, or split over config.mesh.tensor "
+                f"({too_large[0].error})"
+            )
+
+    run_config(entry, "configs/sft.py:8b")
 
 
 if __name__ == "__main__":
-    run_config(main, "configs/sft.py:8b")
+    main()

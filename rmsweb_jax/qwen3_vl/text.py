@@ -34,14 +34,14 @@ class LayerContext(NamedTuple):
       cos, sin: [B, T, D / 2] float32.
       attend: the attention rule of the batch's rows.
       adapters: whether LoRA is applied (static).
-      mesh: that the model lies on.
+      mesh: that the model lies on, if any.
     """
 
     cos: jax.Array
     sin: jax.Array
     attend: Attend
     adapters: bool
-    mesh: Mesh | None
+    mesh: Mesh | None = None
 
 
 def mrope_cos_sin(positions: Array, config: TextConfig) -> tuple[jax.Array, jax.Array]:
