@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -60,6 +60,17 @@ class Responses:
     truncated: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """Responses that are being drawn."""
+
+    _draw: Callable[[], list[Responses]]
+
+    def result(self) -> list[Responses]:
+        """Waits for them: one entry a prompt, in order."""
+        return self._draw()
+
+
 class Sampler:
     """Draws responses to prompts, in batches of few shapes.
 
@@ -106,6 +117,12 @@ class Sampler:
             for row, number in enumerate(numbers):
                 out[number] = _responses(on_host, row, sampling.eos)
         return [responses for responses in out if responses is not None]
+
+    def start(
+        self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: Sampling
+    ) -> Drawing:
+        """As `draw`, which waits for the result."""
+        return Drawing(lambda: self.draw(policy, examples, seeds, sampling))
 
     def _inputs(self, examples: Sequence[Example]) -> ModelInputs:
         """The prompts of a call on the mesh, made of this process's rows."""

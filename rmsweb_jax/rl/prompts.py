@@ -36,8 +36,11 @@ class RlData:
 
     def prompt(self, number: int) -> Prompt:
         """Reads and encodes one record."""
-        sample = as_sample(self.records[number])
-        return Prompt(sample.sample_id, self.encoder.example(sample), sample.response)
+        record = self.records[number]
+        sample = as_sample(record)
+        category = record.category if isinstance(record, RlPrompt) else ""
+        example = self.encoder.example(sample)
+        return Prompt(sample.sample_id, example, sample.response, sample.messages, category)
 
     def summary(self) -> dict[str, object]:
         """Counts for the report."""

@@ -23,7 +23,6 @@ from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -34,7 +33,7 @@ from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.metrics import log_prob_metrics, rollout_metrics
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.refill import PromptCycle, Refilled, mini_batches, refill
-from rmsweb_jax.rl.rollout import Group, Rollout, with_gates
+from rmsweb_jax.rl.rollout import Engine, Group, LocalEngine, score_groups, with_gates
 from rmsweb_jax.rl.shapes import choose_row_shapes
 from rmsweb_jax.rl.step import make_steps
 from rmsweb_jax.rl.update import update_policy
@@ -74,10 +73,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     )
     measures = list(data.measures.values())
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
-    rollout = Rollout(
-        Sampler(model.config, prompt_shapes(measures, config.rollout_rows, **buckets), mesh),
-        processor.decode_response,
-        score_response,
+    engine = LocalEngine(
+        Sampler(model.config, prompt_shapes(measures, config.rollout_rows, **buckets), mesh)
     )
     sampling = Sampling(
         num_samples=config.num_samples,
@@ -114,13 +111,13 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
         # 5. The loop: sample behind both gates, score, update. Metrics are of the policy that sampled.
         for iteration in range(first, config.iterations):
-            policy = Generator(nnx.merge(graphdef, state.params, frozen))
+            engine.load(nnx.merge(graphdef, state.params, frozen), iteration)
             metrics = {}
             if iteration % config.eval_every == 0:
-                metrics |= evaluate(policy, data, rollout, sampling)
-            refilled, sampled = sample_groups(config, policy, data, rollout, sampling, cycle, iteration)
+                metrics |= evaluate(engine, data, sampling)
+            refilled, sampled = sample_groups(config, engine, data, sampling, cycle, iteration)
             # Its fused weights are a second model, which must not live on beside the gradients.
-            del policy
+            engine.unload()
             batches = mini_batches(
                 refilled, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
             )
@@ -140,7 +137,9 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
     # 6. The held-out reward before and after, a model folder as any other, and what was done.
     trained = nnx.merge(graphdef, state.params, frozen)
-    final = evaluate(Generator(trained), data, rollout, sampling)
+    engine.load(trained, config.iterations)
+    final = evaluate(engine, data, sampling)
+    engine.unload()
     export(trained, source, workdir / "export")
     rows = read_metrics(workdir)
     report = {
@@ -170,9 +169,8 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
 
 def sample_groups(
     config: RlConfig,
-    policy: Generator,
+    engine: Engine,
     data: RlData,
-    rollout: Rollout,
     sampling: Sampling,
     cycle: PromptCycle,
     version: int,
@@ -196,7 +194,9 @@ def sample_groups(
         draws = cycle.next(config.gen_batch_groups)
         prompts = [data.prompt(data.train[draw.number]) for draw in draws]
         seeds = [stable_hash(config.seed, version, draw.epoch) for draw in draws]
-        groups = rollout.groups(policy, prompts, seeds, sampling)
+        drawn = engine.draw(prompts, seeds, sampling).result()
+        decode = data.encoder.processor.decode_response
+        groups = score_groups(prompts, drawn, decode, score_response, version)
         return with_gates(groups, gated_advantages(np.stack([group.rewards for group in groups]), **gate))
 
     refilled = refill(
@@ -215,12 +215,13 @@ def sample_groups(
     return refilled, metrics | {"time/rollout": seconds, "tokens_per_second/rollout": tokens / seconds}
 
 
-def evaluate(policy: Generator, data: RlData, rollout: Rollout, sampling: Sampling) -> dict[str, float]:
+def evaluate(engine: Engine, data: RlData, sampling: Sampling) -> dict[str, float]:
     """Greedy rewards on the held-out prompts; nothing when there are none."""
     if not data.held_out:
         return {}
     prompts = [data.prompt(number) for number in data.held_out]
     greedy = dataclasses.replace(sampling, num_samples=1, temperature=0.0)
-    groups = rollout.groups(policy, prompts, [0] * len(prompts), greedy)
+    drawn = engine.draw(prompts, [0] * len(prompts), greedy).result()
+    groups = score_groups(prompts, drawn, data.encoder.processor.decode_response, score_response)
     rewards = np.asarray([group.rewards[0] for group in groups])
     return {"eval/reward": float(rewards.mean()), "eval/exact": float((rewards == 1.0).mean())}
