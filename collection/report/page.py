@@ -10,6 +10,8 @@ import jinja2
 from markupsafe import Markup
 
 from collection.report import examples
+from collection.report.dynamics import dynamics_plot
+from collection.report.groups import FATES, shown_groups
 from collection.report.plots import line_plot, series
 from collection.report.sources import LABELS, STAGES, RunFolder
 
@@ -25,44 +27,20 @@ _SFT_CURVES = (
 )
 _RL_CURVES = (
     (
-        "What the gates did",
-        "Shares of sampled groups: no contrast (solved or unsolved alike), no competent reply, accepted.",
-        (
-            ("gates/std_rejected_solved", "no contrast, solved"),
-            ("gates/std_rejected_unsolved", "no contrast, unsolved"),
-            ("gates/competence_rejected", "competence gate"),
-            ("gates/accepted", "accepted"),
-        ),
-    ),
-    (
         "Reward of rollouts",
         "Best of a group, mean, and spread within a group.",
         (("reward/best_of_k", "best of K"), ("reward/mean", "mean"), ("reward/group_std", "group std")),
     ),
     (
         "Held-out prompts",
-        "Greedy replies to mined prompts that are not trained on.",
+        "Greedy replies to prompts that are not trained on.",
         (("eval/reward", "reward"), ("eval/exact", "exactly right")),
     ),
-    (
-        "Log-probability",
-        "Of correct and of wrong replies in accepted groups, and their gap.",
-        (("logp/correct", "correct"), ("logp/wrong", "wrong"), ("logp/gap", "gap")),
-    ),
-    (
-        "KL",
-        "To the SFT policy (k3), and from the sampling policy within an iteration.",
-        (("kl_ref", "to SFT"), ("ppo_kl", "within iteration")),
-    ),
+    ("Accepted groups", "Share of sampled groups behind both gates.", (("gates/accepted", "accepted"),)),
     (
         "Clipped tokens",
         "Share of tokens at the lower and the upper bound.",
         (("pg_clipfrac_lower", "lower"), ("pg_clipfrac_upper", "upper")),
-    ),
-    (
-        "Rollout log-perplexity",
-        "Falls as the policy grows sure of itself.",
-        (("rollout_log_ppl", "log ppl"),),
     ),
     ("Salvage anchor", "Negative log-likelihood of verified actions.", (("salvage_loss", "loss"),)),
     ("Gradient norm", "Before clipping.", (("norm/gradient", "norm"),)),
@@ -100,6 +78,7 @@ def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
       title: the run's name.
     """
     template = _environment().get_template("report.html.j2")
+    rl_rows = _rl_rows(run) if summary["rl"] else []
     return template.render(
         title=title,
         summary=summary,
@@ -108,12 +87,27 @@ def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
         style=Markup(_environment().loader.get_source(_environment(), "report.css")[0]),  # pyright: ignore
         sites=_sites(summary["models"]),
         sft_plots=_plots(run.metrics("sft"), _SFT_CURVES, "sft") if summary["sft"] else [],
-        rl_plots=_plots(run.metrics("rl"), _RL_CURVES, "rl") if summary["rl"] else [],
+        dynamics=Markup(dynamics_plot([rl_rows], "dynamics", "RL training dynamics")),
+        rl_plots=_plots(rl_rows, _RL_CURVES, "rl"),
+        fates=FATES,
+        groups=shown_groups(run) if summary["rl"] else {},
         funnel=_funnel(summary["mining"]),
         shots=examples.screenshots(run),
         shown=examples.shown_trajectory(run),
         pair=examples.shown_pair(run),
     )
+
+
+def _rl_rows(run: RunFolder) -> list[dict[str, Any]]:
+    """RL's metrics; a last row holds the evaluation after the last update.
+
+    Rows are of the policy that sampled, so that one comes a step later.
+    """
+    report = run.report("rl")
+    assert report is not None
+    final = report["final"]
+    evaluation = {key: value for key, value in final.items() if key.startswith("eval/")}
+    return [*run.metrics("rl"), {"step": final["step"] + 1, **evaluation}]
 
 
 def _sites(models: dict[str, Any]) -> list[str]:
@@ -180,6 +174,7 @@ def _environment() -> jinja2.Environment:
         "points": _points,
         "duration": _duration,
         "words": _words,
+        "reward": lambda value: "–" if value is None else f"{value:.2f}",
         "combine": lambda a, b: {**a, **b},
     }
     return environment

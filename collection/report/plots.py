@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -15,32 +15,46 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 # matplotlib writes literal colours; each of these is replaced by the page's CSS variable.
-_INK, _MUTED, _GRID = "#0a0b0c", "#0a0b0d", "#0a0b0e"
-_SERIES = ("#0b0c01", "#0b0c02", "#0b0c03", "#0b0c04")
+INK, MUTED, GRID, BAD = "#0a0b0c", "#0a0b0d", "#0a0b0e", "#0a0b0f"
+SERIES = ("#0b0c01", "#0b0c02", "#0b0c03", "#0b0c04")
 _VARIABLES = {
-    _INK: "var(--ink)",
-    _MUTED: "var(--muted)",
-    _GRID: "var(--rule)",
-    **{color: f"var(--series-{number})" for number, color in enumerate(_SERIES, 1)},
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--rule)",
+    BAD: "var(--bad)",
+    **{color: f"var(--series-{number})" for number, color in enumerate(SERIES, 1)},
 }
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _MUTED,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": _GRID,
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
+    "text.color": INK,
     "font.size": 8.5,
     "legend.frameon": False,
-    "legend.labelcolor": _INK,
+    "legend.labelcolor": INK,
 }
 _SMOOTH_FROM = 60
+# (light, dark), as in report.css.
+_SCHEME = {
+    "card": ("#ffffff", "#17191d"),
+    "ink": ("#1b1e23", "#e7e9ec"),
+    "muted": ("#666d78", "#98a0ab"),
+    "rule": ("#e3e4e7", "#2a2e34"),
+    "bad": ("#c23b3b", "#f07878"),
+    "series-1": ("#2c6bd8", "#6ea2ff"),
+    "series-2": ("#d0661f", "#f09a5c"),
+    "series-3": ("#12906a", "#4cc79d"),
+    "series-4": ("#8a4fc4", "#bb8df0"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,28 +79,48 @@ def line_plot(curves: Sequence[Series], name: str, title: str) -> str:
     """An `<svg>` of up to four curves.
 
     Args:
-      name: unique on the page; keeps the ids of several inline plots apart and the output repeatable.
-      title: for those who cannot see the plot.
+      name, title: as for `render`.
     """
-    if not 1 <= len(curves) <= len(_SERIES):
-        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(_SERIES)} can be told apart")
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(4.3, 2.5), layout="constrained")
-        FigureCanvasSVG(figure)
+    if not 1 <= len(curves) <= len(SERIES):
+        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(SERIES)} can be told apart")
+
+    def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for curve, color in zip(curves, _SERIES, strict=False):
-            _draw(axes, curve, color)
-        axes.set_xlabel("step")
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        for curve, color in zip(curves, SERIES, strict=False):
+            draw_curve(axes, curve, color)
+        label_steps(axes)
         axes.yaxis.set_major_locator(MaxNLocator(5))
         if len(curves) > 1:
             axes.legend(loc="best", handlelength=1.2)
+
+    return render(draw, (4.3, 2.5), name, title)
+
+
+def render(draw: Callable[[Figure], None], size: tuple[float, float], name: str, title: str) -> str:
+    """An `<svg>` of whatever `draw` puts into a figure, for a page that defines the colours.
+
+    Args:
+      size: width and height in inches.
+      name: unique on the page; keeps the ids of several inline plots apart and the output repeatable.
+      title: for those who cannot see the plot.
+    """
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _inline(buffer.getvalue(), name, title)
 
 
-def _draw(axes, curve: Series, color: str) -> None:
+def label_steps(axes: Any) -> None:
+    """The axis of steps: whole numbers."""
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def draw_curve(axes: Any, curve: Series, color: str) -> None:
+    """One line; a long one is smoothed, with the raw values faintly behind it."""
     x, y = np.asarray(curve.x, float), np.asarray(curve.y, float)
     marker = "o" if len(x) <= 25 else ""
     if len(x) < _SMOOTH_FROM:
@@ -96,6 +130,24 @@ def _draw(axes, curve: Series, color: str) -> None:
     axes.plot(x, y, color=color, linewidth=0.6, alpha=0.35)
     smooth = np.convolve(y, np.ones(width) / width, mode="valid")
     axes.plot(x[width - 1 :], smooth, color=color, linewidth=1.7, label=curve.label)
+
+
+def standalone(svg: str) -> str:
+    """The plot as a file of its own: on a card of its own, light or dark as the reader's system is.
+
+    Args:
+      svg: of `render`.
+    """
+    width, height = re.findall(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)[0]
+    colors = "; ".join(f"--{name}: {light}" for name, (light, _) in _SCHEME.items())
+    dark = "; ".join(f"--{name}: {dark}" for name, (_, dark) in _SCHEME.items())
+    style = (
+        f"<style>svg {{ font-family: sans-serif; {colors} }} "
+        f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
+        f'<rect width="{width}" height="{height}" rx="8" style="fill: var(--card)"/>'
+    )
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt"'
+    return svg.replace("<svg", opening, 1).replace(">", f">{style}", 1)
 
 
 def _inline(text: str, name: str, title: str) -> str:

@@ -49,11 +49,11 @@ class RunFolder:
 
     def metrics(self, stage: str) -> list[dict[str, Any]]:
         """Rows of `metrics.jsonl`; a line that a crash tore off is left out."""
-        path = self.root / stage / "metrics.jsonl"
-        if not path.exists():
-            return []
-        lines = path.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return list(self._lines(self.root / stage / "metrics.jsonl"))
+
+    def groups(self) -> Iterator[dict[str, Any]]:
+        """Groups that RL sampled, as its loop wrote them; none where it has not."""
+        return self._lines(self.root / "rl/groups.jsonl")
 
     def results(self, label: str) -> Results | None:
         """Outcomes of an evaluation that has finished."""
@@ -69,6 +69,14 @@ class RunFolder:
     def audits(self) -> Iterator[AuditPair]:
         """Mining's audit records; none where it has not run."""
         return read_dataset(self.root / "mine/audit", AuditPair) if self.report("mine") else iter(())
+
+    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
+        if not path.exists():
+            return
+        with open(path, "rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
 
     def images(self, folder: str) -> ImageStore:
         return ImageStore(self.root / folder)

@@ -8,6 +8,7 @@ from collection.evaluation.results import compare
 from collection.report.sources import LABELS, STAGES, RunFolder
 
 PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "base"))
+_EVALUATION = "eval/reward"
 _SCORES = ("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes")
 
 
@@ -38,6 +39,33 @@ def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
         "sft": _section(reports["sft"]),
         "mining": _section(reports["mine"]),
         "rl": _section(reports["rl"]),
+        "held_out": _held_out(run, reports["rl"]),
+    }
+
+
+def _held_out(run: RunFolder, report: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Greedy reward on RL's held-out prompts, before and after; None where nothing is held out.
+
+    Returns:
+      `reward`, `type.<action type>` and `category.<failure mode>`, each with `first` and `last`.
+    """
+    if report is None:
+        return None
+    evaluated = [row for row in (*run.metrics("rl"), report["final"]) if _EVALUATION in row]
+    if not evaluated:
+        return None
+    first, last = evaluated[0], evaluated[-1]
+
+    def part(prefix: str) -> dict[str, Any]:
+        names = sorted(
+            key.removeprefix(prefix) for key in first.keys() | last.keys() if key.startswith(prefix)
+        )
+        return {name: {"first": first.get(prefix + name), "last": last.get(prefix + name)} for name in names}
+
+    return {
+        "reward": {"first": first[_EVALUATION], "last": last[_EVALUATION]},
+        "type": part(f"{_EVALUATION}/type/"),
+        "category": part(f"{_EVALUATION}/category/"),
     }
 
 

@@ -154,16 +154,56 @@ def write_mining(root: Path) -> None:
 
 def write_training(root: Path) -> None:
     sft = {"model": "tiny_base", "trainable": "lora", "steps": 100, "samples": 48}
-    rl = {"model": "sft/export", "iterations": 10, "optimizer_steps": 40, "prompts": 1}
+    rl: dict[str, Any] = {"model": "sft/export", "iterations": 10, "optimizer_steps": 40, "prompts": 1}
     rows = [{"step": step, "loss/train": 1 / step, "loss/token_accuracy": 0.5} for step in range(1, 101)]
     rounds = [
-        {"step": step, "gates/accepted": 0.4, "reward/best_of_k": 0.7, "reward/mean": 0.5, "kl_ref": None}
+        {
+            "step": step,
+            "gates/accepted": 0.4,
+            "gates/std_rejected_solved": 0.03 * step,
+            "gates/std_rejected_unsolved": 0.1,
+            "gates/competence_rejected": 0.2,
+            "reward/best_of_k": 0.7,
+            "reward/mean": 0.5,
+            "logp/correct": -0.5 + 0.02 * step,
+            "kl_ref": None,
+        }
         for step in range(1, 11)
     ]
+    parts = {"type/click_element_by_index": 0.5, "type/done": 0.25, "category/ui_navigation": 0.4}
+    rounds[0] |= {"eval/reward": 0.45, **{f"eval/reward/{name}": value for name, value in parts.items()}}
+    parts = {"type/click_element_by_index": 0.75, "category/ui_navigation": 0.6}
+    rl["final"] = rounds[-1] | {
+        "eval/reward": 0.65,
+        **{f"eval/reward/{name}": value for name, value in parts.items()},
+    }
+    write_groups(root / "rl")
     for stage, report, metrics in (("sft", sft, rows), ("rl", rl, rounds)):
         write_report(root / stage, {"stage": stage, "seconds": 200.0, **report})
         lines = [json.dumps(row) + "\n" for row in metrics]
         (root / stage / "metrics.jsonl").write_text("".join(lines) + '{"step": 9')
+
+
+def write_groups(folder: Path) -> None:
+    """Twelve groups of each of three fates, then a line that a crash tore off."""
+    folder.mkdir(parents=True)
+    with open(folder / "groups.jsonl", "w") as file:
+        for number in range(36):
+            fate = ("accepted", "solved", "incompetent")[number % 3]
+            rewards = {"accepted": (0.3, 1.0), "solved": (1.0, 1.0), "incompetent": (0.0, 0.3)}[fate]
+            responses = [
+                {
+                    "text": f"{HOSTILE} {number}",
+                    "reward": reward,
+                    "field": "" if reward == 1 else "index",
+                    "truncated": False,
+                    "log_prob": -0.25,
+                }
+                for reward in rewards
+            ]
+            group = {"step": number // 3 + 1, "prompt_id": f"prompt-{number}", "category": "ui_navigation"}
+            file.write(json.dumps({**group, "fate": fate, "target": "{}", "responses": responses}) + "\n")
+        file.write('{"step": 13, "fate": "acc')
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 
 from collection.browser.processes import find_program
 from collection.report.examples import trim
+from collection.report.groups import shown_groups
 from collection.report.page import render_page
 from collection.report.plots import Series, line_plot, series
 from collection.report.sources import STAGES, RunFolder
@@ -106,6 +107,42 @@ def test_series_leave_out_rows_without_a_number():
     rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": None}, {"step": 3}, {"step": 4, "a": 2}]
     assert series(rows, "a", "A") == Series("A", (1, 4), (1.0, 2))
     assert series(rows, "b", "B") is None
+
+
+def test_the_held_out_reward_is_broken_down_before_and_after(drawn):
+    held_out = json.loads((drawn / "summary.json").read_text())["held_out"]
+    assert held_out["reward"] == {"first": 0.45, "last": 0.65}
+    assert held_out["type"] == {
+        "click_element_by_index": {"first": 0.5, "last": 0.75},
+        # No held-out prompt of that type was left to score after training.
+        "done": {"first": 0.25, "last": None},
+    }
+    assert held_out["category"] == {"ui_navigation": {"first": 0.4, "last": 0.6}}
+    text = re.sub(r"<[^>]*>", " ", (drawn / "index.html").read_text())
+    assert "Held-out reward by action type" in text
+    assert "Held-out reward by failure mode" in text
+
+
+def test_groups_of_each_fate_are_spread_over_the_training(whole_run):
+    groups = shown_groups(RunFolder(whole_run))
+    assert list(groups) == ["accepted", "solved", "incompetent"]
+    assert [group.step for group in groups["accepted"]] == [1, 4, 8, 12]
+    assert [one["reward"] for one in groups["accepted"][0].responses] == [1.0, 0.3]
+
+
+def test_few_groups_are_all_shown(tmp_path):
+    (tmp_path / "rl").mkdir()
+    row = {"step": 3, "prompt_id": "p", "category": "", "fate": "solved", "target": "{}", "responses": []}
+    (tmp_path / "rl/groups.jsonl").write_text(json.dumps(row) + "\n")
+    (group,) = shown_groups(RunFolder(tmp_path))["solved"]
+    assert group.prompt_id == "p"
+
+
+def test_the_page_shows_groups_and_panels(drawn):
+    page = (drawn / "index.html").read_text()
+    assert page.count('<summary><span class="tag') == 12
+    assert "prompt-33" in page
+    assert "Training dynamics" in page
 
 
 def test_plots_follow_the_colour_scheme():
