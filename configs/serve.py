@@ -33,6 +33,9 @@ def _demo() -> ConfigDict:
     config.prompt_widths = (256, 512, 1024, 2048)
     config.max_new_tokens = 128
     config.max_images = 1
+    # Whether clients may load and unload adapters (PEFT folders that this machine can read). Each takes as
+    # much memory as the model.
+    config.allow_adapters = False
     # Widths that are compiled before the server says that it is ready; MiniWoB++ needs no others.
     config.warm_widths = 2
     return config

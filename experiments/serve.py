@@ -34,6 +34,7 @@ SAFE_KEYS = (
     "max_new_tokens",
     "max_images",
     "warm_widths",
+    "allow_adapters",
     "dtype",
     "max_pixels",
 )
@@ -60,7 +61,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
             try:
                 # A signal is how a server is meant to end.
                 with contextlib.suppress(KeyboardInterrupt):
-                    run_server(make_app(engine, settings["model"]), sock)
+                    run_server(make_app(engine, settings["model"], settings["allow_adapters"]), sock)
             finally:
                 endpoint.unlink(missing_ok=True)
 

@@ -17,11 +17,16 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.decode import Generated, Generator
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
-from rmsweb_jax.serve.protocol import BadRequestError, ChatRequest, to_messages
+from rmsweb_jax.serve.policies import BASE, Policies
+from rmsweb_jax.serve.protocol import BadRequestError, ChatRequest, check_tokens, to_messages
 
 
 class EngineStoppedError(Exception):
     """The engine has ended and answers nothing any more."""
+
+
+class UnknownPolicyError(Exception):
+    """Nothing of this name is loaded."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,17 +71,20 @@ class Completion:
 
     Attributes:
       tokens: of the reply, `<|im_end|>` included where there is one.
+      log_probs: of each token, as it was drawn.
       finish_reason: `stop` when the model ended its reply, `length` when a limit cut it.
     """
 
     text: str
-    tokens: int
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
     finish_reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class _Waiting:
     prepared: Prepared
+    generator: Generator
     future: Future[list[Completion]]
 
     @property
@@ -84,19 +92,27 @@ class _Waiting:
         """Samples that are drawn: `n` rounded up, so that few numbers of them are compiled."""
         return 1 << (self.prepared.n - 1).bit_length()
 
+    def fits(self, other: _Waiting) -> bool:
+        """Whether one call can answer both."""
+        return self.samples == other.samples and self.generator is other.generator
+
 
 class Engine:
-    """Answers requests one batch at a time, in order of arrival.
+    """Answers requests one batch of one policy at a time, in order of arrival.
 
     A reply depends on the prompt, seed, temperature and its number among the `n` alone. What else is
     in the batch changes its logits by rounding at most, as another batch size does.
 
     Args:
-      model: read only, from the engine's thread alone.
+      model: read only.
+
+    Attributes:
+      policies: the model, and adapters on it.
     """
 
     def __init__(self, model: Qwen3VL, processor: Processor, config: EngineConfig):
-        self._generator, self._processor, self._config = Generator(model), processor, config
+        self.policies = Policies(model)
+        self._processor, self._config = processor, config
         patch = model.config.vision.patch_size
         self._window = processor.max_pixels // patch**2
         self._waiting: collections.deque[_Waiting] = collections.deque()
@@ -115,7 +131,7 @@ class Engine:
         shapes = list(itertools.product(self._config.batch_sizes, widths))
         for done, (size, width) in enumerate(shapes, start=1):
             prompt = Encoded(np.full(width, self._processor.start_id, np.int32), (), ())
-            self._generate([Prepared(prompt, 1, 1.0, 0, 1)] * size, samples=1)
+            self._generate(self.policies.base, [Prepared(prompt, 1, 1.0, 0, 1)] * size, samples=1)
             report(done, len(shapes))
 
     def start(self) -> None:
@@ -136,8 +152,10 @@ class Engine:
         """Tokenizes a request; safe in any thread.
 
         Raises:
-          BadRequestError: an image cannot be used, or there is more of something than the shapes hold.
+          BadRequestError: an image cannot be used, there is more of something than the shapes hold, or other
+            tokens than the model's would have to be banned or to end a reply.
         """
+        check_tokens(request, self._processor.end_id, self._processor.banned_ids)
         messages, images = to_messages(request)
         if len(images) > self._config.max_images:
             raise BadRequestError(
@@ -152,19 +170,30 @@ class Engine:
         limit = min(request.token_limit or self._config.max_new_tokens, self._config.max_new_tokens)
         return Prepared(prompt, request.n, request.temperature, request.seed, limit)
 
-    def submit(self, prepared: Prepared) -> Future[list[Completion]]:
+    def submit(self, prepared: Prepared, policy: str = BASE) -> Future[list[Completion]]:
         """Queues a request; the future holds its `n` completions.
 
+        Args:
+          policy: name of adapters that are loaded; the model itself by default.
+
         Raises:
+          UnknownPolicyError: no such adapters are loaded (any more).
           EngineStoppedError: nothing would ever answer.
         """
-        waiting = _Waiting(prepared, Future())
+        generator = self.policies.get(policy)
+        if generator is None:
+            raise UnknownPolicyError(policy)
+        waiting = _Waiting(prepared, generator, Future())
         with self._changed:
             if self._stopped or self._closing:
                 raise EngineStoppedError("the engine has stopped; see the server's log")
             self._waiting.append(waiting)
             self._changed.notify()
         return waiting.future
+
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
+        """Each token on its own as text; a part of a character is a replacement mark."""
+        return [str(self._processor.tokenizer.decode([token])) for token in tokens]
 
     def _run(self) -> None:
         batch: list[_Waiting] = []
@@ -192,7 +221,7 @@ class Engine:
             batch, rest = [], collections.deque()
             for waiting in self._waiting:
                 fits = len(batch) < self._config.batch_sizes[-1]
-                same = not batch or waiting.samples == batch[0].samples
+                same = not batch or waiting.fits(batch[0])
                 # A client that went away is not worth computing for.
                 if fits and same and waiting.future.set_running_or_notify_cancel():
                     batch.append(waiting)
@@ -203,13 +232,13 @@ class Engine:
 
     def _answer(self, batch: Sequence[_Waiting]) -> None:
         prepared = [waiting.prepared for waiting in batch]
-        drawn = self._generate(prepared, batch[0].samples)
+        drawn = self._generate(batch[0].generator, prepared, batch[0].samples)
         for row, waiting in enumerate(batch):
             self.served += 1
             samples = range(waiting.prepared.n)
             waiting.future.set_result([self._completion(drawn, row, i, waiting.prepared) for i in samples])
 
-    def _generate(self, prepared: Sequence[Prepared], samples: int) -> Generated:
+    def _generate(self, generator: Generator, prepared: Sequence[Prepared], samples: int) -> Generated:
         config = self._config
         size = next(size for size in config.batch_sizes if size >= len(prepared))
         # Empty rows would be decoded to the limit: repeat a request instead.
@@ -224,8 +253,8 @@ class Engine:
             window=self._window,
         )
         examples = [_example(row.prompt) for row in rows]
-        drawn = self._generator(
-            collate(single_rows(examples, size), shapes, width, self._generator.config).inputs,
+        drawn = generator(
+            collate(single_rows(examples, size), shapes, width, generator.config).inputs,
             num_samples=samples,
             max_new_tokens=config.max_new_tokens,
             eos=self._processor.end_id,
@@ -239,9 +268,10 @@ class Engine:
 
     def _completion(self, drawn: Generated, row: int, sample: int, prepared: Prepared) -> Completion:
         length = min(int(drawn.lengths[row, sample]), prepared.max_tokens)
-        tokens = np.asarray(drawn.tokens[row, sample, :length])
-        ended = tokens[-1] == self._processor.end_id
-        return Completion(self._processor.decode_response(tokens), length, "stop" if ended else "length")
+        tokens = tuple(drawn.tokens[row, sample, :length].tolist())
+        log_probs = tuple(drawn.log_probs[row, sample, :length].tolist())
+        reason = "stop" if tokens[-1] == self._processor.end_id else "length"
+        return Completion(self._processor.decode_response(tokens), tokens, log_probs, reason)
 
 
 def _example(prompt: Encoded) -> Example:

@@ -10,7 +10,8 @@ import base64
 import binascii
 import hashlib
 import secrets
-from typing import Annotated, Any, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, TypeVar
 
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,6 +34,9 @@ class BadRequestError(Exception):
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+_Body = TypeVar("_Body", bound=_Strict)
 
 
 class _ImageUrl(_Strict):
@@ -61,9 +65,16 @@ class ChatMessage(_Strict):
 
 
 class ChatRequest(_Strict):
-    """Body of POST /v1/chat/completions.
+    """Body of POST /v1/chat/completions, with vLLM's additions for reinforcement learning.
 
-    `top_p`, `stream` and `stop` are accepted only with the values that describe what is done anyway.
+    Much is accepted only with the values that describe what is done anyway: no nucleus, penalties or
+    streaming, a reply ends at `<|im_end|>` alone, and tokens that cannot be decoded are never drawn.
+
+    Attributes:
+      logprobs: return the log-probability of every token, under the model at this temperature.
+      return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
+      logit_bias: -100 for tokens that are banned anyway.
+      ignore_eos: with `stop_token_ids`, which then alone end a reply.
     """
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -76,6 +87,17 @@ class ChatRequest(_Strict):
     top_p: float | None = Field(default=None, ge=1.0, le=1.0)
     stream: Literal[False] | None = None
     stop: str | list[str] | None = None
+    logprobs: bool = False
+    top_logprobs: Literal[0] | None = None
+    return_token_ids: bool = False
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = None
+    top_k: Literal[-1, 0] | None = None
+    min_p: float | None = Field(default=None, ge=0.0, le=0.0)
+    presence_penalty: float | None = Field(default=None, ge=0.0, le=0.0)
+    frequency_penalty: float | None = Field(default=None, ge=0.0, le=0.0)
+    repetition_penalty: float | None = Field(default=None, ge=1.0, le=1.0)
     user: str | None = None
 
     @property
@@ -85,22 +107,68 @@ class ChatRequest(_Strict):
         return min(limits) if limits else None
 
 
+class LoadAdapterRequest(_Strict):
+    """Body of POST /v1/load_lora_adapter: a PEFT folder and what to call it."""
+
+    lora_name: str = Field(min_length=1)
+    lora_path: str = Field(min_length=1)
+
+
+class UnloadAdapterRequest(_Strict):
+    """Body of POST /v1/unload_lora_adapter."""
+
+    lora_name: str
+
+
 def parse_request(body: bytes) -> ChatRequest:
-    """Reads and checks a request body.
+    """Reads and checks the body of a chat request.
 
     Raises:
       BadRequestError: invalid JSON, an unknown or unsupported parameter, or a value out of range.
     """
+    request = parse_body(ChatRequest, body)
+    if request.stop not in (None, [], STOP, [STOP]):
+        raise BadRequestError(f"stop: only {STOP!r} is supported, which always stops a reply", "stop")
+    return request
+
+
+def parse_body(kind: type[_Body], body: bytes) -> _Body:
+    """Reads a request body.
+
+    Raises:
+      BadRequestError: invalid JSON, an unknown parameter, or a value out of range.
+    """
     try:
-        request = ChatRequest.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         # Content is text or parts: what is wrong with a part lies deeper than "not a text".
         deepest = max(error.errors(include_url=False), key=lambda problem: len(problem["loc"]))
         where = ".".join(str(name) for name in deepest["loc"] if "[" not in str(name))
         raise BadRequestError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
-    if request.stop not in (None, [], STOP, [STOP]):
-        raise BadRequestError(f"stop: only {STOP!r} is supported, which always stops a reply", "stop")
-    return request
+
+
+def check_tokens(request: ChatRequest, end_id: int, banned: Collection[int]) -> None:
+    """Checks the token numbers of a request against the model's.
+
+    Args:
+      end_id: the token that ends a reply.
+      banned: tokens that are never drawn.
+
+    Raises:
+      BadRequestError: other tokens would have to end a reply, or to be banned.
+    """
+    if request.stop_token_ids not in (None, [], [end_id]):
+        raise BadRequestError(
+            f"stop_token_ids: only [{end_id}] is supported, which always stops a reply", "stop_token_ids"
+        )
+    if request.ignore_eos and not request.stop_token_ids:
+        raise BadRequestError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
+    others = sorted(set(request.logit_bias or ()) - set(banned))
+    if others:
+        raise BadRequestError(
+            f"logit_bias: token {others[0]} is served; only tokens that are banned anyway may be named",
+            "logit_bias",
+        )
 
 
 def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Image.Image]]:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -13,7 +15,9 @@ from transformers import PreTrainedTokenizerFast
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.engine import Engine, EngineConfig
 from tests.tiny import TINY
@@ -30,6 +34,13 @@ SHAPES = EngineConfig(
     batch_sizes=(1, 4), prompt_widths=(64, 128), max_new_tokens=12, max_images=1, warm_widths=0
 )
 MAX_PIXELS = 64 * 64
+
+
+def random_adapters(model: Qwen3VL, scale: float) -> None:
+    """Takes adapters away from zero, where they do nothing."""
+    rng = np.random.default_rng(0)
+    for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
+        variable.set_value(jnp.asarray(scale * rng.standard_normal(variable.shape), jnp.float32))
 
 
 def model_config(vocabulary: dict[str, int]) -> Qwen3VLConfig:
@@ -58,6 +69,18 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save_pretrained(folder)
     config = model_config(tokenizer.get_vocab())
     save_model(Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.3), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def adapter_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Adapters that change what the model says."""
+    config = LoRAConfig(rank=2, alpha=4.0, targets="attention")
+    model = load_model(model_folder)
+    add_lora(model, config, nnx.Rngs(1))
+    random_adapters(model, scale=1.0)
+    folder = tmp_path_factory.mktemp("adapters")
+    save_adapters(model, config, folder, "tiny")
     return folder
 
 

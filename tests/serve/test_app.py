@@ -17,10 +17,12 @@ import openai
 import pytest
 import uvicorn
 from PIL import Image
+from starlette.routing import Route
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.serve.app import bind, make_app
 from rmsweb_jax.serve.engine import Engine
+from rmsweb_jax.serve.protocol import parse_request
 
 ROOT = Path(__file__).parents[2]
 ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
@@ -30,7 +32,7 @@ ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
 def url(engine: Engine) -> Iterator[str]:
     sock = bind(0)
     sock.listen()
-    app = make_app(engine, "tiny")
+    app = make_app(engine, "tiny", allow_adapters=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
@@ -106,6 +108,14 @@ def test_the_image_is_seen(url):
         ({"n": 99}, "n: "),
         ({"seed": -1}, "seed"),
         ({"stop": ["\n"]}, "<|im_end|>"),
+        ({"stop_token_ids": [0]}, "stop_token_ids: only"),
+        ({"ignore_eos": True}, "ignore_eos"),
+        ({"logit_bias": {"5": -100}}, "token 5 is served"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"top_k": 20}, "top_k"),
+        ({"min_p": 0.1}, "min_p"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"top_logprobs": 5}, "top_logprobs"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": "x" * 500}]}, "at most 128"),
         (with_image("https://example.test/a.png"), "only data:image"),
@@ -121,6 +131,67 @@ def test_what_cannot_be_served_is_refused_in_one_line(url, change, reason):
     message = response.json()["error"]["message"]
     assert reason in message
     assert "\n" not in message
+
+
+def test_tokens_and_log_probs_of_prompt_and_replies(url, engine):
+    end, banned = engine._processor.end_id, engine._processor.banned_ids
+    plain = {"stop_token_ids": [end], "ignore_eos": True, "logit_bias": dict.fromkeys(banned, -100)}
+    plain |= {"top_k": -1, "top_p": 1, "min_p": 0, "presence_penalty": 0, "repetition_penalty": 1}
+    answer = post(url, ASK | plain | {"n": 4, "logprobs": True, "return_token_ids": True}).json()
+    prompt = engine.prepare(parse_request(json.dumps(ASK).encode())).prompt
+    assert answer["prompt_token_ids"] == prompt.tokens.tolist()
+    bare = post(url, ASK | {"n": 4}).json()
+    for choice, other in zip(answer["choices"], bare["choices"], strict=True):
+        entries = choice["logprobs"]["content"]
+        assert len(entries) == len(choice["token_ids"])
+        assert all(entry["logprob"] < 0 for entry in entries)
+        ended = choice["finish_reason"] == "stop"
+        assert (choice["token_ids"][-1] == end) == ended
+        assert choice["message"] == other["message"]
+        assert other["logprobs"] is None
+        assert "token_ids" not in other
+    assert "prompt_token_ids" not in bare
+
+
+def adapters(url: str, verb: str, **body: str) -> httpx.Response:
+    return httpx.post(f"{url}/v1/{verb}_lora_adapter", json=body, timeout=120)
+
+
+def test_adapters_come_and_go(url, adapter_folder):
+    assert post(url, ASK | {"model": "v1"}).status_code == 404
+    loaded = adapters(url, "load", lora_name="v1", lora_path=str(adapter_folder))
+    assert (loaded.status_code, loaded.text) == (200, "Success: LoRA adapter 'v1' added successfully.")
+    again = adapters(url, "load", lora_name="v1", lora_path=str(adapter_folder))
+    assert (again.status_code, "already been loaded" in again.text) == (400, True)
+    listed = httpx.get(f"{url}/v1/models").json()["data"]
+    assert [(entry["id"], entry["parent"]) for entry in listed] == [("tiny", None), ("v1", "tiny")]
+    base, other = (post(url, ASK | {"model": model}).json() for model in ("tiny", "v1"))
+    assert (base["model"], other["model"]) == ("tiny", "v1")
+    assert base["choices"] != other["choices"]
+    assert adapters(url, "unload", lora_name="v1").status_code == 200
+    assert post(url, ASK | {"model": "v1"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "reason"),
+    [
+        ("load", {"lora_name": "x"}, "lora_path: Field required"),
+        ("load", {"lora_name": "", "lora_path": "p"}, "lora_name"),
+        ("load", {"lora_name": "tiny", "lora_path": "p"}, "is the model itself"),
+        ("load", {"lora_name": "x", "lora_path": "/nowhere"}, "cannot read the adapters' settings"),
+        ("unload", {"lora_name": "x"}, "'x' is not loaded"),
+        ("unload", {"lora_name": ""}, "'' is not loaded"),
+    ],
+)
+def test_bad_adapters_are_refused_in_one_line(url, verb, body, reason):
+    response = adapters(url, verb, **body)
+    assert response.status_code == 400
+    assert reason in response.json()["error"]["message"]
+
+
+def test_adapters_are_off_by_default(engine):
+    paths = {route.path for route in make_app(engine, "tiny").routes if isinstance(route, Route)}
+    assert paths == {"/v1/chat/completions", "/v1/models", "/health"}
 
 
 def test_two_images_are_one_too_many(url):

@@ -1,11 +1,13 @@
 import threading
 
+import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.engine import Engine, EngineConfig, EngineStoppedError, Prepared
+from rmsweb_jax.serve.engine import Engine, EngineConfig, EngineStoppedError, Prepared, UnknownPolicyError
+from rmsweb_jax.serve.policies import BASE
 from rmsweb_jax.serve.protocol import BadRequestError, ChatMessage, ChatRequest
 
 TEXTS = ("go", "a longer question, so that rows differ", "third", "x" * 70, "fifth and last")
@@ -32,7 +34,9 @@ def test_a_reply_does_not_depend_on_its_batch(engine, idle):
     idle.start()
     together = [future.result() for future in futures][::-1]
     idle.close()
-    assert alone == together
+    for (one,), (other,) in zip(alone, together, strict=True):
+        assert (one.text, one.tokens, one.finish_reason) == (other.text, other.tokens, other.finish_reason)
+        np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
     assert len({replies[0].text for replies in alone}) == len(TEXTS)
 
 
@@ -56,8 +60,25 @@ def test_temperature_zero_is_greedy(engine):
 def test_limits_cut_a_reply(engine):
     full = engine.submit(engine.prepare(ask("go", seed=3, max_tokens=1000))).result()[0]
     cut = engine.submit(engine.prepare(ask("go", seed=3, max_tokens=4))).result()[0]
-    assert full.tokens == 12
-    assert (cut.tokens, cut.finish_reason) == (4, "length")
+    assert len(full.tokens) == len(full.log_probs) == 12
+    assert (cut.tokens, cut.log_probs) == (full.tokens[:4], full.log_probs[:4])
+    assert cut.finish_reason == "length"
+
+
+def test_adapters_draw_otherwise_and_queued_requests_outlive_them(idle, adapter_folder):
+    idle.policies.load("other", adapter_folder)
+    assert idle.policies.names() == ["other"]
+    request = idle.prepare(ask("go", seed=5))
+    # In one batch they would be of one policy.
+    futures = [idle.submit(request, policy) for policy in (BASE, "other", BASE, "other")]
+    idle.policies.unload("other")
+    idle.start()
+    base, other, base_again, other_again = (future.result()[0].tokens for future in futures)
+    assert (base, other) == (base_again, other_again)
+    assert base != other
+    with pytest.raises(UnknownPolicyError):
+        idle.submit(request, "other")
+    idle.close()
 
 
 def test_a_prompt_longer_than_every_width_is_refused(engine):
