@@ -43,6 +43,7 @@ _STYLE: dict[Any, Any] = {
     "legend.labelcolor": INK,
 }
 _SMOOTH_FROM = 60
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 # (light, dark), as in report.css.
 _SCHEME = {
     "card": ("#ffffff", "#17191d"),
@@ -157,7 +158,17 @@ def _inline(text: str, name: str, title: str) -> str:
     # The page's own font and stroke rules; matplotlib's style element would reach the whole page.
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r" font-family: [^;]*;", "", text)
-    text = re.sub(r'(id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
+    # The layout's last digits differ from one drawing to the next, and with them matplotlib's ids, which
+    # are hashes of coordinates.
+    text = re.sub(
+        r"<[^>]*>",
+        lambda tag: _LONG_NUMBER.sub(lambda one: f"{round(float(one[0]), 2) + 0.0:.2f}", tag[0]),
+        text,
+    )
+    numbers = {found: str(number) for number, found in enumerate(re.findall(r' id="([^"]*)"', text))}
+    text = re.sub(
+        r'( id="|url\(#|xlink:href="#)([^")]*)', lambda found: f"{found[1]}{name}-{numbers[found[2]]}", text
+    )
     text = re.sub(
         r'<svg [^>]*viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', text
     )
