@@ -159,8 +159,8 @@ def _unanimous(verl: Verl) -> Departure:
     return Departure(
         "Equal rewards give advantage 0",
         f"verl computes in the rewards' float32, where the mean of eight 0.7 is off by a rounding, and "
-        f"divides that by 1e-6: advantage {float(theirs[0, 0]):.3f} for every sample. Ours computes in float64, "
-        "behind the gate",
+        f"divides that by 1e-6: advantage {float(theirs[0, 0]):.3f} for every sample. Ours computes in "
+        "float64, behind the gate",
         "verl's times k_g",
         [(ours, theirs)],
         [(ours, 0.0 * theirs)],

@@ -116,7 +116,7 @@ def compare_objective(verl: Verl, case: Case) -> Iterator[Pair]:
     salvage = verl.mean_nll(case.new[targets], case.mask[targets])
     for settings in (Objective(), Objective(kl_coef=1.0, salvage_weight=1.0)):
         parts = [
-            objective(case.rows(cut), *(term[cut] for term in terms), settings)[0]
+            objective(case.rows(cut), terms[0][cut], terms[1][cut], terms[2][cut], settings)[0]
             for cut in (slice(0, rows // 4), slice(rows // 4, rows))
         ]
         ours = Graded(
@@ -199,15 +199,15 @@ def report(version: str, agreements: list[str], departures: list[str]) -> str:
     make proof-verl
 
 runs `python -m tests.parity.verl_losses`: the functions of `verl.trainer.ppo.core_algos`, from the package
-`verl` {version} on PyPI, and ours on the same tensors. verl's package and the ten packages that its import
+`verl` {version} on PyPI, and ours on the same tensors. verl's package and nine packages that its import
 takes (`tests/parity/verl.txt`, ray among them, never started) are installed into a folder of their own
 without their dependencies; nothing of verl is replaced or copied. torch is the environment's, on a CPU.
 
 {len(SHAPES) * len(SPREADS)} batches of responses of random lengths (up to {shapes}),
 with log-ratios of standard deviation {spreads}, advantages of both signs and 0, {len(CLIPS)} clip
-settings. A difference is relative to verl's number, or to 1 where that is smaller; for gradients of a mean over
-sequences, 1 is the largest weight of a token in it (of the whole objective: the largest gradient). The limit is
-{TOLERANCE:g}. verl's token losses are its gradients by its rollout weights.
+settings. A difference is relative to verl's number, or to 1 where that is smaller; for gradients of a mean
+over sequences, 1 is the largest weight of a token in it (of the whole objective: the largest gradient). The
+limit is {TOLERANCE:g}. verl's token losses are its gradients by its rollout weights.
 
 | verl | ours | numbers | values, float64 | gradients | values, float32 | gradients | holds |
 |---|---|---|---|---|---|---|---|
