@@ -137,7 +137,7 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, rows: int) -> list[list
     return [order[start : start + rows] for start in range(0, len(order), rows)]
 
 
-def _in_batch(image_index: np.ndarray, row_numbers: Sequence[int], per_row: int) -> np.ndarray:
+def in_batch(image_index: np.ndarray, row_numbers: Sequence[int], per_row: int) -> np.ndarray:
     """References into the features of the rows made here, as references into those of the whole batch."""
     row, place = np.divmod(image_index, per_row)
     moved = np.asarray(row_numbers)[row] * per_row + place
@@ -197,7 +197,7 @@ def collate(
         per_row = shapes.images * shapes.window
         vision = vision_inputs(patches, grids, config, count * per_row, shapes.window)
         if row_numbers is not None:
-            image_index = _in_batch(image_index, row_numbers, per_row // config.vision.merge_unit)
+            image_index = in_batch(image_index, row_numbers, per_row // config.vision.merge_unit)
     # What kernels are promised must be the same on every process, whatever rows it holds.
     layout = None if shapes.packed else RowLayout(prompt=width)
     inputs = ModelInputs(tokens, positions, segment_ids, None, image_index, vision, layout)
