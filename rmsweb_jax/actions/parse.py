@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import json_repair
 from pydantic import ValidationError
 
-from rmsweb_jax.actions.schema import ACTIONS, Action, Reply
+from rmsweb_jax.actions.schema import ACTIONS, Action, Reply, to_integer, to_number
 
 _TEXT_KEYS = ("evaluation_previous_goal", "memory", "next_goal")
 _KEYS = frozenset(("thinking", *_TEXT_KEYS, "action"))
@@ -70,6 +70,11 @@ def render_reply(reply: Reply) -> str:
     return _dump(head | body | {"action": [action.to_json() for action in reply.actions]})
 
 
+def render_actions(actions: Iterable[Action]) -> str:
+    """The canonical text of an action list alone."""
+    return _dump([action.to_json() for action in actions])
+
+
 def action_span(text: str) -> tuple[int, int]:
     """Where the value of the top-level key `action` lies, from its `[` to just behind its `]`.
 
@@ -116,6 +121,7 @@ def normalize_action(raw: Any) -> Action:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "parameters"
+        where = where if where.isprintable() else repr(where)
         raise ReplyError(f"action {name!r}: {where}: {first['msg']}") from error
 
 
@@ -142,8 +148,11 @@ def _build(raw: dict[str, Any]) -> Reply:
 
 def _load(text: str) -> Any:
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
-        _dump(value).encode()  # Half a surrogate pair is JSON, but cannot be stored or tokenised.
+        value = _DECODER.decode(text)
+        # Half a surrogate pair is JSON, but cannot be stored or tokenised; it stands there or is escaped.
+        text.encode()
+        if "\\u" in text:
+            _dump(value).encode()
     except ReplyError:
         raise
     except RecursionError as error:
@@ -164,6 +173,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> Any:
     raise ReplyError(f"{constant} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
 def _dump(value: Any) -> str:
@@ -204,16 +216,21 @@ def _append(params: dict[str, Any]) -> dict[str, Any]:
     return params | {"append": True}
 
 
+def _pages(amount: float) -> float:
+    try:
+        return amount / _PIXELS_PER_PAGE if amount > _LARGEST_PAGE_AMOUNT else float(amount)
+    except OverflowError as error:
+        raise ReplyError("action 'scroll': amount is too large") from error
+
+
 def _scrolled(down: bool) -> _Change:
     def change(params: dict[str, Any]) -> dict[str, Any]:
-        rest = dict(params)
-        amount: Any = rest.pop("amount", None)
-        rest.setdefault("down", down)
-        if amount is not None and "num_pages" in rest:
+        rest = params | {"down": down}
+        amount: Any = to_number(rest.pop("amount", None))
+        if amount is not None and {"num_pages", "pages"} & rest.keys():
             raise ReplyError("action 'scroll': amount and num_pages are both given")
-        is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
-        if is_number and amount is not None and amount > _LARGEST_PAGE_AMOUNT:
-            amount = amount / _PIXELS_PER_PAGE
+        if isinstance(amount, (int, float)) and not isinstance(amount, bool):
+            amount = _pages(amount)
         if not {"num_pages", "pages"} & rest.keys():
             rest["num_pages"] = 1.0 if amount is None else amount
         return rest
@@ -223,7 +240,7 @@ def _scrolled(down: bool) -> _Change:
 
 def _tab(params: dict[str, Any]) -> dict[str, Any]:
     """An integer `page_id` becomes the four-character form of tab ids."""
-    page = params.get("page_id")
+    page = to_integer(params.get("page_id"))
     if not isinstance(page, int) or isinstance(page, bool) or page < 0 or "tab_id" in params:
         return params
     return {key: value for key, value in params.items() if key != "page_id"} | {"tab_id": f"{page:04d}"}

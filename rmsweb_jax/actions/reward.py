@@ -9,20 +9,17 @@ values in it are the same (`similarity`), so that "100" never passes for "1000".
 from __future__ import annotations
 
 import dataclasses
-import posixpath
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rmsweb_jax.actions.schema as schema
-from rmsweb_jax.actions.parse import ReplyError, parse_reply
+from rapidfuzz import fuzz
+
+from rmsweb_jax.actions.parse import ReplyError, parse_reply, render_actions
+from rmsweb_jax.actions.rules import EXACT, WRONG, compare_actions
 from rmsweb_jax.actions.schema import Action
-from rmsweb_jax.actions.similarity import same_but_formatting, same_page, similar
 
-EXACT, CORE, TYPE, WRONG = 1.0, 0.7, 0.3, 0.0
 ACTIVE_WEIGHT, PASSIVE_WEIGHT = 1.0, 0.5
-
-# A level, and the field that decided it.
-Verdict = tuple[float, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +50,63 @@ def score_response(response: str, target: str) -> float:
     return explain_response(response, target).score
 
 
+def exact_response(response: str, target: str) -> float:
+    """The binary reward, an ablation: 1.0 where `score_response` says 1.0, otherwise 0.0.
+
+    Raises:
+      ReplyError: as for `score_response`.
+    """
+    return EXACT if score_response(response, target) == EXACT else WRONG
+
+
+def text_response(response: str, target: str) -> float:
+    """The text reward, an ablation: how similar the canonical JSON of the two action lists is, in [0, 1].
+
+    Similarity is rapidfuzz's `ratio` (the longest common subsequence against both lengths); equal
+    lists have 1.0, an invalid response 0.0.
+
+    Raises:
+      ReplyError: as for `score_response`.
+    """
+    wanted = _target_actions(target)
+    try:
+        predicted = parse_reply(response).actions
+    except ReplyError:
+        return WRONG
+    return fuzz.ratio(render_actions(predicted), render_actions(wanted)) / 100.0
+
+
+REWARDS: dict[str, Callable[[str, str], float]] = {
+    "polarized": score_response,
+    "binary": exact_response,
+    "text": text_response,
+}
+
+
+def target_type(target: str) -> str:
+    """The name of a target's deciding action, for breakdowns: the first that is not passive, else the first.
+
+    Raises:
+      ReplyError: `target` is no valid reply.
+    """
+    actions = _target_actions(target)
+    return next((action for action in actions if not action.params.passive), actions[0]).name
+
+
 def explain_response(response: str, target: str) -> Explanation:
     """As `score_response`, with the level of every aligned pair and the field that decided it."""
-    wanted = parse_reply(target).actions
+    wanted = _target_actions(target)
     try:
         predicted = parse_reply(response).actions
     except ReplyError as error:
         return Explanation(WRONG, error=str(error))
     return explain_actions(predicted, wanted)
+
+
+# All responses of a group share one target.
+@functools.lru_cache(maxsize=64)
+def _target_actions(target: str) -> tuple[Action, ...]:
+    return parse_reply(target).actions
 
 
 def explain_actions(predicted: Sequence[Action], wanted: Sequence[Action]) -> Explanation:
@@ -70,15 +116,6 @@ def explain_actions(predicted: Sequence[Action], wanted: Sequence[Action]) -> Ex
     # With precision M/P and recall M/T the soft F1, their harmonic mean, is 2M / (P + T).
     total = sum(map(_weight, predicted)) + sum(map(_weight, wanted))
     return Explanation(2 * matched / total, pairs)
-
-
-def compare_actions(predicted: Action, target: Action) -> Verdict:
-    """The level of one action against another, and the field that decided it."""
-    if predicted.name != target.name:
-        return WRONG, "action"
-    if predicted.params == target.params:
-        return EXACT, ""
-    return _RULES[target.name](predicted.params, target.params)
 
 
 def _weight(action: Action) -> float:
@@ -111,142 +148,3 @@ def _taken(verdicts: Any, wanted: Sequence[Action], best: Any, i: int, j: int) -
     level = verdicts[i][j][0]
     tenths, weighted = best[i + 1][j + 1]
     return tenths + round(10 * level), weighted + _weight(wanted[j]) * level
-
-
-# One rule per action type, called only when some parameter differs. `p` is predicted, `t` the target.
-
-
-def _done(p: schema.Done, t: schema.Done) -> Verdict:
-    if p.success is None or t.success is None:
-        return (CORE, "text") if p.success == t.success else (TYPE, "success")
-    return (CORE, "text") if p.success == t.success else (WRONG, "success")
-
-
-def _search_engine(p: schema.SearchEngine, t: schema.SearchEngine) -> Verdict:
-    if p.query == t.query:
-        return EXACT, "query"
-    return (CORE if similar(p.query, t.query) else TYPE), "query"
-
-
-def _go_to_url(p: schema.GoToUrl, t: schema.GoToUrl) -> Verdict:
-    return (CORE if same_page(p.url, t.url) else TYPE), "new_tab" if p.url == t.url else "url"
-
-
-def _wait(p: schema.Wait, t: schema.Wait) -> Verdict:
-    same = min(p.seconds, schema.MAX_WAIT_S) == min(t.seconds, schema.MAX_WAIT_S)
-    return (EXACT if same else CORE), "seconds"
-
-
-def _click(p: schema.ClickElementByIndex, t: schema.ClickElementByIndex) -> Verdict:
-    return (CORE, "while_holding_ctrl") if p.index == t.index else (TYPE, "index")
-
-
-def _input_text(p: schema.InputText, t: schema.InputText) -> Verdict:
-    if p.index != t.index:
-        return TYPE, "index"
-    if p.text == t.text:
-        return CORE, "clear_existing"
-    return (CORE if similar(p.text, t.text) else TYPE), "text"
-
-
-def _scroll(p: schema.Scroll, t: schema.Scroll) -> Verdict:
-    if p.down != t.down:
-        return TYPE, "down"
-    if p.frame_element_index != t.frame_element_index:
-        return TYPE, "frame_element_index"
-    return CORE, "num_pages"
-
-
-def _send_keys(p: schema.SendKeys, t: schema.SendKeys) -> Verdict:
-    # A single letter is typed as it stands; names of keys are the same in any case.
-    named = len(t.keys.strip()) > 1
-    return (CORE if named and same_but_formatting(p.keys, t.keys) else TYPE), "keys"
-
-
-def _scroll_to_text(p: schema.ScrollToText, t: schema.ScrollToText) -> Verdict:
-    return (CORE if similar(p.text, t.text) else TYPE), "text"
-
-
-def _extract(p: schema.ExtractStructuredData, t: schema.ExtractStructuredData) -> Verdict:
-    if p.query == t.query:
-        return CORE, "start_from_char" if p.extract_links == t.extract_links else "extract_links"
-    return (CORE if similar(p.query, t.query) else TYPE), "query"
-
-
-def _tab(p: Any, t: Any) -> Verdict:
-    return TYPE, "tab_id"
-
-
-def _dropdown_options(p: Any, t: Any) -> Verdict:
-    return TYPE, "index"
-
-
-def _select_option(p: schema.SelectDropdownOption, t: schema.SelectDropdownOption) -> Verdict:
-    if p.index != t.index:
-        return TYPE, "index"
-    # Options are told apart by small differences: similar wording is another option.
-    return (CORE if same_but_formatting(p.text, t.text) else TYPE), "text"
-
-
-def _upload(p: schema.UploadFileToElement, t: schema.UploadFileToElement) -> Verdict:
-    if p.index != t.index:
-        return TYPE, "index"
-    return (CORE if _same_file(p.path, t.path) else TYPE), "path"
-
-
-def _write_file(p: schema.WriteFile, t: schema.WriteFile) -> Verdict:
-    if not _same_file(p.file_name, t.file_name):
-        return TYPE, "file_name"
-    if p.append != t.append:  # Appending keeps what the other way destroys.
-        return TYPE, "append"
-    if p.content == t.content:
-        return CORE, "file_name" if p.file_name != t.file_name else "newline"
-    return (CORE if similar(p.content, t.content) else TYPE), "content"
-
-
-def _replace_str(p: schema.ReplaceFileStr, t: schema.ReplaceFileStr) -> Verdict:
-    if not _same_file(p.file_name, t.file_name):
-        return TYPE, "file_name"
-    if p.old_str != t.old_str:  # Searched for literally.
-        return TYPE, "old_str"
-    return (CORE if similar(p.new_str, t.new_str) else TYPE), "new_str"
-
-
-def _read_file(p: schema.ReadFile, t: schema.ReadFile) -> Verdict:
-    return (CORE if _same_file(p.file_name, t.file_name) else TYPE), "file_name"
-
-
-def _execute_js(p: schema.ExecuteJs, t: schema.ExecuteJs) -> Verdict:
-    return (CORE if p.code.split() == t.code.split() else TYPE), "code"
-
-
-def _same_file(first: str, second: str) -> bool:
-    return posixpath.normpath(first.strip()) == posixpath.normpath(second.strip())
-
-
-def _no_parameters(p: Any, t: Any) -> Verdict:
-    return EXACT, ""
-
-
-_RULES: dict[str, Callable[[Any, Any], Verdict]] = {
-    "done": _done,
-    "search_engine": _search_engine,
-    "go_to_url": _go_to_url,
-    "go_back": _no_parameters,
-    "wait": _wait,
-    "click_element_by_index": _click,
-    "input_text": _input_text,
-    "scroll": _scroll,
-    "send_keys": _send_keys,
-    "scroll_to_text": _scroll_to_text,
-    "extract_structured_data": _extract,
-    "switch_tab": _tab,
-    "close_tab": _tab,
-    "get_dropdown_options": _dropdown_options,
-    "select_dropdown_option": _select_option,
-    "upload_file_to_element": _upload,
-    "write_file": _write_file,
-    "replace_file_str": _replace_str,
-    "read_file": _read_file,
-    "execute_js": _execute_js,
-}

@@ -16,18 +16,19 @@ from pydantic_core import PydanticUndefined
 
 MAX_ACTIONS = 10
 MAX_WAIT_S = 30
-_NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
+_NUMBER = re.compile(r"[+-]?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})")
 
 
-def _to_number(value: Any) -> Any:
-    """Numbers given as strings are numbers."""
+def to_number(value: Any) -> Any:
+    """Numbers given as strings are numbers; everything else stays as it is."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return float(value)
     return value
 
 
-def _to_integer(value: Any) -> Any:
-    value = _to_number(value)
+def to_integer(value: Any) -> Any:
+    """As `to_number`, and whole numbers are integers."""
+    value = to_number(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -35,8 +36,8 @@ def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Integer = Annotated[int, BeforeValidator(_to_integer)]
-Number = Annotated[float, BeforeValidator(_to_number), Field(allow_inf_nan=False)]
+Integer = Annotated[int, BeforeValidator(to_integer)]
+Number = Annotated[float, BeforeValidator(to_number), Field(allow_inf_nan=False)]
 Index = Annotated[Integer, Field(ge=1)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 TabId = Annotated[str, Field(min_length=4, max_length=4)]

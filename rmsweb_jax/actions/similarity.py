@@ -3,104 +3,245 @@
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
+from collections.abc import Sequence
 
 import ada_url
 from rapidfuzz import fuzz
+from rapidfuzz.distance import OSA, LCSseq
+
+from rmsweb_jax.actions.formatting import MONTHS, plain
 
 HIGH_SIMILARITY = 85.0  # Percent; below it two texts are taken to say different things.
+# In longer texts one word in this many may be exchanged for another that is neither value nor name.
+WORDS_PER_EXCHANGE = 10
 
-_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
-_YEAR_FIRST_DATE = re.compile(r"(?<!\d)(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)")
+_NUMBER = re.compile(r"(?:(?<!\w)\.)?\d+(?:[.,:]\d+)*|(?<!\w)-(?=[\w.])")
 _TOKEN = re.compile(
-    r"\S+@\S+"  # an address
-    r"|(?<!\w)-(?=[.\d])"  # a sign
-    r"|[^\W_]*\d[^\W_]*(?:[.,:]\d[^\W_]*)*"  # a number, a time, a model number
-    r"|[^\W_]+"
-    r"|[$€£¥%<>≤≥=+#&|!]"
+    r"(?<!\w)[-.](?=[.\d])|(?<!\w)-(?=\w)"  # a sign, a leading point, an excluded word
+    r"|[^\W_]*\d[^\W_]*(?:[.,:/]\d[^\W_]*)*"  # a number, a fraction, a time, a model number
+    r"|[^\W_]+(?:\.[^\W_]+)*"  # a word, a domain
+    r"|(?<=\d)\*|!(?=[\w=])|[^\w\s*!.-]"
 )
-_QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-"})
-_MONTHS = "january february march april may june july august september october november december"
+_VALUE_SYMBOLS = frozenset("$%<>=+#&|~!*‰§")
+# Links between words: what they join says the rest.
+_LINKS = frozenset(
+    ("a", "an", "the", "of", "in", "on", "at", "for", "and", "with", "is", "are", "de", "do", "des")
+)
 _DAYS = "monday tuesday wednesday thursday friday saturday sunday today tomorrow yesterday tonight weekend"
-_NUMBERS = (
+_QUANTITIES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred "
     "thousand million billion dozen half double single once twice first second third fourth fifth sixth "
-    "seventh eighth ninth tenth last"
+    "seventh eighth ninth tenth last next all only both each every least most less more"
 )
-_VARIANTS = "pro max plus mini ultra lite ti se air"
-_LOGIC = "am pm bc ad no not without never except under over above below"
+_CURRENCIES = (
+    "usd eur gbp jpy cny inr cad aud chf krw brl mxn rub dollar dollars euro euros pound pounds yen yuan "
+    "rupee rupees franc francs peso pesos cent cents"
+)
+_VARIANTS = "pro max plus mini ultra lite super ti xt xtx gt se xl xs air fe hd uhd gen edition slim beta"
+_LOGIC = (
+    "am pm bc ad i or nor no not non none never neither without except under over above below before after "
+    "until since between minimum maximum min up down "
+    # "Not" and "without", and the neighbouring months that differ by one letter, in other languages.
+    "nicht kein keine keinen ohne pas sans ne sin não sem senza niet geen zonder nie bez "
+    "не нет ни без لا غير بدون ليس नहीं "
+    "juni juli junho julho junio julio يونيو يوليو"
+)
 _VALUE_WORDS = frozenset(
-    f"{_MONTHS} {_DAYS} {_NUMBERS} {_VARIANTS} {_LOGIC}".split()
-    + [month[:3] for month in _MONTHS.split()]
-    + [day[:3] for day in _DAYS.split()[:7]]
-    + ["sept", "tues", "thur", "thurs"]
+    (
+        *f"{_DAYS} {_QUANTITIES} {_CURRENCIES} {_VARIANTS} {_LOGIC} sept tues thur thurs".split(),
+        *MONTHS,
+        *(month[:3] for month in MONTHS),
+        *(day[:3] for day in _DAYS.split()[:7]),
+    )
 )
-_SPECIAL_SCHEMES = frozenset(("http:", "https:", "ws:", "wss:", "ftp:"))
+_ROMAN = re.compile(r"(?=[ivxlcdm]{2})m{0,3}(?:cm|cd|d?c{0,3})(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
+# Scripts without spaces (Thai to Khmer, Japanese, Chinese), where one character can be a word.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_ALPHABETIC = re.compile("[a-z'\u00b5-\u058f]+")  # Latin, Greek, Cyrillic, Armenian
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
+_BETWEEN_WORDS = re.compile(r"\s+|(?<=[^\W\d_])[-/](?=[^\W\d_])")
+_INSIDE_SENTENCE = re.compile(r"(?:(?<=[^\W_] )|(?<=[^\W_][,;:] ))[^\W\d_]+")
+_PUNCTUATION = string.punctuation + "·•¿¡「」『』《》〈〉【】،؛؟"
 
-
-def plain(text: str) -> str:
-    """The text without what formatting alone changes: case, spacing, quote style, thousands commas."""
-    text = unicodedata.normalize("NFC", text).casefold().translate(_QUOTES)
-    text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
-    text = _YEAR_FIRST_DATE.sub(lambda match: f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}", text)
-    return " ".join(text.split())
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"(?:localhost|[^/?#:@]+\.[^/?#:@]+):\d{1,5}(?:[/?#]|$)", re.IGNORECASE)
+_WEB_SCHEMES = frozenset(("http:", "https:"))
+_SPECIAL_SCHEMES = _WEB_SCHEMES | {"ws:", "wss:", "ftp:"}
+_ESCAPE = re.compile(r"%([0-9a-fA-F]{2})")
+_UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 
 
 def same_but_formatting(first: str, second: str) -> bool:
-    """Whether two texts differ in case, spacing or a trailing slash at most."""
-    first, second = plain(first).rstrip("/"), plain(second).rstrip("/")
-    if first == second:
-        return True
-    # "12 3" and "1 23" lose their difference with their spaces, so the digit groups must agree too.
-    squeezed = first.replace(" ", "") == second.replace(" ", "")
-    return squeezed and re.findall(r"\d+", first) == re.findall(r"\d+", second)
+    """Whether two texts differ in formatting (see `plain`), spacing or a trailing slash at most."""
+    return _same(plain(first), plain(second))
 
 
 def similar(first: str, second: str) -> bool:
     """Whether two texts say nearly the same and hold exactly the same values.
 
-    Numbers, dates, weekdays, model numbers, addresses, signs, negations and option letters are
-    values: they must be equal and in the same order, whatever the rest looks like.
+    Values are numbers, dates, weekdays, model numbers and the words beside them, addresses, amounts
+    and signs, negations, option letters: they must be equal and in the same order. Of the other
+    words a few may be misspelt, or one text may have some that the other lacks; words exchanged for
+    others are another text, but for an occasional one in a long text that is no name.
     """
-    if same_but_formatting(first, second):
+    one, two = plain(first), plain(second)
+    if _same(one, two):
         return True
-    first, second = plain(first), plain(second)
-    return values(first) == values(second) and fuzz.ratio(first, second) >= HIGH_SIMILARITY
+    if values(one) != values(two):
+        return False
+    ours, theirs = _words(one), _words(two)
+    if not ours or fuzz.ratio(" ".join(ours), " ".join(theirs)) < HIGH_SIMILARITY:
+        return False
+    exchanged, words = _exchanged(*sorted((ours, theirs)))
+    if exchanged > min(len(ours), len(theirs)) // WORDS_PER_EXCHANGE:
+        return False
+    return not exchanged or not words & (_names(first) | _names(second))
 
 
 def values(text: str) -> list[str]:
     """The values in a plain text, in order."""
-    return [token for token in _TOKEN.findall(text) if _is_value(token)]
+    tokens = _tokens(text)
+    numeric = [any(character.isdigit() for character in token) for token in tokens]
+    found = []
+    for position, token in enumerate(tokens):
+        if numeric[position] or _is_value(token):
+            found.append(token)
+        elif any(numeric[max(position - 1, 0) : position + 2]):
+            # A unit, a model's name, a month in any language: "5 km", "RTX 4070", "5 июня".
+            found.append(token.removesuffix("s") if len(token) > 3 else token)
+    return found
 
 
 def same_page(first: str, second: str) -> bool:
-    """Whether two addresses have the same host (with port) and path; query and fragment may differ."""
+    """Whether two addresses have the same host (with port) and path; query and fragment may differ.
+
+    http and https count as the same. A fragment that is a route (`#/inbox`, `#!inbox`) counts as path.
+    """
     one, two = parse_url(first), parse_url(second)
     if one is None or two is None:
-        return first.strip() == second.strip()
+        return one is two and first.strip() == second.strip()
     return _place(one) == _place(two)
 
 
 def parse_url(text: str) -> ada_url.URL | None:
-    """The address as a browser reads it (WHATWG); an address without a scheme is taken as https."""
-    for candidate in (text, f"https://{text.strip()}"):
-        try:
-            url = ada_url.URL(candidate)
-        except ValueError:
-            continue
-        if url.protocol in _SPECIAL_SCHEMES:
-            return url
-    return None
+    """The address as a browser reads it (WHATWG); an address without a scheme is taken as https.
+
+    None for what is no address of a page elsewhere: `javascript:`, `data:`, `mailto:`, `file:`,
+    `about:`, a path, text.
+    """
+    text = text.strip()
+    if not _SCHEME.match(text) or _HOST_AND_PORT.match(text):
+        if text[:1] in ("", "?", "#", ".") or (text[0] in "/\\" and text[1:2] not in ("/", "\\")):
+            return None
+        text = f"https://{text}"
+    try:
+        url = ada_url.URL(text)
+    except ValueError:
+        return None
+    return url if url.protocol in _SPECIAL_SCHEMES else None
 
 
-def _place(url: ada_url.URL) -> tuple[str, str, str, str]:
-    path = re.sub(r"%[0-9a-fA-F]{2}", lambda match: match[0].upper(), url.pathname)
-    return url.username, url.password, url.host, path.rstrip("/")
+def _place(url: ada_url.URL) -> tuple[str, ...]:
+    scheme = "" if url.protocol in _WEB_SCHEMES else url.protocol
+    path = _ESCAPE.sub(_unescaped, url.pathname).removesuffix("/")
+    route = url.hash if url.hash[1:2] in ("/", "!") else ""
+    return scheme, url.username, url.password, url.host, path, route.removesuffix("/").removesuffix("#")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    character = chr(int(match[1], 16))
+    return character if character in _UNRESERVED else match[0].upper()
+
+
+def _same(one: str, two: str) -> bool:
+    if one == two:
+        return True
+    one, two = (text[:-1] if len(text) > 1 and text[-1] == "/" else text for text in (one, two))
+    # "12 3" and "1 23" lose their difference with their spaces, so the numbers must agree too.
+    return _squeezed(one) == _squeezed(two) and _NUMBER.findall(one) == _NUMBER.findall(two)
+
+
+def _squeezed(text: str) -> str:
+    return _HYPHEN.sub("", text).replace(" ", "")
+
+
+def _tokens(text: str) -> list[str]:
+    """Words, numbers and symbols, without links; an address is one token."""
+    found: list[str] = []
+    for chunk in text.split():
+        if "@" in chunk or "://" in chunk:
+            found.append(f"@{chunk.strip(_PUNCTUATION)}")
+        else:
+            found += _TOKEN.findall(chunk)
+    return [token for token in found if token not in _LINKS and not _is_punctuation(token)]
+
+
+def _is_punctuation(token: str) -> bool:
+    if len(token) > 1 or token.isalnum() or token in _VALUE_SYMBOLS or token in "-.":
+        return False
+    is_skin_tone = "\U0001f3fb" <= token <= "\U0001f3ff"
+    return not is_skin_tone and unicodedata.category(token) not in ("Sm", "Sc", "So")
 
 
 def _is_value(token: str) -> bool:
-    if token in _VALUE_WORDS or "@" in token or not token[0].isalnum():
+    if len(token) == 1 or token in _VALUE_WORDS or token[0] == "@" or "." in token:
         return True
-    # "a" and "i" are words more often than option letters.
-    return any(character.isdigit() for character in token) or (len(token) == 1 and token not in "ai")
+    return bool(_ROMAN.fullmatch(token) or _UNSPACED.search(token))
+
+
+def _words(text: str) -> list[str]:
+    words = (word.strip(_PUNCTUATION) for word in _BETWEEN_WORDS.split(text))
+    return [word for word in words if word and word not in _LINKS]
+
+
+def _exchanged(ours: Sequence[str], theirs: Sequence[str]) -> tuple[int, set[str]]:
+    """How many words of one text the other has others for, and all words that only one of them has.
+
+    A word that moved counts as exchanged, a misspelt one does not.
+    """
+    our_rest: list[str] = []
+    their_rest: list[str] = []
+    start = other_start = 0
+    for block in LCSseq.opcodes(ours, theirs).as_matching_blocks():
+        rest, other_rest = _unlike(ours[start : block.a], theirs[other_start : block.b])
+        our_rest += rest
+        their_rest += other_rest
+        start, other_start = block.a + block.size, block.b + block.size
+    return min(len(our_rest), len(their_rest)), {*our_rest, *their_rest}
+
+
+def _unlike(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is left of two runs of words when each word has met its misspelling, in order."""
+    our_rest: list[str] = []
+    start = 0
+    their_rest: list[str] = []
+    for word in ours:
+        match = next((at for at in range(start, len(theirs)) if _misspelt(word, theirs[at])), None)
+        if match is None:
+            our_rest.append(word)
+        else:
+            their_rest += theirs[start:match]
+            start = match + 1
+    return our_rest, [*their_rest, *theirs[start:]]
+
+
+def _misspelt(one: str, two: str) -> bool:
+    """Whether two words are one but for a plural or a slip: the same first letter, one edit in five
+    to nine letters, two in more."""
+    if one[0] != two[0] or not (_ALPHABETIC.fullmatch(one) and _ALPHABETIC.fullmatch(two)):
+        return False
+    if f"{one}s" == two or f"{two}s" == one:
+        return True
+    longest = max(len(one), len(two))
+    allowed = 0 if longest < 5 else 1 if longest < 10 else 2
+    return OSA.distance(one, two, score_cutoff=allowed) <= allowed
+
+
+def _names(text: str) -> set[str]:
+    """Plain words with a capital inside a sentence."""
+    return {plain(word) for word in _INSIDE_SENTENCE.findall(text) if word[0].isupper()}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.actions import ReplyError, explain_response, score_response
 from rmsweb_jax.actions.parse import _ALIASES
-from rmsweb_jax.actions.reward import _RULES
+from rmsweb_jax.actions.rules import RULES
 from rmsweb_jax.actions.schema import ACTIONS
 
 
@@ -208,7 +208,7 @@ def test_level_table(predicted, target, level):
 
 def test_table_has_a_row_for_every_action():
     names = {_ALIASES.get(name, (name,))[0] for _, target, _ in TABLE for name in target}
-    assert names == set(ACTIONS) == set(_RULES)
+    assert names == set(ACTIONS) == set(RULES)
 
 
 @pytest.mark.parametrize(

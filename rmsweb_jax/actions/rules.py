@@ -1,0 +1,211 @@
+"""How right one action is against another: the levels, and one rule per action type (recipe, section 6).
+
+1.0 exact    0.7 core-correct    0.3 right type, wrong key parameter    0.0 wrong
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rmsweb_jax.actions import schema
+from rmsweb_jax.actions.formatting import plain
+from rmsweb_jax.actions.schema import Action
+from rmsweb_jax.actions.similarity import same_but_formatting, same_page, similar
+
+EXACT, CORE, TYPE, WRONG = 1.0, 0.7, 0.3, 0.0
+
+# A level, and the field that decided it.
+Verdict = tuple[float, str]
+
+_KEY_NAMES = {
+    "ctrl": "control",
+    "cmd": "meta",
+    "command": "meta",
+    "option": "alt",
+    "return": "enter",
+    "esc": "escape",
+    "del": "delete",
+    "up": "arrowup",
+    "down": "arrowdown",
+    "left": "arrowleft",
+    "right": "arrowright",
+    "arrow up": "arrowup",
+    "arrow down": "arrowdown",
+    "arrow left": "arrowleft",
+    "arrow right": "arrowright",
+    "page up": "pageup",
+    "page down": "pagedown",
+}
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
+_SPACES_OR_STRING = re.compile(rf"({_STRING.pattern})|[ \t]+")
+
+
+def compare_actions(predicted: Action, target: Action) -> Verdict:
+    """The level of one action against another, and the field that decided it."""
+    if predicted.name != target.name:
+        return WRONG, "action"
+    if predicted.params == target.params:
+        return EXACT, ""
+    return RULES[target.name](predicted.params, target.params)
+
+
+# One rule per action type, called only when some parameter differs. `p` is predicted, `t` the target.
+
+
+def _done(p: schema.Done, t: schema.Done) -> Verdict:
+    if p.success == t.success:
+        return CORE, "text" if p.text != t.text else "files_to_display"
+    return (TYPE if p.success is None or t.success is None else WRONG), "success"
+
+
+def _search_engine(p: schema.SearchEngine, t: schema.SearchEngine) -> Verdict:
+    if p.query == t.query:
+        return EXACT, "query"
+    return (CORE if similar(p.query, t.query) else TYPE), "query"
+
+
+def _go_to_url(p: schema.GoToUrl, t: schema.GoToUrl) -> Verdict:
+    return (CORE if same_page(p.url, t.url) else TYPE), "new_tab" if p.url == t.url else "url"
+
+
+def _wait(p: schema.Wait, t: schema.Wait) -> Verdict:
+    same = min(p.seconds, schema.MAX_WAIT_S) == min(t.seconds, schema.MAX_WAIT_S)
+    return (EXACT if same else CORE), "seconds"
+
+
+def _click(p: schema.ClickElementByIndex, t: schema.ClickElementByIndex) -> Verdict:
+    return (CORE, "while_holding_ctrl") if p.index == t.index else (TYPE, "index")
+
+
+def _input_text(p: schema.InputText, t: schema.InputText) -> Verdict:
+    if p.index != t.index:
+        return TYPE, "index"
+    if p.text == t.text:
+        return CORE, "clear_existing"
+    return (CORE if similar(p.text, t.text) else TYPE), "text"
+
+
+def _scroll(p: schema.Scroll, t: schema.Scroll) -> Verdict:
+    if p.down != t.down:
+        return TYPE, "down"
+    if p.frame_element_index != t.frame_element_index:
+        return TYPE, "frame_element_index"
+    return CORE, "num_pages"
+
+
+def _send_keys(p: schema.SendKeys, t: schema.SendKeys) -> Verdict:
+    # Names of keys are the same in any case and have second names; a single character is typed as it is.
+    same = min(len(p.keys.strip()), len(t.keys.strip())) > 1 and _chord(p.keys) == _chord(t.keys)
+    return (CORE if same else TYPE), "keys"
+
+
+def _chord(keys: str) -> list[str]:
+    """The keys of a chord by their first names, modifiers sorted; "Control++" ends in a plus."""
+    names = re.split(r"(?<=[^+\s])\s*\+\s*(?=\S)", plain(keys))
+    names = [_KEY_NAMES.get(name, name) for name in names]
+    return [*sorted(names[:-1]), names[-1]]
+
+
+def _scroll_to_text(p: schema.ScrollToText, t: schema.ScrollToText) -> Verdict:
+    return (CORE if similar(p.text, t.text) else TYPE), "text"
+
+
+def _extract(p: schema.ExtractStructuredData, t: schema.ExtractStructuredData) -> Verdict:
+    if p.query == t.query:
+        return CORE, "start_from_char" if p.extract_links == t.extract_links else "extract_links"
+    return (CORE if similar(p.query, t.query) else TYPE), "query"
+
+
+def _tab(p: Any, t: Any) -> Verdict:
+    return TYPE, "tab_id"
+
+
+def _dropdown_options(p: Any, t: Any) -> Verdict:
+    return TYPE, "index"
+
+
+def _select_option(p: schema.SelectDropdownOption, t: schema.SelectDropdownOption) -> Verdict:
+    if p.index != t.index:
+        return TYPE, "index"
+    # Options are told apart by small differences: similar wording is another option.
+    return (CORE if same_but_formatting(p.text, t.text) else TYPE), "text"
+
+
+def _upload(p: schema.UploadFileToElement, t: schema.UploadFileToElement) -> Verdict:
+    if p.index != t.index:
+        return TYPE, "index"
+    return (CORE if _same_file(p.path, t.path) else TYPE), "path"
+
+
+def _write_file(p: schema.WriteFile, t: schema.WriteFile) -> Verdict:
+    if not _same_file(p.file_name, t.file_name):
+        return TYPE, "file_name"
+    if p.append != t.append:  # Appending keeps what the other way destroys.
+        return TYPE, "append"
+    if p.content == t.content:
+        return CORE, "file_name" if p.file_name != t.file_name else "newline"
+    return (CORE if similar(p.content, t.content) else TYPE), "content"
+
+
+def _replace_str(p: schema.ReplaceFileStr, t: schema.ReplaceFileStr) -> Verdict:
+    if not _same_file(p.file_name, t.file_name):
+        return TYPE, "file_name"
+    if p.old_str != t.old_str:  # Searched for literally.
+        return TYPE, "old_str"
+    return (CORE if similar(p.new_str, t.new_str) else TYPE), "new_str"
+
+
+def _read_file(p: schema.ReadFile, t: schema.ReadFile) -> Verdict:
+    return (CORE if _same_file(p.file_name, t.file_name) else TYPE), "file_name"
+
+
+def _execute_js(p: schema.ExecuteJs, t: schema.ExecuteJs) -> Verdict:
+    return (CORE if _code_lines(p.code) == _code_lines(t.code) else TYPE), "code"
+
+
+def _code_lines(code: str) -> list[str]:
+    """The lines of a script, spaced and broken anew where that cannot change what it does.
+
+    Spaces in a text stay, and a line end stays where it could end a statement. A script that may
+    hold comments, regular expressions or templates keeps everything but indentation.
+    """
+    bare = _STRING.sub("", code)
+    if "/" not in bare and "`" not in bare:
+        code = re.sub(r"(?<=[;{,])\s*\n\s*", " ", code)
+        code = _SPACES_OR_STRING.sub(lambda match: match[1] or " ", code)
+    return [line.strip() for line in code.splitlines() if line.strip()]
+
+
+def _same_file(first: str, second: str) -> bool:
+    return posixpath.normpath(first.strip()) == posixpath.normpath(second.strip())
+
+
+def _no_parameters(p: Any, t: Any) -> Verdict:
+    return EXACT, ""
+
+
+RULES: dict[str, Callable[[Any, Any], Verdict]] = {
+    "done": _done,
+    "search_engine": _search_engine,
+    "go_to_url": _go_to_url,
+    "go_back": _no_parameters,
+    "wait": _wait,
+    "click_element_by_index": _click,
+    "input_text": _input_text,
+    "scroll": _scroll,
+    "send_keys": _send_keys,
+    "scroll_to_text": _scroll_to_text,
+    "extract_structured_data": _extract,
+    "switch_tab": _tab,
+    "close_tab": _tab,
+    "get_dropdown_options": _dropdown_options,
+    "select_dropdown_option": _select_option,
+    "upload_file_to_element": _upload,
+    "write_file": _write_file,
+    "replace_file_str": _replace_str,
+    "read_file": _read_file,
+    "execute_js": _execute_js,
+}
