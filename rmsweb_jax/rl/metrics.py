@@ -54,23 +54,27 @@ class ScoredResponse(NamedTuple):
       accepted: whether its group passed both gates.
       old: under the training forward, before the update.
       sampled: as the sampler saw them.
+      stale: an earlier policy drew it than the one before the update.
     """
 
     reward: float
     accepted: bool
     old: np.ndarray
     sampled: np.ndarray
+    stale: bool = False
 
 
 def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: float) -> dict[str, float]:
     """Log-probabilities (means of token means) of correct and wrong responses, and the sampler's deviation.
 
     Correct and wrong are compared within accepted groups, which have both: elsewhere the easy states would
-    make up the one side and the hard states the other. The deviation is |exp(old) - exp(sampled)| a token.
+    make up the one side and the hard states the other. The deviation is |exp(old) - exp(sampled)| a token,
+    where both are of one policy.
     """
     values: dict[str, float] = {}
-    if responses:
-        apart = np.concatenate([np.abs(np.exp(part.old) - np.exp(part.sampled)) for part in responses])
+    fresh = [part for part in responses if not part.stale]
+    if fresh:
+        apart = np.concatenate([np.abs(np.exp(part.old) - np.exp(part.sampled)) for part in fresh])
         values = {"sampler/gap_mean": float(apart.mean()), "sampler/gap_max": float(apart.max())}
     accepted = [part for part in responses if part.accepted]
     correct = [part.old.mean() for part in accepted if part.reward >= competent_reward]

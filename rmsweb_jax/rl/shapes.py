@@ -1,8 +1,9 @@
-"""The few row shapes of the update, each compiled once."""
+"""The few row shapes of the update, each compiled once for either of two row counts."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from rmsweb_jax.data.batching import choose_widths, round_up
@@ -28,7 +29,7 @@ class RowShape:
     def holds(self, prompt: int, slots: Sequence[int]) -> bool:
         """Whether a prompt and slots of these lengths fit."""
         if self.layout is None:
-            return prompt + sum(slots) <= self.width
+            return prompt + sum(slots) <= self.width and sum(slots) <= self.scored
         places = (self.width - self.layout.prompt) // self.layout.slot
         fit = prompt <= self.layout.prompt and max(slots, default=0) <= self.layout.slot
         return fit and len(slots) <= places
@@ -57,8 +58,10 @@ class RowShapes:
     images: int
     window: int
 
-    def rows(self, shape: RowShape) -> int:
-        return max(1, self.micro_batch_tokens // shape.width) * self.devices
+    def row_counts(self, shape: RowShape) -> tuple[int, ...]:
+        """Rows of a micro-batch, ascending: a third of what fits, for the last rows of a step, and all."""
+        full = max(1, self.micro_batch_tokens // shape.width)
+        return tuple(count * self.devices for count in sorted({max(1, round(full / 3)), full}))
 
     def choose(self, prompt: int, slots: Sequence[int]) -> RowShape | None:
         """The narrowest shape that holds these lengths."""
@@ -100,15 +103,9 @@ def choose_row_shapes(
             multiple,
         )
     else:
-        longest = max(
-            prompt + max(max_response_tokens, target) for prompt, target in zip(prompts, targets, strict=True)
+        shapes, longest = _tight(
+            prompts, targets, num_samples + 1, max_response_tokens, micro_batch_tokens, multiple, count
         )
-        lengths = [
-            prompt + (num_samples + 1) * target for prompt, target in zip(prompts, targets, strict=True)
-        ]
-        fitting = [min(max(length, longest), micro_batch_tokens) for length in lengths]
-        widths = {min(width, micro_batch_tokens) for width in choose_widths(fitting, multiple, count)}
-        shapes = [RowShape(width, width - min(prompts)) for width in widths]
     if longest > micro_batch_tokens:
         raise UserError(
             f"a prompt and one response take up to {longest} tokens, config.micro_batch_tokens is "
@@ -121,6 +118,36 @@ def choose_row_shapes(
         images=max(measure.images for measure in measures),
         window=max(measure.window for measure in measures),
     )
+
+
+def _tight(
+    prompts: Sequence[int],
+    targets: Sequence[int],
+    num_slots: int,
+    max_response_tokens: int,
+    budget: int,
+    multiple: int,
+    count: int,
+) -> tuple[list[RowShape], int]:
+    """Widths that pad the expected rows least, the widest for any single response; and the longest of these.
+
+    Every shape scores no more places than the rows that are expected in it need: the vocabulary head is
+    computed for all of them.
+    """
+    response = [max(max_response_tokens, target) for target in targets]
+    longest = max(map(sum, zip(prompts, response, strict=True)))
+    slots = [num_slots * target for target in targets]
+    rows = [min(prompt + own, budget) for prompt, own in zip(prompts, slots, strict=True)]
+    widths = [min(width, budget) for width in choose_widths([*rows, longest], multiple, count)]
+    shapes, scored = [], 0
+    for low, width in itertools.pairwise([0, *widths]):
+        expected = [own for row, own in zip(rows, slots, strict=True) if low < row <= width]
+        if width == widths[-1]:
+            expected += response
+        # Ascending with the width, so that a shape holds all that narrower ones do.
+        scored = min(max(scored, round_up(max(expected, default=1), multiple)), width)
+        shapes.append(RowShape(width, scored))
+    return shapes, longest
 
 
 def _fixed(

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import BATCH, param_shardings
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
@@ -40,13 +40,17 @@ class Steps(NamedTuple):
       add: `add(accumulated, params, frozen, inputs, targets) -> accumulated`; the first is donated.
       log_probs: `log_probs(params, frozen, inputs, targets) -> [B, N]`, of the same compiled program, so
         that the ratio to old log-probabilities under unchanged parameters is 1 to the last bit.
-      update: `update(state, accumulated) -> (state, metrics)`; the state is donated.
+      choose: `choose(stale, sampled, recomputed) -> [B, N]` old log-probabilities: the sampler's of stale
+        tokens, those recomputed by `log_probs` of all others.
+      update: `update(state, accumulated) -> (state, metrics)`; the state is donated, and stays what it was
+        where loss or gradient is not finite (metric `skipped` is then 1).
     """
 
     run: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch, jax.Array], tuple[Accumulated, jax.Array]]
     zero: Callable[[Any], Accumulated]
     add: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch], Accumulated]
     log_probs: Callable[[Any, Any, ModelInputs, TokenBatch], jax.Array]
+    choose: Callable[[Array, Array, Array], jax.Array]
     update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, jax.Array]]]
 
 
@@ -115,6 +119,8 @@ def make_steps(
     def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, jax.Array]]:
         updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
+        norm = optax.global_norm(total.gradients)
+        finite = jnp.isfinite(total.sums.loss) & jnp.isfinite(norm)
         tokens = jnp.maximum(total.sums.tokens, 1)
         metrics = {
             "loss": total.sums.loss,
@@ -126,10 +132,14 @@ def make_steps(
             "pg_clipfrac_lower": total.sums.clipped_lower / tokens,
             "pg_clipfrac_upper": total.sums.clipped_upper / tokens,
             "pg_clipfrac_dual": total.sums.clipped_dual / tokens,
-            "norm/gradient": optax.global_norm(total.gradients),
+            "norm/gradient": norm,
             "norm/params": optax.global_norm(params),
             "norm/update": optax.global_norm(updates),
+            "skipped": 1.0 - finite,
         }
-        return TrainState(params, opt_state), metrics
+        # The choice is made where the state is: nothing has to wait for the host to look at the loss.
+        after = TrainState(params, opt_state)
+        return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state), metrics
 
-    return Steps(run, zero, add, log_probs, update)
+    choose = jax.jit(jnp.where, out_shardings=by_rows)
+    return Steps(run, zero, add, log_probs, choose, update)

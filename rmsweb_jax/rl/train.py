@@ -28,7 +28,7 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.rl.advantages import gated_advantages
+from rmsweb_jax.rl.advantages import gates_on_host
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.metrics import log_prob_metrics, rollout_metrics
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
@@ -74,7 +74,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     measures = list(data.measures.values())
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
     engine = LocalEngine(
-        Sampler(model.config, prompt_shapes(measures, config.rollout_rows, **buckets), mesh)
+        Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
     )
     sampling = Sampling(
         num_samples=config.num_samples,
@@ -123,7 +123,15 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             )
             salvage = config.objective.salvage_weight > 0
             updated = update_policy(
-                steps, state, frozen, batches, shapes, model.config, mesh, salvage=salvage
+                steps,
+                state,
+                frozen,
+                batches,
+                shapes,
+                model.config,
+                mesh,
+                salvage=salvage,
+                version=iteration,
             )
             state = updated.state
             metrics |= (
@@ -197,7 +205,7 @@ def sample_groups(
         drawn = engine.draw(prompts, seeds, sampling).result()
         decode = data.encoder.processor.decode_response
         groups = score_groups(prompts, drawn, decode, score_response, version)
-        return with_gates(groups, gated_advantages(np.stack([group.rewards for group in groups]), **gate))
+        return with_gates(groups, gates_on_host(np.stack([group.rewards for group in groups]), **gate))
 
     refilled = refill(
         generate,
@@ -208,7 +216,7 @@ def sample_groups(
         max_salvage_groups=config.max_salvage_groups,
         on_exhausted=config.on_exhausted,
     )
-    gates = gated_advantages(np.stack([group.rewards for group in refilled.generated]), **gate)
+    gates = gates_on_host(np.stack([group.rewards for group in refilled.generated]), **gate)
     metrics = rollout_metrics(refilled, gates, config.competent_reward)
     seconds = time.monotonic() - start
     tokens = sum(len(response) for group in refilled.generated for response in group.responses)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmsweb_jax.rl.advantages import gated_advantages
+from rmsweb_jax.rl.advantages import gates_on_host
 
 LEVELS = (0.0, 0.3, 0.7, 1.0)
 PAPER = {"min_std": 0.10, "competent_reward": 0.55}
@@ -15,23 +15,23 @@ groups = st.lists(st.lists(st.sampled_from(LEVELS), min_size=8, max_size=8), min
 @settings(deadline=None)
 @given(groups)
 def test_matches_torch(rewards):
-    ours = gated_advantages(np.asarray(rewards), **PAPER)
+    ours = gates_on_host(np.asarray(rewards), **PAPER)
     r = torch.tensor(rewards, dtype=torch.float64)
     std, mean = r.std(1, unbiased=True), r.mean(1)
     keep = (std >= 0.10) & (r.max(1).values >= 0.55)
     expected = torch.where(keep[:, None], (r - mean[:, None]) / (std[:, None] + 1e-6), 0.0)
-    np.testing.assert_allclose(ours.advantages, expected.numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(ours.advantages, expected.numpy(), rtol=2e-5, atol=1e-5)
     assert ours.accepted.tolist() == keep.tolist()
 
 
 @settings(deadline=None)
 @given(groups)
 def test_every_group_has_one_fate(rewards):
-    gates = gated_advantages(np.asarray(rewards), **PAPER)
+    gates = gates_on_host(np.asarray(rewards), **PAPER)
     fates = np.stack([gates.accepted, gates.solved, gates.unsolved, gates.incompetent])
     assert (fates.sum(0) == 1).all()
     assert (gates.advantages[~gates.accepted] == 0).all()
-    np.testing.assert_allclose(gates.advantages.sum(1), 0, atol=1e-9)
+    np.testing.assert_allclose(gates.advantages.sum(1), 0, atol=1e-4)
 
 
 ADJACENT = [(0.7, 1.0), (1.0, 0.7), (0.3, 0.7), (0.7, 0.3), (0.0, 0.7)]
@@ -40,7 +40,7 @@ ADJACENT = [(0.7, 1.0), (1.0, 0.7), (0.3, 0.7), (0.7, 0.3), (0.0, 0.7)]
 @settings(deadline=None)
 @given(st.permutations([0] * 7 + [1]), st.sampled_from(ADJACENT))
 def test_seven_to_one_passes_when_someone_is_competent(split, levels):
-    gates = gated_advantages(np.asarray([[levels[which] for which in split]]), **PAPER)
+    gates = gates_on_host(np.asarray([[levels[which] for which in split]]), **PAPER)
     assert gates.accepted.all()
 
 
@@ -48,19 +48,19 @@ def test_seven_to_one_passes_when_someone_is_competent(split, levels):
 @given(st.sampled_from(LEVELS))
 def test_a_unanimous_group_never_passes(level):
     for competence_gate in (True, False):
-        gates = gated_advantages(np.full((1, 8), level), **PAPER, competence_gate=competence_gate)
+        gates = gates_on_host(np.full((1, 8), level), **PAPER, competence_gate=competence_gate)
         assert not gates.accepted.any() and not gates.advantages.any()
         assert gates.solved[0] == (level >= 0.55)
 
 
 def test_smallest_split_between_levels_is_the_papers_figure():
-    gates = gated_advantages(np.asarray([[1.0] * 7 + [0.7]]), **PAPER)
-    assert gates.std[0] == pytest.approx(0.3 / np.sqrt(8), rel=1e-12)
+    gates = gates_on_host(np.asarray([[1.0] * 7 + [0.7]]), **PAPER)
+    assert gates.std[0] == pytest.approx(0.3 / np.sqrt(8), rel=1e-6)
 
 
 def test_competence_gate_can_be_left_open():
     rewards = np.asarray([[0.0] * 4 + [0.3] * 4])
-    assert gated_advantages(rewards, **PAPER).incompetent.all()
-    open_gate = gated_advantages(rewards, **PAPER, competence_gate=False)
+    assert gates_on_host(rewards, **PAPER).incompetent.all()
+    open_gate = gates_on_host(rewards, **PAPER, competence_gate=False)
     assert open_gate.accepted.all() and not open_gate.incompetent.any()
     assert (np.sign(open_gate.advantages[0]) == [-1] * 4 + [1] * 4).all()

@@ -5,8 +5,9 @@ from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import RowLayout, mrope_positions
 from rmsweb_jax.qwen3_vl.logprobs import predecessors
-from rmsweb_jax.rl.batching import make_rows, micro_batches, slots_of
+from rmsweb_jax.rl.batching import micro_batches
 from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.rows import make_rows, plan_micro_batches, slots_of
 from rmsweb_jax.rl.shapes import RowShape, RowShapes, choose_row_shapes
 
 
@@ -39,8 +40,8 @@ def test_rows_hold_what_the_groups_hold(batch, config, shapes):
         for place in micro.places:
             scored = slice(place.start, place.stop)
             tokens = micro.targets.tokens[place.row, scored]
-            example = groups[place.group].prompt.example
-            seen[place.group, place.sample] = tokens
+            example = groups[place.slot.group].prompt.example
+            seen[place.slot.group, place.slot.sample] = tokens
             # The scored token stands somewhere in the row, and its predictor is the model's own rule.
             row_tokens, slots = micro.inputs.tokens[place.row], micro.inputs.slot_ids[place.row]
             index = micro.targets.index[place.row, scored]
@@ -71,8 +72,8 @@ def test_weights_are_means_of_sequence_means(batch, config, shapes):
             part = place.row, slice(place.start, place.stop)
             length = place.stop - place.start
             pg, kl = micro.targets.pg_weight[part], micro.targets.kl_weight[part]
-            np.testing.assert_allclose(pg, 1 / length / 24 if place.group < 3 else 0, rtol=1e-5)
-            np.testing.assert_allclose(kl, 1 / length / 40 if place.sample >= 0 else 0, rtol=1e-5)
+            np.testing.assert_allclose(pg, 1 / length / 24 if place.slot.group < 3 else 0, rtol=1e-5)
+            np.testing.assert_allclose(kl, 1 / length / 40 if place.slot.sample >= 0 else 0, rtol=1e-5)
     assert all(value == pytest.approx(1, rel=1e-5) for value in total.values())
 
 
@@ -81,13 +82,13 @@ def test_anchor_reads_the_action_span_only(batch, config, shapes):
     for micro in micro_batches(batch, shapes, config, salvage=True):
         for place in micro.places:
             weights = micro.targets.salvage_weight[place.row, place.start : place.stop]
-            if place.sample >= 0:
+            if place.slot.sample >= 0:
                 assert not weights.any()
             else:
                 assert (weights > 0).tolist() == [False, True, True, False]
     without = micro_batches(batch, shapes, config, salvage=False)
     assert not any(micro.targets.salvage_weight.any() for micro in without)
-    assert all(place.sample >= 0 for micro in without for place in micro.places)
+    assert all(place.slot.sample >= 0 for micro in without for place in micro.places)
 
 
 @both_layouts
@@ -97,7 +98,7 @@ def test_shapes_are_those_declared(batch, config, shapes):
         (shape,) = [
             known for known in shapes.shapes if (known.width, known.layout) == (width, micro.inputs.layout)
         ]
-        assert rows == shapes.rows(shape)
+        assert rows in shapes.row_counts(shape)
         assert micro.targets.tokens.shape == (rows, shape.scored)
 
 
@@ -127,7 +128,7 @@ def test_chosen_shapes_fit_every_single_response():
     shapes = choose_row_shapes(measures, max_response_tokens=32, **settings)
     assert 1 <= len(shapes.shapes) <= 2
     assert 45 + 32 <= shapes.shapes[-1].width <= 128
-    assert shapes.rows(shapes.shapes[-1]) % 2 == 0
+    assert all(count % 2 == 0 for shape in shapes.shapes for count in shapes.row_counts(shape))
     with pytest.raises(UserError, match="micro_batch_tokens"):
         choose_row_shapes(measures, max_response_tokens=100, **settings)
 

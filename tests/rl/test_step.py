@@ -11,9 +11,10 @@ from flax import nnx
 from rmsweb_jax.mesh import make_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
-from rmsweb_jax.rl.batching import collate_rows, make_rows, micro_batches, slots_of
+from rmsweb_jax.rl.batching import collate_rows, micro_batches
 from rmsweb_jax.rl.losses import Objective, low_var_kl, salvage_ds_objective
 from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.rows import Plan, make_rows, slots_of
 from rmsweb_jax.rl.shapes import RowShape, RowShapes
 from rmsweb_jax.rl.step import Steps, make_steps, scored_log_probs
 from rmsweb_jax.rl.update import on_mesh
@@ -94,7 +95,8 @@ def test_a_shared_prompt_row_equals_a_row_for_each_response(policy, batch, confi
         for slot in own:
             rows += make_rows([group.prompt.example], [[slot]], single)
     separate = [
-        collate_rows(rows[at : at + 2], single.shapes[0], single, config) for at in range(0, len(rows), 2)
+        collate_rows(Plan(single.shapes[0], 2, tuple(rows[at : at + 2])), single, config, range(2))
+        for at in range(0, len(rows), 2)
     ]
     assert len(shared) == 2 and len(separate) == 17
     assert_same(total_gradient(policy, shared), total_gradient(policy, separate))
