@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import uvicorn
 from flax import nnx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -19,6 +22,7 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.serve.app import bind, make_app
 from rmsweb_jax.serve.engine import Engine, EngineConfig
 from tests.tiny import TINY
 
@@ -90,3 +94,19 @@ def engine(model_folder: Path) -> Iterator[Engine]:
     engine.start()
     yield engine
     engine.close()
+
+
+@contextlib.contextmanager
+def serving(engine: Engine, name: str) -> Iterator[str]:
+    """The address of a started engine while the block runs."""
+    sock = bind(0)
+    sock.listen()
+    app = make_app(engine, name, allow_adapters=True)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -15,7 +15,6 @@ import httpx
 import numpy as np
 import openai
 import pytest
-import uvicorn
 from PIL import Image
 from starlette.routing import Route
 
@@ -23,6 +22,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.serve.app import bind, make_app
 from rmsweb_jax.serve.engine import Engine
 from rmsweb_jax.serve.protocol import parse_request
+from tests.serve.conftest import serving
 
 ROOT = Path(__file__).parents[2]
 ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
@@ -30,15 +30,8 @@ ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
 
 @pytest.fixture(scope="module")
 def url(engine: Engine) -> Iterator[str]:
-    sock = bind(0)
-    sock.listen()
-    app = make_app(engine, "tiny", allow_adapters=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
-    thread.start()
-    yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with serving(engine, "tiny") as url:
+        yield url
 
 
 def post(url: str, body: dict) -> httpx.Response:

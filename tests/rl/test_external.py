@@ -1,0 +1,467 @@
+"""Rollouts at servers that answer as vLLM and SGLang do, and at our own."""
+
+import base64
+import concurrent.futures
+import dataclasses
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from flax import nnx
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from rmsweb_jax.data.batching import Shapes, collate, single_rows
+from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.images import image_patches, open_image
+from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import SftSample
+from rmsweb_jax.rl.endpoint import EndpointConfig
+from rmsweb_jax.rl.external import ExternalEngine, png_data_url
+from rmsweb_jax.rl.rollout import Prompt
+from rmsweb_jax.sampling import Sampling
+from rmsweb_jax.serve.engine import Engine, EngineConfig
+from rmsweb_jax.splits import stable_hash
+from tests.serve.conftest import random_adapters, serving
+from tests.training import random_messages, save_random_policy
+
+LORA = LoRAConfig(rank=2, alpha=4.0, targets="attention")
+MAX_PIXELS = 4096
+WIDTH, LIMIT = 96, 8
+CHAT, GENERATE = "/v1/chat/completions", "/generate"
+
+
+class Policy(NamedTuple):
+    folder: Path
+    model: Qwen3VL
+    processor: Processor
+    images: ImageStore
+    prompts: list[Prompt]
+    sampling: Sampling
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """A random policy that has moved away from its base, and three prompts with a screenshot each."""
+    folder = tmp_path_factory.mktemp("policy")
+    save_random_policy(folder)
+    processor = Processor.from_pretrained(folder, MAX_PIXELS)
+    images = ImageStore(folder)
+    encoder = Encoder(processor, images)
+    prompts = []
+    for number in range(3):
+        messages = random_messages(number, images, repeats=number + 1)
+        sample = SftSample(
+            sample_id=f"p{number}", task_id="t", site="s", kind="extraction", messages=messages, response="ok"
+        )
+        prompts.append(Prompt(sample.sample_id, encoder.example(sample), sample.response, messages))
+    model = load_model(folder)
+    add_lora(model, LORA, nnx.Rngs(1))
+    random_adapters(model, scale=0.5)
+    sampling = Sampling(2, LIMIT, 1.0, processor.end_id, processor.banned_ids)
+    return Policy(folder, model, processor, images, prompts, sampling)
+
+
+def settings(url: str, folder: Path, **changes) -> EndpointConfig:
+    values = {
+        "base_url": url,
+        "dialect": "vllm",
+        "model": "base",
+        "adapter_folder": str(folder),
+        "concurrency": 4,
+        "timeout_s": 60.0,
+        "retries": 2,
+        "api_key_env": "",
+        "seeded": True,
+        "max_gap": 0.1,
+    }
+    return EndpointConfig(**(values | changes))
+
+
+def make_engine(config: EndpointConfig, policy: Policy) -> ExternalEngine:
+    return ExternalEngine(config, policy.processor, policy.images.get, LORA, first_wait_s=0.0)
+
+
+class Server:
+    """Answers as an inference server does; `answer(body)` gives tokens of a response."""
+
+    def __init__(self, http: HTTPServer, policy: Policy):
+        self.http, self.policy = http, policy
+        self.url = http.url_for("")
+        eos = policy.sampling.eos
+        # A token of the seed tells the responses apart.
+        self.tokens = lambda seed: [5 + seed % 50, 7, eos]
+        http.expect_request("/v1/models").respond_with_json({"object": "list", "data": [{"id": "base"}]})
+        for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
+            http.expect_request(path, method="POST").respond_with_data("Success: LoRA adapter")
+        for path in ("/load_lora_adapter", "/unload_lora_adapter"):
+            http.expect_request(path, method="POST").respond_with_json(
+                {"rid": None, "success": True, "error_message": None, "loaded_adapters": {}}
+            )
+
+    def bodies(self, path: str) -> list[dict]:
+        return [json.loads(request.data) for request, _ in self.http.log if request.path == path]
+
+    def prompt(self, body: dict) -> list[int]:
+        """Our tokens of the prompt that a request names by its text."""
+        text = str(body["messages"][1]["content"][0]["text"])
+        example = self.policy.prompts[text.count("Click") - 1].example
+        return example.tokens[: example.prompt_length].tolist()
+
+    # https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ (chat API, return_token_ids).
+    def vllm(self, body: dict) -> dict:
+        tokens, prompt = self.tokens(body.get("seed", 0)), self.prompt(body)
+        entries = [
+            {"token": "t", "logprob": -0.25 * place, "bytes": [116], "top_logprobs": []}
+            for place, _ in enumerate(tokens, 1)
+        ]
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": "t", "refusal": None, "reasoning": None},
+            "logprobs": {"content": entries},
+            "finish_reason": "stop",
+            "stop_reason": tokens[-1],
+            "token_ids": tokens,
+        }
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [choice],
+            "usage": {"prompt_tokens": len(prompt), "total_tokens": 0, "completion_tokens": len(tokens)},
+            "prompt_logprobs": None,
+            "prompt_token_ids": prompt,
+        }
+
+    # https://docs.sglang.io/docs/basic_usage/native_api and sampling_params (return_logprob).
+    def sglang(self, body: dict) -> dict:
+        tokens = self.tokens(body["sampling_params"].get("sampling_seed", 0))
+        meta = {
+            "id": "1",
+            "finish_reason": {"type": "stop", "matched": tokens[-1]},
+            "prompt_tokens": len(body["input_ids"]),
+            "completion_tokens": len(tokens),
+            "output_token_logprobs": [[-0.25 * place, token, None] for place, token in enumerate(tokens, 1)],
+        }
+        return {"text": "t", "output_ids": tokens, "meta_info": meta}
+
+    def serve(self, path: str, answer) -> None:
+        def respond(request: Request) -> Response:
+            found = answer(json.loads(request.data))
+            if isinstance(found, Response):
+                return found
+            return Response(json.dumps(found), mimetype="application/json")
+
+        self.http.expect_request(path, method="POST").respond_with_handler(respond)
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HTTPServer]:
+    with HTTPServer(threaded=True) as http:
+        yield http
+
+
+@pytest.fixture
+def server(http: HTTPServer, policy: Policy) -> Server:
+    http.clear()
+    return Server(http, policy)
+
+
+@pytest.fixture
+def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[ExternalEngine]:
+    engine = make_engine(settings(server.url, tmp_path), policy)
+    engine.load(policy.model, 3)
+    yield engine
+    engine.unload()
+
+
+def draw(engine: ExternalEngine, policy: Policy):
+    return engine.draw(policy.prompts, [1, 2, 3], policy.sampling).result()
+
+
+# A seed for every sample of every prompt, from the prompts' seeds 1, 2 and 3.
+SEEDS = [stable_hash(number + 1, f"p{number}", sample) for number in range(3) for sample in range(2)]
+
+
+def check_drawn(drawn, server: Server):
+    assert [len(responses.tokens) for responses in drawn] == [2, 2, 2]
+    found = [tokens.tolist() for responses in drawn for tokens in responses.tokens]
+    assert found == [server.tokens(seed) for seed in SEEDS]
+    for responses in drawn:
+        for tokens, log_probs in zip(responses.tokens, responses.log_probs, strict=True):
+            assert (tokens.dtype, log_probs.dtype) == (np.int32, np.float32)
+            np.testing.assert_array_equal(log_probs, [-0.25, -0.5, -0.75])
+        assert not responses.truncated.any()
+
+
+def test_vllm_gets_adapters_then_a_request_for_each_sample(server, policy, tmp_path):
+    server.serve(CHAT, server.vllm)
+    engine = make_engine(settings(server.url + "/v1/", tmp_path), policy)
+    engine.load(policy.model, 3)
+    (load,) = server.bodies("/v1/load_lora_adapter")
+    folder = Path(load["lora_path"])
+    assert (folder.parent, folder.name) == (tmp_path, load["lora_name"])
+    config = json.loads((folder / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 4.0, "base")
+
+    check_drawn(draw(engine, policy), server)
+    bodies = server.bodies(CHAT)
+    assert sorted(body["seed"] for body in bodies) == sorted(SEEDS)
+    body = bodies[0]
+    assert body["model"] == load["lora_name"]
+    assert body["max_tokens"] == LIMIT and body["temperature"] == 1.0 and body["logprobs"]
+    assert body["return_token_ids"] and body["ignore_eos"]
+    assert body["stop_token_ids"] == [policy.sampling.eos]
+    assert body["logit_bias"] == {str(token): -100 for token in policy.sampling.banned}
+    assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, -1, 0, 1)
+    system, user = body["messages"]
+    assert system == {"role": "system", "content": "You act in a browser."}
+    assert [part["type"] for part in user["content"]] == ["text", "image_url"]
+
+    engine.unload()
+    assert [body["lora_name"] for body in server.bodies("/v1/unload_lora_adapter")] == [load["lora_name"]]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
+    server.serve(GENERATE, server.sglang)
+    engine = make_engine(settings(server.url, tmp_path, dialect="sglang"), policy)
+    engine.load(policy.model, 0)
+    drawn = draw(engine, policy)
+    engine.unload()
+    for path in ("/load_lora_adapter", "/unload_lora_adapter"):
+        assert len(server.bodies(path)) == 1
+    check_drawn(drawn, server)
+    ours = [prompt.example.tokens[: prompt.example.prompt_length].tolist() for prompt in policy.prompts]
+    bodies = server.bodies(GENERATE)
+    assert sorted(body["input_ids"] for body in bodies) == sorted([*ours, *ours])
+    body = bodies[0]
+    assert body["lora_path"] == server.bodies("/load_lora_adapter")[0]["lora_name"]
+    assert body["return_logprob"] and len(body["image_data"]) == 1
+    sampling = body["sampling_params"]
+    assert sampling["max_new_tokens"] == LIMIT and sampling["stop_token_ids"] == [policy.sampling.eos]
+    assert sampling["no_stop_trim"] and not sampling["skip_special_tokens"]
+
+
+@pytest.mark.parametrize(("dialect", "path"), [("vllm", CHAT), ("sglang", GENERATE)])
+def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path, dialect, path):
+    server.serve(path, getattr(server, dialect))
+    engine = make_engine(settings(server.url, tmp_path, dialect=dialect, seeded=False), policy)
+    engine.load(policy.model, 0)
+    draw(engine, policy)
+    engine.unload()
+    assert not any("seed" in json.dumps(body) for body in server.bodies(path))
+
+
+def test_the_image_that_is_sent_is_the_one_that_is_trained_on(policy):
+    vision = policy.processor.config.vision
+    png = policy.images.get(policy.prompts[0].messages[1].content[1].sha256)
+    _, _, data = png_data_url(png, MAX_PIXELS, vision.patch_size * vision.spatial_merge_size).partition(",")
+    sent = base64.b64decode(data)
+    assert open_image(sent).size != open_image(png).size
+    there, here = (image_patches(source, vision, MAX_PIXELS) for source in (sent, png))
+    np.testing.assert_array_equal(there[0], here[0])
+    assert there[1] == here[1]
+
+
+def without_token_ids(answer, _):
+    del answer["choices"][0]["token_ids"]
+
+
+def without_log_probs(answer, _):
+    answer["choices"][0]["logprobs"] = None
+
+
+def longer_prompt(answer, _):
+    answer["prompt_token_ids"].append(1)
+    answer["usage"]["prompt_tokens"] += 1
+
+
+def another_prompt(answer, _):
+    answer["prompt_token_ids"][3] += 1
+
+
+def banned(answer, policy):
+    answer["choices"][0]["token_ids"][0] = policy.sampling.banned[0]
+
+
+def no_choice(answer, _):
+    answer["choices"] = []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (without_token_ids, "no token ids"),
+        (without_log_probs, "no log-probabilities"),
+        (longer_prompt, r"\d+ prompt tokens there, \d+ here; give the server the same tokenizer"),
+        (another_prompt, "other ones from place 3 on"),
+        (banned, "is banned and was drawn"),
+        (no_choice, "not understood .choices"),
+    ],
+)
+def test_answers_that_cannot_be_trained_on_are_one_line(server, policy, loaded, change, reason):
+    def answer(body: dict) -> dict:
+        found = server.vllm(body)
+        if body["messages"][1]["content"][0]["text"].count("Click") == 2:
+            change(found, policy)
+        return found
+
+    server.serve(CHAT, answer)
+    with pytest.raises(UserError, match=reason) as raised:
+        draw(loaded, policy)
+    assert "\n" not in str(raised.value)
+    assert server.url.rstrip("/") + CHAT in str(raised.value)
+    if "not understood" not in reason:
+        assert "prompt p1: " in str(raised.value)
+
+
+def test_passing_failures_are_repeated(server, policy, loaded):
+    failures = iter([500, 429])
+
+    def answer(body: dict) -> dict | Response:
+        status = next(failures, None)
+        return Response("busy", status, {"Retry-After": "0"}) if status else server.vllm(body)
+
+    server.serve(CHAT, answer)
+    one = dataclasses.replace(policy.sampling, num_samples=1)
+    (responses,) = loaded.draw(policy.prompts[:1], [1], one).result()
+    assert [tokens.tolist() for tokens in responses.tokens] == [server.tokens(SEEDS[0])]
+    assert [body["seed"] for body in server.bodies(CHAT)] == [SEEDS[0]] * 3
+
+
+def test_failures_that_last_are_one_line(server, policy, loaded):
+    server.serve(CHAT, lambda body: Response("<html>\nno\n</html>", 502))
+    with pytest.raises(UserError, match=r"no answer after 3 calls \(status 502: <html> no </html>\); check"):
+        draw(loaded, policy)
+    server.http.clear()
+    server.serve(CHAT, lambda body: Response(json.dumps({"error": {"message": "bad key"}}), 401))
+    with pytest.raises(UserError, match="status 401: bad key; check the API key"):
+        draw(loaded, policy)
+
+
+def test_a_server_that_is_down_is_one_line(policy, tmp_path):
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    engine = make_engine(settings(url, tmp_path), policy)
+    with pytest.raises(UserError, match=rf"{url}/v1/models: no answer after 3 calls \(ConnectError"):
+        engine.load(policy.model, 0)
+    engine.unload()
+
+
+def test_a_server_of_another_model_is_refused(server, policy, tmp_path):
+    engine = make_engine(settings(server.url, tmp_path, model="other"), policy)
+    with pytest.raises(UserError, match=r"serves base, not config\.endpoint\.model \(other\)"):
+        engine.load(policy.model, 0)
+
+
+def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tmp_path):
+    server.http.clear()
+    server.http.expect_request("/v1/models").respond_with_json({"data": [{"id": "base"}]})
+    # As vLLM answers, which knows them from before this process was started again.
+    message = {"error": {"message": "The lora adapter 'x' has already been loaded.", "code": 400}}
+    server.http.expect_request("/v1/load_lora_adapter").respond_with_json(message, 400)
+    engine = make_engine(settings(server.url, tmp_path), policy)
+    engine.load(policy.model, 7)
+    engine.load(policy.model, 7)
+    names = [body["lora_name"] for body in server.bodies("/v1/load_lora_adapter")]
+    assert len(names) == 2 and len(set(names)) == 1
+    assert names[0].startswith("policy-000007-")
+    engine.unload()
+
+
+def test_a_server_that_lets_no_adapters_be_loaded(server, policy, tmp_path):
+    server.http.clear()
+    server.http.expect_request("/v1/models").respond_with_json({"data": [{"id": "base"}]})
+    server.http.expect_request("/v1/load_lora_adapter").respond_with_json({"detail": "Not Found"}, 404)
+    engine = make_engine(settings(server.url, tmp_path), policy)
+    with pytest.raises(UserError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
+        engine.load(policy.model, 0)
+
+
+def test_unload_ends_what_nobody_waits_for(server, policy, loaded):
+    entered, leave = threading.Event(), threading.Event()
+
+    def answer(body: dict) -> dict:
+        entered.set()
+        leave.wait()
+        return server.vllm(body)
+
+    server.serve(CHAT, answer)
+    drawing = loaded.draw(policy.prompts, [1, 2, 3], policy.sampling)
+    entered.wait()
+    loaded.unload()
+    leave.set()
+    with pytest.raises(concurrent.futures.CancelledError):
+        drawing.result()
+    assert len(server.bodies("/v1/unload_lora_adapter")) == 1
+
+
+def test_the_api_key_comes_from_the_environment(server, policy, tmp_path, monkeypatch):
+    config = settings(server.url, tmp_path, api_key_env="RMSWEB_TEST_KEY")
+    engine = make_engine(config, policy)
+    with pytest.raises(UserError, match="RMSWEB_TEST_KEY is not set"):
+        engine.load(policy.model, 0)
+    monkeypatch.setenv("RMSWEB_TEST_KEY", "secret")
+    engine.load(policy.model, 0)
+    engine.unload()
+    assert {request.headers["Authorization"] for request, _ in server.http.log} == {"Bearer secret"}
+
+
+def trained_log_probs(policy: Policy, prompt: Prompt, tokens: np.ndarray, adapters: bool) -> np.ndarray:
+    """Log-probabilities of a response under the training forward."""
+    start = prompt.example.prompt_length
+    example = dataclasses.replace(
+        prompt.example,
+        tokens=np.concatenate([prompt.example.tokens[:start], tokens]),
+        action_mask=np.zeros(len(tokens), bool),
+    )
+    shapes = Shapes(rows=1, widths=(WIDTH,), num_targets=LIMIT, images=1, window=MAX_PIXELS // 16**2)
+    inputs = collate(single_rows([example], 1), shapes, WIDTH, policy.model.config).inputs
+    return np.asarray(_score(policy.model, inputs, adapters))[0, start : start + len(tokens)]
+
+
+_score = nnx.jit(
+    lambda model, inputs, adapters: token_log_probs(model, inputs, adapters=adapters).log_probs,
+    static_argnames="adapters",
+)
+
+
+def test_our_own_server_draws_what_training_scores(policy, tmp_path):
+    shapes = EngineConfig((4,), (WIDTH,), max_new_tokens=LIMIT, max_images=1, warm_widths=0)
+    server = Engine(load_model(policy.folder), policy.processor, shapes)
+    server.start()
+    sampling = dataclasses.replace(policy.sampling, num_samples=4)
+    with serving(server, "base") as url:
+        engine = make_engine(settings(url, tmp_path, concurrency=12), policy)
+        engine.load(policy.model, 1)
+        drawn = engine.draw(policy.prompts, [1, 2, 3], sampling).result()
+        # Alone, so in other batches.
+        (again,) = engine.draw(policy.prompts[2:], [3], sampling).result()
+        engine.unload()
+        assert server.policies.names() == []
+    server.close()
+    for tokens, expected in zip(again.tokens, drawn[2].tokens, strict=True):
+        np.testing.assert_array_equal(tokens, expected)
+    apart = []
+    for prompt, responses in zip(policy.prompts, drawn, strict=True):
+        assert len({tuple(tokens.tolist()) for tokens in responses.tokens}) == 4
+        for tokens, log_probs in zip(responses.tokens, responses.log_probs, strict=True):
+            ours = trained_log_probs(policy, prompt, tokens, adapters=True)
+            np.testing.assert_allclose(log_probs, ours, atol=1e-4)
+            apart.append(np.abs(log_probs - trained_log_probs(policy, prompt, tokens, adapters=False)).max())
+    assert np.median(apart) > 0.01
