@@ -34,7 +34,8 @@ _DIGIT = re.compile(r"\d")
 _FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[\u00a0\u202f\u2009']\d{3})+(?!\w)")
 _THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?!\w|,\d)")
-_INITIALISM = re.compile(r"(?<![^\W\d_])(?:[^\W\d_]\.){2,}(?!\w)")
+_INITIALISM = re.compile(r"(?<![^\W\d_])(?<!\.)(?:[^\W\d_]\.){2,}+(?!\w)")
+_EVEN_AMOUNT = re.compile(r"([$€£] ?\d+)\.00(?!\d)")
 
 # fmt: off
 MONTHS = (
@@ -52,6 +53,9 @@ _DAY_MONTH = re.compile(
     rf"(?<![\w.,:/-])(\d\d?)(?:st|nd|rd|th)?(?: of)?[ -]{_MONTH}(?:(?:, ?|[ -])(\d{{4}}))?{_NOT_LONGER}"
 )
 _MONTH_DAY = re.compile(rf"(?<!\w){_MONTH} (\d\d?)(?:st|nd|rd|th)?(?:(?:, ?| )(\d{{4}}))?{_NOT_LONGER}")
+_DAY_OF_DATE = re.compile(
+    r"(?<!\w)(mon|tue|wed|thu|fri|sat|sun)(?:s?day|nesday|rsday|urday|s|rs?)?\.?,? (?=\d{4}-\d\d-\d\d)"
+)
 _MONTH_YEAR = re.compile(rf"(?<![\w-]){_MONTH},? (\d{{4}}){_NOT_LONGER}")
 
 
@@ -64,7 +68,7 @@ def plain(text: str) -> str:
         text = _INITIALISM.sub(lambda match: match[0].replace(".", ""), text)
     if _DIGIT.search(text):
         text = _GROUPS.sub(_without_separators, _THOUSANDS.sub(_without_separators, text))
-        text = _plain_dates(text)
+        text = _EVEN_AMOUNT.sub(r"\1", _plain_dates(text))
     return text
 
 
@@ -85,6 +89,7 @@ def _plain_dates(text: str) -> str:
     text = _EAST_ASIAN.sub(lambda match: _date(match, *match.groups()), text)
     text = _DAY_MONTH.sub(lambda match: _date(match, match[3], _month(match[2]), match[1]), text)
     text = _MONTH_DAY.sub(lambda match: _date(match, match[3], _month(match[1]), match[2]), text)
+    text = _DAY_OF_DATE.sub(r"\1 ", text)
     return _MONTH_YEAR.sub(lambda match: f"{match[2]}-{_month(match[1])}", text)
 
 

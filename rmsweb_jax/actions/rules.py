@@ -39,7 +39,8 @@ _KEY_NAMES = {
     "page up": "pageup",
     "page down": "pagedown",
 }
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
+# An open text ends with its line.
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|\'(?:[^\'\\\n]|\\.)*+\'?')
 _SPACES_OR_STRING = re.compile(rf"({_STRING.pattern})|[ \t]+")
 
 

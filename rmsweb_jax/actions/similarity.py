@@ -14,6 +14,8 @@ from rapidfuzz.distance import OSA, LCSseq
 from rmsweb_jax.actions.formatting import MONTHS, plain
 
 HIGH_SIMILARITY = 85.0  # Percent; below it two texts are taken to say different things.
+# How many words ahead the misspelling of a word is looked for.
+_REACH = 5
 # In longer texts one word in this many may be exchanged for another that is neither value nor name.
 WORDS_PER_EXCHANGE = 10
 
@@ -21,7 +23,7 @@ _NUMBER = re.compile(r"(?:(?<!\w)\.)?\d+(?:[.,:]\d+)*|(?<!\w)-(?=[\w.])")
 _TOKEN = re.compile(
     r"(?<!\w)[-.](?=[.\d])|(?<!\w)-(?=\w)"  # a sign, a leading point, an excluded word
     r"|[^\W_]*\d[^\W_]*(?:[.,:/]\d[^\W_]*)*"  # a number, a fraction, a time, a model number
-    r"|[^\W_]+(?:\.[^\W_]+)*"  # a word, a domain
+    r"|[^\W_]+(?:[.'][^\W_]+)*"  # a word, a domain
     r"|(?<=\d)\*|!(?=[\w=])|[^\w\s*!.-]"
 )
 _VALUE_SYMBOLS = frozenset("$%<>=+#&|~!*‰§")
@@ -64,7 +66,8 @@ _UNSPACED = re.compile(
 )
 _ALPHABETIC = re.compile("[a-z'\u00b5-\u058f]+")  # Latin, Greek, Cyrillic, Armenian
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
-_BETWEEN_WORDS = re.compile(r"\s+|(?<=[^\W\d_])[-/](?=[^\W\d_])")
+_BETWEEN_WORDS = re.compile(r"\s+|(?<=[^\W_])[-/](?=[^\W_])")
+_ACCENTS = re.compile("(?<=[a-z])[\u0300-\u036f]+")
 _INSIDE_SENTENCE = re.compile(r"(?:(?<=[^\W_] )|(?<=[^\W_][,;:] ))[^\W\d_]+")
 _PUNCTUATION = string.punctuation + "·•¿¡「」『』《》〈〉【】،؛؟"
 
@@ -95,12 +98,13 @@ def similar(first: str, second: str) -> bool:
     if values(one) != values(two):
         return False
     ours, theirs = _words(one), _words(two)
-    if not ours or fuzz.ratio(" ".join(ours), " ".join(theirs)) < HIGH_SIMILARITY:
+    if not ours or fuzz.ratio(_unaccented(" ".join(ours)), _unaccented(" ".join(theirs))) < HIGH_SIMILARITY:
         return False
     exchanged, words = _exchanged(*sorted((ours, theirs)))
-    if exchanged > min(len(ours), len(theirs)) // WORDS_PER_EXCHANGE:
-        return False
-    return not exchanged or not words & (_names(first) | _names(second))
+    if not exchanged:
+        return True
+    few = exchanged <= min(len(ours), len(theirs)) // WORDS_PER_EXCHANGE
+    return few and all(map(_ALPHABETIC.fullmatch, words)) and not words & (_names(first) | _names(second))
 
 
 def values(text: str) -> list[str]:
@@ -189,13 +193,13 @@ def _is_punctuation(token: str) -> bool:
 
 
 def _is_value(token: str) -> bool:
-    if len(token) == 1 or token in _VALUE_WORDS or token[0] == "@" or "." in token:
+    if len(token) == 1 or token in _VALUE_WORDS or token[0] == "@" or "." in token or token.endswith("n't"):
         return True
     return bool(_ROMAN.fullmatch(token) or _UNSPACED.search(token))
 
 
 def _words(text: str) -> list[str]:
-    words = (word.strip(_PUNCTUATION) for word in _BETWEEN_WORDS.split(text))
+    words = (word.strip(_PUNCTUATION).removesuffix("'s") for word in _BETWEEN_WORDS.split(text))
     return [word for word in words if word and word not in _LINKS]
 
 
@@ -221,7 +225,8 @@ def _unlike(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list
     start = 0
     their_rest: list[str] = []
     for word in ours:
-        match = next((at for at in range(start, len(theirs)) if _misspelt(word, theirs[at])), None)
+        reach = range(start, min(start + _REACH, len(theirs)))
+        match = next((at for at in reach if _misspelt(word, theirs[at])), None)
         if match is None:
             our_rest.append(word)
         else:
@@ -231,15 +236,30 @@ def _unlike(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list
 
 
 def _misspelt(one: str, two: str) -> bool:
-    """Whether two words are one but for a plural or a slip: the same first letter, one edit in five
-    to nine letters, two in more."""
+    """Whether two words are one but for a plural, accents left out, or a slip.
+
+    A slip leaves the first letter, the script, and all but one of five to nine letters, or two of more.
+    """
+    if one[0] != two[0] and one.isascii() and two.isascii():
+        return False
+    if two in (f"{one}s", _unaccented(one)) or one in (f"{two}s", _unaccented(two)):
+        return True
     if one[0] != two[0] or not (_ALPHABETIC.fullmatch(one) and _ALPHABETIC.fullmatch(two)):
         return False
-    if f"{one}s" == two or f"{two}s" == one:
-        return True
     longest = max(len(one), len(two))
     allowed = 0 if longest < 5 else 1 if longest < 10 else 2
-    return OSA.distance(one, two, score_cutoff=allowed) <= allowed
+    return OSA.distance(one, two, score_cutoff=allowed) <= allowed and _scripts(one) == _scripts(two)
+
+
+def _unaccented(text: str) -> str:
+    """Without the accents of Latin letters."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
+
+
+def _scripts(word: str) -> set[str]:
+    return {unicodedata.name(letter, "").split(" ")[0] for letter in word if letter.isalpha()}
 
 
 def _names(text: str) -> set[str]:
