@@ -83,8 +83,12 @@ def _paper_8b() -> ConfigDict:
     config.on_exhausted = "train"
     config.num_samples = 8
     config.temperature = 1.0
-    # Prompts in one call of the sampler.
-    config.rollout_rows = 16
+    # Prompts that are decoded at once; the others wait for a slot.
+    config.rollout_slots = 16
+    # Adapters in the weights cost a step nothing; beside them they are not rounded to the weights' precision.
+    config.merge_adapters = True
+    # Of the sampler's caches: "model" (as it computes), "int8" or "float8_e4m3fn".
+    config.cache_dtype = "model"
 
     config.min_std = 0.10
     config.competent_reward = 0.55
@@ -129,7 +133,7 @@ def _demo() -> ConfigDict:
     config.gen_batch_groups = 16
     config.max_gen_batches = 3
     config.max_salvage_groups = 8
-    config.rollout_rows = 16
+    config.rollout_slots = 16
     # A model a thousand times smaller wants larger steps.
     config.learning_rate = 3e-4
     config.micro_batch_tokens = 2_048
@@ -149,7 +153,7 @@ def _smoke() -> ConfigDict:
     config.max_gen_batches = 2
     config.max_salvage_groups = 2
     config.num_samples = 4
-    config.rollout_rows = 4
+    config.rollout_slots = 4
     config.bucket_count = 1
     config.eval_every = 2
     return config

@@ -1,9 +1,10 @@
-"""Responses of a policy to many prompts, in calls of few shapes: for RL and for evaluation."""
+"""Responses of a policy to many prompts, as slots fall free for them: for RL and for evaluation."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -16,13 +17,13 @@ from rmsweb_jax.data.batching import (
     batch_axes,
     choose_widths,
     collate,
-    group_by_length,
 )
 from rmsweb_jax.data.encoding import Measure
-from rmsweb_jax.mesh import check_rows, process_rows, shard_batch
+from rmsweb_jax.mesh import check_rows, process_rows, row_shards, shard_batch
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import Generated, Generator
+from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.pool import Answers, Pool
 from rmsweb_jax.splits import stable_hash
 
 
@@ -60,32 +61,25 @@ class Responses:
     truncated: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawing:
-    """Responses that are being drawn."""
-
-    _draw: Callable[[], list[Responses]]
-
-    def result(self) -> list[Responses]:
-        """Waits for them: one entry a prompt, in order."""
-        return self._draw()
-
-
 class Sampler:
-    """Draws responses to prompts, in batches of few shapes.
+    """Draws responses to prompts: each waits for a slot, and leaves it when its last sample has ended.
+
+    A prompt is padded to the smallest width that holds it and others enough to fill the slots.
 
     Args:
-      shapes: rows of a call, prompt widths, image places.
-      mesh: of the policies; `data` and `fsdp` split the rows.
+      shapes: slots (`rows`), prompt widths, image places.
+      mesh: of the policies; `data` and `fsdp` split the slots.
 
     Raises:
-      UserError: the rows do not divide over the mesh.
+      UserError: the slots do not divide over the mesh.
     """
 
     def __init__(self, config: Qwen3VLConfig, shapes: Shapes, mesh: Mesh):
-        check_rows(mesh, shapes.rows, "rollout_rows")
-        self._config, self._shapes, self._mesh = config, shapes, mesh
-        self._rows = process_rows(mesh, shapes.rows)
+        check_rows(mesh, shapes.rows, "rollout_slots")
+        self.config, self.shapes, self.mesh = config, shapes, mesh
+        # One prompt a shard of the mesh is prefilled at a time, so that its cache stays where it is made.
+        self.shards = row_shards(mesh)
+        self._rows = process_rows(mesh, self.shards)
 
     def draw(
         self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: Sampling
@@ -98,42 +92,154 @@ class Sampler:
         Args:
           seeds: per prompt; the same prompt (by its sample id) under the same seed gives the same responses.
         """
-        out: list[Responses | None] = [None] * len(examples)
-        ids = [stable_hash(example.sample_id) for example in examples]
-        for numbers in group_by_length([example.prompt_length for example in examples], self._shapes.rows):
-            # Empty rows would be decoded to the limit: repeat a prompt instead.
-            filled = numbers + [numbers[-1]] * (self._shapes.rows - len(numbers))
-            drawn = policy(
-                self._inputs([examples[number] for number in filled]),
-                num_samples=sampling.num_samples,
-                max_new_tokens=sampling.max_response_tokens,
-                eos=sampling.eos,
-                seed=np.asarray([seeds[number] for number in filled], np.uint32),
-                prompt_ids=np.asarray([ids[number] for number in filled], np.uint32),
-                temperature=sampling.temperature,
-                banned=sampling.banned,
-            )
-            on_host = _gather(drawn)
-            for row, number in enumerate(numbers):
-                out[number] = _responses(on_host, row, sampling.eos)
-        return [responses for responses in out if responses is not None]
+        return self.start(policy, examples, seeds, sampling).result()
 
     def start(
         self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: Sampling
     ) -> Drawing:
-        """As `draw`, which waits for the result."""
-        return Drawing(lambda: self.draw(policy, examples, seeds, sampling))
+        """As `draw`, but returns as soon as the first prompts are being prefilled."""
+        return Drawing(self, policy, examples, seeds, sampling)
 
-    def _inputs(self, examples: Sequence[Example]) -> ModelInputs:
-        """The prompts of a call on the mesh, made of this process's rows."""
-        width = self._shapes.width(max(example.prompt_length for example in examples))
+    def inputs(self, examples: Sequence[Example], width: int) -> ModelInputs:
+        """The prompts of a prefill, one a shard, on the mesh; made of this process's rows."""
+        shapes = dataclasses.replace(self.shapes, rows=self.shards)
         rows = [[_prompt_alone(examples[row])] for row in self._rows]
-        batch = collate(rows, self._shapes, width, self._config, self._rows)
-        return shard_batch(batch.inputs, self._mesh, batch_axes(batch).inputs)
+        batch = collate(rows, shapes, width, self.config, self._rows)
+        return shard_batch(batch.inputs, self.mesh, batch_axes(batch).inputs)
+
+
+class Drawing:
+    """Responses that are being drawn."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        policy: Generator,
+        examples: Sequence[Example],
+        seeds: Sequence[int],
+        sampling: Sampling,
+    ):
+        self._count = len(examples)
+        lengths = [example.prompt_length for example in examples]
+        self._queues = deque(
+            _Queue(sampler, policy, width, numbers, examples, seeds, sampling)
+            for width, numbers in _by_width(lengths, sampler.shapes)
+        )
+        if self._queues:
+            self._queues[0].fill()
+
+    def result(self) -> list[Responses]:
+        """Waits for them: one entry a prompt, in order."""
+        found: dict[int, Responses] = {}
+        while self._queues:
+            queue = self._queues[0]
+            queue.fill()
+            while queue.busy:
+                found |= queue.finished()
+                queue.fill()
+            # With it goes the memory of its caches.
+            self._queues.popleft()
+        return [found[number] for number in range(self._count)]
+
+
+def _by_width(lengths: Sequence[int], shapes: Shapes) -> list[tuple[int, list[int]]]:
+    """Numbers of prompts by the width they are decoded at, widest first.
+
+    A pool with idle slots costs as much as a full one, so too few prompts of a width go with wider ones.
+    """
+    found: dict[int, list[int]] = {}
+    for number, length in enumerate(lengths):
+        found.setdefault(shapes.width(length), []).append(number)
+    queues: list[tuple[int, list[int]]] = []
+    for width in sorted(found, reverse=True):
+        if queues and len(queues[-1][1]) < shapes.rows:
+            queues[-1][1].extend(found[width])
+        else:
+            queues.append((width, found[width]))
+    if len(queues) > 1 and len(queues[-1][1]) < shapes.rows:
+        queues[-2][1].extend(queues.pop()[1])
+    return queues
+
+
+class _Queue:
+    """Prompts of one width, waiting for the slots of one pool."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        policy: Generator,
+        width: int,
+        numbers: Sequence[int],
+        examples: Sequence[Example],
+        seeds: Sequence[int],
+        sampling: Sampling,
+    ):
+        self._sampler, self._policy, self._width, self._sampling = sampler, policy, width, sampling
+        self._examples, self._seeds = examples, seeds
+        self._waiting = deque(numbers)
+        # Which prompt is in each slot; a shard's slots are neighbours.
+        self._held: list[int | None] = [None] * sampler.shapes.rows
+        self._pool: Pool | None = None
+
+    @property
+    def busy(self) -> bool:
+        return any(number is not None for number in self._held)
+
+    def fill(self) -> None:
+        """Prefills waiting prompts into free slots, without waiting for the device."""
+        shards = self._sampler.shards
+        slots = len(self._held) // shards
+        while self._waiting and None in self._held:
+            taken, chosen = np.full(shards, -1, np.int32), []
+            for shard in range(shards):
+                own = self._held[shard * slots : (shard + 1) * slots]
+                if self._waiting and None in own:
+                    taken[shard] = own.index(None)
+                    self._held[shard * slots + taken[shard]] = self._waiting[0]
+                    chosen.append(self._waiting.popleft())
+                else:  # The program has a row for every shard; nothing is kept of this one.
+                    chosen.append(chosen[-1] if chosen else self._waiting[0])
+            self._prefill(chosen, taken)
+
+    def _prefill(self, numbers: Sequence[int], slots: np.ndarray) -> None:
+        examples, sampling = [self._examples[number] for number in numbers], self._sampling
+        asked = self._policy.prefill(
+            self._sampler.inputs(examples, self._width),
+            seeds=np.asarray([self._seeds[number] for number in numbers], np.uint32),
+            prompt_ids=np.asarray([stable_hash(example.sample_id) for example in examples], np.uint32),
+            temperature=np.full(len(numbers), sampling.temperature, np.float32),
+        )
+        if self._pool is None:
+            self._pool = self._policy.empty_pool(
+                asked,
+                slots=len(self._held),
+                num_samples=sampling.num_samples,
+                room=sampling.max_response_tokens,
+            )
+        self._pool = self._policy.insert(self._pool, asked, slots)
+
+    def finished(self) -> dict[int, Responses]:
+        """Decodes until a slot is free for a waiting prompt, or to the end; responses by prompt."""
+        assert self._pool is not None, "a busy queue has a pool"
+        sampling = self._sampling
+        self._pool = self._policy.decode(
+            self._pool,
+            eos=sampling.eos,
+            banned=sampling.banned,
+            waiting=bool(self._waiting),
+            free_slots=self._sampler.shards,
+        )
+        answers = _on_host(self._pool.answers)
+        found = {}
+        for slot, number in enumerate(self._held):
+            if number is not None and answers.done[slot].all():
+                found[number] = _responses(answers, slot, sampling.eos)
+                self._held[slot] = None
+        return found
 
 
 def prompt_shapes(measures: Sequence[Measure], rows: int, multiple: int, count: int) -> Shapes:
-    """Shapes of sampling calls: `rows` prompts padded to at most `count` widths."""
+    """Shapes of sampling: `rows` slots, prompts padded to at most `count` widths."""
     return Shapes(
         rows=rows,
         widths=choose_widths([measure.length - measure.num_targets for measure in measures], multiple, count),
@@ -149,15 +255,20 @@ def _prompt_alone(example: Example) -> Example:
     )
 
 
-def _gather(drawn: Generated) -> Generated:
+def _on_host(answers: Answers) -> Answers:
+    """All but the caches, as numpy."""
+    arrays = answers._replace(clock=None, suffix=None)  # pyright: ignore[reportArgumentType]
     if jax.process_count() > 1:
-        return Generated(*multihost_utils.process_allgather(tuple(drawn), tiled=True))
-    return Generated(*jax.device_get(drawn))
+        return jax.tree.map(lambda x: multihost_utils.process_allgather(x, tiled=True), arrays)
+    return jax.device_get(arrays)
 
 
-def _responses(drawn: Generated, row: int, eos: int) -> Responses:
-    lengths = np.asarray(drawn.lengths)[row]
-    tokens = [np.asarray(drawn.tokens)[row, sample, :length] for sample, length in enumerate(lengths)]
-    log_probs = [np.asarray(drawn.log_probs)[row, sample, :length] for sample, length in enumerate(lengths)]
+def _responses(answers: Answers, slot: int, eos: int) -> Responses:
+    room = answers.tokens.shape[2]
+    tokens, log_probs = [], []
+    for sample, length in enumerate(np.asarray(answers.lengths)[slot]):
+        places = (int(answers.began[slot]) + np.arange(length)) % room
+        tokens.append(np.asarray(answers.tokens)[slot, sample, places])
+        log_probs.append(np.asarray(answers.log_probs)[slot, sample, places])
     truncated = np.asarray([part[-1] != eos for part in tokens])
     return Responses(tuple(tokens), tuple(log_probs), truncated)

@@ -35,6 +35,14 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.decode import decode_responses, prefill_prompts, prepare_weights
 from rmsweb_jax.qwen3_vl.fused import weight_specs
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
+from rmsweb_jax.qwen3_vl.pool import (
+    POOL_SPECS,
+    Asked,
+    Pool,
+    empty_answers,
+    empty_asked,
+    insert_prompts,
+)
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
@@ -51,6 +59,7 @@ class Program:
       lower: makes its lowering.
       arguments: what it is given, by part ("weights", "adapters", "optimizer", "cache", "batch").
       useful_flops, executed_flops: over all devices, of one call; 0 where matrix products are negligible.
+      step_bytes: arguments that each turn of the program's one loop must read once.
     """
 
     name: str
@@ -58,6 +67,7 @@ class Program:
     arguments: dict[str, Any]
     useful_flops: int = 0
     executed_flops: int = 0
+    step_bytes: tuple[str, ...] = ()
 
 
 def _accumulated(run: AbstractRun, steps: Any) -> Any:
@@ -162,58 +172,83 @@ def rl_programs(
 
 
 def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images: int) -> list[Program]:
-    """The weights prepared for decoding, prefill and all decoding steps of a call of the sampler."""
+    """Weights prepared for decoding, prefill of a prompt a shard, its insertion into a slot, and decoding."""
     config, mesh = run.config, run.mesh
-    rows, samples = settings.rollout_rows, settings.num_samples
-    check_rows(run.mesh, rows, "rollout_rows")
-    model = nnx.merge(run.graphdef, run.state.params, run.frozen)
-    graphdef, state = nnx.split(model)
-    static = {"adapters": True, "mesh": mesh}
+    slots, samples, room = settings.rollout_slots, settings.num_samples, settings.max_response_tokens
+    check_rows(run.mesh, slots, "rollout_slots")
+    rows = row_shards(mesh)
+    graphdef, state = nnx.split(nnx.merge(run.graphdef, run.state.params, run.frozen))
+    merged = {"adapters": True, "merge": settings.merge_adapters, "mesh": mesh}
+    cached = {"adapters": True, "cache_dtype": settings.cache_dtype, "mesh": mesh}
     vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
     prompts = abstract_inputs(run, rows, prompt, vision)
-    weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, **static), state)
-    weights = on_mesh(weights, spread(weights, weight_specs(len(weights.layers)), mesh))
-    prefilled = jax.eval_shape(functools.partial(prefill_prompts, graphdef, **static), state, prompts)
+    weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, **merged), state)
+    weights = on_mesh(weights, spread(weights, weight_specs(weights), mesh))
+    prefilled = jax.eval_shape(functools.partial(prefill_prompts, graphdef, **cached), state, prompts)
     hidden, prefix = on_mesh(prefilled, spread(prefilled, PREFILLED_SPECS, mesh))
-    length = settings.max_response_tokens
-    keys = run.everywhere(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows * samples)))
-    temperature, banned, eos = (
+    words, numbers = run.rows((rows,), jnp.uint32), run.rows((rows,), jnp.float32)
+    asked = Asked(prefix, hidden, words, words, numbers)
+    held = jax.eval_shape(functools.partial(empty_asked, slots=slots, mesh=mesh), asked)
+    answers = jax.eval_shape(
+        functools.partial(
+            empty_answers,
+            config=config.text,
+            groups=slots,
+            num_samples=samples,
+            room=room,
+            dtype=jnp.dtype(settings.dtype),
+            cache_dtype=settings.cache_dtype,
+            fresh=False,
+            mesh=mesh,
+        )
+    )
+    pool = on_mesh(Pool(held, answers), spread(Pool(held, answers), POOL_SPECS, mesh))
+    banned, eos, waiting = (
         run.everywhere(jax.ShapeDtypeStruct(shape, dtype))
-        for shape, dtype in (((rows,), jnp.float32), ((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))
+        for shape, dtype in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32), ((), jnp.bool_))
     )
     work = Work(rows * prompt, rows * causal_pairs(prompt), 0, patches, patch_pairs)
     prefill = forward_flops(config, work) + 2 * rows * prompt * run.adapters
-    decode = decode_flops(config, rows * samples, prompt, length)
+    decode = decode_flops(config, slots * samples, prompt, room)
     return [
         Program(
             "rl weights for sampling",
-            lambda: prepare_weights.lower(graphdef, state, **static),
+            lambda: prepare_weights.lower(graphdef, state, **merged),
             {"weights": run.frozen, "adapters": run.state.params},
         ),
         Program(
             f"rl prefill, {rows} x {prompt:,}",
-            lambda: prefill_prompts.lower(graphdef, state, prompts, **static),
+            lambda: prefill_prompts.lower(graphdef, state, prompts, **cached),
             {"weights": run.frozen, "adapters": run.state.params, "batch": prompts},
             prefill,
             prefill,
         ),
         Program(
-            f"rl decode, {rows} x {samples} x ({prompt:,} + {length:,})",
+            f"rl insertion, {rows} of {slots}",
+            lambda: insert_prompts.lower(pool, asked, words, mesh=mesh),
+            {"cache": pool, "batch": asked},
+        ),
+        Program(
+            f"rl decode, {slots} x {samples} x ({prompt:,} + {room:,})",
             lambda: decode_responses.lower(
                 weights,
-                hidden,
-                prefix,
-                keys,
-                temperature,
+                pool.asked,
+                pool.answers,
                 banned,
                 eos,
+                waiting,
                 config=config.text,
-                num_samples=samples,
-                max_new_tokens=length,
+                free_slots=rows,
+                cache_dtype=settings.cache_dtype,
                 mesh=mesh,
             ),
-            {"weights": weights, "cache": prefix, "batch": (hidden, keys, temperature, banned)},
+            {
+                "weights": weights,
+                "cache": (pool.asked.prefix, pool.answers.suffix),
+                "batch": (hidden, banned),
+            },
             decode,
             decode,
+            step_bytes=("weights", "cache"),
         ),
     ]

@@ -37,6 +37,8 @@ class Compiled:
       compile_seconds: wall-clock.
       floor_ms: executed operations at the device's peak rate: no run can be faster.
       mfu_ceiling: useful over executed operations.
+      read_ratio: bytes that a turn of the program's loop reads and writes, as the compiler counts them, over
+        those that it must read; None for programs that are not such a loop.
       error: why it does not fit.
     """
 
@@ -50,6 +52,7 @@ class Compiled:
     executed_tflops: float
     floor_ms: float
     mfu_ceiling: float | None
+    read_ratio: float | None = None
     error: str = ""
 
 
@@ -68,7 +71,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     """Runs the compiler; a program that does not fit is a result, not an error."""
     start = time.monotonic()
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
-    peak, collectives, error = None, None, ""
+    peak, collectives, read_ratio, error = None, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
             # The text is taken from a dump: some programs for v5p and v6e cannot be printed afterwards.
@@ -84,6 +87,10 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     else:
         memory = compiled.memory_analysis()
         peak = memory.peak_memory_in_bytes / _GIB
+        if program.step_bytes:
+            needed = sum(device_bytes(program.arguments[name]) for name in program.step_bytes)
+            # A loop's body is counted once.
+            read_ratio = compiled.cost_analysis()["bytes accessed"] / needed
         parts["activations"] = max(0.0, peak - memory.argument_size_in_bytes / _GIB)
     executed = program.executed_flops / devices / 1e12
     return Compiled(
@@ -97,6 +104,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         executed_tflops=executed,
         floor_ms=1e3 * executed / chip.peak_tflops,
         mfu_ceiling=program.useful_flops / program.executed_flops if program.executed_flops else None,
+        read_ratio=read_ratio,
         error=error,
     )
 
@@ -115,7 +123,7 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
     """The results as a Markdown table."""
     parts = sorted({part for result in results for part in result.parts_gib})
     head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "useful TFLOP", "executed", "floor ms"]
-    head += ["MFU ceiling", "collectives", "compile s"]
+    head += ["MFU ceiling", "bytes a step / needed", "collectives", "compile s"]
     rows = [head, ["---"] * len(head)]
     for result in results:
         peak = "?" if result.peak_gib is None else f"{result.peak_gib:.2f}"
@@ -129,6 +137,7 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
                 f"{result.executed_tflops:.1f}",
                 f"{result.floor_ms:.0f}",
                 "" if result.mfu_ceiling is None else f"{result.mfu_ceiling:.2f}",
+                "" if result.read_ratio is None else f"{result.read_ratio:.2f}",
                 _listed(result.collectives),
                 f"{result.compile_seconds:.0f}",
             ]

@@ -1,4 +1,8 @@
-"""Sampling: a prefill, then one jitted loop over response positions for all samples of all prompts."""
+"""Sampling by continuous batching: prompts wait for a slot of a pool, where K samples of each are decoded.
+
+Four programs of static shapes: weights prepared once a policy, prefill, insertion of prompts into slots (see
+`pool`), and decoding until slots fall free.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,21 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.mesh import AXES, constrain
-from rmsweb_jax.qwen3_vl.cache import PrefixCache, decode_step, empty_suffix, prefill
+from rmsweb_jax.mesh import AXES, constrain, constrain_tree
+from rmsweb_jax.qwen3_vl.cache import CACHE_DTYPES, PrefixCache, decode_step, prefill
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.fused import DecodeWeights, decode_weights
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.pool import (
+    ANSWERS_SPECS,
+    Answers,
+    Asked,
+    Pool,
+    empty_answers,
+    empty_asked,
+    insert_prompts,
+)
 
 _BANNED = -1e30
 _SAMPLE_BLOCK = 128
@@ -28,8 +41,7 @@ class Generated(NamedTuple):
 
     Attributes:
       tokens: [G, K, R] int32, the end token included; 0 after it.
-      log_probs: [G, K, R] float32, under the model at the sampling temperature (at 1 when greedy) and
-        before banning, as the training forward computes them; 0 after the end.
+      log_probs: [G, K, R] float32, see `Answers`; 0 after the end.
       lengths: [G, K] int32, tokens a response has; a truncated one has R and no end token.
     """
 
@@ -65,100 +77,129 @@ def sample_tokens(logits: jax.Array, keys: jax.Array) -> jax.Array:
     return (block * _SAMPLE_BLOCK + choose(inner, threshold - before)).astype(jnp.int32)
 
 
-class _Loop(NamedTuple):
-    step: jax.Array
-    suffix: Any
-    tokens: jax.Array
-    log_probs: jax.Array
-    last: jax.Array
-    done: jax.Array
+@functools.partial(jax.jit, static_argnames=("graphdef", "adapters", "merge", "mesh"))
+def prepare_weights(
+    graphdef: Any, state: Any, *, adapters: bool, merge: bool, mesh: Mesh | None
+) -> DecodeWeights:
+    """`decode_weights` of a split model."""
+    return decode_weights(nnx.merge(graphdef, state), adapters=adapters, merge=merge, mesh=mesh)
 
 
-@functools.partial(jax.jit, static_argnames=("graphdef", "adapters", "mesh"))
-def prepare_weights(graphdef: Any, state: Any, *, adapters: bool, mesh: Mesh | None) -> DecodeWeights:
-    """The first program: `decode_weights` of a split model."""
-    return decode_weights(nnx.merge(graphdef, state), adapters=adapters, mesh=mesh)
-
-
-@functools.partial(jax.jit, static_argnames=("graphdef", "adapters", "mesh"))
+@functools.partial(jax.jit, static_argnames=("graphdef", "adapters", "cache_dtype", "mesh"))
 def prefill_prompts(
-    graphdef: Any, state: Any, prompts: ModelInputs, *, adapters: bool, mesh: Mesh | None
+    graphdef: Any,
+    state: Any,
+    prompts: ModelInputs,
+    *,
+    adapters: bool,
+    cache_dtype: str,
+    mesh: Mesh | None,
 ) -> tuple[jax.Array, PrefixCache]:
-    """The second program: `prefill` of a split model."""
-    return prefill(nnx.merge(graphdef, state), prompts, adapters=adapters, mesh=mesh)
+    """`prefill` of a split model."""
+    model = nnx.merge(graphdef, state)
+    return prefill(model, prompts, adapters=adapters, cache_dtype=cache_dtype, mesh=mesh)
 
 
-@functools.partial(jax.jit, static_argnames=("config", "num_samples", "max_new_tokens", "mesh"))
+@functools.partial(jax.jit, donate_argnums=2, static_argnames=("config", "free_slots", "cache_dtype", "mesh"))
 def decode_responses(
     weights: DecodeWeights,
-    last_hidden: jax.Array,
-    prefix: PrefixCache,
-    keys: jax.Array,
-    temperature: jax.Array,
+    asked: Asked,
+    answers: Answers,
     banned: jax.Array,
     eos: jax.Array,
+    waiting: jax.Array,
     *,
     config: TextConfig,
-    num_samples: int,
-    max_new_tokens: int,
+    free_slots: int,
+    cache_dtype: str,
     mesh: Mesh | None,
-) -> Generated:
-    """The third program: all steps until every sample has ended.
+) -> Answers:
+    """Steps until all responses have ended, or slots are free that prompts wait for.
 
     Args:
-      last_hidden: [G, hidden], of the last prompt tokens.
-      keys: [G * K] PRNG keys.
-      temperature: [G].
       banned: [V] bool.
       eos: [] int32.
+      waiting: [] bool, whether to stop as soon as `free_slots` slots are free.
     """
-    groups = len(last_hidden)
-    rows = groups * num_samples
-    row_temperature = jnp.repeat(temperature, num_samples)[:, None]
+    groups, samples, room = answers.tokens.shape
+    rows = groups * samples
+    keys = _row_keys(asked.seeds, asked.prompt_ids, samples)
+    temperature = jnp.repeat(asked.temperature, samples)[:, None]
 
-    def draw(hidden: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def draw(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Token `number` [G] of every sample and its log-probability, by the states [G, K, hidden]."""
         logits = jnp.matmul(hidden.reshape(rows, -1), weights.head, preferred_element_type=jnp.float32)
         # Every device draws for some of the rows, from whole distributions.
         logits = constrain(logits, mesh, AXES, None)
-        logits = logits / jnp.where(row_temperature > 0, row_temperature, 1.0)
+        logits = logits / jnp.where(temperature > 0, temperature, 1.0)
         allowed = jnp.where(banned, _BANNED, logits)
-        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, step)
+        step_keys = jax.vmap(jax.random.fold_in)(keys, jnp.repeat(number, samples))
         sampled = sample_tokens(allowed, step_keys)
-        token = jnp.where(row_temperature[:, 0] > 0, sampled, jnp.argmax(allowed, -1)).astype(jnp.int32)
+        token = jnp.where(temperature[:, 0] > 0, sampled, jnp.argmax(allowed, -1)).astype(jnp.int32)
         picked = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
         log_prob = picked - jax.nn.logsumexp(logits, axis=-1)
-        return token.reshape(groups, num_samples), log_prob.reshape(groups, num_samples)
+        return token.reshape(groups, samples), log_prob.reshape(groups, samples)
 
-    def record(loop: _Loop, token: jax.Array, log_prob: jax.Array) -> _Loop:
-        token, log_prob = jnp.where(loop.done, 0, token), jnp.where(loop.done, 0.0, log_prob)
-        return loop._replace(
-            step=loop.step + 1,
-            tokens=jax.lax.dynamic_update_index_in_dim(loop.tokens, token, loop.step, 2),
-            log_probs=jax.lax.dynamic_update_index_in_dim(loop.log_probs, log_prob, loop.step, 2),
-            last=token,
-            done=loop.done | (token == eos),
+    def record(
+        answers: Answers, drawn: tuple[jax.Array, jax.Array], who: jax.Array, at: jax.Array
+    ) -> Answers:
+        """Notes what was drawn for the samples `who` [G, K] at place `at` of the ring."""
+        lengths = answers.lengths + who
+        kept = [
+            jax.lax.dynamic_update_index_in_dim(
+                old, jnp.where(who, new, jax.lax.dynamic_index_in_dim(old, at, 2, keepdims=False)), at, 2
+            )
+            for old, new in zip((answers.tokens, answers.log_probs), drawn, strict=True)
+        ]
+        ended = (drawn[0] == eos) | (lengths >= room)
+        return answers._replace(
+            lengths=lengths,
+            last=jnp.where(who, drawn[0], answers.last),
+            done=answers.done | (who & ended),
+            tokens=kept[0],
+            log_probs=kept[1],
         )
 
-    def body(loop: _Loop) -> _Loop:
-        fed = loop.step - 1
-        hidden, suffix = decode_step(weights, config, loop.last, fed, prefix, loop.suffix, mesh)
-        return record(loop._replace(suffix=suffix), *draw(hidden, loop.step))
+    def going_on(answers: Answers) -> jax.Array:
+        free = answers.done.all(1).sum() >= free_slots
+        return ~answers.done.all() & ~(waiting & free)
 
-    shape = (groups, num_samples)
-    start = _Loop(
-        step=jnp.int32(0),
-        suffix=empty_suffix(prefix, num_samples, max_new_tokens, mesh),
-        tokens=jnp.zeros((*shape, max_new_tokens), jnp.int32),
-        log_probs=jnp.zeros((*shape, max_new_tokens), jnp.float32),
-        last=jnp.zeros(shape, jnp.int32),
-        done=jnp.zeros(shape, bool),
+    def body(answers: Answers) -> Answers:
+        fed, place = answers.clock - answers.began, answers.clock % room
+        hidden, suffix = decode_step(
+            weights,
+            config,
+            answers.last,
+            fed,
+            place,
+            asked.prefix,
+            answers.suffix,
+            cache_dtype=cache_dtype,
+            mesh=mesh,
+        )
+        answers = record(answers._replace(suffix=suffix), draw(hidden, fed), ~answers.done, place)
+        return answers._replace(clock=answers.clock + 1)
+
+    # The first token of a new prompt is drawn from its last hidden state, as if in the step before.
+    first = jnp.broadcast_to(asked.last_hidden[:, None], (groups, samples, asked.last_hidden.shape[-1]))
+    who = jnp.broadcast_to(answers.fresh[:, None], answers.done.shape)
+    before = answers.clock - 1
+    answers = record(answers, draw(first, jnp.zeros(groups, jnp.int32)), who, before % room)
+    answers = answers._replace(
+        began=jnp.where(answers.fresh, before, answers.began), fresh=jnp.zeros_like(answers.fresh)
     )
-    first = jnp.broadcast_to(last_hidden[:, None], (*shape, last_hidden.shape[-1]))
-    loop = record(start, *draw(first, start.step))
-    loop = jax.lax.while_loop(lambda loop: (loop.step < max_new_tokens) & ~loop.done.all(), body, loop)
-    ended = loop.tokens == eos
-    lengths = jnp.where(loop.done, jnp.argmax(ended, -1) + 1, max_new_tokens)
-    return Generated(loop.tokens, loop.log_probs, lengths.astype(jnp.int32))
+    return constrain_tree(jax.lax.while_loop(going_on, body, answers), ANSWERS_SPECS, mesh)
+
+
+@functools.partial(jax.jit, static_argnames="num_samples")
+def _row_keys(seeds: jax.Array, prompt_ids: jax.Array, num_samples: int) -> jax.Array:
+    """[G] seeds and ids -> [G * K] keys."""
+
+    def group(seed: jax.Array, prompt_id: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.key(seed), prompt_id)
+        return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_samples))
+
+    return jax.vmap(group)(seeds, prompt_ids).reshape(-1)
 
 
 class Generator:
@@ -168,13 +209,87 @@ class Generator:
       model: on the mesh of its `attention`, when that has one; then the prompts of a call must divide over
         `data` and `fsdp`.
       adapters: False samples from the reference policy.
+      merge: whether adapters are merged into the weights or applied beside them, see `decode_weights`.
+      cache_dtype: one of `CACHE_DTYPES`.
     """
 
-    def __init__(self, model: Qwen3VL, *, adapters: bool = True):
+    def __init__(
+        self, model: Qwen3VL, *, adapters: bool = True, merge: bool = True, cache_dtype: str = "model"
+    ):
+        if cache_dtype not in CACHE_DTYPES:
+            raise ValueError(f"the cache's dtype is {cache_dtype!r}, not one of {CACHE_DTYPES}")
         self.config = model.config
+        self.mesh = model.attention.mesh
+        self._dtype = model.dtype
         self._graphdef, self._state = nnx.split(model)
-        self._static = {"adapters": adapters, "mesh": model.attention.mesh}
-        self._weights = prepare_weights(self._graphdef, self._state, **self._static)
+        self._adapters, self._cache_dtype = adapters, cache_dtype
+        self._weights = prepare_weights(
+            self._graphdef, self._state, adapters=adapters, merge=merge, mesh=self.mesh
+        )
+
+    def prefill(self, prompts: ModelInputs, *, seeds: Array, prompt_ids: Array, temperature: Array) -> Asked:
+        """Runs prompts [G, P], padded on either side; pad G and P to buckets: each compiles once.
+
+        Args:
+          seeds, prompt_ids: [G] uint32.
+          temperature: [G] float32.
+        """
+        last_hidden, prefix = prefill_prompts(
+            self._graphdef,
+            self._state,
+            prompts,
+            adapters=self._adapters,
+            cache_dtype=self._cache_dtype,
+            mesh=self.mesh,
+        )
+        return Asked(prefix, last_hidden, seeds, prompt_ids, temperature)
+
+    def empty_pool(self, like: Asked, *, slots: int, num_samples: int, room: int) -> Pool:
+        """Free slots for prompts of the same width as those given.
+
+        Args:
+          slots: G, over all devices.
+          room: R, tokens a response may have.
+        """
+        return Pool(
+            empty_asked(like, slots=slots, mesh=self.mesh), self._answers(slots, num_samples, room, False)
+        )
+
+    def _answers(self, groups: int, num_samples: int, room: int, fresh: bool) -> Answers:
+        return empty_answers(
+            config=self.config.text,
+            groups=groups,
+            num_samples=num_samples,
+            room=room,
+            dtype=self._dtype,
+            cache_dtype=self._cache_dtype,
+            fresh=fresh,
+            mesh=self.mesh,
+        )
+
+    def insert(self, pool: Pool, asked: Asked, slots: Array) -> Pool:
+        """See `insert_prompts`; the pool given is used up."""
+        return insert_prompts(pool, asked, slots, mesh=self.mesh)
+
+    def decode(
+        self, pool: Pool, *, eos: int, banned: Sequence[int] = (), waiting: bool, free_slots: int = 1
+    ) -> Pool:
+        """See `decode_responses`; the pool given is used up."""
+        mask = np.zeros(self.config.text.vocab_size, bool)
+        mask[list(banned)] = True
+        answers = decode_responses(
+            self._weights,
+            pool.asked,
+            pool.answers,
+            mask,
+            np.int32(eos),
+            np.bool_(waiting),
+            config=self.config.text,
+            free_slots=free_slots,
+            cache_dtype=self._cache_dtype,
+            mesh=self.mesh,
+        )
+        return Pool(pool.asked, answers)
 
     def __call__(
         self,
@@ -188,14 +303,13 @@ class Generator:
         temperature: float | Array = 1.0,
         banned: Sequence[int] = (),
     ) -> Generated:
-        """Samples `num_samples` responses to each prompt.
+        """Samples `num_samples` responses to each prompt, all of them at once.
 
         A response depends on its prompt and (seed, prompt id, sample index) alone: neither the other prompts
         of the batch nor the padding changes it, up to rounding.
 
         Args:
-          prompts: [G, P], one prompt a row, padded on either side; pad G and P to buckets: each
-            compiles once.
+          prompts: [G, P], one prompt a row, padded on either side.
           max_new_tokens: R, also compiled in.
           eos: the token that ends a response, usually `<|im_end|>`.
           seed: one for all prompts, or [G].
@@ -205,30 +319,13 @@ class Generator:
         """
         groups = prompts.tokens.shape[0]
         ids = np.arange(groups) if prompt_ids is None else np.asarray(prompt_ids)
-        mask = np.zeros(self.config.text.vocab_size, bool)
-        mask[list(banned)] = True
-        last_hidden, prefix = prefill_prompts(self._graphdef, self._state, prompts, **self._static)
-        return decode_responses(
-            self._weights,
-            last_hidden,
-            prefix,
-            _row_keys(np.broadcast_to(np.asarray(seed), groups), ids, num_samples),
-            np.broadcast_to(np.asarray(temperature, np.float32), groups),
-            mask,
-            np.int32(eos),
-            config=self.config.text,
-            num_samples=num_samples,
-            max_new_tokens=max_new_tokens,
-            mesh=self._static["mesh"],
+        asked = self.prefill(
+            prompts,
+            seeds=np.broadcast_to(np.asarray(seed, np.uint32), groups),
+            prompt_ids=ids.astype(np.uint32),
+            temperature=np.broadcast_to(np.asarray(temperature, np.float32), groups),
         )
-
-
-@functools.partial(jax.jit, static_argnames="num_samples")
-def _row_keys(seeds: jax.Array, prompt_ids: jax.Array, num_samples: int) -> jax.Array:
-    """[G] seeds and ids -> [G * K] keys."""
-
-    def group(seed: jax.Array, prompt_id: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(seed), prompt_id)
-        return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_samples))
-
-    return jax.vmap(group)(seeds, prompt_ids).reshape(-1)
+        pool = Pool(asked, self._answers(groups, num_samples, max_new_tokens, True))
+        answers = self.decode(pool, eos=eos, banned=banned, waiting=False).answers
+        # All began together, so that the ring begins at its place 0.
+        return Generated(answers.tokens, answers.log_probs, answers.lengths)

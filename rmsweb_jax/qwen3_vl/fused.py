@@ -1,10 +1,12 @@
-"""The decoder's weights as decoding wants them: un-stacked, projections fused, adapters merged.
+"""The decoder's weights as decoding wants them: un-stacked, projections fused, adapters merged or beside.
 
-That is done once a policy, so that a step is few and plain operations.
+That is done once a policy, so that a step is few and plain operations. Merging costs a step nothing, and
+rounds what an adapter adds to the precision of the weights; adapters beside them compute what training does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -14,9 +16,16 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import constrain_tree
-from rmsweb_jax.qwen3_vl.layers import Linear
+from rmsweb_jax.qwen3_vl.layers import Linear, LoRA
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import DecoderLayer
+
+
+class Adapter(NamedTuple):
+    """A low-rank addition: a [in, rank], and b [rank, ...] shaped like the kernel's outputs, scaled."""
+
+    a: jax.Array
+    b: jax.Array
 
 
 class LayerWeights(NamedTuple):
@@ -25,6 +34,7 @@ class LayerWeights(NamedTuple):
     Attributes:
       qkv: [hidden, Hkv, (Hq / Hkv + 2) D], the queries of a key-value head, its key, its value.
       out: [Hq D, hidden].
+      qkv_lora, out_lora: adapters that are not merged into them.
       gate_up: [hidden, S, 2, F / S] for the S parts of `tensor`.
       down: [F, hidden].
     """
@@ -37,6 +47,8 @@ class LayerWeights(NamedTuple):
     post_norm: jax.Array
     gate_up: jax.Array
     down: jax.Array
+    qkv_lora: Adapter | None = None
+    out_lora: Adapter | None = None
 
 
 class DecodeWeights(NamedTuple):
@@ -48,8 +60,8 @@ class DecodeWeights(NamedTuple):
     head: jax.Array
 
 
-def weight_specs(num_layers: int) -> Any:
-    """A `PartitionSpec` for each of the `DecodeWeights`."""
+def weight_specs(weights: DecodeWeights) -> Any:
+    """A `PartitionSpec` for each of them."""
     whole, into, out = (cast(Any, spec) for spec in (P(), P("fsdp", "tensor"), P("tensor", "fsdp")))
     layer = LayerWeights(
         input_norm=whole,
@@ -61,44 +73,84 @@ def weight_specs(num_layers: int) -> Any:
         gate_up=into,
         down=out,
     )
-    return DecodeWeights(embedding=out, layers=(layer,) * num_layers, norm=whole, head=into)
+    # An adapter's rank is not split, as in training.
+    adapter = cast(Any, Adapter)
+    qkv_lora, out_lora = adapter(P("fsdp"), P(None, "tensor")), adapter(P("tensor"), P(None, "fsdp"))
+    layers = tuple(
+        layer._replace(
+            qkv_lora=None if own.qkv_lora is None else qkv_lora,
+            out_lora=None if own.out_lora is None else out_lora,
+        )
+        for own in weights.layers
+    )
+    return DecodeWeights(embedding=out, layers=layers, norm=whole, head=into)
 
 
-def _layer_weights(layer: DecoderLayer, adapters: bool, parts: int) -> LayerWeights:
+def project(x: jax.Array, kernel: jax.Array, adapter: Adapter | None = None) -> jax.Array:
+    """x [M, in] times a kernel [in, ...], and what its adapter adds: [M, out], outputs flattened."""
+    out = x @ kernel.reshape(x.shape[-1], -1)
+    if adapter is None:
+        return out
+    return out + (x @ adapter.a) @ adapter.b.reshape(adapter.b.shape[0], -1)
+
+
+def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, parts: int) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
-    size = attention.head_dim
+    size, kv_heads = attention.head_dim, attention.k_proj.kernel.shape[-1] // attention.head_dim
 
-    def kernel(linear: Linear) -> jax.Array:
+    def kernel(linear: Linear, merged: bool = True) -> jax.Array:
         value = linear.kernel[...]
-        if adapters and linear.lora is not None:
+        if adapters and merged and linear.lora is not None:
             value = value.astype(jnp.float32) + linear.lora.delta()
         return value.astype(linear.dtype)
 
-    projections = [kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    def by_head(parts: Sequence[jax.Array]) -> jax.Array:
+        """Outputs of q, k and v, [..., heads * D] each, by key-value head."""
+        return jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
+
+    def beside(lora: LoRA, outputs: Callable[[jax.Array], jax.Array]) -> Adapter:
+        dtype = attention.o_proj.dtype
+        return Adapter(lora.a[...].astype(dtype), outputs((lora.scale * lora.b[...]).astype(dtype)))
+
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    ends = [attention.q_proj.kernel.shape[-1], attention.q_proj.kernel.shape[-1] + kv_heads * size]
+    qkv = by_head([kernel(linear) for linear in projections])
+    qkv_lora = out_lora = None
     if adapters and attention.qkv_lora is not None:
-        ends = [projections[0].shape[1], projections[0].shape[1] + projections[1].shape[1]]
-        deltas = jnp.split(attention.qkv_lora.delta(), ends, axis=-1)
-        projections = [
-            (part.astype(jnp.float32) + delta).astype(part.dtype)
-            for part, delta in zip(projections, deltas, strict=True)
-        ]
-    hidden, kv_heads = projections[1].shape[0], projections[1].shape[1] // size
-    qkv = jnp.concatenate([part.reshape(hidden, kv_heads, -1) for part in projections], axis=-1)
-    gate_up = jnp.stack([kernel(part).reshape(hidden, parts, -1) for part in (mlp.gate_proj, mlp.up_proj)], 2)
+        if merge:
+            delta = by_head(jnp.split(attention.qkv_lora.delta(), ends, axis=-1))
+            qkv = (qkv.astype(jnp.float32) + delta).astype(qkv.dtype)
+        else:
+            qkv_lora = beside(attention.qkv_lora, lambda b: by_head(jnp.split(b, ends, axis=-1)))
+    if adapters and not merge and attention.o_proj.lora is not None:
+        out_lora = beside(attention.o_proj.lora, lambda b: b)
+    gate_up = jnp.stack(
+        [kernel(part).reshape(part.kernel.shape[0], parts, -1) for part in (mlp.gate_proj, mlp.up_proj)], 2
+    )
     return LayerWeights(
         input_norm=layer.input_layernorm.scale[...],
         qkv=qkv,
         q_norm=attention.q_norm.scale[...],
         k_norm=attention.k_norm.scale[...],
-        out=kernel(attention.o_proj),
+        out=kernel(attention.o_proj, merge),
         post_norm=layer.post_attention_layernorm.scale[...],
         gate_up=gate_up,
         down=kernel(mlp.down_proj),
+        qkv_lora=qkv_lora,
+        out_lora=out_lora,
     )
 
 
-def decode_weights(model: Qwen3VL, *, adapters: bool = True, mesh: Mesh | None = None) -> DecodeWeights:
-    """Un-stacks and fuses the decoder's weights and merges the adapters (in float32)."""
+def decode_weights(
+    model: Qwen3VL, *, adapters: bool = True, merge: bool = True, mesh: Mesh | None = None
+) -> DecodeWeights:
+    """Un-stacks and fuses the decoder's weights.
+
+    Args:
+      adapters: False leaves them out: the reference policy.
+      merge: adds the adapters to the kernels, in float32; otherwise those of RL (on attention's fused q, k
+        and v, and its output) stay beside them. Any others are merged.
+    """
     language = model.language_model
     layers = list(language.first_layers)
     if language.layers is not None:
@@ -108,8 +160,8 @@ def decode_weights(model: Qwen3VL, *, adapters: bool = True, mesh: Mesh | None =
     parts = 1 if mesh is None else mesh.shape["tensor"]
     weights = DecodeWeights(
         embedding=language.embed_tokens.embedding[...].astype(model.dtype),
-        layers=tuple(_layer_weights(layer, adapters, parts) for layer in layers),
+        layers=tuple(_layer_weights(layer, adapters, merge, parts) for layer in layers),
         norm=language.norm.scale[...],
         head=model.head_kernel().astype(model.dtype),
     )
-    return constrain_tree(weights, weight_specs(len(layers)), mesh)
+    return constrain_tree(weights, weight_specs(weights), mesh)

@@ -19,7 +19,7 @@ _LEAST = {
     "mini_batch_groups": 1,
     "gen_batch_groups": 1,
     "max_gen_batches": 1,
-    "rollout_rows": 1,
+    "rollout_slots": 1,
     "bucket_count": 1,
     "eval_every": 1,
 }
@@ -46,7 +46,9 @@ class RlConfig:
       max_salvage_groups: rejected groups that are kept for the anchor and the KL term.
       on_exhausted: "train" on the groups there are, or "error".
       num_samples, temperature: responses to a prompt.
-      rollout_rows: prompts in one call of the sampler.
+      rollout_slots: prompts that are decoded at once; others wait until one of them is finished.
+      merge_adapters: sample with adapters merged into the weights, or applied beside them as in training.
+      cache_dtype: of the sampler's caches, see `qwen3_vl.cache.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and the weights of the terms.
       micro_batch_tokens: tokens a device in one forward and backward pass.
@@ -76,7 +78,9 @@ class RlConfig:
     on_exhausted: str
     num_samples: int
     temperature: float
-    rollout_rows: int
+    rollout_slots: int
+    merge_adapters: bool
+    cache_dtype: str
     min_std: float
     competent_reward: float
     competence_gate: bool
@@ -106,11 +110,6 @@ class RlConfig:
             raise UserError(
                 f"config.train_groups is {self.train_groups}: make it a multiple of "
                 f"config.mini_batch_groups ({self.mini_batch_groups})"
-            )
-        if self.gen_batch_groups % self.rollout_rows:
-            raise UserError(
-                f"config.gen_batch_groups is {self.gen_batch_groups}: make it a multiple of "
-                f"config.rollout_rows ({self.rollout_rows})"
             )
         if not 0 <= self.held_out < 1:
             raise UserError(f"config.held_out is {self.held_out}: make it at least 0 and less than 1")

@@ -1,0 +1,153 @@
+"""The slots in which prompts are decoded, and how prompts get into them.
+
+A slot is one prompt's cache with the caches of its K samples. Programs have static shapes: prompts come and
+go, the slots stay.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from rmsweb_jax.mesh import BATCH, constrain_tree
+from rmsweb_jax.qwen3_vl.cache import (
+    PREFIX_SPECS,
+    SUFFIX_SPECS,
+    PrefixCache,
+    SuffixCache,
+    empty_suffix,
+)
+from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.inputs import Array
+
+
+class Asked(NamedTuple):
+    """Prompts that have been prefilled, and what is asked of them.
+
+    Attributes:
+      prefix: caches of G prompts.
+      last_hidden: [G, hidden], of their last tokens.
+      seeds, prompt_ids: [G] uint32; with a sample's number they decide its random numbers.
+      temperature: [G] float32; 0 takes the most probable token.
+    """
+
+    prefix: PrefixCache
+    last_hidden: jax.Array
+    seeds: Array
+    prompt_ids: Array
+    temperature: Array
+
+
+class Answers(NamedTuple):
+    """The responses of a pool, K a slot; places of a response are a ring of R.
+
+    Attributes:
+      clock: [] int32, decoding steps that the pool has made.
+      began: [G] int32, the clock before a slot's responses were fed: token i is at place (began + i) % R.
+      fresh: [G] bool, prefilled and not yet sampled from.
+      lengths: [G, K] int32, tokens so far.
+      done: [G, K] bool, ended, cut, or never begun.
+      last: [G, K] int32, the newest token, which the next step feeds.
+      tokens: [G, K, R] int32, the end token included.
+      log_probs: [G, K, R] float32, under the model at the sampling temperature (at 1 when greedy) and
+        before banning, as the training forward computes them.
+      suffix: keys and values of what has been fed.
+    """
+
+    clock: jax.Array
+    began: jax.Array
+    fresh: jax.Array
+    lengths: jax.Array
+    done: jax.Array
+    last: jax.Array
+    tokens: jax.Array
+    log_probs: jax.Array
+    suffix: SuffixCache
+
+
+class Pool(NamedTuple):
+    """G slots of one width."""
+
+    asked: Asked
+    answers: Answers
+
+
+_ROW = cast(Any, BATCH)
+ASKED_SPECS = Asked(PREFIX_SPECS, _ROW, _ROW, _ROW, _ROW)
+ANSWERS_SPECS = Answers(cast(Any, P()), *[_ROW] * 7, suffix=SUFFIX_SPECS)
+POOL_SPECS = Pool(ASKED_SPECS, ANSWERS_SPECS)
+
+
+@functools.partial(jax.jit, donate_argnums=0, static_argnames="mesh")
+def insert_prompts(pool: Pool, asked: Asked, slots: Array, *, mesh: Mesh | None) -> Pool:
+    """Each shard of the mesh's rows takes one prompt into one of its slots.
+
+    Args:
+      asked: one prompt a shard, [S, ...].
+      slots: [S] int32, the slot among the shard's own; -1 leaves them as they are.
+    """
+
+    def local(pool: Pool, asked: Asked, slots: Array) -> Pool:
+        slot, taken = jnp.maximum(slots[0], 0), slots[0] >= 0
+
+        def put(old: jax.Array, new: jax.Array) -> jax.Array:
+            held = jax.lax.dynamic_index_in_dim(old, slot, keepdims=True)
+            return jax.lax.dynamic_update_slice_in_dim(old, jnp.where(taken, new, held), slot, 0)
+
+        answers = pool.answers
+        begun = {"fresh": True, "lengths": 0, "done": False}
+        reset = {
+            name: put(getattr(answers, name), jnp.full_like(getattr(answers, name)[:1], value))
+            for name, value in begun.items()
+        }
+        return Pool(jax.tree.map(put, pool.asked, asked), answers._replace(**reset))
+
+    if mesh is None or mesh.size == 1:
+        return local(pool, asked, slots)
+    specs = (POOL_SPECS, ASKED_SPECS, BATCH)
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=POOL_SPECS)(pool, asked, slots)
+
+
+@functools.partial(
+    jax.jit,
+    static_argnames=("config", "groups", "num_samples", "room", "dtype", "cache_dtype", "fresh", "mesh"),
+)
+def empty_answers(
+    *,
+    config: TextConfig,
+    groups: int,
+    num_samples: int,
+    room: int,
+    dtype: Any,
+    cache_dtype: str,
+    fresh: bool,
+    mesh: Mesh | None,
+) -> Answers:
+    """A pool's answers at the start: of prompts that all wait to be sampled from (`fresh`), or of none."""
+    lanes = (groups, num_samples)
+    answers = Answers(
+        # Token 0 is drawn in the step before the first.
+        clock=jnp.ones((), jnp.int32),
+        began=jnp.zeros(groups, jnp.int32),
+        fresh=jnp.full(groups, fresh),
+        lengths=jnp.zeros(lanes, jnp.int32),
+        done=jnp.full(lanes, not fresh),
+        last=jnp.zeros(lanes, jnp.int32),
+        tokens=jnp.zeros((*lanes, room), jnp.int32),
+        log_probs=jnp.zeros((*lanes, room), jnp.float32),
+        suffix=empty_suffix(config, groups, num_samples, room, dtype, cache_dtype),
+    )
+    return constrain_tree(answers, ANSWERS_SPECS, mesh)
+
+
+@functools.partial(jax.jit, static_argnames=("slots", "mesh"))
+def empty_asked(like: Asked, *, slots: int, mesh: Mesh | None) -> Asked:
+    """Slots without a prompt, for prompts like those given."""
+    return constrain_tree(
+        jax.tree.map(lambda x: jnp.zeros((slots, *x.shape[1:]), x.dtype), like), ASKED_SPECS, mesh
+    )
