@@ -99,6 +99,35 @@ def paired_difference(
     return bootstrap_mean(np.asarray(first, np.float64) - np.asarray(second, np.float64), seed, resamples)
 
 
+def crossed_bootstrap(
+    values: np.ndarray, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Percentile bootstrap of the mean over trainings and tasks, both of which are resampled.
+
+    Every training meets the same tasks: the two levels cross and do not nest. Trainings and tasks are
+    therefore drawn independently of each other (Owen 2007, the pigeonhole bootstrap), so that what makes
+    a task hard for all trainings is one task's chance. With one training or one task the other level
+    alone is resampled.
+
+    Args:
+      values: [S, T], a row a training, a column a task.
+
+    Returns:
+      None when there are no trainings or no tasks.
+    """
+    values = np.asarray(values, np.float64)
+    if not values.size:
+        return None
+    rng = np.random.default_rng(seed)
+    trainings, tasks = (
+        rng.multinomial(size, np.full(size, 1 / size), size=resamples) / size for size in values.shape
+    )
+    estimates = ((trainings @ values) * tasks).sum(axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(estimates, [tail, 1 - tail])
+    return Interval(float(values.mean()), float(low), float(high), values.shape[1])
+
+
 def steps_on_solved(successes: np.ndarray, steps: np.ndarray, seed: int = 0) -> Interval | None:
     """Mean steps of successful runs ([T, n] both), with an interval over tasks."""
     solved = successes.astype(bool)
