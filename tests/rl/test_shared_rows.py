@@ -1,0 +1,193 @@
+"""Rows with a shared prompt against a row for each response: same loss, same gradient of every adapter."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from rmsweb_jax.data.batching import Example
+from rmsweb_jax.mesh import make_mesh, param_shardings
+from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.rl.losses import Objective
+from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.rollout import Group, Prompt
+from rmsweb_jax.rl.shapes import RowShape, RowShapes
+from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
+from rmsweb_jax.rl.update import on_mesh
+from rmsweb_jax.sft.step import init_state, split_model
+from tests.rl.eight_rows import plain_batches, plain_rows
+from tests.tiny import IMAGE_TOKEN, TINY
+
+# Large coefficients, so that every term shows in the gradient.
+OBJECTIVE = Objective(kl_coef=0.3, salvage_weight=0.5)
+MESH = make_mesh()
+SAMPLES = 8
+# Two images or none, neither of them square: 2 x 6 and 6 x 4 patches.
+GRIDS = ((1, 2, 6), (1, 6, 4))
+WINDOW = 24
+WIDTH, SCORED = 104, 72
+LAYOUTS = {"tight": None, "fixed": RowLayout(prompt=32, slot=8)}
+
+
+Key = tuple[int, int]
+Places = dict[Key, tuple[int, slice]]
+LogProbs = dict[Key, np.ndarray]
+
+
+class Reference(NamedTuple):
+    """The policy, its programs, and what the plain layout says of the step.
+
+    Attributes:
+      old, ref: log-probabilities of every response, by group and sample: the policy's own with noise, so
+        that some tokens are clipped.
+      log_probs: of every response under the policy.
+      total: gradient and sums.
+    """
+
+    params: Any
+    frozen: Any
+    steps: Steps
+    old: LogProbs
+    ref: LogProbs
+    log_probs: LogProbs
+    total: Accumulated
+
+
+def make_group(number: int, accepted: bool, images: bool) -> Group:
+    """A prompt of 20 to 30 tokens, a target of 6 and 8 responses of 1 to 8."""
+    rng = np.random.default_rng(number)
+    length = 20 + 3 * number
+    tokens = rng.integers(0, 50, length + 6).astype(np.int32)
+    if images:
+        tokens[2:5] = tokens[7:13] = IMAGE_TOKEN
+    grids = GRIDS if images else ()
+    patches = tuple(
+        rng.normal(size=(int(np.prod(grid)), TINY.vision.patch_dim)).astype(np.float32) for grid in grids
+    )
+    span = np.asarray([0, 0, 1, 1, 1, 0], bool)
+    example = Example(f"prompt-{number}", tokens, length, span, patches, grids)
+    responses = tuple(rng.integers(0, 50, size).astype(np.int32) for size in rng.permutation(SAMPLES) + 1)
+    none = tuple(np.zeros(len(response), np.float32) for response in responses)
+    advantages = rng.normal(size=SAMPLES) if accepted else np.zeros(SAMPLES)
+    rewards = np.zeros(SAMPLES)
+    prompt = Prompt(example.sample_id, example, "")
+    return Group(prompt, responses, none, np.zeros(SAMPLES, bool), rewards, advantages, accepted)
+
+
+BATCH = MiniBatch(
+    (make_group(0, True, images=True), make_group(1, True, images=False)),
+    (make_group(2, False, images=True),),
+)
+
+
+def make_policy() -> Qwen3VL:
+    """The first of its two layers takes DeepStack features; adapters on the vision tower too."""
+    model = Qwen3VL(TINY, rngs=nnx.Rngs(0))
+    add_lora(model, LoRAConfig(rank=4, alpha=8.0, targets="attention", vision=True), nnx.Rngs(1))
+    return model
+
+
+def random_values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    scale = shape[-2] ** -0.5 if len(shape) > 1 else 0.5
+    return (scale * rng.normal(size=shape)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    model = nnx.eval_shape(make_policy)
+    graphdef, params, frozen = split_model(model, "lora")
+    rng = np.random.default_rng(5)
+    # All random: with fresh adapters, whose B is 0, no gradient would reach A.
+    params, frozen = (jax.tree.map(lambda x: random_values(rng, x.shape), part) for part in (params, frozen))
+    params, frozen = (jax.device_put(part, param_shardings(part, MESH)) for part in (params, frozen))
+    optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
+    steps = make_steps(graphdef, init_state(params, optimizer, MESH), optimizer, OBJECTIVE, MESH)
+    rows = plain_rows(BATCH, salvage=True)
+    batches = plain_batches(rows, TINY, count=1, width=WIDTH, scored=SCORED)
+    own = {}
+    for batch in batches:
+        scored = np.asarray(steps.log_probs(params, frozen, *placed(batch)))
+        own |= {key: scored[place] for key, place in batch.places.items()}
+    old, ref = ({key: x + rng.normal(0, 1.0, x.shape) for key, x in own.items()} for _ in range(2))
+    total = steps.zero(params)
+    for batch in batches:
+        total = steps.add(total, params, frozen, *against(batch, batch.places, old, ref))
+    return Reference(params, frozen, steps, old, ref, own, total)
+
+
+def placed(batch: Any, **log_probs: np.ndarray) -> tuple[Any, Any]:
+    """Inputs and targets of either layout on the mesh, in arrays of one shape: one compiled program for all.
+
+    The reference attention does not read the promise of fixed places; slots of 0 are what None stands for.
+    """
+    slots = np.zeros_like(batch.inputs.tokens) if batch.inputs.slot_ids is None else batch.inputs.slot_ids
+    inputs = batch.inputs.replace(layout=None, slot_ids=slots)
+    return on_mesh(
+        dataclasses.replace(batch, inputs=inputs, targets=batch.targets.replace(**log_probs)), MESH
+    )
+
+
+def against(batch: Any, places: Places, old: LogProbs, ref: LogProbs) -> tuple[Any, Any]:
+    """The same, with old and reference log-probabilities at their places."""
+    arrays = np.zeros((2, *batch.targets.tokens.shape), np.float32)
+    for key, place in places.items():
+        arrays[0][place], arrays[1][place] = old[key], ref[key]
+    return placed(batch, old_log_probs=arrays[0], ref_log_probs=arrays[1])
+
+
+def shared_batches(layout: RowLayout | None) -> list[tuple[Any, Places]]:
+    shape = RowShape(WIDTH, SCORED, layout)
+    shapes = RowShapes((shape,), micro_batch_tokens=WIDTH, devices=1, images=len(GRIDS), window=WINDOW)
+    return [
+        (
+            micro,
+            {(p.slot.group, p.slot.sample): (p.row, slice(p.start, p.stop)) for p in micro.places},
+        )
+        for micro in micro_batches(BATCH, shapes, TINY, salvage=True)
+    ]
+
+
+def relative(ours: Any, theirs: Any) -> float:
+    """The largest difference in a tensor, to its largest value."""
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def matrices(gradients: Any) -> dict[str, np.ndarray]:
+    """Every adapter matrix of every layer by name."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+        name = jax.tree_util.keystr(path)
+        stack = np.asarray(leaf)
+        for number, matrix in enumerate(stack if stack.ndim == 3 else stack[None]):
+            found[f"{name} {number}"] = matrix
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_loss_and_every_adapter_gradient_are_the_same(reference, layout):
+    params, frozen, steps = reference.params, reference.frozen, reference.steps
+    total, seen = steps.zero(params), set()
+    for micro, places in shared_batches(layout):
+        inputs, targets = against(micro, places, reference.old, reference.ref)
+        scored = np.asarray(steps.log_probs(params, frozen, inputs, targets))
+        for key, place in places.items():
+            np.testing.assert_allclose(scored[place], reference.log_probs[key], atol=2e-5)
+        total, seen = steps.add(total, params, frozen, inputs, targets), seen | set(places)
+    assert seen == set(reference.log_probs) and len(seen) == 3 * SAMPLES + 1
+    for name, value in vars(reference.total.sums).items():
+        # Every term takes part, and so does every clip.
+        assert float(value) != 0, name
+        assert relative(getattr(total.sums, name), value) < 1e-5, name
+    ours, theirs = matrices(total.gradients), matrices(reference.total.gradients)
+    assert len(theirs) == 2 * (2 * 2 + 4)
+    for name, matrix in theirs.items():
+        assert matrix.any(), name
+        assert relative(ours[name], matrix) < 1e-5, name
