@@ -45,6 +45,8 @@ MONTHS = (
 # fmt: on
 _MONTH_NUMBERS = {month[:3]: number for number, month in enumerate(MONTHS, 1)}
 _MONTH = r"(" + "|".join(rf"{month[:3]}(?:{month[3:]})?" for month in MONTHS) + r"|sept)\.?"
+_MONTH_NAME = re.compile(rf"(?<![^\W\d_]){_MONTH}(?!\w)")
+_DIGITS_JOINED = re.compile(r"\d[-/.]\d")
 _NOT_LONGER = r"(?!\w|[-/.:,]\d)"
 _YEAR_FIRST = re.compile(rf"(?<![\w/.:-])(\d{{4}})([-/.])(\d\d?)\2(\d\d?)(?:{_NOT_LONGER}|(t)(?=\d\d:\d\d))")
 _YEAR_LAST = re.compile(rf"(?<![\w/.:-])(\d\d?)([-/.])(\d\d?)\2(\d{{4}}){_NOT_LONGER}")
@@ -84,13 +86,16 @@ def _without_separators(match: re.Match[str]) -> str:
 
 def _plain_dates(text: str) -> str:
     """Dates as YYYY-MM-DD, with 0000 for a year that is not given."""
-    text = _YEAR_FIRST.sub(lambda match: _date(match, match[1], match[3], match[4], match[5]), text)
-    text = _YEAR_LAST.sub(_year_last, text)
-    text = _EAST_ASIAN.sub(lambda match: _date(match, *match.groups()), text)
-    text = _DAY_MONTH.sub(lambda match: _date(match, match[3], _month(match[2]), match[1]), text)
-    text = _MONTH_DAY.sub(lambda match: _date(match, match[3], _month(match[1]), match[2]), text)
-    text = _DAY_OF_DATE.sub(r"\1 ", text)
-    return _MONTH_YEAR.sub(lambda match: f"{match[2]}-{_month(match[1])}", text)
+    if _DIGITS_JOINED.search(text):
+        text = _YEAR_FIRST.sub(lambda match: _date(match, match[1], match[3], match[4], match[5]), text)
+        text = _YEAR_LAST.sub(_year_last, text)
+    if not text.isascii():
+        text = _EAST_ASIAN.sub(lambda match: _date(match, *match.groups()), text)
+    if _MONTH_NAME.search(text):
+        text = _DAY_MONTH.sub(lambda match: _date(match, match[3], _month(match[2]), match[1]), text)
+        text = _MONTH_DAY.sub(lambda match: _date(match, match[3], _month(match[1]), match[2]), text)
+        text = _MONTH_YEAR.sub(lambda match: f"{match[2]}-{_month(match[1])}", text)
+    return _DAY_OF_DATE.sub(r"\1 ", text) if "-" in text else text
 
 
 def _year_last(match: re.Match[str]) -> str:

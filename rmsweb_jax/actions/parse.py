@@ -126,19 +126,19 @@ def normalize_action(raw: Any) -> Action:
 
 
 def _build(raw: dict[str, Any]) -> Reply:
-    unknown = sorted(raw.keys() - _KEYS)
-    if unknown:
-        raise ReplyError(f"unknown key {unknown[0]!r} in the reply")
-    for key in (*_TEXT_KEYS, "thinking"):
-        if key not in raw and key != "thinking":
-            raise ReplyError(f"the reply lacks the key {key!r}")
-        if not isinstance(raw.get(key), str) and not (key == "thinking" and raw.get(key) is None):
-            raise ReplyError(f"{key} must be text")
+    if not raw.keys() <= _KEYS:
+        raise ReplyError(f"unknown key {min(raw.keys() - _KEYS)!r} in the reply")
+    for key in _TEXT_KEYS:
+        if not isinstance(raw.get(key), str):
+            raise ReplyError(f"{key} must be text" if key in raw else f"the reply lacks the key {key!r}")
+    thinking = raw.get("thinking")
+    if thinking is not None and not isinstance(thinking, str):
+        raise ReplyError("thinking must be text")
     actions = raw.get("action")
     if not isinstance(actions, list) or not actions:
         raise ReplyError("action must be a list of at least one action")
     return Reply(
-        thinking=raw.get("thinking"),
+        thinking=thinking,
         evaluation_previous_goal=raw["evaluation_previous_goal"],
         memory=raw["memory"],
         next_goal=raw["next_goal"],

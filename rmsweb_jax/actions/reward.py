@@ -124,6 +124,9 @@ def _weight(action: Action) -> float:
 
 def _align(predicted: Sequence[Action], wanted: Sequence[Action]) -> tuple[Pair, ...]:
     """The order-preserving alignment with the largest summed level (then the largest summed weight)."""
+    if len(predicted) == len(wanted) == 1:  # Nearly all steps; the general case says the same.
+        level, field = compare_actions(predicted[0], wanted[0])
+        return (Pair(0, 0, level, field),) if level > 0 else ()
     verdicts = [[compare_actions(one, other) for other in wanted] for one in predicted]
     rows, columns = len(predicted), len(wanted)
     # best[i][j]: (summed level in tenths, summed weighted level) of predicted[i:] against wanted[j:].

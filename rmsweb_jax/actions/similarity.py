@@ -110,7 +110,7 @@ def similar(first: str, second: str) -> bool:
 def values(text: str) -> list[str]:
     """The values in a plain text, in order."""
     tokens = _tokens(text)
-    numeric = [any(character.isdigit() for character in token) for token in tokens]
+    numeric = [not token.isalpha() and any(map(str.isdigit, token)) for token in tokens]
     found = []
     for position, token in enumerate(tokens):
         if numeric[position] or _is_value(token):
@@ -195,7 +195,7 @@ def _is_punctuation(token: str) -> bool:
 def _is_value(token: str) -> bool:
     if len(token) == 1 or token in _VALUE_WORDS or token[0] == "@" or "." in token or token.endswith("n't"):
         return True
-    return bool(_ROMAN.fullmatch(token) or _UNSPACED.search(token))
+    return bool(_ROMAN.fullmatch(token) if token.isascii() else _UNSPACED.search(token))
 
 
 def _words(text: str) -> list[str]:
