@@ -36,7 +36,7 @@ def _demo() -> ConfigDict:
         "text_reward",
     )
     config.seeds = (42, 43, 44)
-    config.iterations = 10
+    config.iterations = 12
     # Seeds of each page type that a policy is evaluated on, and how often each task is played.
     config.eval_seeds = 10
     config.runs = 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collection.ablations.records import SFT, AblationRun
-from collection.evaluation.statistics import Interval, crossed_bootstrap
+from collection.evaluation.statistics import Interval, crossed_bootstrap, student_interval
 from rmsweb_jax.errors import UserError
 
 FULL = "full"
@@ -32,9 +32,10 @@ class VariantFigures:
       runs: in order of seeds.
       pass_at_1: over trainings and tasks.
       pass_minus_full, pass_minus_sft: on the same tasks (and, to the recipe, from the same seeds).
-      reward, exact: greedy replies to held-out prompts after training, over trainings.
-      reward_before: the same for the SFT policy.
-      reward_minus_full: paired by seed; None for variants that hold out other prompts.
+      rewards, exacts: of greedy replies to held-out prompts after training, one a run.
+      reward, exact: over trainings, with Student's interval; None for fewer than two.
+      reward_before: of the SFT policy.
+      reward_minus_full: paired by seed; None for variants that hold out other prompts, too.
     """
 
     variant: str
@@ -43,6 +44,8 @@ class VariantFigures:
     pass_minus_full: Interval | None
     pass_minus_sft: Interval | None
     reward_before: float | None
+    rewards: tuple[float, ...]
+    exacts: tuple[float, ...]
     reward: Interval | None
     exact: Interval | None
     reward_minus_full: Interval | None
@@ -90,6 +93,7 @@ def _figures(
     trainings = [run.training for run in runs if run.training is not None]
     befores = [training.before.reward for training in trainings if training.before]
     afters = [training.after for training in trainings if training.after]
+    rewards, exacts = (tuple(getattr(after, name) for after in afters) for name in ("reward", "exact"))
     pairs = [] if variant == FULL else _same_seeds(runs, full)
     return VariantFigures(
         variant=variant,
@@ -98,9 +102,11 @@ def _figures(
         pass_minus_full=_difference(pairs, seed),
         pass_minus_sft=_difference([(run, sft[0]) for run in runs], seed) if sft else None,
         reward_before=float(np.mean(befores)) if befores else None,
-        reward=_over_trainings([after.reward for after in afters], seed),
-        exact=_over_trainings([after.exact for after in afters], seed),
-        reward_minus_full=_reward_difference(pairs, seed),
+        rewards=rewards,
+        exacts=exacts,
+        reward=student_interval(rewards),
+        exact=student_interval(exacts),
+        reward_minus_full=_reward_difference(pairs),
     )
 
 
@@ -125,7 +131,7 @@ def _difference(pairs: Sequence[tuple[AblationRun, AblationRun]], seed: int) -> 
     )
 
 
-def _reward_difference(pairs: Sequence[tuple[AblationRun, AblationRun]], seed: int) -> Interval | None:
+def _reward_difference(pairs: Sequence[tuple[AblationRun, AblationRun]]) -> Interval | None:
     differences = [
         first.training.after.reward - second.training.after.reward
         for first, second in pairs
@@ -133,11 +139,7 @@ def _reward_difference(pairs: Sequence[tuple[AblationRun, AblationRun]], seed: i
         # Means over other prompts are no pair.
         if first.training.corpus == second.training.corpus
     ]
-    return _over_trainings(differences, seed)
-
-
-def _over_trainings(values: Sequence[float], seed: int) -> Interval | None:
-    return crossed_bootstrap(np.asarray(values)[:, None], seed) if values else None
+    return student_interval(differences)
 
 
 def decided(

@@ -133,16 +133,16 @@ def _held_out(figures: Sequence[VariantFigures]) -> str:
     rows = []
     for one in figures:
         training = one.runs[0].training
-        if training is None or one.reward is None or one.exact is None:
+        if training is None or not one.rewards:
             continue
         rows.append(
             [
                 one.variant,
                 f"{training.held_out_prompts} ({training.corpus})",
                 "–" if one.reward_before is None else f"{one.reward_before:.3f}",
-                _plain(one.reward),
+                _plain(one.rewards, one.reward),
                 _signed(one.reward_minus_full) if one.variant != FULL else "",
-                _plain(one.exact),
+                _plain(one.exacts, one.exact),
             ]
         )
     if not rows:
@@ -196,8 +196,10 @@ def _rate(interval: Interval) -> str:
     return f"{100 * interval.mean:.1f} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
 
 
-def _plain(interval: Interval) -> str:
-    return f"{interval.mean:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+def _plain(values: Sequence[float], interval: Interval | None) -> str:
+    """The mean, with its interval where there is one."""
+    mean = f"{sum(values) / len(values):.3f}"
+    return mean if interval is None else f"{mean} ({interval.low:.3f} to {interval.high:.3f})"
 
 
 def _points(interval: Interval | None) -> str:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+# Student's t at 97.5 %, for 1, 2, ... degrees of freedom.
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +109,9 @@ def crossed_bootstrap(
 
     Every training meets the same tasks: the two levels cross and do not nest. Trainings and tasks are
     therefore drawn independently of each other (Owen 2007, the pigeonhole bootstrap), so that what makes
-    a task hard for all trainings is one task's chance. With one training or one task the other level
-    alone is resampled.
+    a task hard for all trainings is one task's chance. Chance that belongs to a single run is counted
+    more than once, so that the interval is rather too wide than too narrow. With one training or one
+    task the other level alone is resampled.
 
     Args:
       values: [S, T], a row a training, a column a task.
@@ -126,6 +130,24 @@ def crossed_bootstrap(
     tail = (1 - confidence) / 2
     low, high = np.quantile(estimates, [tail, 1 - tail])
     return Interval(float(values.mean()), float(low), float(high), values.shape[1])
+
+
+def student_interval(values: Sequence[float]) -> Interval | None:
+    """Mean of a few independent values, one a training, with Student's 95 % interval.
+
+    Resampling two or three values gives hardly more than their lowest and highest, which leaves out the
+    truth far too often. `tasks` is the number of values.
+
+    Returns:
+      None for fewer than two values: they do not tell how much others would vary.
+    """
+    if len(values) < 2:
+        return None
+    mean = float(np.mean(values))
+    # Beyond the table its last entry is a little too wide.
+    quantile = _T_975[min(len(values) - 1, len(_T_975)) - 1]
+    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half, len(values))
 
 
 def steps_on_solved(successes: np.ndarray, steps: np.ndarray, seed: int = 0) -> Interval | None:

@@ -67,14 +67,23 @@ def test_the_sft_policy_pairs_with_every_seed():
 
 
 def test_held_out_rewards_of_another_corpus_are_not_compared():
-    runs = [make(FULL, 1, {0}), make("full_corpus", 1, {0}, corpus="full"), make("dapo", 1, {0}, reward=0.7)]
+    runs = [make(FULL, seed, {0}) for seed in (1, 2)]
+    runs += [make("full_corpus", seed, {0}, corpus="full") for seed in (1, 2)]
+    runs += [make("dapo", seed, {0}, reward=0.6 + 0.1 * seed) for seed in (1, 2)]
     figures = {one.variant: one for one in summarize(runs)}
     assert figures["full_corpus"].reward is not None
     assert figures["full_corpus"].reward_minus_full is None
     difference = figures["dapo"].reward_minus_full
     assert difference is not None
-    assert difference.mean == pytest.approx(-0.2)
+    # -0.2 and -0.1: a mean with a standard error of 0.05 and one degree of freedom.
+    expected = (-0.15 - 0.05 * 12.706, -0.15, -0.15 + 0.05 * 12.706)
+    assert (difference.low, difference.mean, difference.high) == pytest.approx(expected)
     assert figures["dapo"].reward_before == pytest.approx(0.8)
+
+
+def test_one_seed_decides_nothing_about_held_out_rewards():
+    figures = {one.variant: one for one in summarize([make(FULL, 1, {0}), make("dapo", 1, {0}, reward=0.1)])}
+    assert figures["dapo"].reward_minus_full is None
 
 
 def test_a_training_gives_its_curves_back_as_rows():

@@ -117,6 +117,22 @@ def test_crossed_bootstrap_of_nothing(shape):
     assert statistics.crossed_bootstrap(np.zeros(shape)) is None
 
 
+def test_student_interval_of_three_values():
+    interval = statistics.student_interval([1.0, 2.0, 3.0])
+    assert interval is not None
+    # scipy.stats.ttest_1samp([1, 2, 3], 0).confidence_interval(0.95)
+    assert (interval.low, interval.mean, interval.high) == pytest.approx((-0.484138, 2.0, 4.484138), abs=1e-3)
+    assert statistics.student_interval([1.0]) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_student_interval_holds_the_truth_in_19_of_20_cases(count):
+    draws = np.random.default_rng(count).normal(size=(4000, count))
+    intervals = [statistics.student_interval(draw) for draw in draws.tolist()]
+    held = np.mean([one is not None and one.low <= 0 <= one.high for one in intervals])
+    assert held == pytest.approx(0.95, abs=0.012)
+
+
 def test_steps_count_only_where_solved():
     successes = np.array([[1, 0], [1, 1], [0, 0]], bool)
     steps = np.array([[4, 99], [2, 3], [50, 50]])
