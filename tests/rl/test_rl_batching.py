@@ -7,7 +7,7 @@ from rmsweb_jax.qwen3_vl.inputs import RowLayout, mrope_positions
 from rmsweb_jax.qwen3_vl.logprobs import predecessors
 from rmsweb_jax.rl.batching import micro_batches
 from rmsweb_jax.rl.refill import MiniBatch
-from rmsweb_jax.rl.rows import make_rows, plan_micro_batches, slots_of
+from rmsweb_jax.rl.rows import make_rows, slots_of
 from rmsweb_jax.rl.shapes import RowShape, RowShapes, choose_row_shapes
 
 
