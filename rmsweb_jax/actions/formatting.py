@@ -34,6 +34,7 @@ _DIGIT = re.compile(r"\d")
 _FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[\u00a0\u202f\u2009']\d{3})+(?!\w)")
 _THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?!\w|,\d)")
+_OPERATOR = re.compile(r"(?<=\d) ?([*/]) ?(?=\d)")
 _INITIALISM = re.compile(r"(?<![^\W\d_])(?<!\.)(?:[^\W\d_]\.){2,}+(?!\w)")
 _EVEN_AMOUNT = re.compile(r"([$€£] ?\d+)\.00(?!\d)")
 
@@ -69,6 +70,7 @@ def plain(text: str) -> str:
     if "." in text:
         text = _INITIALISM.sub(lambda match: match[0].replace(".", ""), text)
     if _DIGIT.search(text):
+        text = _OPERATOR.sub(r"\1", text)
         text = _GROUPS.sub(_without_separators, _THOUSANDS.sub(_without_separators, text))
         text = _EVEN_AMOUNT.sub(r"\1", _plain_dates(text))
     return text

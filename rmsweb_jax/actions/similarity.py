@@ -14,22 +14,29 @@ from rapidfuzz.distance import OSA, LCSseq
 from rmsweb_jax.actions.formatting import MONTHS, plain
 
 HIGH_SIMILARITY = 85.0  # Percent; below it two texts are taken to say different things.
+SHORTEST_MISSPELT = 5  # Letters; shorter words differ by one letter too often.
 # How many words ahead the misspelling of a word is looked for.
 _REACH = 5
 # In longer texts one word in this many may be exchanged for another that is neither value nor name.
 WORDS_PER_EXCHANGE = 10
 
 _NUMBER = re.compile(r"(?:(?<!\w)\.)?\d+(?:[.,:]\d+)*|(?<!\w)-(?=[\w.])")
+# Vowel signs and accents that are characters of their own belong to their word, which \w does not say.
+_MARKS = "".join(chr(code) for code in range(0x300, 0x1200) if unicodedata.category(chr(code))[0] == "M")
 _TOKEN = re.compile(
     r"(?<!\w)[-.](?=[.\d])|(?<!\w)-(?=\w)"  # a sign, a leading point, an excluded word
-    r"|[^\W_]*\d[^\W_]*(?:[.,:/]\d[^\W_]*)*"  # a number, a fraction, a time, a model number
-    r"|[^\W_]+(?:[.'][^\W_]+)*"  # a word, a domain
-    r"|(?<=\d)\*|!(?=[\w=])|[^\w\s*!.-]"
+    r"|[W]*\d[W]*(?:[.,:/]\d[W]*)*"  # a number, a fraction, a time, a model number
+    r"|[W]+(?:[.'][W]+)*"  # a word, a domain
+    r"|(?<=\d)\*|!(?=[\w=])|[^\w\s*!.-]".replace("[W]", rf"[\w{_MARKS}]")
 )
 _VALUE_SYMBOLS = frozenset("$%<>=+#&|~!*‰§")
 # Links between words: what they join says the rest.
 _LINKS = frozenset(
     ("a", "an", "the", "of", "in", "on", "at", "for", "and", "with", "is", "are", "de", "do", "des")
+)
+# Other words of two letters are codes, units and titles.
+_SHORT_WORDS = frozenset(
+    "as be by do el en et go he if im it la le lo ma me my se so to un us we zu".split()  # noqa: SIM905
 )
 _DAYS = "monday tuesday wednesday thursday friday saturday sunday today tomorrow yesterday tonight weekend"
 _QUANTITIES = (
@@ -45,7 +52,7 @@ _CURRENCIES = (
 _VARIANTS = "pro max plus mini ultra lite super ti xt xtx gt se xl xs air fe hd uhd gen edition slim beta"
 _LOGIC = (
     "am pm bc ad i or nor no not non none never neither without except under over above below before after "
-    "until since between minimum maximum min up down "
+    "until since between minimum maximum min up down off out free "
     # "Not" and "without", and the neighbouring months that differ by one letter, in other languages.
     "nicht kein keine keinen ohne pas sans ne sin não sem senza niet geen zonder nie bez "
     "не нет ни без لا غير بدون ليس नहीं "
@@ -181,7 +188,7 @@ def _tokens(text: str) -> list[str]:
         if "@" in chunk or "://" in chunk:
             found.append(f"@{chunk.strip(_PUNCTUATION)}")
         else:
-            found += _TOKEN.findall(chunk)
+            found += _TOKEN.findall(chunk.replace("_", " "))
     return [token for token in found if token not in _LINKS and not _is_punctuation(token)]
 
 
@@ -193,7 +200,9 @@ def _is_punctuation(token: str) -> bool:
 
 
 def _is_value(token: str) -> bool:
-    if len(token) == 1 or token in _VALUE_WORDS or token[0] == "@" or "." in token or token.endswith("n't"):
+    if len(token) <= 2 and token not in _SHORT_WORDS:
+        return True
+    if token in _VALUE_WORDS or token[0] == "@" or "." in token or token.endswith("n't"):
         return True
     return bool(_ROMAN.fullmatch(token) if token.isascii() else _UNSPACED.search(token))
 
@@ -238,7 +247,7 @@ def _unlike(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list
 def _misspelt(one: str, two: str) -> bool:
     """Whether two words are one but for a plural, accents left out, or a slip.
 
-    A slip leaves the first letter, the script, and all but one of five to nine letters, or two of more.
+    A slip is one edit in a word of five letters or more that leaves the first letter and the script.
     """
     if one[0] != two[0] and one.isascii() and two.isascii():
         return False
@@ -246,9 +255,9 @@ def _misspelt(one: str, two: str) -> bool:
         return True
     if one[0] != two[0] or not (_ALPHABETIC.fullmatch(one) and _ALPHABETIC.fullmatch(two)):
         return False
-    longest = max(len(one), len(two))
-    allowed = 0 if longest < 5 else 1 if longest < 10 else 2
-    return OSA.distance(one, two, score_cutoff=allowed) <= allowed and _scripts(one) == _scripts(two)
+    if max(len(one), len(two)) < SHORTEST_MISSPELT or OSA.distance(one, two, score_cutoff=1) > 1:
+        return False
+    return _scripts(one) == _scripts(two)
 
 
 def _unaccented(text: str) -> str:

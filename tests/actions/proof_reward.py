@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ and goal before its actions.
 - **group**: {group} responses share a target, as in RL; it is parsed for the first and then remembered.
 
 Rates are responses in a second of CPU time on one core, the median of {rounds} rounds. Wall time is beside
-them; it also counts what else the machine did. {machine}
+them; it also counts what else the machine did.
+{machine}
 """
 
 # Lists of (response, target).
@@ -102,9 +103,7 @@ def several(work: Work) -> list[tuple[str, str]]:
     """Replies of four actions each, made of the valid single ones."""
     valid = [pair for pair in work if not reward.explain_response(*pair).error]
     chunks = [valid[start : start + 4] for start in range(0, len(valid) - 3, 4)]
-    return [
-        tuple(_reply(*(_only_action(pair[side]) for pair in chunk)) for side in (0, 1)) for chunk in chunks
-    ]
+    return [(_joined(one for one, _ in chunk), _joined(two for _, two in chunk)) for chunk in chunks]
 
 
 def per_second(score_all: Callable[[], int], seconds: float) -> tuple[float, float]:
@@ -150,9 +149,8 @@ def _reply(*actions: Any) -> str:
     return json.dumps(THOUGHTS | {"action": list(actions)}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _only_action(text: str) -> Any:
-    (action,) = json.loads(text)["action"]
-    return action
+def _joined(replies: Iterable[str]) -> str:
+    return _reply(*(action for text in replies for action in json.loads(text)["action"]))
 
 
 def _page(command: str, rows: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> str:

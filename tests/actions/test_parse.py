@@ -63,8 +63,12 @@ def test_action_span_without_list(text):
         ({"wait": {"seconds": None}}, "wait", {}),
         ({"scroll_up": {}}, "scroll", {"down": False, "num_pages": 1.0}),
         ({"scroll_down": {"amount": 2}}, "scroll", {"down": True, "num_pages": 2.0}),
+        ({"scroll_down": {"amount": "500"}}, "scroll", {"down": True, "num_pages": 0.5}),
+        ({"scroll_up": {"down": True}}, "scroll", {"down": False, "num_pages": 1.0}),
         ({"scroll": {"down": True, "pages": "0.5"}}, "scroll", {"down": True, "num_pages": 0.5}),
         ({"close": {"page_id": 11}}, "close_tab", {"tab_id": "0011"}),
+        ({"switch_tab": {"page_id": "2"}}, "switch_tab", {"tab_id": "0002"}),
+        ({"click": {"index": "+3."}}, "click_element_by_index", {"index": 3}),
         ({"extract_content": {"goal": "g"}}, "extract_structured_data", {"query": "g"}),
         (
             {"append_file": {"file_name": "a", "content": "b", "append": False}},
@@ -83,7 +87,11 @@ def test_aliases(raw, name, params):
     [
         {"click": {"index": 1, "ctrl": True, "while_holding_ctrl": True}},
         {"scroll_down": {"amount": 1, "num_pages": 1}},
+        {"scroll_down": {"amount": 1, "pages": 1}},
+        {"scroll_down": {"amount": 10**400}},
+        {"scroll_down": {"amount": True}},
         {"switch_tab": {"page_id": -1}},
+        {"switch_tab": {"page_id": "two"}},
         {"switch_tab": {"page_id": True}},
         {"scroll": {"down": True, "num_pages": 1e999}},
         {"scroll": {"down": 1, "num_pages": 1}},
@@ -95,6 +103,25 @@ def test_aliases(raw, name, params):
 def test_wrong_parameters_are_refused(raw):
     with pytest.raises(ReplyError):
         normalize_action(raw)
+
+
+def test_what_is_wrong_is_said_in_one_line():
+    with pytest.raises(ReplyError, match=r"extra\\nkey.*not permitted") as caught:
+        normalize_action({"click": {"index": 1, "extra\nkey": 2}})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("half", ["\ud800", "\\ud800", "\\uDFFF", "\\ud83d\\u0041"])
+def test_half_a_surrogate_pair_is_refused_however_it_is_written(half):
+    with pytest.raises(ReplyError, match="surrogate"):
+        parse_reply(CANONICAL.replace("Start", half))
+
+
+def test_escapes_of_whole_characters_are_read():
+    assert (
+        parse_reply(CANONICAL.replace("Start", "\\ud83d\\ude00\\u00e9")).evaluation_previous_goal
+        == "\U0001f600é"
+    )
 
 
 def test_executable_part_of_long_lists():
