@@ -3,7 +3,8 @@
     python -m experiments.ablations --config=configs/ablations.py:demo --workdir=runs/ablations
 
 It needs a demo run that has come as far as mining. Running the same command again goes on where it
-stopped; more seeds or variants may be added. `smoke` shows in a few minutes that the way is open.
+stopped; seeds and variants may be added: `--config.seeds="(42, 43, 44, 45)"`. `smoke` goes the same way
+with two trainings, in a few minutes.
 """
 
 from __future__ import annotations

@@ -216,6 +216,26 @@ def test_chains_run_in_order_and_a_failure_ends_its_own_alone(tmp_path, run):
     assert (first.folder / "report.json").stat().st_mtime_ns == before
 
 
+def test_closing_stops_what_runs_in_order(tmp_path):
+    # Opening a pipe waits for its other side, so that the quick one ends when the slow one is under way.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    slow = script(
+        tmp_path,
+        "slow",
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        f"open({str(pipe)!r}, 'w')\nsignal.sigwait([signal.SIGINT])\n(workdir / 'stopped').touch()\n",
+    )
+    quick = script(tmp_path, "quick", f"open({str(pipe)!r})\n(workdir / 'report.json').touch()\n")
+    chains = [Chain(("a", 1), "slow", (slow,)), Chain(("b", 1), "quick", (quick,))]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    running = run_chains(chains, 2, environment, Progress(tmp_path, "test", 2))
+    chain, error = next(running)
+    assert (chain.name, error) == ("quick", "")
+    running.close()
+    assert (slow.folder / "stopped").exists()
+
+
 @pytest.mark.parametrize("jobs", [1, 2, 3, 7])
 def test_cores_are_dealt_out(jobs):
     cores = os.sched_getaffinity(0)
