@@ -74,9 +74,15 @@ class RunFolder:
         if not path.exists():
             return
         with open(path, "rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
                     yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise UserError(
+                        f"{path}: line {number} is not JSON ({error}); delete that line"
+                    ) from error
 
     def images(self, folder: str) -> ImageStore:
         return ImageStore(self.root / folder)

@@ -98,6 +98,13 @@ def test_a_damaged_report_is_a_user_error(tmp_path):
         build_summary(RunFolder(tmp_path))
 
 
+def test_a_damaged_line_is_a_user_error(tmp_path):
+    (tmp_path / "rl").mkdir()
+    (tmp_path / "rl/groups.jsonl").write_text('{"fate": "solved"\n')
+    with pytest.raises(UserError, match=r"groups\.jsonl: line 1"):
+        shown_groups(RunFolder(tmp_path))
+
+
 def test_an_empty_run_makes_a_page(tmp_path):
     run = RunFolder(tmp_path)
     assert "not run" in render_page(run, build_summary(run), "empty")
