@@ -254,7 +254,9 @@ def draw(settings: dict[str, Any], output: Path, command: str) -> None:
         seeds=seeds,
         folder=folder.name,
     )
-    write_atomic(output / "ablations.md", page.encode())
+    path = output / "ablations.md"
+    write_atomic(path, page.encode())
+    print(f"{path}: {len(runs)} of {1 + len(variants) * len(seeds)} results are there")
 
 
 if __name__ == "__main__":

@@ -84,11 +84,12 @@ def keep_all(config, but: tuple[tuple[str, int], ...] = ()) -> Path:
     return folder
 
 
-def test_results_alone_make_the_page_and_nothing_runs_again(config, tmp_path):
+def test_results_alone_make_the_page_and_nothing_runs_again(config, tmp_path, capsys):
     folder = keep_all(config)
     # As after a checkout: neither the demo's run nor a workdir is there.
     config.run = str(tmp_path / "nowhere")
     ablations.main(config, tmp_path)
+    assert "ablations.md: 5 of 5 results are there" in capsys.readouterr().out
     page = (tmp_path / "results/ablations.md").read_text()
     assert "Missing" not in page
     assert "| dapo | 26.2 (" in page
