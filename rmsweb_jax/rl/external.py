@@ -243,9 +243,9 @@ class _Drawing:
     _started: concurrent.futures.Future[list[list[Sample]]] | None
 
     def result(self) -> list[Responses]:
-        def wait() -> list[list[Sample]]:
+        def wait() -> list[list[tuple[Any, ...]]]:
             assert self._started is not None
-            return self._started.result()
+            return [[tuple(sample) for sample in samples] for samples in self._started.result()]
 
         return [_responses([Sample(*sample) for sample in samples]) for samples in _from_first(wait)]
 
@@ -260,8 +260,6 @@ def _responses(samples: Sequence[Sample]) -> Responses:
 
 def _from_first(work: Callable[[], Any]) -> Any:
     """Runs `work` in the first process; its value (plain data), or its UserError, is everybody's."""
-    if jax.process_count() == 1:
-        return work()
     outcome: dict[str, Any] = {}
     if jax.process_index() == 0:
         try:
