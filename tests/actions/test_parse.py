@@ -178,7 +178,10 @@ def test_any_reply_round_trips(memory, goal, thinking, texts):
         evaluation_previous_goal="",
         memory=memory,
         next_goal=goal,
-        actions=tuple(Action("scroll_to_text", ACTIONS["scroll_to_text"](text=text)) for text in texts),
+        actions=tuple(
+            Action("scroll_to_text", ACTIONS["scroll_to_text"].model_validate({"text": text}))
+            for text in texts
+        ),
     )
     text = render_reply(reply)
     assert parse_reply(text) == reply
