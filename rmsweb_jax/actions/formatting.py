@@ -69,11 +69,19 @@ def plain(text: str) -> str:
     text = " ".join(text.casefold().split())
     if "." in text:
         text = _INITIALISM.sub(lambda match: match[0].replace(".", ""), text)
-    if _DIGIT.search(text):
+    return _plain_numbers(text) if _DIGIT.search(text) else text
+
+
+def _plain_numbers(text: str) -> str:
+    # Most texts have none of these marks; looking for a character is cheaper than for a pattern.
+    if "*" in text or "/" in text:
         text = _OPERATOR.sub(r"\1", text)
-        text = _GROUPS.sub(_without_separators, _THOUSANDS.sub(_without_separators, text))
-        text = _EVEN_AMOUNT.sub(r"\1", _plain_dates(text))
-    return text
+    if "," in text:
+        text = _THOUSANDS.sub(_without_separators, text)
+    if "'" in text:
+        text = _GROUPS.sub(_without_separators, text)
+    text = _plain_dates(text)
+    return _EVEN_AMOUNT.sub(r"\1", text) if ".00" in text else text
 
 
 def _unstyled(text: str) -> str:
@@ -102,7 +110,7 @@ def _plain_dates(text: str) -> str:
 
 def _year_last(match: re.Match[str]) -> str:
     first, mark, second, year = match.groups()
-    if first == second or int(second) > 12:
+    if int(first) == int(second) or int(second) > 12:
         return _date(match, year, first, second)
     if int(first) > 12:
         return _date(match, year, second, first)

@@ -70,6 +70,7 @@ TEXT_CASES = [
     ("25/12/2026", "12/25/2026", HIGH, "only one reading is a date"),
     ("05/06/2026", "2026-06-05", LOW, "day or month first cannot be known"),
     ("5/6/2026", "05/06/2026", HIGH, "padding alone, whatever it means"),
+    ("5/05/2026", "2026-05-05", HIGH, "the fifth of May either way"),
     ("5/6/2026", "6/5/2026", LOW, "two dates, whatever they mean"),
     ("2026年5月1日", "2026-05-01", HIGH, "Chinese notation"),
     ("2026-05-01T10:00", "2026-05-01 10:00", HIGH, "ISO's T"),
