@@ -10,6 +10,7 @@ import pytest
 
 from collection.ablations.records import SFT, load_runs, run_path, save
 from collection.evaluation.results import to_json
+from configs import rl
 from configs.ablations import get_config
 from experiments import ablations
 from experiments.chains import Chain, Stage, core_shares, run_chains
@@ -170,6 +171,10 @@ def test_the_plan_is_seed_by_seed_on_the_right_corpus(tmp_path):
     assert "configs/rl.py:demo,dapo " in commands["dapo 43"]
     assert "prompts=runs/demo/mine/prompts" in commands["dapo 42"]
     assert "prompts=runs/demo/sft_corpus" in commands["full_corpus 42"]
+
+
+def test_every_ablation_of_rl_is_in_the_table():
+    assert set(rl.ABLATIONS) <= set(get_config("demo").variants)
 
 
 def script(folder: Path, name: str, text: str) -> Stage:
