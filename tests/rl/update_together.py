@@ -8,39 +8,93 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from rmsweb_jax.mesh import make_mesh, param_shardings
 from rmsweb_jax.optimizers import adamw
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig
+from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.shapes import RowShape, RowShapes
-from rmsweb_jax.rl.step import make_steps
+from rmsweb_jax.rl.step import Steps, make_steps
 from rmsweb_jax.rl.update import Updated, update_policy
-from rmsweb_jax.sft.step import init_state, split_model
-from tests.qwen3_vl.sharded_steps import CONFIG, WINDOW, make_group, make_policy
+from rmsweb_jax.sft.step import TrainState, init_state, split_model
+from tests.qwen3_vl import sharded_steps
+from tests.qwen3_vl.sharded_steps import WINDOW, make_group
 
+# A large KL weight, so that every term shows.
+OBJECTIVE = Objective(kl_coef=0.1)
+# One layer: it is compiled by several processes at once.
+CONFIG = dataclasses.replace(
+    sharded_steps.CONFIG, text=dataclasses.replace(sharded_steps.CONFIG.text, num_hidden_layers=1)
+)
 SHAPES = RowShapes((RowShape(64, 32),), micro_batch_tokens=64, devices=4, images=1, window=WINDOW)
 
 
-def update(mesh: Mesh) -> Updated:
-    """Two steps over eight groups, one of them drawn by an earlier policy."""
-    model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"), mesh)
+class Policy(NamedTuple):
+    """A policy, which is its own reference as long as `moved` is not asked for, and its programs."""
+
+    mesh: Mesh
+    params: Any
+    frozen: Any
+    steps: Steps
+    optimizer: Any
+
+    def state(self, *, moved: bool = False) -> TrainState:
+        """Before the first step. An update donates it, so each call makes another."""
+        rng = np.random.default_rng(2)
+        params = jax.tree.map(
+            lambda x: 0.1 * rng.standard_normal(x.shape, np.float32) if moved else jnp.copy(x), self.params
+        )
+        return init_state(params, self.optimizer, self.mesh)
+
+    def update(self, state: TrainState, batches: list[MiniBatch[Group]], version: int = 0) -> Updated:
+        return update_policy(
+            self.steps,
+            state,
+            self.frozen,
+            batches,
+            SHAPES,
+            CONFIG,
+            self.mesh,
+            salvage=True,
+            version=version,
+        )
+
+
+def make_policy(mesh: Mesh) -> Policy:
+    """With fresh adapters."""
+
+    def build() -> Qwen3VL:
+        model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5)
+        add_lora(model, LoRAConfig(rank=4, alpha=8.0, targets="attention"), nnx.Rngs(1))
+        return model
+
+    model = nnx.jit(build)()
+    model.attention = default_attention(CONFIG.text.head_dim, model.dtype, mesh)
     graphdef, params, frozen = split_model(model, "lora")
-    frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
+    params, frozen = (jax.device_put(part, param_shardings(part, mesh)) for part in (params, frozen))
     optimizer = adamw(1e-3, weight_decay=0.01, clip_norm=1.0)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, Objective(kl_coef=0.1), mesh)
+    return Policy(mesh, params, frozen, make_steps(graphdef, state, optimizer, OBJECTIVE, mesh), optimizer)
+
+
+def update(policy: Policy) -> Updated:
+    """Two steps of a policy that has moved over eight groups, one of them drawn by an earlier one."""
     groups = [dataclasses.replace(make_group(number, number < 4), version=1) for number in range(8)]
     groups[1] = dataclasses.replace(groups[1], version=0)
     batches = [MiniBatch(tuple(groups[at : at + 2]), tuple(groups[at + 4 : at + 6])) for at in (0, 2)]
-    return update_policy(steps, state, frozen, batches, SHAPES, CONFIG, mesh, salvage=True, version=1)
+    return policy.update(policy.state(moved=True), batches, version=1)
 
 
 def arrays_of(updated: Updated) -> dict[str, np.ndarray]:
@@ -56,6 +110,6 @@ if __name__ == "__main__":
     coordinator, count, number, folder = sys.argv[1:]
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(coordinator, int(count), int(number), initialization_timeout=60)
-    updated = update(make_mesh(data=2, fsdp=2, tensor=2))
+    updated = update(make_policy(make_mesh(data=2, fsdp=2, tensor=2)))
     np.savez(Path(folder) / f"{number}.npz", **arrays_of(updated))  # pyright: ignore[reportArgumentType]
     print(json.dumps({"skipped": updated.skipped, **updated.metrics}))
