@@ -20,7 +20,7 @@ class EndpointConfig:
       model: what the server calls the model that training began with.
       adapter_folder: adapters are written below it; the server must see it under the same path.
       concurrency: requests under way at once.
-      timeout_s: for one request, seconds.
+      timeout_s: seconds without a sign of the server; a whole response must be drawn within them.
       retries: further calls of a request that failed for a passing reason.
       api_key_env: environment variable that holds the API key; empty sends none.
       seeded: send seeds. Servers without seeds of their own for each request (vLLM on TPU) refuse them;
