@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rmsweb_jax.actions import schema
+import rmsweb_jax.actions.schema as schema
 from rmsweb_jax.actions.formatting import plain
 from rmsweb_jax.actions.schema import Action
 from rmsweb_jax.actions.similarity import same_but_formatting, same_page, similar
