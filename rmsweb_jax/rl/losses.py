@@ -46,10 +46,15 @@ def policy_loss(
     clip_high: float,
     dual_clip: float,
 ) -> PolicyLoss:
-    """Asymmetric PPO clipping with a dual clip, token by token.
+    """Asymmetric PPO clipping with a dual clip, token by token (the first term of RMSWeb's equation 2).
 
-    rho = exp(clip(log_probs - old_log_probs, -20, 20))
-    pg  = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  where A < 0: min(pg, -dual_clip A)
+        rho = exp(clip(log_probs - old_log_probs, -20, 20))
+        pg  = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  where A < 0: min(pg, -dual_clip A)
+
+    The paper does not write out the dual clip, which is that of verl, the system that it trained with.
+
+    Args:
+      log_probs, old_log_probs, advantages: of one shape, for example [B, N].
     """
     ratio = jnp.exp(jnp.clip(log_probs - old_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
     plain = -advantages * ratio
@@ -67,16 +72,27 @@ def policy_loss(
 
 
 def low_var_kl(log_probs: jax.Array, ref_log_probs: jax.Array) -> jax.Array:
-    """The k3 estimate of KL(pi || ref) for sampled tokens, shaped as the input.
+    """The k3 estimate of KL(pi || ref) for sampled tokens (the last term of RMSWeb's equation 2).
 
-    `x = clip(ref - log_probs, -20, 20)`, `k3 = clip(exp(x) - x - 1, -10, 10)`.
+        x  = clip(ref_log_probs - log_probs, -20, 20)
+        k3 = clip(exp(x) - x - 1, -10, 10)
+
+    Args:
+      log_probs, ref_log_probs: of one shape, for example [B, N].
+
+    Source: verl's `low_var_kl` (RMSWeb, appendix "Salvage-DS RL configuration").
     """
     x = jnp.clip(ref_log_probs - log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     return jnp.clip(jnp.exp(x) - x - 1, -KL_BOUND, KL_BOUND)
 
 
 def salvage_loss(log_probs: jax.Array) -> jax.Array:
-    """Token losses of the salvage anchor: the negative log-likelihood of the target's tokens."""
+    """Token losses of the salvage anchor, shaped as the input (RMSWeb, section "The salvage anchor").
+
+        l_t = -log pi(a_GT,t | context),  of which L_salv = E_rejected[(1 / |A|) sum_{t in A} l_t]
+
+    The action span A and both means are in the weights of the tokens, see `token_weights`.
+    """
     return -log_probs
 
 
@@ -152,7 +168,12 @@ class Objective(NamedTuple):
 
 
 def salvage_ds_objective(log_probs: jax.Array, batch: TokenBatch, objective: Objective) -> ObjectiveSums:
-    """This micro-batch's part of `L = L_pg + salvage_weight L_salvage + kl_coef KL(pi || pi_ref)`.
+    """This micro-batch's part of the loss (RMSWeb, equation 2).
+
+        L = sum_t pg_weight pg + lambda sum_t salvage_weight l + beta sum_t kl_weight k3
+
+    with lambda = `objective.salvage_weight` and beta = `objective.kl_coef`, over all tokens t of the
+    optimizer step. A mesh may split the rows.
 
     Args:
       log_probs: [B, N] of `batch.tokens` under the policy that is trained.

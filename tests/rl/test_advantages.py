@@ -1,10 +1,16 @@
+import itertools
+
+import chex
+import jax
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import NamedSharding
 
-from rmsweb_jax.rl.advantages import gates_on_host
+from rmsweb_jax.mesh import BATCH, make_mesh
+from rmsweb_jax.rl.advantages import gated_advantages, gates_on_host
 
 LEVELS = (0.0, 0.3, 0.7, 1.0)
 PAPER = {"min_std": 0.10, "competent_reward": 0.55}
@@ -51,6 +57,29 @@ def test_a_unanimous_group_never_passes(level):
         gates = gates_on_host(np.full((1, 8), level), **PAPER, competence_gate=competence_gate)
         assert not gates.accepted.any() and not gates.advantages.any()
         assert gates.solved[0] == (level >= 0.55)
+
+
+@pytest.mark.parametrize("samples", [2, 4, 8, 9, 16])
+def test_float32_changes_no_verdict(samples):
+    """Against exact arithmetic, over all groups of the four levels."""
+    tenths = np.asarray([*itertools.combinations_with_replacement((0, 3, 7, 10), samples)])
+    # K (K - 1) sigma^2 >= K (K - 1) 0.1^2, in hundredths.
+    spread = samples * (tenths**2).sum(1) - tenths.sum(1) ** 2
+    contrast, competent = spread >= samples * (samples - 1), tenths.max(1) >= 6
+    gates = gates_on_host(tenths / 10, **PAPER)
+    assert gates.advantages.dtype == np.float32
+    assert (gates.accepted == (contrast & competent)).all()
+    assert (gates.solved == (~contrast & competent)).all()
+    assert (gates.incompetent == (contrast & ~competent)).all()
+
+
+def test_groups_can_be_split_over_a_mesh():
+    """Inside a jitted function, with rows wherever they are."""
+    mesh = make_mesh()
+    rewards = np.random.default_rng(0).choice(LEVELS, (4, 8))
+    split = jax.device_put(rewards, NamedSharding(mesh, BATCH))
+    gates = jax.jit(lambda x: gated_advantages(x, **PAPER), out_shardings=NamedSharding(mesh, BATCH))(split)
+    chex.assert_trees_all_close(jax.device_get(gates), gates_on_host(rewards, **PAPER), rtol=1e-6)
 
 
 def test_smallest_split_between_levels_is_the_papers_figure():

@@ -1,13 +1,20 @@
+import dataclasses
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rmsweb_jax.aot.flops import Work, decoder_flops, head_flops
+from rmsweb_jax.data.batching import Example
 from rmsweb_jax.data.encoding import Measure
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import RowLayout, mrope_positions
 from rmsweb_jax.qwen3_vl.logprobs import predecessors
 from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.refill import MiniBatch
-from rmsweb_jax.rl.rows import make_rows, slots_of
+from rmsweb_jax.rl.rows import Row, Slot, make_rows, plan_micro_batches, slots_of
 from rmsweb_jax.rl.shapes import RowShape, RowShapes, choose_row_shapes
 
 
@@ -109,6 +116,122 @@ def test_fixed_slots_keep_the_promise_of_their_layout(batch, config):
         slot = np.where(place < layout.prompt, 0, 1 + (place - layout.prompt) // layout.slot)
         held = np.asarray(micro.inputs.segment_ids) > 0
         assert (np.where(held, micro.inputs.slot_ids, slot) == slot).all()
+
+
+def picture(micro, unit):
+    """The patches that each place of each row shows: [B, W, unit, patch_dim], zeros where there is text."""
+    index = micro.inputs.image_index
+    patches = micro.inputs.vision.patches.reshape(-1, unit, micro.inputs.vision.patches.shape[-1])
+    return np.where(index[..., None, None] >= 0, patches[index], 0)
+
+
+def placed(micro):
+    return [
+        (place.row, place.start, place.stop, place.slot.group, place.slot.sample) for place in micro.places
+    ]
+
+
+@both_layouts
+def test_each_process_makes_its_own_rows_of_the_same_batch(batch, config, shapes):
+    """Joined, the rows of two processes with two devices each are those that one process makes."""
+    shapes = dataclasses.replace(shapes, devices=4)
+    whole = micro_batches(batch, shapes, config, salvage=True)
+    owned = [lambda count, own=own: [n for n in range(count) if n % 4 // 2 == own] for own in (0, 1)]
+    parts = [micro_batches(batch, shapes, config, salvage=True, held=held) for held in owned]
+    for all_rows, *halves in zip(whole, *parts, strict=True):
+        count = len(all_rows.inputs.tokens)
+        order = np.argsort(np.concatenate([held(count) for held in owned]))
+
+        def joined(read, axis=0, halves=halves, order=order):
+            return np.take(np.concatenate([read(half) for half in halves], axis), order, axis)
+
+        for name in ("tokens", "segment_ids", "slot_ids", "image_index"):
+            found = joined(lambda micro, name=name: getattr(micro.inputs, name))
+            known = getattr(all_rows.inputs, name)
+            # Images may lie elsewhere in the batch, so of references only the places are the same.
+            assert ((found >= 0) == (known >= 0) if name == "image_index" else found == known).all(), name
+        assert (joined(lambda micro: micro.inputs.positions, 1) == all_rows.inputs.positions).all()
+        for name in TokenBatch.__dataclass_fields__:
+            found = joined(lambda micro, name=name: getattr(micro.targets, name))
+            assert (found == getattr(all_rows.targets, name)).all(), name
+        # On the mesh, each row's block of patches is where the row is.
+        vision = all_rows.inputs.vision
+        per_row, patches = len(vision.patches) // count, np.zeros_like(vision.patches)
+        for held, half in zip(owned, halves, strict=True):
+            blocks = half.inputs.vision.patches.reshape(-1, per_row, vision.patches.shape[-1])
+            patches.reshape(count, per_row, -1)[held(count)] = blocks
+        index = joined(lambda micro: micro.inputs.image_index)
+        inputs = all_rows.inputs.replace(image_index=index, vision=vision.replace(patches=patches))
+        unit = config.vision.merge_unit
+        assert (picture(dataclasses.replace(all_rows, inputs=inputs), unit) == picture(all_rows, unit)).all()
+        assert placed(all_rows) == placed(halves[0]) == placed(halves[1])
+
+
+@both_layouts
+def test_work_is_what_the_attention_rule_lets_through(batch, config, shapes):
+    for micro in micro_batches(batch, shapes, config, salvage=True):
+        ids, slots = micro.inputs.segment_ids, micro.inputs.slot_ids
+        place = np.arange(ids.shape[1])
+        seen = (ids[:, :, None] == ids[:, None, :]) & (ids[:, :, None] > 0) & (place[:, None] >= place)
+        seen &= (slots[:, None, :] == 0) | (slots[:, None, :] == slots[:, :, None])
+        images = np.bincount(micro.inputs.vision.segment_ids)[1:]
+        scored = sum(place.stop - place.start for place in micro.places)
+        assert micro.work == Work(
+            (ids > 0).sum(), seen.sum(), scored, images.sum(), (images.astype(int) ** 2).sum()
+        )
+        assert micro.size == ids.size
+
+
+def partitions(items):
+    """All ways to put items into groups."""
+    if not items:
+        yield []
+        return
+    for rest in partitions(items[1:]):
+        yield [[items[0]], *rest]
+        for number, part in enumerate(rest):
+            yield [*rest[:number], [items[0], *part], *rest[number + 1 :]]
+
+
+lengths = st.lists(st.integers(1, 60), min_size=1, max_size=5)
+
+
+@given(lengths)
+def test_no_other_plan_is_cheaper(config, own_lengths):
+    example = Example("e", np.zeros(24, np.int32), 20, np.ones(4, bool))
+    none = np.zeros(0, np.float32)
+    rows = [
+        Row(example, (Slot(np.zeros(length, np.int32), 0.0, none, none, none, number, 0),))
+        for number, length in enumerate(own_lengths)
+    ]
+    # 4 or 1, 3 or 1, and 2 or 1 rows.
+    shapes = row_shapes(RowShape(40, 32), RowShape(52, 48), RowShape(80, 64))
+    plans = plan_micro_batches(rows, shapes, config)
+    assert sorted(slot.group for plan in plans for row in plan.rows for slot in row.slots) == [
+        *range(len(rows))
+    ]
+    for plan in plans:
+        assert len(plan.rows) <= plan.count and plan.count in shapes.row_counts(plan.shape)
+        assert all(plan.shape.holds(*row.lengths) for row in plan.rows)
+
+    def cost(shape, count):
+        return count * decoder_flops(config, shape.width, shape.width**2) + head_flops(
+            config, count * shape.scored
+        )
+
+    def cheapest(part):
+        return min(
+            (
+                cost(shape, count)
+                for shape in shapes.shapes
+                for count in shapes.row_counts(shape)
+                if count >= len(part) and all(shape.holds(*row.lengths) for row in part)
+            ),
+            default=float("inf"),
+        )
+
+    best = min(sum(map(cheapest, parts)) for parts in partitions(rows))
+    assert sum(cost(plan.shape, plan.count) for plan in plans) == best
 
 
 @pytest.mark.parametrize("longest", [14, 15, 23, 40, 80])
