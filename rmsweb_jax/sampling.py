@@ -224,6 +224,7 @@ class _Queue:
         sampling = self._sampling
         self._pool = self._policy.decode(
             self._pool,
+            room=sampling.max_response_tokens,
             eos=sampling.eos,
             banned=sampling.banned,
             waiting=bool(self._waiting),
@@ -264,10 +265,10 @@ def _on_host(answers: Answers) -> Answers:
 
 
 def _responses(answers: Answers, slot: int, eos: int) -> Responses:
-    room = answers.tokens.shape[2]
+    ring = answers.tokens.shape[2]
     tokens, log_probs = [], []
     for sample, length in enumerate(np.asarray(answers.lengths)[slot]):
-        places = (int(answers.began[slot]) + np.arange(length)) % room
+        places = (int(answers.began[slot]) + np.arange(length)) % ring
         tokens.append(np.asarray(answers.tokens)[slot, sample, places])
         log_probs.append(np.asarray(answers.log_probs)[slot, sample, places])
     truncated = np.asarray([part[-1] != eos for part in tokens])

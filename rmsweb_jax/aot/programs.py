@@ -238,6 +238,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
                 eos,
                 waiting,
                 config=config.text,
+                room=room,
                 free_slots=rows,
                 cache_dtype=settings.cache_dtype,
                 mesh=mesh,

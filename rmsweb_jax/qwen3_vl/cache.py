@@ -1,7 +1,7 @@
 """Prefill and single decoding steps, with one prefix cache for all samples of a prompt.
 
 A prompt's keys and values are kept once, [G, Hkv, P, D] a layer; the K samples of the prompt keep only
-their own, and attention over the two parts is merged by log-sum-exp. Both may be stored in 8 bits.
+their own, and attention over the parts is merged by log-sum-exp. All of it may be stored in 8 bits.
 
 On a mesh the weights stay where they lie, split over `fsdp` and `tensor`, and activations travel: a step
 has so few rows that gathering the weights, as training does, would move a hundred times more. Caches
@@ -10,6 +10,7 @@ are split by prompt over `data` and `fsdp`, and by head over `tensor`.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -27,6 +28,9 @@ from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
 
 # How a cache is stored: as the model computes, or in 8 bits with a scale a head and place.
 CACHE_DTYPES = ("model", "int8", "float8_e4m3fn")
+
+# Places of the ring that are written before they are settled.
+BLOCK = 128
 
 _MASKED = -1e30
 _LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0}
@@ -54,19 +58,37 @@ class PrefixCache(NamedTuple):
     next_position: jax.Array
 
 
-class SuffixCache(NamedTuple):
-    """The latest R places of the responses, a ring that all write at the same place.
-
-    One place for all makes a step's write one slice instead of a scatter, which accelerators do row by row.
+class Recent(NamedTuple):
+    """The block of the ring that is being written, a layer each.
 
     Attributes:
-      keys: a layer each, [G, K, Hkv, D, R] (scales [G, K, Hkv, R]).
-      values: a layer each, [G, K, Hkv, R, D]. Both have the axis that the step's elementwise products run
-        over last, which CPU vector units need.
+      keys: [G, K, Hkv, D, B] (scales [G, K, Hkv, B]).
+      values: [G, K, Hkv, B, D]. Both have the axis that the step's elementwise products run over last, which
+        CPU vector units need.
     """
 
     keys: tuple[Stored, ...]
     values: tuple[Stored, ...]
+
+
+class Settled(NamedTuple):
+    """The whole ring, a layer each [G, K, Hkv, R, D], as of the last whole block; empty if it is one block.
+
+    Steps only read it: a step that wrote into it would have XLA turn all of it about, twice, for TPUs.
+    """
+
+    keys: tuple[Stored, ...]
+    values: tuple[Stored, ...]
+
+
+class SuffixCache(NamedTuple):
+    """The latest R places of the responses, a ring that all write at the same place.
+
+    One place for all makes a step's write one slice instead of a scatter, which accelerators do row by row.
+    """
+
+    recent: Recent
+    settled: Settled
 
 
 _BY_HEAD, _BY_ROW = cast(Any, P(ROWS, "tensor")), cast(Any, BATCH)
@@ -114,15 +136,40 @@ def prefill(
 def empty_suffix(
     config: TextConfig, groups: int, num_samples: int, length: int, dtype: Any, cache_dtype: str
 ) -> SuffixCache:
-    """Places for `length` tokens of every sample."""
+    """Places for `length` tokens of every sample, rounded up to whole blocks."""
     lead, size = (groups, num_samples, config.num_key_value_heads), config.head_dim
     stored = dtype if cache_dtype == "model" else jnp.dtype(cache_dtype)
 
-    def empty(*shape: int) -> tuple[Stored, ...]:
-        scale = None if cache_dtype == "model" else jnp.zeros((*lead, length), jnp.float32)
+    def empty(places: int, *shape: int) -> tuple[Stored, ...]:
+        scale = None if cache_dtype == "model" else jnp.zeros((*lead, places), jnp.float32)
         return (Stored(jnp.zeros((*lead, *shape), stored), scale),) * config.num_hidden_layers
 
-    return SuffixCache(keys=empty(size, length), values=empty(length, size))
+    block = min(length, BLOCK)
+    ring = -(-length // block) * block
+    whole = empty(ring, ring, size) if ring > block else ()
+    return SuffixCache(Recent(empty(block, size, block), empty(block, block, size)), Settled(whole, whole))
+
+
+def ring_size(suffix: SuffixCache) -> int:
+    """R, the places of the ring."""
+    values = suffix.settled.values or suffix.recent.values
+    return values[0].data.shape[3]
+
+
+def settle(suffix: SuffixCache, clock: jax.Array) -> SuffixCache:
+    """Takes the recent block over into the ring when the step before `clock` was its last."""
+    if not suffix.settled.values:
+        return suffix
+    block = suffix.recent.values[0].data.shape[3]
+    at = (clock - 1) % ring_size(suffix) // block * block
+    whole = clock % block == 0
+
+    def put(ring: jax.Array, new: jax.Array) -> jax.Array:
+        old = jax.lax.dynamic_slice_in_dim(ring, at, block, axis=3)
+        return jax.lax.dynamic_update_slice_in_dim(ring, jnp.where(whole, new, old), at, axis=3)
+
+    keys = tuple(part._replace(data=part.data.swapaxes(3, 4)) for part in suffix.recent.keys)
+    return suffix._replace(settled=jax.tree.map(put, suffix.settled, Settled(keys, suffix.recent.values)))
 
 
 class _Part(NamedTuple):
@@ -133,41 +180,38 @@ class _Part(NamedTuple):
     mixed: jax.Array  # [..., D] sum of exp(score - top) * value
 
 
-def _merge(a: _Part, b: _Part) -> jax.Array:
-    top = jnp.maximum(a.top, b.top)
-    scale_a, scale_b = jnp.exp(a.top - top), jnp.exp(b.top - top)
-    total = a.total * scale_a + b.total * scale_b
-    return (a.mixed * scale_a[..., None] + b.mixed * scale_b[..., None]) / total[..., None]
+def _merge(*parts: _Part) -> jax.Array:
+    top = functools.reduce(jnp.maximum, (part.top for part in parts))
+    scales = [jnp.exp(part.top - top) for part in parts]
+    total = functools.reduce(jnp.add, map(jnp.multiply, (part.total for part in parts), scales))
+    scaled = [part.mixed * scale[..., None] for part, scale in zip(parts, scales, strict=True)]
+    return functools.reduce(jnp.add, scaled) / total[..., None]
+
+
+def _attend(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
+    """q [..., M, D], keys and values [..., P, D], mask [..., P] (leading axes may be 1)."""
+    like = {"preferred_element_type": jnp.float32}
+    scores = jnp.einsum("...md,...pd->...mp", q, keys.data.astype(q.dtype), **like)
+    if keys.scale is not None:
+        scores = scores * keys.scale[..., None, :]
+    scores = jnp.where(mask[..., None, :], scores, _MASKED)
+    top = scores.max(-1)
+    weights = jnp.exp(scores - top[..., None])
+    scaled = weights if values.scale is None else weights * values.scale[..., None, :]
+    mixed = jnp.einsum("...mp,...pd->...md", scaled.astype(q.dtype), values.data.astype(q.dtype), **like)
+    return _Part(top, weights.sum(-1), mixed)
 
 
 def _attend_prefix(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
     """q [G, K, Hkv, Q, D], keys and values [G, Hkv, P, D], mask [G, P]."""
     groups, samples, heads, query, size = q.shape
     rows = q.transpose(0, 2, 1, 3, 4).reshape(groups, heads, samples * query, size)
-    scores = jnp.einsum(
-        "ghqd,ghpd->ghqp", rows, keys.data.astype(q.dtype), preferred_element_type=jnp.float32
-    )
-    if keys.scale is not None:
-        scores = scores * keys.scale[:, :, None]
-    scores = jnp.where(mask[:, None, None], scores, _MASKED)
-    top = scores.max(-1)
-    weights = jnp.exp(scores - top[..., None])
-    scaled = weights if values.scale is None else weights * values.scale[:, :, None]
-    mixed = jnp.einsum(
-        "ghqp,ghpd->ghqd",
-        scaled.astype(q.dtype),
-        values.data.astype(q.dtype),
-        preferred_element_type=jnp.float32,
-    )
-
-    def back(x: jax.Array) -> jax.Array:
-        return jnp.moveaxis(x.reshape(groups, heads, samples, query, *x.shape[3:]), 2, 1)
-
-    return _Part(back(top), back(weights.sum(-1)), back(mixed))
+    part = _attend(rows, keys, values, mask[:, None])
+    return _Part(*(jnp.moveaxis(x.reshape(groups, heads, samples, query, *x.shape[3:]), 2, 1) for x in part))
 
 
-def _attend_suffix(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
-    """q [G, K, Hkv, Q, D], keys [G, K, Hkv, D, R], values [G, K, Hkv, R, D], mask [G, R]."""
+def _attend_recent(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
+    """q [G, K, Hkv, Q, D], keys [G, K, Hkv, D, B], values [G, K, Hkv, B, D], mask [G, B]."""
     scores = (q[..., None] * keys.data.astype(q.dtype)[:, :, :, None]).astype(jnp.float32).sum(-2)
     if keys.scale is not None:
         scores = scores * keys.scale[:, :, :, None]
@@ -193,28 +237,37 @@ def decode_step(
     config: TextConfig,
     tokens: jax.Array,
     fed: jax.Array,
-    place: jax.Array,
+    clock: jax.Array,
     prefix: PrefixCache,
     suffix: SuffixCache,
     *,
     cache_dtype: str,
     mesh: Mesh | None,
-) -> tuple[jax.Array, SuffixCache]:
+) -> tuple[jax.Array, Recent]:
     """Feeds one response token of every sample: tokens [G, K].
 
     Args:
       fed: [G] int32, how many tokens of the responses are fed with this one.
-      place: [] int32, of the ring, where this one's keys and values go; those before it lie before it.
+      clock: [] int32; this one's keys and values go to place clock % R of the ring, those before it lie
+        before it.
 
     Returns:
-      Hidden states after the final norm, [G, K, hidden], and the cache with the token's keys and values.
+      Hidden states after the final norm, [G, K, hidden], and the recent block with the token's keys and
+      values.
     """
     groups, samples = tokens.shape
     rows, heads, size = groups * samples, config.num_key_value_heads, config.head_dim
     positions = jnp.broadcast_to((prefix.next_position + fed - 1)[:, None], (3, groups, samples))
     cos, sin = mrope_cos_sin(positions, config)
-    room = suffix.values[0].data.shape[3]
-    own = (place - jnp.arange(room)) % room < fed[:, None]
+    ring, block = ring_size(suffix), suffix.recent.values[0].data.shape[3]
+    place = clock % block
+    age = (clock - jnp.arange(ring)) % ring
+    # Of the block being written, what is older than its first place is still in the ring.
+    settled_mask = (age > place) & (age < fed[:, None])
+    recent_age = place - jnp.arange(block)
+    if ring == block:
+        recent_age = recent_age % block
+    recent_mask = (recent_age >= 0) & (recent_age < fed[:, None])
     all_keys, all_values = [], []
 
     def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
@@ -233,12 +286,16 @@ def decode_step(
         q = rotate(q, cos[:, :, None], sin[:, :, None]) * size**-0.5
         k = rotate(rms_norm(k, layer.k_norm, config.rms_norm_eps), cos, sin)
         key, value = store(k, cache_dtype), store(v, cache_dtype)
-        keys = _write(suffix.keys[index], key._replace(data=key.data[..., None]), place, axis=4)
-        values = _write(suffix.values[index], value._replace(data=value.data[..., None, :]), place, axis=3)
-        mixed = _merge(
+        recent, settled = suffix
+        keys = _write(recent.keys[index], key._replace(data=key.data[..., None]), place, axis=4)
+        values = _write(recent.values[index], value._replace(data=value.data[..., None, :]), place, axis=3)
+        parts = [
             _attend_prefix(q, prefix.keys[index], prefix.values[index], prefix.mask),
-            _attend_suffix(q, keys, values, own),
-        )
+            _attend_recent(q, keys, values, recent_mask),
+        ]
+        if settled.keys:
+            parts.append(_attend(q, settled.keys[index], settled.values[index], settled_mask[:, None, None]))
+        mixed = _merge(*parts)
         mixed = constrain(mixed.astype(x.dtype).reshape(rows, -1), mesh, "data", "tensor")
         x = added(x, project(mixed, layer.out, layer.out_lora))
         gate_up = project(normed(x, layer.post_norm), layer.gate_up)
@@ -249,4 +306,4 @@ def decode_step(
         x = added(x, gated @ layer.down)
         all_keys.append(keys)
         all_values.append(values)
-    return rms_norm(x, weights.norm, config.rms_norm_eps), SuffixCache(tuple(all_keys), tuple(all_values))
+    return rms_norm(x, weights.norm, config.rms_norm_eps), Recent(tuple(all_keys), tuple(all_values))

@@ -17,7 +17,16 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from rmsweb_jax.mesh import AXES, constrain, constrain_tree
-from rmsweb_jax.qwen3_vl.cache import CACHE_DTYPES, PrefixCache, decode_step, prefill
+from rmsweb_jax.qwen3_vl.cache import (
+    BLOCK,
+    CACHE_DTYPES,
+    PrefixCache,
+    Settled,
+    SuffixCache,
+    decode_step,
+    prefill,
+    settle,
+)
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.fused import DecodeWeights, decode_weights
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
@@ -100,7 +109,9 @@ def prefill_prompts(
     return prefill(model, prompts, adapters=adapters, cache_dtype=cache_dtype, mesh=mesh)
 
 
-@functools.partial(jax.jit, donate_argnums=2, static_argnames=("config", "free_slots", "cache_dtype", "mesh"))
+@functools.partial(
+    jax.jit, donate_argnums=2, static_argnames=("config", "room", "free_slots", "cache_dtype", "mesh")
+)
 def decode_responses(
     weights: DecodeWeights,
     asked: Asked,
@@ -110,6 +121,7 @@ def decode_responses(
     waiting: jax.Array,
     *,
     config: TextConfig,
+    room: int,
     free_slots: int,
     cache_dtype: str,
     mesh: Mesh | None,
@@ -119,9 +131,11 @@ def decode_responses(
     Args:
       banned: [V] bool.
       eos: [] int32.
+      room: tokens a response may have.
       waiting: [] bool, whether to stop as soon as `free_slots` slots are free.
     """
-    groups, samples, room = answers.tokens.shape
+    groups, samples, ring = answers.tokens.shape
+    block = min(ring, BLOCK)
     rows = groups * samples
     keys = _row_keys(asked.seeds, asked.prompt_ids, samples)
     temperature = jnp.repeat(asked.temperature, samples)[:, None]
@@ -129,6 +143,7 @@ def decode_responses(
     def draw(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Token `number` [G] of every sample and its log-probability, by the states [G, K, hidden]."""
         logits = jnp.matmul(hidden.reshape(rows, -1), weights.head, preferred_element_type=jnp.float32)
+        logits = constrain(logits, mesh, "data", ("tensor", "fsdp"))
         # Every device draws for some of the rows, from whole distributions.
         logits = constrain(logits, mesh, AXES, None)
         logits = logits / jnp.where(temperature > 0, temperature, 1.0)
@@ -164,31 +179,42 @@ def decode_responses(
         free = answers.done.all(1).sum() >= free_slots
         return ~answers.done.all() & ~(waiting & free)
 
-    def body(answers: Answers) -> Answers:
-        fed, place = answers.clock - answers.began, answers.clock % room
-        hidden, suffix = decode_step(
-            weights,
-            config,
-            answers.last,
-            fed,
-            place,
-            asked.prefix,
-            answers.suffix,
-            cache_dtype=cache_dtype,
-            mesh=mesh,
-        )
-        answers = record(answers._replace(suffix=suffix), draw(hidden, fed), ~answers.done, place)
-        return answers._replace(clock=answers.clock + 1)
+    def until_settled(answers: Answers) -> Answers:
+        """Steps to the end of a block of the ring; what is settled is not in the loop's state."""
+        suffix = answers.suffix
+        end = (answers.clock // block + 1) * block
+
+        def step(answers: Answers) -> Answers:
+            fed = answers.clock - answers.began
+            hidden, recent = decode_step(
+                weights,
+                config,
+                answers.last,
+                fed,
+                answers.clock,
+                asked.prefix,
+                SuffixCache(answers.suffix.recent, suffix.settled),
+                cache_dtype=cache_dtype,
+                mesh=mesh,
+            )
+            answers = answers._replace(suffix=SuffixCache(recent, Settled((), ())))
+            answers = record(answers, draw(hidden, fed), ~answers.done, answers.clock % ring)
+            return answers._replace(clock=answers.clock + 1)
+
+        state = answers._replace(suffix=SuffixCache(suffix.recent, Settled((), ())))
+        state = jax.lax.while_loop(lambda state: going_on(state) & (state.clock < end), step, state)
+        suffix = settle(SuffixCache(state.suffix.recent, suffix.settled), state.clock)
+        return state._replace(suffix=suffix)
 
     # The first token of a new prompt is drawn from its last hidden state, as if in the step before.
     first = jnp.broadcast_to(asked.last_hidden[:, None], (groups, samples, asked.last_hidden.shape[-1]))
     who = jnp.broadcast_to(answers.fresh[:, None], answers.done.shape)
     before = answers.clock - 1
-    answers = record(answers, draw(first, jnp.zeros(groups, jnp.int32)), who, before % room)
+    answers = record(answers, draw(first, jnp.zeros(groups, jnp.int32)), who, before % ring)
     answers = answers._replace(
         began=jnp.where(answers.fresh, before, answers.began), fresh=jnp.zeros_like(answers.fresh)
     )
-    return constrain_tree(jax.lax.while_loop(going_on, body, answers), ANSWERS_SPECS, mesh)
+    return constrain_tree(jax.lax.while_loop(going_on, until_settled, answers), ANSWERS_SPECS, mesh)
 
 
 @functools.partial(jax.jit, static_argnames="num_samples")
@@ -272,7 +298,14 @@ class Generator:
         return insert_prompts(pool, asked, slots, mesh=self.mesh)
 
     def decode(
-        self, pool: Pool, *, eos: int, banned: Sequence[int] = (), waiting: bool, free_slots: int = 1
+        self,
+        pool: Pool,
+        *,
+        room: int,
+        eos: int,
+        banned: Sequence[int] = (),
+        waiting: bool = False,
+        free_slots: int = 1,
     ) -> Pool:
         """See `decode_responses`; the pool given is used up."""
         mask = np.zeros(self.config.text.vocab_size, bool)
@@ -285,6 +318,7 @@ class Generator:
             np.int32(eos),
             np.bool_(waiting),
             config=self.config.text,
+            room=room,
             free_slots=free_slots,
             cache_dtype=self._cache_dtype,
             mesh=self.mesh,
@@ -326,6 +360,7 @@ class Generator:
             temperature=np.broadcast_to(np.asarray(temperature, np.float32), groups),
         )
         pool = Pool(asked, self._answers(groups, num_samples, max_new_tokens, True))
-        answers = self.decode(pool, eos=eos, banned=banned, waiting=False).answers
+        answers = self.decode(pool, room=max_new_tokens, eos=eos, banned=banned).answers
         # All began together, so that the ring begins at its place 0.
-        return Generated(answers.tokens, answers.log_probs, answers.lengths)
+        tokens, log_probs = (part[..., :max_new_tokens] for part in (answers.tokens, answers.log_probs))
+        return Generated(tokens, log_probs, answers.lengths)

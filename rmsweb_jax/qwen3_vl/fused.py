@@ -83,7 +83,9 @@ def weight_specs(weights: DecodeWeights) -> Any:
         )
         for own in weights.layers
     )
-    return DecodeWeights(embedding=out, layers=layers, norm=whole, head=into)
+    return DecodeWeights(
+        embedding=out, layers=layers, norm=whole, head=cast(Any, P(None, ("tensor", "fsdp")))
+    )
 
 
 def project(x: jax.Array, kernel: jax.Array, adapter: Adapter | None = None) -> jax.Array:

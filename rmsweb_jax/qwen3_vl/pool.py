@@ -21,6 +21,7 @@ from rmsweb_jax.qwen3_vl.cache import (
     PrefixCache,
     SuffixCache,
     empty_suffix,
+    ring_size,
 )
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array
@@ -130,6 +131,8 @@ def empty_answers(
 ) -> Answers:
     """A pool's answers at the start: of prompts that all wait to be sampled from (`fresh`), or of none."""
     lanes = (groups, num_samples)
+    suffix = empty_suffix(config, groups, num_samples, room, dtype, cache_dtype)
+    ring = ring_size(suffix)
     answers = Answers(
         # Token 0 is drawn in the step before the first.
         clock=jnp.ones((), jnp.int32),
@@ -138,9 +141,9 @@ def empty_answers(
         lengths=jnp.zeros(lanes, jnp.int32),
         done=jnp.full(lanes, not fresh),
         last=jnp.zeros(lanes, jnp.int32),
-        tokens=jnp.zeros((*lanes, room), jnp.int32),
-        log_probs=jnp.zeros((*lanes, room), jnp.float32),
-        suffix=empty_suffix(config, groups, num_samples, room, dtype, cache_dtype),
+        tokens=jnp.zeros((*lanes, ring), jnp.int32),
+        log_probs=jnp.zeros((*lanes, ring), jnp.float32),
+        suffix=suffix,
     )
     return constrain_tree(answers, ANSWERS_SPECS, mesh)
 
