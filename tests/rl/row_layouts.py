@@ -1,0 +1,201 @@
+"""Both layouts of one group, and a policy to take their gradients with: what `proof_rows` measures."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from rmsweb_jax.data.batching import Example, round_up
+from rmsweb_jax.mesh import make_mesh, param_shardings
+from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.sizes import SIZES
+from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.rl.losses import Objective
+from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.rollout import Group, Prompt
+from rmsweb_jax.rl.shapes import RowShape, RowShapes
+from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
+from rmsweb_jax.rl.update import on_mesh
+from rmsweb_jax.sft.step import init_state, split_model
+from tests.rl.eight_rows import plain_batches, plain_rows
+
+SAMPLES = 8
+Inputs = list[tuple[Any, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A model to measure with.
+
+    Attributes:
+      text: what it is, for the report.
+      block: prompts and slots start at multiples of it, as the attention kernel wants; 0: rows without a gap.
+      rank: of the adapters.
+      tolerance: for gradients, relative to the largest of their matrix.
+    """
+
+    text: str
+    config: Qwen3VLConfig
+    dtype: Any
+    block: int
+    rank: int
+    tolerance: float
+
+
+def thin() -> Setting:
+    """The 2B model at a quarter of its width, with two of its layers and one of its heads.
+
+    Attention then takes about as large a part of the work as in the whole model (at 12,000 tokens 0.8 of the
+    other matrices' against 0.7; four heads would make it 3), and the vocabulary's head the same part of a
+    scored token's.
+    """
+    whole = SIZES["2b"]
+    text = dataclasses.replace(
+        whole.text,
+        vocab_size=2_240,
+        hidden_size=512,
+        intermediate_size=1_536,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+    )
+    vision = dataclasses.replace(whole.vision, depth=1, deepstack_visual_indexes=(0,), out_hidden_size=512)
+    config = dataclasses.replace(whole, text=text, vision=vision)
+    words = "Qwen3-VL-2B at a quarter of its width with 2 layers, 1 head and 2,240 tokens, float32"
+    return Setting(words, config, jnp.float32, block=0, rank=16, tolerance=1e-5)
+
+
+def whole_8b() -> Setting:
+    """The 8B model, for a GPU of 80 GB or more."""
+    return Setting("Qwen3-VL-8B, bfloat16", SIZES["8b"], jnp.bfloat16, block=64, rank=64, tolerance=5e-2)
+
+
+MODELS: dict[str, Callable[[], Setting]] = {"thin": thin, "8b": whole_8b}
+
+
+class Policy:
+    """A random policy whose adapters do something, and the compiled programs that train it."""
+
+    def __init__(self, setting: Setting):
+        self.setting, self.mesh = setting, make_mesh()
+        graphdef, params, frozen = split_model(nnx.jit(self._make)(), "lora")
+        keys = iter(jax.random.split(jax.random.key(5), len(jax.tree.leaves(params))))
+        params = jax.tree.map(lambda x: x + 0.02 * jax.random.normal(next(keys), x.shape), params)
+        self._params, self._frozen = (
+            jax.device_put(part, param_shardings(part, self.mesh)) for part in (params, frozen)
+        )
+        optimizer = adamw(8e-6, weight_decay=0.01, clip_norm=1.0)
+        # A large KL weight, so that both terms show in the gradient.
+        self._steps: Steps = make_steps(
+            graphdef,
+            init_state(jax.tree.map(jnp.copy, self._params), optimizer, self.mesh),
+            optimizer,
+            Objective(kl_coef=0.1),
+            self.mesh,
+        )
+
+    def _make(self) -> Qwen3VL:
+        config, dtype = self.setting.config, self.setting.dtype
+        attention = default_attention(config.text.head_dim, dtype, self.mesh)
+        model = Qwen3VL(
+            config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=dtype, remat="full", attention=attention
+        )
+        rank = self.setting.rank
+        add_lora(model, LoRAConfig(rank=rank, alpha=2.0 * rank, targets="attention"), nnx.Rngs(1))
+        return model
+
+    def gradient(self, inputs: Inputs) -> Accumulated:
+        """Of all micro-batches together, when it is done."""
+        total = self._steps.zero(self._params)
+        for rows, targets in inputs:
+            total = self._steps.add(total, self._params, self._frozen, rows, targets)
+        return jax.block_until_ready(total)
+
+    def seconds(self, inputs: Inputs) -> tuple[float, Accumulated]:
+        start = time.perf_counter()
+        total = self.gradient(inputs)
+        return time.perf_counter() - start, total
+
+
+def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch[Group]:
+    """One accepted group of `SAMPLES` responses of equal length, without images."""
+    rng = np.random.default_rng(prompt + response)
+    tokens = rng.integers(0, vocabulary, prompt + 1).astype(np.int32)
+    example = Example("prompt", tokens, prompt, np.ones(1, bool))
+    responses = tuple(rng.integers(0, vocabulary, response).astype(np.int32) for _ in range(SAMPLES))
+    none = tuple(np.zeros(response, np.float32) for _ in responses)
+    group = Group(
+        prompt=Prompt("prompt", example, ""),
+        responses=responses,
+        log_probs=none,
+        truncated=np.zeros(SAMPLES, bool),
+        rewards=np.zeros(SAMPLES),
+        advantages=rng.normal(size=SAMPLES),
+        accepted=True,
+    )
+    return MiniBatch((group,), ())
+
+
+def with_log_probs(policy: Policy, batch: Any, places: dict[int, tuple[int, slice]]) -> tuple[Any, Any]:
+    """Inputs and targets on the device; old and reference log-probabilities are near the random policy's.
+
+    Args:
+      places: of every sample's tokens in the targets.
+    """
+    arrays = np.zeros((2, *batch.targets.tokens.shape), np.float32)
+    for sample, place in places.items():
+        size = place[1].stop - place[1].start
+        noise = np.random.default_rng(sample).normal(0, 0.3, (2, size))
+        arrays[0][place], arrays[1][place] = noise - np.log(policy.setting.config.text.vocab_size)
+    targets = batch.targets.replace(old_log_probs=arrays[0], ref_log_probs=arrays[1])
+    return on_mesh(dataclasses.replace(batch, targets=targets), policy.mesh)
+
+
+def shared_inputs(policy: Policy, batch: MiniBatch[Group], prompt: int, response: int) -> Inputs:
+    """The group as the update lays it out: one row."""
+    block = policy.setting.block
+    layout = RowLayout(round_up(prompt, block), round_up(response, block)) if block else None
+    width = layout.prompt + SAMPLES * layout.slot if layout else prompt + SAMPLES * response
+    shape = RowShape(width, SAMPLES * response, layout)
+    shapes = RowShapes((shape,), micro_batch_tokens=width, devices=1, images=0, window=0)
+    made = []
+    for micro in micro_batches(batch, shapes, policy.setting.config, salvage=True):
+        places = {at.slot.sample: (at.row, slice(at.start, at.stop)) for at in micro.places}
+        made.append(with_log_probs(policy, micro, places))
+    return made
+
+
+def plain_inputs(policy: Policy, batch: MiniBatch[Group], length: int, response: int, count: int) -> Inputs:
+    """The group with its prompt before every response, `count` rows a micro-batch."""
+    rows = plain_rows(batch, salvage=True)
+    width = round_up(length, policy.setting.block or 1)
+    made = plain_batches(rows, policy.setting.config, count=count, width=width, scored=response)
+    return [
+        with_log_probs(policy, micro, {sample: place for (_, sample), place in micro.places.items()})
+        for micro in made
+    ]
+
+
+def num_places(inputs: Inputs) -> int:
+    return sum(rows.tokens.size for rows, _ in inputs)
+
+
+def difference(ours: Accumulated, theirs: Accumulated) -> float:
+    """The largest of a layer's adapter matrix, to its largest value, and of the loss."""
+    pairs = [(np.atleast_3d(ours.sums.loss), np.atleast_3d(theirs.sums.loss))]
+    for one, other in zip(jax.tree.leaves(ours.gradients), jax.tree.leaves(theirs.gradients), strict=True):
+        shape = (-1, *one.shape[-2:])
+        pairs += zip(np.asarray(one).reshape(shape), np.asarray(other).reshape(shape), strict=True)
+    return max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in pairs)
