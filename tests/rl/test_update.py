@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from rmsweb_jax.aot.flops import Work, forward_flops, training_flops
 from rmsweb_jax.mesh import AXES
+from rmsweb_jax.rl.batching import micro_batches
 from rmsweb_jax.rl.refill import MiniBatch
 from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.throughput import PEAK_TFLOPS
 from tests.qwen3_vl.sharded_steps import make_group
 from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
-from tests.rl.update_together import Policy, arrays_of, make_policy, update
+from tests.rl.update_together import CONFIG, SHAPES, Policy, arrays_of, make_policy, update
 
 MOVING = ("time/update", "tokens_per_second/update", "padding", "skipped_steps")
 
@@ -83,6 +86,20 @@ def test_a_step_that_is_not_finite_is_skipped(policy, batches):
     chex.assert_trees_all_equal(nothing.state, policy.state())
     assert nothing.metrics.keys() == {*MOVING, "optimizer_steps"}
     assert nothing.metrics["optimizer_steps"] == 0 and nothing.metrics["skipped_steps"] == 2
+
+
+def test_useful_operations_are_a_gradient_and_two_forward_passes(policy, batches, monkeypatch):
+    state, (batch, *_) = policy.state(), batches
+    count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    assert "mfu/update" not in policy.update(state, [batch]).metrics
+    monkeypatch.setitem(PEAK_TFLOPS, "cpu", 1e-3)
+    metrics = policy.update(policy.state(), [batch]).metrics
+    micros = micro_batches(batch, SHAPES, CONFIG, salvage=True)
+    work = sum((micro.work for micro in micros), start=Work(0, 0, 0))
+    useful = training_flops(CONFIG, work, count, "none").useful + 2 * forward_flops(CONFIG, work)
+    assert metrics["mfu/update"] * metrics["time/update"] * 1e9 == pytest.approx(useful)
+    assert metrics["tokens_per_second/update"] * metrics["time/update"] == pytest.approx(work.tokens)
+    assert metrics["padding"] == pytest.approx(1 - work.tokens / (4 * 64 * len(micros)))
 
 
 def test_nothing_to_train_on_is_no_step(policy):
