@@ -3,8 +3,9 @@
     python -m experiments.train_rl --config=configs/rl.py:demo --config.prompts=runs/demo/mine/prompts \
         --config.model=runs/demo/sft/export --workdir=runs/demo/rl
 
-A variant is a size, or a size and one of the paper's ablations: `8b`, `8b,anchor_free`, `demo,dapo`.
-`8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores.
+A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
+for exact replies alone, `text_reward` for similar text. `8b` and `32b` hold the paper's values; `demo` and
+`smoke` fit two CPU cores.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 SIZES = ("demo", "smoke", "8b", "32b")
-ABLATIONS = ("full_corpus", "anchor_free", "dapo", "no_kl")
+ABLATIONS = ("full_corpus", "anchor_free", "dapo", "no_kl", "binary_reward", "text_reward")
 VARIANTS = (*SIZES, *(f"{size},{ablation}" for size in SIZES for ablation in ABLATIONS))
 
 
@@ -22,13 +23,23 @@ def get_config(variant: str = "demo") -> ConfigDict:
     size, _, ablation = variant.partition(",")
     config = {"demo": _demo, "smoke": _smoke, "8b": _paper_8b, "32b": _paper_32b}[size]()
     if "," in variant:
-        changes = {"full_corpus": _full_corpus, "anchor_free": _anchor_free, "dapo": _dapo, "no_kl": _no_kl}
+        changes = {
+            "full_corpus": _full_corpus,
+            "anchor_free": _anchor_free,
+            "dapo": _dapo,
+            "no_kl": _no_kl,
+            "binary_reward": lambda: {"reward": "binary"},
+            "text_reward": lambda: {"reward": "text"},
+        }
         config.update(changes[ablation]())
     return config
 
 
 def _full_corpus() -> dict[str, Any]:
-    """No failure-mode mining: `config.prompts` is the SFT corpus, and every action in it is a prompt."""
+    """No mining: `config.prompts` is the SFT corpus, and every action in it is a prompt.
+
+    `config.eval_prompts` should name the mined prompts, so that runs are compared on the same ones.
+    """
     return {"corpus": "full"}
 
 
@@ -57,6 +68,8 @@ def _paper_8b() -> ConfigDict:
     # Data set folder with RL prompts (made by experiments.mine); with corpus "full", an SFT corpus.
     config.prompts = ""
     config.corpus = "mined"
+    # Mined prompts whose held-out share is evaluated on; "": that of `prompts`.
+    config.eval_prompts = ""
     # The merged SFT policy (the export folder of experiments.train_sft).
     config.model = "runs/sft-8b/export"
     config.dtype = "bfloat16"
@@ -81,8 +94,34 @@ def _paper_8b() -> ConfigDict:
     config.max_salvage_groups = 64
     # When the generation batches run out: "train" on what was accepted, or "error".
     config.on_exhausted = "train"
+    # Iterations that accepted groups beyond `train_groups` are kept for; the paper discards them (0).
+    config.max_staleness = 0
+    # How much seldomer a prompt comes with each group in a row that fails the std gate; 1: not at all.
+    config.settled_weight = 1.0
+    # "polarized", "binary" (exact or nothing) or "text" (string similarity).
+    config.reward = "polarized"
     config.num_samples = 8
     config.temperature = 1.0
+    # "local": on the mesh that trains; "endpoint": at an inference server.
+    config.rollout_engine = "local"
+    config.endpoint = ConfigDict(
+        {
+            # vllm (also `experiments.serve`) or sglang, and what it calls the model of `config.model`.
+            "base_url": "",
+            "dialect": "vllm",
+            "model": "",
+            # Adapters are handed over in a folder that the server sees under the same path.
+            "adapter_folder": "",
+            "concurrency": 64,
+            "timeout_s": 600.0,
+            "retries": 4,
+            "api_key_env": "",
+            # False for servers that take no seeds of requests (vLLM on TPU).
+            "seeded": True,
+            # The run stops when the sampler's probabilities are further from the trainer's, on average.
+            "max_gap": 0.05,
+        }
+    )
     # Prompts that are decoded at once; the others wait for a slot.
     config.rollout_slots = 16
     # Adapters in the weights cost a step nothing; beside them they are not rounded to the weights' precision.
@@ -105,6 +144,9 @@ def _paper_8b() -> ConfigDict:
     config.bucket_count = 3
 
     config.eval_every = 10
+    config.checkpoint_every = 1
+    # Groups of each fate that every iteration leaves to read in groups.jsonl.
+    config.logged_groups = 2
     config.mesh = ConfigDict({"data": 1, "fsdp": -1, "tensor": 1})
     config.checkpoints_kept = 2
     return config

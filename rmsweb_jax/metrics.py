@@ -23,6 +23,7 @@ from rmsweb_jax.records.files import write_atomic
 
 METRICS_FILE = "metrics.jsonl"
 REPLIES_FILE = "replies.jsonl"
+GROUPS_FILE = "groups.jsonl"
 _RUN_ID_FILE = "wandb_run_id"
 _BOARD_REPLIES, _LOG_REPLIES = 8, 2
 
@@ -57,7 +58,7 @@ class MetricWriter:
     """Writes one row a step; on a resumed run the rows of steps that are done again are cut first.
 
     Args:
-      folder: gets `metrics.jsonl`, `tensorboard/` and, when there are any, `replies.jsonl`.
+      folder: gets `metrics.jsonl`, `tensorboard/` and, when there are any, `replies.jsonl`, `groups.jsonl`.
       resume_step: the last finished step that is kept (0: none, the files start empty).
       wandb_project: Weights & Biases project that gets them too, in one run however often the training
         is resumed; "": none. Where and whether it uploads is for wandb's own settings (WANDB_MODE, ...).
@@ -74,10 +75,11 @@ class MetricWriter:
             return
         folder.mkdir(parents=True, exist_ok=True)
         self._wandb = _Wandb(folder, wandb_project) if wandb_project else None
-        self._replies = folder / REPLIES_FILE
+        self._replies, self._groups = folder / REPLIES_FILE, folder / GROUPS_FILE
         _cut(folder / METRICS_FILE, resume_step)
-        if self._replies.exists():
-            _cut(self._replies, resume_step)
+        for path in (self._replies, self._groups):
+            if path.exists():
+                _cut(path, resume_step)
         self._metrics = open(folder / METRICS_FILE, "ab")  # noqa: SIM115 - closed by close()
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
 
@@ -107,6 +109,12 @@ class MetricWriter:
             logging.info("step %d, %s: reward %.2f for %r", step, reply.sample_id, reply.reward, reply.reply)
         if self._wandb:
             self._wandb.write_table(step, "eval/replies", rows)
+
+    def write_groups(self, step: int, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Appends groups of rollouts, to be read by people: a row {step, **group} each."""
+        if self._active and groups:
+            with open(self._groups, "ab") as file:
+                file.write(b"".join(_line({"step": step, **group}) for group in groups))
 
     def close(self) -> None:
         self._close(failed=False)

@@ -12,16 +12,31 @@ from rmsweb_jax.rl.refill import Refilled
 from rmsweb_jax.rl.rollout import Group
 
 
-def rollout_metrics(
-    refilled: Refilled[Group], gates: GatedAdvantages, competent_reward: float
-) -> dict[str, float]:
-    """Shares, rewards and lengths over every sampled group.
+def refill_metrics(refilled: Refilled[Group], version: int) -> dict[str, float]:
+    """What became of the groups.
 
     Args:
-      gates: of `refilled.generated`.
+      version: of the policy that sampled in this iteration.
+    """
+    return {
+        "refill/batches": refilled.batches,
+        "refill/exhausted": int(refilled.exhausted),
+        "refill/surplus": len(refilled.surplus),
+        "refill/accepted": len(refilled.accepted),
+        "refill/salvaged": len(refilled.salvaged),
+        "refill/stale": sum(group.version < version for group in refilled.accepted),
+    }
+
+
+def rollout_metrics(
+    groups: Sequence[Group], gates: GatedAdvantages, competent_reward: float
+) -> dict[str, float]:
+    """Shares, rewards and lengths over sampled groups.
+
+    Args:
+      gates: of the groups.
       competent_reward: a response below it counts as wrong.
     """
-    groups = refilled.generated
     responses = [response for group in groups for response in group.responses]
     log_probs = [part for group in groups for part in group.log_probs]
     rewards = np.concatenate([group.rewards for group in groups])
@@ -31,11 +46,6 @@ def rollout_metrics(
         "gates/std_rejected_solved": float(gates.solved.mean()),
         "gates/std_rejected_unsolved": float(gates.unsolved.mean()),
         "gates/competence_rejected": float(gates.incompetent.mean()),
-        "refill/batches": refilled.batches,
-        "refill/exhausted": int(refilled.exhausted),
-        "refill/surplus": refilled.surplus,
-        "refill/accepted": len(refilled.accepted),
-        "refill/salvaged": len(refilled.salvaged),
         "reward/mean": float(rewards.mean()),
         "reward/best_of_k": float(gates.best.mean()),
         "reward/group_std": float(gates.std.mean()),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
@@ -25,6 +28,7 @@ class RlData:
       measures: their sizes.
       train, held_out: numbers of records.
       dropped: ids of prompts that are too long.
+      numbers: of records by prompt id.
     """
 
     records: RecordSource[RlPrompt] | RecordSource[SftSample]
@@ -33,6 +37,7 @@ class RlData:
     train: tuple[int, ...]
     held_out: tuple[int, ...]
     dropped: tuple[str, ...]
+    numbers: dict[str, int]
 
     def prompt(self, number: int) -> Prompt:
         """Reads and encodes one record."""
@@ -41,6 +46,18 @@ class RlData:
         category = record.category if isinstance(record, RlPrompt) else ""
         example = self.encoder.example(sample)
         return Prompt(sample.sample_id, example, sample.response, sample.messages, category)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        """The text of a response."""
+        return self.encoder.processor.decode_response(tokens)
+
+    def number_of(self, prompt_id: str) -> int:
+        """The record of a prompt.
+
+        Raises:
+          KeyError: there is none of that id.
+        """
+        return self.numbers[prompt_id]
 
     def summary(self) -> dict[str, object]:
         """Counts for the report."""
@@ -67,52 +84,61 @@ def as_sample(record: RlPrompt | SftSample) -> SftSample:
 
 
 def open_rl_data(
-    folder: Path, encoder: Encoder, *, corpus: str, max_prompt_tokens: int, held_out: float, least: int
+    folder: Path,
+    encoder: Encoder,
+    *,
+    corpus: str,
+    max_prompt_tokens: int,
+    held_out: float,
+    least: int = 0,
+    score: Callable[[str, str], float] = score_response,
 ) -> RlData:
     """Reads prompts, drops those over `max_prompt_tokens` (counted, never cut) and splits the rest.
 
     Args:
       corpus: "mined": RL prompts; "full": SFT samples, of which the actions are used.
+      held_out: share of the tasks, by hash; all prompts of a task are on the same side.
       least: training prompts that one generation batch needs.
+      score: the reward that is trained on; by it, too, a target must be worth 1.
 
     Raises:
       UserError: the folder cannot be read, a target does not score 1.0 against itself, or too few prompts
         are left.
     """
     records = RecordSource(folder, RlPrompt) if corpus == "mined" else RecordSource(folder, SftSample)
-    measures, dropped = {}, []
+    measures, dropped, numbers = {}, [], {}
     train: list[int] = []
     held: list[int] = []
     for number in range(len(records)):
         sample = as_sample(records[number])
         if sample.kind != "action":
             continue
-        _check_target(sample, folder)
+        _check_target(sample, folder, score)
         measure = encoder.measure(sample)
         if measure.length - measure.num_targets > max_prompt_tokens:
             dropped.append(sample.sample_id)
             continue
-        measures[number] = measure
-        (held if is_held_out(sample.sample_id, held_out) else train).append(number)
+        measures[number], numbers[sample.sample_id] = measure, number
+        (held if is_held_out(sample.task_id, held_out) else train).append(number)
     if len(train) < least:
         raise UserError(
             f"{folder}: {len(train)} training prompts ({len(held)} are held out, {len(dropped)} are over "
             f"{max_prompt_tokens} tokens), one generation batch needs {least}: mine more tasks, or lower "
             "config.gen_batch_groups"
         )
-    return RlData(records, encoder, measures, tuple(train), tuple(held), tuple(dropped))
+    return RlData(records, encoder, measures, tuple(train), tuple(held), tuple(dropped), numbers)
 
 
-def _check_target(sample: SftSample, folder: Path) -> None:
+def _check_target(sample: SftSample, folder: Path, score: Callable[[str, str], float]) -> None:
     try:
-        score = score_response(sample.response, sample.response)
+        worst = min(rule(sample.response, sample.response) for rule in (score_response, score))
     except ReplyError as error:
         raise UserError(
             f"{folder}: the target of prompt {sample.sample_id} is no valid reply ({error}): "
             "mine the prompts again"
         ) from error
-    if score != EXACT:
+    if worst != EXACT:
         raise UserError(
-            f"{folder}: the target of prompt {sample.sample_id} scores {score:g} against itself, not 1: "
+            f"{folder}: the target of prompt {sample.sample_id} scores {worst:g} against itself, not 1: "
             "mine the prompts again"
         )

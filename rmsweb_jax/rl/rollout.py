@@ -103,14 +103,18 @@ def with_gates(groups: Sequence[Group], gates: GatedAdvantages) -> list[Group]:
 
 
 class LocalEngine:
-    """Draws on the mesh that trains."""
+    """Draws on the mesh that trains.
 
-    def __init__(self, sampler: Sampler):
-        self._sampler = sampler
+    Args:
+      merge, cache_dtype: see `Generator`.
+    """
+
+    def __init__(self, sampler: Sampler, *, merge: bool = True, cache_dtype: str = "model"):
+        self._sampler, self._merge, self._cache_dtype = sampler, merge, cache_dtype
         self._policy: Generator | None = None
 
     def load(self, model: Qwen3VL, version: int) -> None:
-        self._policy = Generator(model)
+        self._policy = Generator(model, merge=self._merge, cache_dtype=self._cache_dtype)
 
     def draw(self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling) -> Drawing:
         assert self._policy is not None, "load a policy first"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.actions.reward import score_response
+from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.mesh import make_mesh
+from rmsweb_jax.distributed import is_first
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import make_mesh, row_shards
 from rmsweb_jax.metrics import MetricWriter, read_metrics
 from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.preemption import PreemptedError, StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
@@ -29,28 +32,38 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.advantages import gates_on_host
+from rmsweb_jax.rl.buffer import fresh_enough, groups_from_json, groups_to_json
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.metrics import log_prob_metrics, rollout_metrics
+from rmsweb_jax.rl.endpoint import check_gap
+from rmsweb_jax.rl.evaluate import evaluate
+from rmsweb_jax.rl.examples import readable_groups
+from rmsweb_jax.rl.external import ExternalEngine
+from rmsweb_jax.rl.generation import Rollouts
+from rmsweb_jax.rl.metrics import log_prob_metrics, refill_metrics, rollout_metrics
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.refill import PromptCycle, Refilled, mini_batches, refill
-from rmsweb_jax.rl.rollout import Engine, Group, LocalEngine, score_groups, with_gates
+from rmsweb_jax.rl.rollout import Engine, Group, LocalEngine
 from rmsweb_jax.rl.shapes import choose_row_shapes
 from rmsweb_jax.rl.step import make_steps
 from rmsweb_jax.rl.update import update_policy
 from rmsweb_jax.sampling import Sampler, Sampling, prompt_shapes
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import export
-from rmsweb_jax.splits import stable_hash
 
 STAGE = "train_rl"
+# Optimizer steps in a row whose loss or gradient is not finite, after which the run stops.
+MAX_SKIPPED = 3
 
 
 def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     """Trains, exports to `workdir/export` and writes `workdir/report.json`; continues what was begun.
 
+    With several processes all of them call this, with one shared `workdir`.
+
     Raises:
       UserError: the prompts or the model cannot be used, the generation batches ran out (when that is an
-        error), or the loss stopped being a number.
+        error), the loss was not finite too often in a row (all is saved), or an endpoint failed.
+      PreemptedError: it was asked to stop; everything is saved.
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
@@ -61,21 +74,13 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, "lora")
 
-    # 2. Prompts, and the few shapes in which they are sampled and trained on.
+    # 2. Prompts to train and to evaluate on, and the few shapes in which they are sampled and trained on.
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data = open_rl_data(
-        Path(config.prompts),
-        Encoder(processor, ImageStore(Path(config.prompts))),
-        corpus=config.corpus,
-        max_prompt_tokens=config.max_prompt_tokens,
-        held_out=config.held_out,
-        least=config.gen_batch_groups,
-    )
-    measures = list(data.measures.values())
+    data, held_out = open_prompts(config, processor)
+    measures = [*data.measures.values(), *held_out.measures.values()]
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
-    engine = LocalEngine(
-        Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
-    )
+    slots = Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
+    engine = make_engine(config, slots, processor)
     sampling = Sampling(
         num_samples=config.num_samples,
         max_response_tokens=config.max_response_tokens,
@@ -84,11 +89,11 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         banned=processor.banned_ids,
     )
     shapes = choose_row_shapes(
-        measures,
+        list(data.measures.values()),
         num_samples=config.num_samples,
         max_response_tokens=config.max_response_tokens,
         micro_batch_tokens=config.micro_batch_tokens,
-        devices=mesh.shape["data"] * mesh.shape["fsdp"],
+        devices=row_shards(mesh),
         fixed_slots=model.attention.backend != "xla",
         **buckets,
     )
@@ -97,31 +102,38 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
     steps = make_steps(graphdef, state, optimizer, config.objective, mesh)
+    salvage = config.objective.salvage_weight > 0
 
-    # 4. Resume: the run's own newest checkpoint, otherwise the given model.
+    # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
+    # seed, the policy's version and the prompt, so that there is no generator to restore.
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", config.checkpoints_kept))
-        first, seconds, drawn = checkpoints.latest_step() or 0, 0.0, 0
+        first = checkpoints.latest_step() or 0
+        extra: dict[str, Any] = {"seconds": 0.0, "cycle": None, "surplus": [], "skipped": 0}
         if first:
             state, extra = checkpoints.restore(first, abstract_like(state))
-            seconds, drawn = extra["seconds"], extra["drawn"]
-        cycle = PromptCycle(len(data.train), config.seed, drawn)
+        seconds, skipped = extra["seconds"], extra["skipped"]
+        cycle = PromptCycle(len(data.train), config.seed, config.settled_weight, extra["cycle"])
+        surplus = groups_from_json(extra["surplus"], data)
         writer = stack.enter_context(MetricWriter(workdir, first))
-        progress = Progress(workdir, STAGE, config.iterations, first)
+        progress = Progress(workdir, STAGE, config.iterations, first, active=is_first())
+        stop = stack.enter_context(StopRequest())
 
         # 5. The loop: sample behind both gates, score, update. Metrics are of the policy that sampled.
         for iteration in range(first, config.iterations):
+            done = iteration + 1
             engine.load(nnx.merge(graphdef, state.params, frozen), iteration)
-            metrics = {}
+            metrics: dict[str, Any] = {}
             if iteration % config.eval_every == 0:
-                metrics |= evaluate(engine, data, sampling)
-            refilled, sampled = sample_groups(config, engine, data, sampling, cycle, iteration)
+                metrics, replies = evaluate(engine, held_out, sampling)
+                writer.write_replies(done, replies)
+            rollouts = make_rollouts(config, engine, data, cycle, sampling, iteration)
+            refilled, sampled = sample_groups(config, rollouts, surplus, progress, writer)
             # Its fused weights are a second model, which must not live on beside the gradients.
             engine.unload()
             batches = mini_batches(
                 refilled, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
             )
-            salvage = config.objective.salvage_weight > 0
             updated = update_policy(
                 steps,
                 state,
@@ -134,21 +146,48 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 version=iteration,
             )
             state = updated.state
-            metrics |= (
-                sampled | log_prob_metrics(updated.responses, config.competent_reward) | updated.metrics
-            )
-            writer.write(iteration + 1, metrics)
-            extra = {"seconds": seconds + time.monotonic() - begin, "drawn": cycle.drawn}
-            checkpoints.save(iteration + 1, state, extra)
-            progress.update(iteration + 1, f"reward {metrics['reward/mean']:.3f}")
-        progress.close()
+            metrics |= sampled | updated.metrics
+            metrics |= log_prob_metrics(updated.responses, config.competent_reward)
+            writer.write(done, metrics)
+            progress.update(done, summary(metrics))
 
-    # 6. The held-out reward before and after, a model folder as any other, and what was done.
-    trained = nnx.merge(graphdef, state.params, frozen)
-    engine.load(trained, config.iterations)
-    final = evaluate(engine, data, sampling)
-    engine.unload()
+            # 6. Save, and stop when that is asked for or no good.
+            surplus = fresh_enough(refilled.surplus, done, config.max_staleness)
+            skipped = skipped_in_a_row(skipped, updated.skipped)
+            broken = skipped >= MAX_SKIPPED
+            stopped = stop.requested()
+            if done % config.checkpoint_every == 0 or done == config.iterations or stopped or broken:
+                extra = {
+                    "seconds": seconds + time.monotonic() - begin,
+                    "cycle": cycle.state,
+                    "surplus": groups_to_json(surplus),
+                    "skipped": skipped,
+                }
+                checkpoints.save(done, state, extra)
+            if broken:
+                checkpoints.wait()
+                raise UserError(
+                    f"{workdir}: the loss or its gradient was not finite in {skipped} optimizer steps in a "
+                    f"row, which were skipped; iteration {done} is saved in checkpoints/: lower "
+                    "config.learning_rate and train in another --workdir"
+                )
+            if config.endpoint:
+                check_gap(metrics, config.endpoint.max_gap)
+            if stopped and done < config.iterations:
+                checkpoints.wait()
+                raise PreemptedError(done, stop.cause)
+        progress.close()
+        checkpoints.wait()
+
+        # 7. The held-out reward of the last policy, a model folder as any other, and what was done.
+        trained = nnx.merge(graphdef, state.params, frozen)
+        engine.load(trained, config.iterations)
+        final, replies = evaluate(engine, held_out, sampling)
+        engine.unload()
+        writer.write_replies(config.iterations + 1, replies)
     export(trained, source, workdir / "export")
+    if not is_first():
+        return {}
     rows = read_metrics(workdir)
     report = {
         "stage": STAGE,
@@ -159,6 +198,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
         "widths": [shape.width for shape in shapes.shapes],
         **data.summary(),
+        "held_out": len(held_out.held_out),
         "first": rows[0],
         "final": rows[-1] | final,
     }
@@ -175,61 +215,135 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     return model
 
 
-def sample_groups(
+def open_prompts(config: RlConfig, processor: Processor) -> tuple[RlData, RlData]:
+    """The prompts to train on, and those whose held-out share is evaluated on (maybe the same).
+
+    Raises:
+      UserError: see `open_rl_data`.
+    """
+    limits = {"max_prompt_tokens": config.max_prompt_tokens, "held_out": config.held_out}
+
+    def encoder(folder: Path) -> Encoder:
+        return Encoder(processor, ImageStore(folder))
+
+    folder = Path(config.prompts)
+    data = open_rl_data(
+        folder,
+        encoder(folder),
+        corpus=config.corpus,
+        least=config.gen_batch_groups,
+        score=REWARDS[config.reward],
+        **limits,
+    )
+    if not config.eval_prompts:
+        return data, data
+    folder = Path(config.eval_prompts)
+    return data, open_rl_data(folder, encoder(folder), corpus="mined", **limits)
+
+
+def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> Engine:
+    """Where the responses are drawn."""
+    if config.endpoint is None:
+        return LocalEngine(slots, merge=config.merge_adapters, cache_dtype=config.cache_dtype)
+    folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
+
+    def image(sha256: str) -> bytes:
+        stores = [ImageStore(folder) for folder in folders]
+        return next((store for store in stores if sha256 in store), stores[0]).get(sha256)
+
+    return ExternalEngine(config.endpoint, processor, image, config.lora)
+
+
+def make_rollouts(
     config: RlConfig,
     engine: Engine,
     data: RlData,
-    sampling: Sampling,
     cycle: PromptCycle,
+    sampling: Sampling,
     version: int,
+) -> Rollouts:
+    """The generation batches of an iteration."""
+    return Rollouts(
+        engine=engine,
+        data=data,
+        cycle=cycle,
+        sampling=sampling,
+        score=REWARDS[config.reward],
+        gate={
+            "min_std": config.min_std,
+            "competent_reward": config.competent_reward,
+            "competence_gate": config.competence_gate,
+        },
+        size=config.gen_batch_groups,
+        seed=config.seed,
+        version=version,
+    )
+
+
+def sample_groups(
+    config: RlConfig,
+    rollouts: Rollouts,
+    surplus: tuple[Group, ...] | list[Group],
+    progress: Progress,
+    writer: MetricWriter,
 ) -> tuple[Refilled[Group], dict[str, float]]:
-    """Samples batches of prompts until enough groups pass the gates.
+    """Samples batches of prompts until enough groups pass the gates; some of them are written to be read.
 
     Args:
-      version: of the policy: responses depend on it, the seed, the prompt and the epoch.
+      surplus: accepted groups of earlier iterations.
 
     Returns:
       The groups, and the metrics of all that were sampled.
     """
-    start = time.monotonic()
-    gate = {
-        "min_std": config.min_std,
-        "competent_reward": config.competent_reward,
-        "competence_gate": config.competence_gate,
-    }
+    start, version = time.monotonic(), rollouts.version
 
-    def generate() -> list[Group]:
-        draws = cycle.next(config.gen_batch_groups)
-        prompts = [data.prompt(data.train[draw.number]) for draw in draws]
-        seeds = [stable_hash(config.seed, version, draw.epoch) for draw in draws]
-        drawn = engine.draw(prompts, seeds, sampling).result()
-        decode = data.encoder.processor.decode_response
-        groups = score_groups(prompts, drawn, decode, score_response, version)
-        return with_gates(groups, gates_on_host(np.stack([group.rewards for group in groups]), **gate))
+    def report(accepted: int, batches: int) -> None:
+        note = f"{accepted}/{config.train_groups} groups accepted in {batches} batches"
+        progress.update(version, note)
+        logging.info("iteration %d: %s", version + 1, note)
 
     refilled = refill(
-        generate,
+        rollouts,
         lambda group: group.accepted,
+        kept=surplus,
         train_groups=config.train_groups,
         mini_batch_groups=config.mini_batch_groups,
         max_gen_batches=config.max_gen_batches,
         max_salvage_groups=config.max_salvage_groups,
         on_exhausted=config.on_exhausted,
+        report=report,
     )
-    gates = gates_on_host(np.stack([group.rewards for group in refilled.generated]), **gate)
-    metrics = rollout_metrics(refilled, gates, config.competent_reward)
+    rollouts.close()
     seconds = time.monotonic() - start
-    tokens = sum(len(response) for group in refilled.generated for response in group.responses)
-    return refilled, metrics | {"time/rollout": seconds, "tokens_per_second/rollout": tokens / seconds}
+    metrics = refill_metrics(refilled, version) | {"time/rollout": seconds}
+    groups = refilled.generated
+    if groups:
+        gates = gates_on_host(np.stack([group.rewards for group in groups]), **rollouts.gate)
+        writer.write_groups(
+            version + 1, list(readable_groups(groups, gates, rollouts.data.decode, config.logged_groups))
+        )
+        tokens = sum(len(response) for group in groups for response in group.responses)
+        metrics |= rollout_metrics(groups, gates, config.competent_reward)
+        metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds}
+    return refilled, metrics
 
 
-def evaluate(engine: Engine, data: RlData, sampling: Sampling) -> dict[str, float]:
-    """Greedy rewards on the held-out prompts; nothing when there are none."""
-    if not data.held_out:
-        return {}
-    prompts = [data.prompt(number) for number in data.held_out]
-    greedy = dataclasses.replace(sampling, num_samples=1, temperature=0.0)
-    drawn = engine.draw(prompts, [0] * len(prompts), greedy).result()
-    groups = score_groups(prompts, drawn, data.encoder.processor.decode_response, score_response)
-    rewards = np.asarray([group.rewards[0] for group in groups])
-    return {"eval/reward": float(rewards.mean()), "eval/exact": float((rewards == 1.0).mean())}
+def summary(metrics: dict[str, Any]) -> str:
+    """An iteration in one line."""
+    shares = {"accepted": "gates/accepted", "no contrast": "gates/std_rejected"}
+    shares["incompetent"] = "gates/competence_rejected"
+    parts = [f"{name} {metrics[key]:.0%}" for name, key in shares.items() if key in metrics]
+    if "reward/mean" in metrics:
+        parts.insert(0, f"reward {metrics['reward/mean']:.3f}")
+    speeds = [metrics.get(f"tokens_per_second/{name}", 0) for name in ("rollout", "update")]
+    return ", ".join([*parts, f"{speeds[0]:,.0f} and {speeds[1]:,.0f} tokens/s"])
+
+
+def skipped_in_a_row(before: int, skipped: tuple[bool, ...]) -> int:
+    """Skipped optimizer steps up to and with the latest one; the most in a row once that is too many."""
+    count = before
+    for step in skipped:
+        if count >= MAX_SKIPPED:
+            break
+        count = count + 1 if step else 0
+    return count

@@ -1,3 +1,6 @@
+import json
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,15 +17,40 @@ PAPER = {
 }
 
 
-def run(batches: list[list[bool]], **changes):
-    """Refill over scripted verdicts; a group is (number, accepted)."""
-    numbers = iter(range(10**6))
-    stream = iter(batches)
-    return refill(
-        lambda: [(next(numbers), verdict) for verdict in next(stream)],
-        lambda group: group[1],
-        **PAPER | changes,
-    )
+class Script:
+    """Batches of scripted verdicts; a group is (number, accepted). Keeps what was asked of it."""
+
+    def __init__(self, batches: list[list[bool]]):
+        self.numbered, number = [], 0
+        for batch in batches:
+            self.numbered.append([(number + place, verdict) for place, verdict in enumerate(batch)])
+            number += len(batch)
+        self.begun, self.log = 0, []
+
+    def begin(self) -> "Begun":
+        self.begun += 1
+        self.log.append(f"begin {self.begun}")
+        return Begun(self, self.begun)
+
+    def give_back(self, batch: "Begun") -> None:
+        self.begun -= 1
+        self.log.append(f"give back {batch.number}")
+
+
+class Begun(NamedTuple):
+    script: Script
+    number: int
+
+    def wait(self) -> None:
+        self.script.log.append(f"wait {self.number}")
+
+    def groups(self) -> list[tuple[int, bool]]:
+        self.script.log.append(f"score {self.number}")
+        return self.script.numbered[self.number - 1]
+
+
+def run(batches: list[list[bool]], kept=(), **changes):
+    return refill(Script(batches), lambda group: group[1], kept=kept, **PAPER | changes)
 
 
 def test_stops_as_soon_as_enough_are_accepted():
@@ -42,18 +70,18 @@ def test_a_dry_spell_is_waited_out():
 def test_exhaustion_trains_on_whole_mini_batches():
     result = run([[True] * 3 + [False] * 61] * 16)
     assert result.exhausted and result.batches == 16
-    assert len(result.accepted) == 48 and result.surplus == 0
+    assert len(result.accepted) == 48 and result.surplus == ()
     result = run([[True] * 2 + [False] * 62] * 16)
-    assert len(result.accepted) == 32 and result.surplus == 0
+    assert len(result.accepted) == 32 and result.surplus == ()
     result = run([[True] + [False] * 63] * 15 + [[False] * 64])
-    assert len(result.accepted) == 0 and len(result.salvaged) == 64 and result.surplus == 15
+    assert len(result.accepted) == 0 and len(result.salvaged) == 64 and len(result.surplus) == 15
     with pytest.raises(UserError, match="16 generation batches gave 16 accepted"):
         run([[True] + [False] * 63] * 16, on_exhausted="error")
 
 
 def test_surplus_is_counted_and_left_out():
     result = run([[True] * 60 + [False] * 4, [True] * 64])
-    assert len(result.accepted) == 64 and result.surplus == 60
+    assert len(result.accepted) == 64 and len(result.surplus) == 60
     assert [number for number, _ in result.accepted][-4:] == [64, 65, 66, 67]
     assert result.salvaged == ()
 
@@ -90,6 +118,39 @@ def test_only_salvage_still_makes_steps_and_nothing_makes_none():
     assert mini_batches(run([[False] * 5], max_gen_batches=1), train_groups=64, mini_batch_groups=16) == []
 
 
+def test_leftover_groups_come_first():
+    kept = [(-2, True), (-1, True)]
+    result = run([[True] * 64], kept=kept, train_groups=32)
+    assert [number for number, _ in result.accepted] == [-2, -1, *range(30)]
+    assert [number for number, _ in result.surplus] == list(range(30, 64))
+    enough = run([], kept=[(number, True) for number in range(70)])
+    assert enough.batches == 0 and len(enough.accepted) == 64 and len(enough.surplus) == 6
+
+
+def test_the_next_batch_begins_before_the_last_is_scored():
+    script = Script([[True, False] * 32] * 3)
+    result = refill(script, lambda group: group[1], **PAPER | {"train_groups": 96, "mini_batch_groups": 32})
+    assert len(result.accepted) == 96 and result.batches == 3
+    assert script.log == [
+        *("begin 1", "wait 1", "begin 2", "score 1"),
+        *("wait 2", "begin 3", "score 2"),
+        *("wait 3", "score 3"),
+    ]
+
+
+def test_a_batch_begun_in_vain_is_given_back():
+    script = Script([[True] * 64] * 2)
+    result = refill(script, lambda group: group[1], **PAPER)
+    assert result.batches == 1 and script.begun == 1
+    assert script.log == ["begin 1", "wait 1", "begin 2", "score 1", "give back 2"]
+
+
+def test_no_batch_begins_beyond_the_last():
+    script = Script([[False] * 64] * 2)
+    assert refill(script, lambda group: group[1], **PAPER | {"max_gen_batches": 2}).exhausted
+    assert [line for line in script.log if line.startswith("begin")] == ["begin 1", "begin 2"]
+
+
 def test_cycle_sees_each_prompt_once_an_epoch_and_resumes():
     cycle = PromptCycle(7, seed=3)
     draws = cycle.next(21)
@@ -100,5 +161,36 @@ def test_cycle_sees_each_prompt_once_an_epoch_and_resumes():
     assert [d.number for d in draws[:7]] != [d.number for d in draws[7:14]]
     first = PromptCycle(7, seed=3)
     begun = first.next(9)
-    assert begun + PromptCycle(7, seed=3, drawn=first.drawn).next(12) == draws
+    assert begun + PromptCycle(7, seed=3, state=first.state).next(12) == draws
     assert PromptCycle(7, seed=4).next(21) != draws
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.sets(st.integers(0, 6)))
+def test_what_is_given_back_comes_again(counts, settled):
+    cycle, other = (PromptCycle(7, seed=3, settled_weight=0.5) for _ in range(2))
+    for number in settled:
+        cycle.observe(number, True)
+        other.observe(number, True)
+    for count in counts:
+        cycle.give_back(cycle.next(count))
+        assert cycle.next(count) == other.next(count)
+
+
+def test_settled_prompts_come_less_often_until_they_move():
+    def share(streak: int) -> float:
+        cycle = PromptCycle(10, seed=0, settled_weight=0.5)
+        for _ in range(streak):
+            cycle.observe(4, True)
+        draws = cycle.next(4000)
+        return sum(draw.number == 4 for draw in draws) / draws[-1].epoch
+
+    # Deterministic draws from a hash, near their probabilities.
+    assert share(0) == pytest.approx(1, abs=0.01)
+    assert share(1) == pytest.approx(0.5, abs=0.08)
+    assert share(2) == pytest.approx(0.25, abs=0.08)
+    assert share(40) == pytest.approx(0.1, abs=0.05)
+    cycle = PromptCycle(10, seed=0, settled_weight=0.5)
+    cycle.observe(4, True)
+    assert json.loads(json.dumps(cycle.state)) == {"position": 0, "settled": {"4": 1}}
+    cycle.observe(4, False)
+    assert cycle.state["settled"] == {}
