@@ -8,7 +8,8 @@ DEMO ?= demo
 WORKDIR ?= runs/$(DEMO)
 BENCHMARKS ?= tiny 2b
 
-.PHONY: demo test lint base proof-benchmark proof-data proof-kill proof-loading proof-resume proof-tpu clean
+.PHONY: demo test lint base clean proof-ablations proof-benchmark proof-data proof-kill proof-loading \
+  proof-resume proof-reward proof-rl-resume proof-rows proof-sampler proof-tpu proof-verl
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -41,6 +42,32 @@ proof-loading: $(VENV)/.dev
 # Fine-tuning runs that are killed, or change workers and hosts, against one that runs straight through.
 proof-resume: $(VENV)/.dev
 	$(BIN)/python -m tests.sft.proof_resume --output=docs/results/resume.md
+
+# RL runs that are killed, or spread over devices and processes, against one that runs straight through.
+proof-rl-resume: $(VENV)/.dev
+	$(BIN)/python -m tests.rl.proof_resume --output=docs/results/rl_resume.md
+
+# Responses that the reward scores in a second on one core: about a minute.
+proof-reward: $(VENV)/.dev
+	$(BIN)/python -m tests.actions.proof_reward --output=docs/results/reward.md
+
+# Losses and advantages beside verl's own functions; verl is installed into build/, not into the environment.
+proof-verl: $(VENV)/.dev
+	$(BIN)/python -m tests.parity.verl_losses --output=docs/results/verl.md
+
+# A prompt once with its responses, against a row for each response: tokens and time, a quarter of an hour.
+proof-rows: $(VENV)/.dev
+	$(BIN)/python -m tests.rl.proof_rows --output=docs/results/rows.md
+
+# Sampling beside transformers' `generate`, on an idle machine.
+proof-sampler: $(VENV)/.dev
+	$(BIN)/python -m tests.rl.proof_sampler --output=docs/results/sampler.md
+
+# The full recipe and its six variants on the demo's corpus, three seeds each, trained and played: about an
+# hour on two cores. Run again, it continues.
+proof-ablations: $(VENV)/.demo chromium
+	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
+	$(BIN)/python -m experiments.ablations --config=configs/ablations.py:demo --workdir=runs/ablations
 
 # What the paper's runs need of TPU slices, from the real compiler and no TPU: about an hour.
 proof-tpu: $(VENV)/.dev

@@ -19,15 +19,21 @@ COLLECT = [
     "tldextract>=5",
 ]
 TRAIN = [
+    # The reward reads addresses and compares texts.
+    "ada-url>=4",
     # Beside jax 0.11 it must be 0.12.12 or newer (0.12.8 cannot be imported there).
     "flax>=0.12.8",
     "grain>=0.2.18",
+    "httpx>=0.28",
     # 0.11 is what current CUDA machines run; both are tested.
     "jax>=0.10.2,<0.12",
+    "json-repair>=0.50",
     "optax>=0.2.8",
     "orbax-checkpoint>=0.12.8",
+    "rapidfuzz>=3.14",
     "safetensors>=0.8",
     "starlette>=1",
+    "tenacity>=9",
     "tensorboardX>=2.6",
     "tokenizers>=0.23",
     # The chat and image code follows what this release computes; see tests/qwen3_vl.

@@ -164,7 +164,8 @@ def _demo() -> ConfigDict:
     config.model = ""
     config.dtype = "float32"
     config.param_dtype = "float32"
-    config.remat = "none"
+    # Log-probabilities are computed by the program that takes gradients: what it saves is written each time.
+    config.remat = "dots"
     config.lora = ConfigDict({"rank": 16, "alpha": 32.0, "dropout": 0.0, "vision": False})
     config.max_prompt_tokens = 1_024
     config.max_response_tokens = 112
@@ -178,7 +179,7 @@ def _demo() -> ConfigDict:
     config.rollout_slots = 16
     # A model a thousand times smaller wants larger steps.
     config.learning_rate = 3e-4
-    config.micro_batch_tokens = 2_048
+    config.micro_batch_tokens = 512
     config.bucket_multiple = 64
     config.bucket_count = 2
     config.eval_every = 4

@@ -101,6 +101,8 @@ def plan(settings: dict[str, Any], workdir: Path) -> list[Chain]:
                     f"--config.seed={seed}",
                     f"--config.iterations={settings['iterations']}",
                     f"--config.prompts={prompts}",
+                    # All are held to the same prompts, of tasks that none of them trains on.
+                    f"--config.eval_prompts={source / 'mine/prompts'}",
                     f"--config.model={source / 'sft/export'}",
                 ),
             )

@@ -35,7 +35,7 @@ class VariantFigures:
       rewards, exacts: of greedy replies to held-out prompts after training, one a run.
       reward, exact: over trainings, with Student's interval; None for fewer than two.
       reward_before: of the SFT policy.
-      reward_minus_full: paired by seed; None for variants that hold out other prompts, too.
+      reward_minus_full: paired by seed, on the same prompts.
     """
 
     variant: str
@@ -136,8 +136,6 @@ def _reward_difference(pairs: Sequence[tuple[AblationRun, AblationRun]]) -> Inte
         first.training.after.reward - second.training.after.reward
         for first, second in pairs
         if first.training and second.training and first.training.after and second.training.after
-        # Means over other prompts are no pair.
-        if first.training.corpus == second.training.corpus
     ]
     return student_interval(differences)
 

@@ -1,22 +1,27 @@
 """The whole stage on a tiny model: a bandit that it learns, resume, errors, export."""
 
-import dataclasses
 import json
+import os
+import signal
 import weakref
 from pathlib import Path
 
 import chex
+import jax
 import numpy as np
 import pytest
 
 from configs.rl import ABLATIONS, VARIANTS, get_config
-from rmsweb_jax.actions.reward import score_response
+from rmsweb_jax.actions.reward import REWARDS, score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.metrics import read_metrics
+from rmsweb_jax.preemption import PreemptedError
 from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, SftSample
 from rmsweb_jax.records.shards import write_dataset
+from rmsweb_jax.rl import evaluate as evaluate_module
+from rmsweb_jax.rl import rollout as rollout_module
 from rmsweb_jax.rl import train as train_module
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.train import train
@@ -52,7 +57,8 @@ def config(random_policy, prompts, monkeypatch):
         assert score_response(target, target) == 1.0
         return 0.0 if response[:1].islower() else 1.0
 
-    monkeypatch.setattr(train_module, "score_response", score)
+    monkeypatch.setitem(REWARDS, "polarized", score)
+    monkeypatch.setattr(evaluate_module, "score_response", score)
     config = get_config("smoke")
     config.model, config.prompts = str(random_policy), str(prompts)
     config.max_prompt_tokens, config.max_pixels = 256, 4096
@@ -69,8 +75,11 @@ def run(config, workdir: Path) -> dict:
 
 
 def curves(workdir) -> list[dict]:
-    timing = ("time", "time/rollout", "time/update", "tokens_per_second/rollout", "tokens_per_second/update")
-    return [{key: value for key, value in row.items() if key not in timing} for row in read_metrics(workdir)]
+    timing = ("time", "tokens_per_second", "mfu")
+    return [
+        {key: value for key, value in row.items() if key.partition("/")[0] not in timing}
+        for row in read_metrics(workdir)
+    ]
 
 
 def test_a_bandit_is_learned(config, tmp_path, random_policy):
@@ -85,9 +94,14 @@ def test_a_bandit_is_learned(config, tmp_path, random_policy):
     assert rows[0]["kl_ref"] >= 0 and rows[-1]["kl_ref"] > rows[0]["kl_ref"]
     assert all(row["sampler/gap_max"] < 1e-3 for row in rows)
     assert all(row["gates/accepted"] <= 1 and row["response/truncated"] <= 1 for row in rows)
-    assert report["held_out"] == sum(is_held_out(f"p{number}", 0.1) for number in range(19)) > 0
+    assert report["held_out"] == sum(is_held_out(f"t{number}", 0.1) for number in range(19)) > 0
     assert report["prompts"] + report["held_out"] == 19 and report["dropped_ids"] == ["p19"]
     assert json.loads((tmp_path / "report.json").read_text()) == report
+    shown = [json.loads(line) for line in (tmp_path / "groups.jsonl").read_text().splitlines()]
+    assert {group["fate"] for group in shown} > {"accepted", "solved"}
+    assert all(len(group["responses"]) == 8 and group["category"] == "ui_navigation" for group in shown)
+    assert report["final"]["eval/reward"] == report["final"]["eval/reward/category/ui_navigation"]
+    assert report["final"]["eval/reward/type/click_element_by_index"] == report["final"]["eval/reward"]
     before, after = weights(random_policy), weights(tmp_path / "export")
     chex.assert_trees_all_equal(before["visual"], after["visual"])
     attention, mlp = (
@@ -99,37 +113,48 @@ def test_a_bandit_is_learned(config, tmp_path, random_policy):
     assert (tmp_path / "export" / "tokenizer.json").exists()
 
 
-def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
+    """Killed in its second iteration, asked to stop in its third; groups wait in the buffer meanwhile."""
+    config.iterations, config.max_staleness, config.settled_weight = 4, 1, 0.5
+    config.checkpoint_every, config.learning_rate = 2, 1e-3
     whole = run(config, tmp_path / "whole")
+    assert sum(row["refill/stale"] for row in read_metrics(tmp_path / "whole")) > 0
     update = train_module.update_policy
-    calls = iter(range(2))
     alive = weakref.WeakSet()
 
     class Counted(Generator):
-        def __init__(self, *args):
-            super().__init__(*args)
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
             alive.add(self)
 
-    def stop(*args, **kwargs):
+    def kill(*args, version, **kwargs):
         assert not alive, "the sampler's weights outlive the sampling"
-        if next(calls, None) is None:
+        if version == 1:
             raise KilledError
-        return update(*args, **kwargs)
+        return update(*args, version=version, **kwargs)
 
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(train_module, "Generator", Counted)
-        patch.setattr(train_module, "update_policy", stop)
-        run(config, tmp_path / "killed")
-    assert not (tmp_path / "killed" / "report.json").exists()
-    resumed = run(config, tmp_path / "killed")
-    assert len(curves(tmp_path / "whole")) == 3
-    assert curves(tmp_path / "whole") == curves(tmp_path / "killed")
-    chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), weights(tmp_path / "killed/export"))
+    def terminate(*args, version, **kwargs):
+        if version == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(*args, version=version, **kwargs)
+
+    for stop, error in ((kill, KilledError), (terminate, PreemptedError)):
+        with monkeypatch.context() as patch, pytest.raises(error):
+            patch.setattr(rollout_module, "Generator", Counted)
+            patch.setattr(train_module, "update_policy", stop)
+            run(config, tmp_path / "stopped")
+        assert not (tmp_path / "stopped" / "report.json").exists()
+    resumed = run(config, tmp_path / "stopped")
+    assert len(curves(tmp_path / "whole")) == 4
+    assert curves(tmp_path / "whole") == curves(tmp_path / "stopped")
+    for name in ("groups.jsonl", "replies.jsonl"):
+        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "stopped" / name).read_text()
+    chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), weights(tmp_path / "stopped/export"))
     assert whole.keys() == resumed.keys() and whole["optimizer_steps"] == resumed["optimizer_steps"]
 
 
 def test_without_any_contrast_only_anchor_and_kl_are_trained(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_module, "score_response", lambda response, target: 0.0)
+    monkeypatch.setitem(REWARDS, "polarized", lambda response, target: float(response == target))
     config.iterations = 2
     report = run(config, tmp_path)
     for row in read_metrics(tmp_path):
@@ -142,24 +167,25 @@ def test_without_any_contrast_only_anchor_and_kl_are_trained(config, tmp_path, m
         run(config, tmp_path / "error")
 
 
-def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(config, tmp_path, monkeypatch):
-    sample = train_module.sample_groups
+def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(config, tmp_path, monkeypatch):
+    update = train_module.update_policy
+    first = iter([1.0])
 
-    def broken(config, policy, data, rollout, sampling, cycle, version):
-        refilled, metrics = sample(config, policy, data, rollout, sampling, cycle, version)
-        if version == 1:
-            bad = [
-                dataclasses.replace(group, advantages=group.advantages * np.nan)
-                for group in refilled.accepted
-            ]
-            refilled = dataclasses.replace(refilled, accepted=tuple(bad))
-        return refilled, metrics
+    def broken(steps, state, *args, **kwargs):
+        """The adapters overflow after the first step; the first iteration is whole."""
+        scale = next(first, np.inf)
+        params = jax.tree.map(lambda x: x * scale, state.params)
+        return update(steps, state.replace(params=params), *args, **kwargs)
 
-    monkeypatch.setattr(train_module, "sample_groups", broken)
-    with pytest.raises(UserError, match="not a number"):
+    monkeypatch.setattr(train_module, "update_policy", broken)
+    with pytest.raises(UserError, match=r"not finite in 3 optimizer steps in a row.*iteration 3 is saved"):
         run(config, tmp_path)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.is_dir()] == ["1"]
+    rows = read_metrics(tmp_path)
+    assert [row["skipped_steps"] for row in rows] == [0, 2, 2]
     assert not (tmp_path / "report.json").exists()
+    with pytest.raises(UserError, match="not finite"):  # Nothing is forgotten by beginning again.
+        config.iterations = 5
+        run(config, tmp_path)
 
 
 def test_too_few_prompts_are_one_line(config, tmp_path):
@@ -179,7 +205,7 @@ def test_a_target_that_is_no_reply_is_one_line(config, tmp_path):
         run(config, tmp_path / "run")
 
 
-def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, tmp_path):
+def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, prompts, tmp_path):
     folder = tmp_path / "sft"
     images = ImageStore(folder)
 
@@ -196,9 +222,11 @@ def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, tmp_path):
 
     write_dataset(folder, (sample(number) for number in range(14)), "sft_samples")
     config.prompts, config.iterations = str(folder), 1
-    config.update({"corpus": "full"})
+    config.update({"corpus": "full", "eval_prompts": str(prompts), "gen_batch_groups": 7})
     report = run(config, tmp_path / "run")
-    assert report["prompts"] + report["held_out"] == 7
+    assert report["prompts"] == 7 and report["held_out"] == sum(
+        is_held_out(f"t{number}", 0.1) for number in range(19)
+    )
 
 
 def test_settings_that_cannot_work_are_one_line(config):
@@ -207,6 +235,10 @@ def test_settings_that_cannot_work_are_one_line(config):
         ("num_samples", 1),
         ("train_groups", 3),
         ("held_out", 1.0),
+        ("reward", "exact"),
+        ("settled_weight", 0.0),
+        ("rollout_engine", "vllm"),
+        ("cache_dtype", "int4"),
         ("model", ""),
     ):
         values = {**config.to_dict(), key: value}
@@ -255,6 +287,7 @@ def test_ablations_change_what_they_say():
     assert not configs["dapo"].competence_gate and configs["dapo"].max_salvage_groups == 0
     assert configs["dapo"].objective.kl_coef == get_config("demo").objective.kl_coef
     assert configs["no_kl"].objective.kl_coef == 0
+    assert configs["binary_reward"].reward == "binary" and configs["text_reward"].reward == "text"
     for unknown in ("demo,other", "demo,", "other"):
         with pytest.raises(KeyError):
             get_config(unknown)
