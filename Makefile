@@ -63,7 +63,7 @@ proof-rows: $(VENV)/.dev
 proof-sampler: $(VENV)/.dev
 	$(BIN)/python -m tests.rl.proof_sampler --output=docs/results/sampler.md
 
-# The full recipe and its six variants on the demo's corpus, three seeds each, trained and played: about an
+# The full recipe and its variants on the demo's corpus, three seeds each, trained and played: about an
 # hour on two cores. Run again, it continues.
 proof-ablations: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo

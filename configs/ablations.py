@@ -35,6 +35,7 @@ def _demo() -> ConfigDict:
         "no_kl",
         "binary_reward",
         "text_reward",
+        "settled_prompts",
     )
     config.seeds = (42, 43, 44)
     config.iterations = 12

@@ -4,7 +4,8 @@
         --config.model=runs/demo/sft/export --workdir=runs/demo/rl
 
 A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
-for exact replies alone, `text_reward` for similar text. `8b` and `32b` hold the paper's values; `demo` and
+for exact replies alone, `text_reward` for similar text, and `settled_prompts` draws prompts that are always
+mastered or always hopeless less often. `8b` and `32b` hold the paper's values; `demo` and
 `smoke` fit two CPU cores.
 """
 
@@ -15,7 +16,15 @@ from typing import Any
 from ml_collections import ConfigDict
 
 SIZES = ("demo", "smoke", "8b", "32b")
-ABLATIONS = ("full_corpus", "anchor_free", "dapo", "no_kl", "binary_reward", "text_reward")
+ABLATIONS = (
+    "full_corpus",
+    "anchor_free",
+    "dapo",
+    "no_kl",
+    "binary_reward",
+    "text_reward",
+    "settled_prompts",
+)
 VARIANTS = (*SIZES, *(f"{size},{ablation}" for size in SIZES for ablation in ABLATIONS))
 
 
@@ -30,6 +39,7 @@ def get_config(variant: str = "demo") -> ConfigDict:
             "no_kl": _no_kl,
             "binary_reward": lambda: {"reward": "binary"},
             "text_reward": lambda: {"reward": "text"},
+            "settled_prompts": lambda: {"settled_weight": 0.5},
         }
         config.update(changes[ablation]())
     return config

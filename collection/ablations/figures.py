@@ -12,7 +12,7 @@ from collection.evaluation.statistics import Interval, crossed_bootstrap, studen
 from rmsweb_jax.errors import UserError
 
 FULL = "full"
-# Variant -> what it changes (RMSWeb, section 3; the last two are ours).
+# Variant -> what it changes (RMSWeb, section 3; the last three are ours).
 VARIANTS = {
     FULL: "the whole recipe",
     "full_corpus": "no failure-mode mining: every action of the SFT corpus is a prompt",
@@ -21,6 +21,7 @@ VARIANTS = {
     "no_kl": "no KL term",
     "binary_reward": "reward 1 for the exact action, else 0",
     "text_reward": "reward is the similarity of the texts",
+    "settled_prompts": "prompts whose groups fail the std gate come half as often with each time in a row",
 }
 
 
