@@ -158,9 +158,8 @@ def _unanimous(verl: Verl) -> Departure:
     theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards, **GATES).advantages
     return Departure(
         "Equal rewards give advantage 0",
-        f"verl computes in the rewards' float32, where the mean of eight 0.7 is off by a rounding, and "
-        f"divides that by 1e-6: advantage {float(theirs[0, 0]):.3f} for every sample. Ours computes in "
-        "float64, behind the gate",
+        "in the rewards' float32 the mean of eight 0.7 is off by a rounding, which the formula divides by 1e-6: "
+        f"verl's advantage is {float(theirs[0, 0]):.3f} for every sample. Behind the gate it is 0 exactly",
         "verl's times k_g",
         [(ours, theirs)],
         [(ours, 0.0 * theirs)],
