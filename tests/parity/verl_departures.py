@@ -158,8 +158,9 @@ def _unanimous(verl: Verl) -> Departure:
     theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards, **GATES).advantages
     return Departure(
         "Equal rewards give advantage 0",
-        "in the rewards' float32 the mean of eight 0.7 is off by a rounding, which the formula divides by 1e-6: "
-        f"verl's advantage is {float(theirs[0, 0]):.3f} for every sample. Behind the gate it is 0 exactly",
+        "in the rewards' float32 the mean of eight 0.7 is off by a rounding, which the formula divides by "
+        f"1e-6: verl's advantage is {float(theirs[0, 0]):.3f} for every sample. Behind the gate it "
+        "is 0 exactly",
         "verl's times k_g",
         [(ours, theirs)],
         [(ours, 0.0 * theirs)],
