@@ -59,7 +59,7 @@ class Program:
       lower: makes its lowering.
       arguments: what it is given, by part ("weights", "adapters", "optimizer", "cache", "batch").
       useful_flops, executed_flops: over all devices, of one call; 0 where matrix products are negligible.
-      step_bytes: arguments that each turn of the program's one loop must read once.
+      turn_reads: arrays that each turn of the program's innermost loop must read once; None: no such loop.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Program:
     arguments: dict[str, Any]
     useful_flops: int = 0
     executed_flops: int = 0
-    step_bytes: tuple[str, ...] = ()
+    turn_reads: Any = None
 
 
 def _accumulated(run: AbstractRun, steps: Any) -> Any:
@@ -183,7 +183,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
     vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
     prompts = abstract_inputs(run, rows, prompt, vision)
     weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, **merged), state)
-    weights = on_mesh(weights, spread(weights, weight_specs(weights), mesh))
+    weights = on_mesh(weights, spread(weights, weight_specs(weights, mesh), mesh))
     prefilled = jax.eval_shape(functools.partial(prefill_prompts, graphdef, **cached), state, prompts)
     hidden, prefix = on_mesh(prefilled, spread(prefilled, PREFILLED_SPECS, mesh))
     words, numbers = run.rows((rows,), jnp.uint32), run.rows((rows,), jnp.float32)
@@ -241,7 +241,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
                 room=room,
                 free_slots=rows,
                 cache_dtype=settings.cache_dtype,
-                mesh=mesh,
+                attention=nnx.merge(graphdef, state).attention,
             ),
             {
                 "weights": weights,
@@ -250,6 +250,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
             },
             decode,
             decode,
-            step_bytes=("weights", "cache"),
+            # Of the embeddings a step reads a row a token.
+            turn_reads=(weights._replace(embedding=None), pool.asked.prefix, pool.answers.suffix),
         ),
     ]

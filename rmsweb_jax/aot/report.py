@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rmsweb_jax.aot.hbm_bytes import turn_bytes
 from rmsweb_jax.aot.programs import Program
 from rmsweb_jax.aot.topology import Chip
 
@@ -37,8 +38,9 @@ class Compiled:
       compile_seconds: wall-clock.
       floor_ms: executed operations at the device's peak rate: no run can be faster.
       mfu_ceiling: useful over executed operations.
-      read_ratio: bytes that a turn of the program's loop reads and writes, as the compiler counts them, over
-        those that it must read; None for programs that are not such a loop.
+      turn_gib: bytes that a turn of the program's innermost loop moves to and from memory (see `hbm_bytes`);
+        None for programs that are not such a loop.
+      turn_needs_gib: those that it must read.
       error: why it does not fit.
     """
 
@@ -52,7 +54,8 @@ class Compiled:
     executed_tflops: float
     floor_ms: float
     mfu_ceiling: float | None
-    read_ratio: float | None = None
+    turn_gib: float | None = None
+    turn_needs_gib: float | None = None
     error: str = ""
 
 
@@ -71,13 +74,17 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     """Runs the compiler; a program that does not fit is a result, not an error."""
     start = time.monotonic()
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
-    peak, collectives, read_ratio, error = None, None, None, ""
+    peak, collectives, turn, error = None, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
             # The text is taken from a dump: some programs for v5p and v6e cannot be printed afterwards.
             options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
             compiled = program.lower().compile(compiler_options=options)
-            collectives = _collectives(Path(folder))
+            # Modules are numbered; those after the program's own are parts of it compiled by themselves.
+            text = min(Path(folder).glob("*after_optimizations.txt")).read_text()
+        collectives = dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
+        if program.turn_reads is not None:
+            turn = turn_bytes(text) / _GIB
     except jax.errors.JaxRuntimeError as problem:
         if "CompileTimeHbmOom" not in str(problem):
             raise
@@ -87,10 +94,6 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     else:
         memory = compiled.memory_analysis()
         peak = memory.peak_memory_in_bytes / _GIB
-        if program.step_bytes:
-            needed = sum(device_bytes(program.arguments[name]) for name in program.step_bytes)
-            # A loop's body is counted once.
-            read_ratio = compiled.cost_analysis()["bytes accessed"] / needed
         parts["activations"] = max(0.0, peak - memory.argument_size_in_bytes / _GIB)
     executed = program.executed_flops / devices / 1e12
     return Compiled(
@@ -104,7 +107,8 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         executed_tflops=executed,
         floor_ms=1e3 * executed / chip.peak_tflops,
         mfu_ceiling=program.useful_flops / program.executed_flops if program.executed_flops else None,
-        read_ratio=read_ratio,
+        turn_gib=turn,
+        turn_needs_gib=None if turn is None else device_bytes(program.turn_reads) / _GIB,
         error=error,
     )
 
@@ -113,17 +117,11 @@ def _reason(message: str) -> str:
     return next(line.strip() for line in message.splitlines() if "hbm" in line.lower())[:300]
 
 
-def _collectives(folder: Path) -> dict[str, int]:
-    # Modules are numbered; those after the program's own are parts of it that were compiled by themselves.
-    program = min(folder.glob("*after_optimizations.txt"))
-    return dict(sorted(Counter(_COLLECTIVE.findall(program.read_text())).items()))
-
-
 def table(results: Sequence[Compiled], chip: Chip) -> str:
     """The results as a Markdown table."""
     parts = sorted({part for result in results for part in result.parts_gib})
     head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "useful TFLOP", "executed", "floor ms"]
-    head += ["MFU ceiling", "bytes a step / needed", "collectives", "compile s"]
+    head += ["MFU ceiling", "GiB a step / needed", "collectives", "compile s"]
     rows = [head, ["---"] * len(head)]
     for result in results:
         peak = "?" if result.peak_gib is None else f"{result.peak_gib:.2f}"
@@ -137,12 +135,16 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
                 f"{result.executed_tflops:.1f}",
                 f"{result.floor_ms:.0f}",
                 "" if result.mfu_ceiling is None else f"{result.mfu_ceiling:.2f}",
-                "" if result.read_ratio is None else f"{result.read_ratio:.2f}",
+                _over(result.turn_gib, result.turn_needs_gib),
                 _listed(result.collectives),
                 f"{result.compile_seconds:.0f}",
             ]
         )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _over(moved: float | None, needed: float | None) -> str:
+    return "" if moved is None or not needed else f"{moved:.2f} / {needed:.2f} = {moved / needed:.2f}"
 
 
 def _listed(collectives: dict[str, int] | None) -> str:

@@ -10,7 +10,6 @@ are split by prompt over `data` and `fsdp`, and by head over `tensor`.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -19,8 +18,17 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import BATCH, ROWS, constrain, constrain_tree
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.config import TextConfig
-from rmsweb_jax.qwen3_vl.fused import DecodeWeights, project
+from rmsweb_jax.qwen3_vl.decode_attention import (
+    Span,
+    Stored,
+    attend_prefix,
+    attend_recent,
+    attend_span,
+    merge,
+)
+from rmsweb_jax.qwen3_vl.fused import DecodeWeights, head_axis, output_axes, project
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -32,15 +40,7 @@ CACHE_DTYPES = ("model", "int8", "float8_e4m3fn")
 # Places of the ring that are written before they are settled.
 BLOCK = 128
 
-_MASKED = -1e30
 _LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0}
-
-
-class Stored(NamedTuple):
-    """Keys or values of a layer, [..., D]; `data * scale` with a float32 scale [...] when in 8 bits."""
-
-    data: jax.Array
-    scale: jax.Array | None = None
 
 
 class PrefixCache(NamedTuple):
@@ -172,57 +172,6 @@ def settle(suffix: SuffixCache, clock: jax.Array) -> SuffixCache:
     return suffix._replace(settled=jax.tree.map(put, suffix.settled, Settled(keys, suffix.recent.values)))
 
 
-class _Part(NamedTuple):
-    """Softmax attention over some of the keys, before normalisation."""
-
-    top: jax.Array  # [...] largest score
-    total: jax.Array  # [...] sum of exp(score - top)
-    mixed: jax.Array  # [..., D] sum of exp(score - top) * value
-
-
-def _merge(*parts: _Part) -> jax.Array:
-    top = functools.reduce(jnp.maximum, (part.top for part in parts))
-    scales = [jnp.exp(part.top - top) for part in parts]
-    total = functools.reduce(jnp.add, map(jnp.multiply, (part.total for part in parts), scales))
-    scaled = [part.mixed * scale[..., None] for part, scale in zip(parts, scales, strict=True)]
-    return functools.reduce(jnp.add, scaled) / total[..., None]
-
-
-def _attend(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
-    """q [..., M, D], keys and values [..., P, D], mask [..., P] (leading axes may be 1)."""
-    like = {"preferred_element_type": jnp.float32}
-    scores = jnp.einsum("...md,...pd->...mp", q, keys.data.astype(q.dtype), **like)
-    if keys.scale is not None:
-        scores = scores * keys.scale[..., None, :]
-    scores = jnp.where(mask[..., None, :], scores, _MASKED)
-    top = scores.max(-1)
-    weights = jnp.exp(scores - top[..., None])
-    scaled = weights if values.scale is None else weights * values.scale[..., None, :]
-    mixed = jnp.einsum("...mp,...pd->...md", scaled.astype(q.dtype), values.data.astype(q.dtype), **like)
-    return _Part(top, weights.sum(-1), mixed)
-
-
-def _attend_prefix(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
-    """q [G, K, Hkv, Q, D], keys and values [G, Hkv, P, D], mask [G, P]."""
-    groups, samples, heads, query, size = q.shape
-    rows = q.transpose(0, 2, 1, 3, 4).reshape(groups, heads, samples * query, size)
-    part = _attend(rows, keys, values, mask[:, None])
-    return _Part(*(jnp.moveaxis(x.reshape(groups, heads, samples, query, *x.shape[3:]), 2, 1) for x in part))
-
-
-def _attend_recent(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> _Part:
-    """q [G, K, Hkv, Q, D], keys [G, K, Hkv, D, B], values [G, K, Hkv, B, D], mask [G, B]."""
-    scores = (q[..., None] * keys.data.astype(q.dtype)[:, :, :, None]).astype(jnp.float32).sum(-2)
-    if keys.scale is not None:
-        scores = scores * keys.scale[:, :, :, None]
-    scores = jnp.where(mask[:, None, None, None], scores, _MASKED)
-    top = scores.max(-1)
-    weights = jnp.exp(scores - top[..., None])
-    scaled = weights if values.scale is None else weights * values.scale[:, :, :, None]
-    mixed = (scaled[..., None] * values.data[:, :, :, None].astype(jnp.float32)).sum(-2)
-    return _Part(top, weights.sum(-1), mixed)
-
-
 def _write(cache: Stored, new: Stored, place: jax.Array, axis: int) -> Stored:
     """Puts a token's keys or values, with a place axis of 1, at `place` of the ring."""
     write = jax.lax.dynamic_update_slice_in_dim
@@ -242,7 +191,7 @@ def decode_step(
     suffix: SuffixCache,
     *,
     cache_dtype: str,
-    mesh: Mesh | None,
+    attention: AttentionConfig,
 ) -> tuple[jax.Array, Recent]:
     """Feeds one response token of every sample: tokens [G, K].
 
@@ -256,29 +205,34 @@ def decode_step(
       values.
     """
     groups, samples = tokens.shape
+    mesh = attention.mesh
     rows, heads, size = groups * samples, config.num_key_value_heads, config.head_dim
     positions = jnp.broadcast_to((prefix.next_position + fed - 1)[:, None], (3, groups, samples))
     cos, sin = mrope_cos_sin(positions, config)
     ring, block = ring_size(suffix), suffix.recent.values[0].data.shape[3]
     place = clock % block
-    age = (clock - jnp.arange(ring)) % ring
+    prompt = Span(jnp.argmax(prefix.mask, axis=1).astype(jnp.int32), prefix.mask.sum(1, dtype=jnp.int32))
     # Of the block being written, what is older than its first place is still in the ring.
-    settled_mask = (age > place) & (age < fed[:, None])
+    held = jnp.minimum(fed, ring)
+    older = Span((clock + 1 - held) % ring, jnp.maximum(held - 1 - place, 0))
     recent_age = place - jnp.arange(block)
     if ring == block:
         recent_age = recent_age % block
     recent_mask = (recent_age >= 0) & (recent_age < fed[:, None])
     all_keys, all_values = [], []
+    qkv_axis = head_axis(weights.layers[0].qkv.shape[2], mesh)
 
     def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
-        return constrain(rms_norm(x, scale, config.rms_norm_eps).reshape(rows, -1), mesh, "data", "fsdp")
+        return rms_norm(x.reshape(rows, -1), scale, config.rms_norm_eps)
 
     def added(x: jax.Array, change: jax.Array) -> jax.Array:
-        return constrain(x + change.reshape(x.shape), mesh, "data", None, "fsdp")
+        return x + constrain(change.reshape(x.shape), mesh, "data", None, None)
 
-    x = constrain(weights.embedding[tokens], mesh, "data", None, "fsdp")
+    x = constrain(weights.embedding[tokens], mesh, "data", None, None)
     for index, layer in enumerate(weights.layers):
         qkv = project(normed(x, layer.input_norm), layer.qkv, layer.qkv_lora)
+        # Said in two steps, or the weights would be gathered for the rows.
+        qkv = constrain(qkv, mesh, "data", "tensor", qkv_axis)
         qkv = constrain(qkv.reshape(groups, samples, heads, -1), mesh, ROWS, None, "tensor", None)
         q, k, v = jnp.split(qkv, [qkv.shape[-1] - 2 * size, qkv.shape[-1] - size], axis=-1)
         q = rms_norm(q.reshape(groups, samples, heads, -1, size), layer.q_norm, config.rms_norm_eps)
@@ -290,18 +244,16 @@ def decode_step(
         keys = _write(recent.keys[index], key._replace(data=key.data[..., None]), place, axis=4)
         values = _write(recent.values[index], value._replace(data=value.data[..., None, :]), place, axis=3)
         parts = [
-            _attend_prefix(q, prefix.keys[index], prefix.values[index], prefix.mask),
-            _attend_recent(q, keys, values, recent_mask),
+            attend_prefix(q, prefix.keys[index], prefix.values[index], prompt, attention),
+            attend_recent(q, keys, values, recent_mask, attention),
         ]
         if settled.keys:
-            parts.append(_attend(q, settled.keys[index], settled.values[index], settled_mask[:, None, None]))
-        mixed = _merge(*parts)
+            parts.append(attend_span(q, settled.keys[index], settled.values[index], older, attention))
+        mixed = merge(*parts)
         mixed = constrain(mixed.astype(x.dtype).reshape(rows, -1), mesh, "data", "tensor")
         x = added(x, project(mixed, layer.out, layer.out_lora))
         gate_up = project(normed(x, layer.post_norm), layer.gate_up)
-        gate_up = constrain(
-            gate_up.reshape(rows, *layer.gate_up.shape[1:]), mesh, "data", "tensor", None, None
-        )
+        gate_up = constrain(gate_up, mesh, "data", output_axes(layer.down.shape[0], mesh), None, None)
         gated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).reshape(rows, -1)
         x = added(x, gated @ layer.down)
         all_keys.append(keys)

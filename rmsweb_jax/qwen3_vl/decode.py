@@ -17,6 +17,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from rmsweb_jax.mesh import AXES, constrain, constrain_tree
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.cache import (
     BLOCK,
     CACHE_DTYPES,
@@ -28,7 +29,7 @@ from rmsweb_jax.qwen3_vl.cache import (
     settle,
 )
 from rmsweb_jax.qwen3_vl.config import TextConfig
-from rmsweb_jax.qwen3_vl.fused import DecodeWeights, decode_weights
+from rmsweb_jax.qwen3_vl.fused import DecodeWeights, decode_weights, output_axes
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.pool import (
@@ -110,7 +111,7 @@ def prefill_prompts(
 
 
 @functools.partial(
-    jax.jit, donate_argnums=2, static_argnames=("config", "room", "free_slots", "cache_dtype", "mesh")
+    jax.jit, donate_argnums=2, static_argnames=("config", "room", "free_slots", "cache_dtype", "attention")
 )
 def decode_responses(
     weights: DecodeWeights,
@@ -124,7 +125,7 @@ def decode_responses(
     room: int,
     free_slots: int,
     cache_dtype: str,
-    mesh: Mesh | None,
+    attention: AttentionConfig,
 ) -> Answers:
     """Steps until all responses have ended, or slots are free that prompts wait for.
 
@@ -133,7 +134,9 @@ def decode_responses(
       eos: [] int32.
       room: tokens a response may have.
       waiting: [] bool, whether to stop as soon as `free_slots` slots are free.
+      attention: the model's.
     """
+    mesh = attention.mesh
     groups, samples, ring = answers.tokens.shape
     block = min(ring, BLOCK)
     rows = groups * samples
@@ -142,8 +145,10 @@ def decode_responses(
 
     def draw(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Token `number` [G] of every sample and its log-probability, by the states [G, K, hidden]."""
-        logits = jnp.matmul(hidden.reshape(rows, -1), weights.head, preferred_element_type=jnp.float32)
-        logits = constrain(logits, mesh, "data", ("tensor", "fsdp"))
+        # Whole states meet a part of the words each: sums over parts of the states would be rows of words.
+        hidden = constrain(hidden.reshape(rows, -1), mesh, "data", None)
+        logits = jnp.matmul(hidden, weights.head, preferred_element_type=jnp.float32)
+        logits = constrain(logits, mesh, "data", output_axes(weights.head.shape[1], mesh))
         # Every device draws for some of the rows, from whole distributions.
         logits = constrain(logits, mesh, AXES, None)
         logits = logits / jnp.where(temperature > 0, temperature, 1.0)
@@ -195,7 +200,7 @@ def decode_responses(
                 asked.prefix,
                 SuffixCache(answers.suffix.recent, suffix.settled),
                 cache_dtype=cache_dtype,
-                mesh=mesh,
+                attention=attention,
             )
             answers = answers._replace(suffix=SuffixCache(recent, Settled((), ())))
             answers = record(answers, draw(hidden, fed), ~answers.done, answers.clock % ring)
@@ -246,6 +251,7 @@ class Generator:
             raise ValueError(f"the cache's dtype is {cache_dtype!r}, not one of {CACHE_DTYPES}")
         self.config = model.config
         self.mesh = model.attention.mesh
+        self._attention = model.attention
         self._dtype = model.dtype
         self._graphdef, self._state = nnx.split(model)
         self._adapters, self._cache_dtype = adapters, cache_dtype
@@ -321,7 +327,7 @@ class Generator:
             room=room,
             free_slots=free_slots,
             cache_dtype=self._cache_dtype,
-            mesh=self.mesh,
+            attention=self._attention,
         )
         return Pool(pool.asked, answers)
 

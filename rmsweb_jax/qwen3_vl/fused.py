@@ -6,6 +6,7 @@ rounds what an adapter adds to the precision of the weights; adapters beside the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -29,13 +30,13 @@ class Adapter(NamedTuple):
 
 
 class LayerWeights(NamedTuple):
-    """One decoder layer ready for decoding; what `tensor` splits is the second axis of both fused ones.
+    """One decoder layer ready for decoding.
 
     Attributes:
       qkv: [hidden, Hkv, (Hq / Hkv + 2) D], the queries of a key-value head, its key, its value.
       out: [Hq D, hidden].
       qkv_lora, out_lora: adapters that are not merged into them.
-      gate_up: [hidden, S, 2, F / S] for the S parts of `tensor`.
+      gate_up: [hidden, S, 2, F / S] for the S parts of F on the mesh.
       down: [F, hidden].
     """
 
@@ -60,43 +61,58 @@ class DecodeWeights(NamedTuple):
     head: jax.Array
 
 
-def weight_specs(weights: DecodeWeights) -> Any:
-    """A `PartitionSpec` for each of them."""
-    whole, into, out = (cast(Any, spec) for spec in (P(), P("fsdp", "tensor"), P("tensor", "fsdp")))
-    layer = LayerWeights(
-        input_norm=whole,
-        qkv=into,
-        q_norm=whole,
-        k_norm=whole,
-        out=out,
-        post_norm=whole,
-        gate_up=into,
-        down=out,
-    )
+def output_axes(size: int, mesh: Mesh | None) -> tuple[str, ...]:
+    """The mesh axes that split `size` outputs of a matrix: `fsdp` too where it divides them."""
+    both = 1 if mesh is None else mesh.shape["tensor"] * mesh.shape["fsdp"]
+    return ("tensor",) if size % both else ("tensor", "fsdp")
+
+
+def head_axis(size: int, mesh: Mesh | None) -> str | None:
+    """The mesh axis that splits the `size` outputs of each key-value head, if it divides them."""
+    return None if mesh is None or size % mesh.shape["fsdp"] else "fsdp"
+
+
+def weight_specs(weights: DecodeWeights, mesh: Mesh) -> Any:
+    """A `PartitionSpec` for each of them.
+
+    A step has so few rows that their states are gathered instead of weights. What reads the states is then
+    split by its outputs alone: to split its sums as well would leave partial outputs, which are wider.
+    """
+    whole = cast(Any, P())
+    first = weights.layers[0]
+    mlp = output_axes(first.down.shape[0], mesh)
+    qkv = cast(Any, P(None, "tensor", head_axis(first.qkv.shape[2], mesh)))
     # An adapter's rank is not split, as in training.
     adapter = cast(Any, Adapter)
-    qkv_lora, out_lora = adapter(P("fsdp"), P(None, "tensor")), adapter(P("tensor"), P(None, "fsdp"))
-    layers = tuple(
-        layer._replace(
-            qkv_lora=None if own.qkv_lora is None else qkv_lora,
-            out_lora=None if own.out_lora is None else out_lora,
-        )
-        for own in weights.layers
+    layer = LayerWeights(
+        input_norm=whole,
+        qkv=qkv,
+        q_norm=whole,
+        k_norm=whole,
+        out=cast(Any, P("tensor", "fsdp")),
+        post_norm=whole,
+        gate_up=cast(Any, P(None, mlp)),
+        down=cast(Any, P(mlp)),
+        qkv_lora=None if first.qkv_lora is None else adapter(P("fsdp"), qkv),
+        out_lora=None if first.out_lora is None else adapter(P("tensor"), P(None, "fsdp")),
     )
     return DecodeWeights(
-        embedding=out, layers=layers, norm=whole, head=cast(Any, P(None, ("tensor", "fsdp")))
+        embedding=cast(Any, P("tensor", "fsdp")),
+        layers=(layer,) * len(weights.layers),
+        norm=whole,
+        head=cast(Any, P(None, output_axes(weights.head.shape[1], mesh))),
     )
 
 
 def project(x: jax.Array, kernel: jax.Array, adapter: Adapter | None = None) -> jax.Array:
-    """x [M, in] times a kernel [in, ...], and what its adapter adds: [M, out], outputs flattened."""
-    out = x @ kernel.reshape(x.shape[-1], -1)
+    """x [M, in] times a kernel [in, ...], and what its adapter adds: [M, ...]."""
+    out = jnp.tensordot(x, kernel, 1)
     if adapter is None:
         return out
-    return out + (x @ adapter.a) @ adapter.b.reshape(adapter.b.shape[0], -1)
+    return out + jnp.tensordot(x @ adapter.a, adapter.b, 1)
 
 
-def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, parts: int) -> LayerWeights:
+def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, mesh: Mesh | None) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
     size, kv_heads = attention.head_dim, attention.k_proj.kernel.shape[-1] // attention.head_dim
 
@@ -126,6 +142,8 @@ def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, parts: int)
             qkv_lora = beside(attention.qkv_lora, lambda b: by_head(jnp.split(b, ends, axis=-1)))
     if adapters and not merge and attention.o_proj.lora is not None:
         out_lora = beside(attention.o_proj.lora, lambda b: b)
+    axes = output_axes(mlp.up_proj.kernel.shape[1], mesh)
+    parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
     gate_up = jnp.stack(
         [kernel(part).reshape(part.kernel.shape[0], parts, -1) for part in (mlp.gate_proj, mlp.up_proj)], 2
     )
@@ -159,11 +177,10 @@ def decode_weights(
         graphdef, state = nnx.split(language.layers)
         count = language.layers.input_layernorm.scale.shape[0]
         layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
-    parts = 1 if mesh is None else mesh.shape["tensor"]
     weights = DecodeWeights(
         embedding=language.embed_tokens.embedding[...].astype(model.dtype),
-        layers=tuple(_layer_weights(layer, adapters, merge, parts) for layer in layers),
+        layers=tuple(_layer_weights(layer, adapters, merge, mesh) for layer in layers),
         norm=language.norm.scale[...],
         head=model.head_kernel().astype(model.dtype),
     )
-    return constrain_tree(weights, weight_specs(weights), mesh)
+    return weights if mesh is None else constrain_tree(weights, weight_specs(weights, mesh), mesh)

@@ -1,0 +1,40 @@
+"""The kernel in the Pallas interpreter against XLA's attention."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+from rmsweb_jax.qwen3_vl.cache import CACHE_DTYPES, store
+from rmsweb_jax.qwen3_vl.decode_attention import Span, attend_span, merge
+
+DIM, PLACES, HEADS = 128, 1024, 8
+# Start and count: a whole ring, padding on either side, within a stretch, over the ring's end, all of it from
+# the middle of a stretch, nothing.
+SPANS = [(0, 1024), (300, 500), (0, 1), (130, 20), (1000, 100), (700, 1024), (17, 0)]
+
+
+def arrays(lead, queries, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    q = jnp.asarray(rng.standard_normal((*lead, HEADS, queries, DIM)), jnp.float32) * DIM**-0.5
+    keys, values = (
+        store(jnp.asarray(3 * rng.standard_normal((*lead, HEADS, PLACES, DIM)), jnp.float32), dtype)
+        for _ in range(2)
+    )
+    return q, keys, values
+
+
+@pytest.mark.parametrize("dtype", CACHE_DTYPES)
+def test_the_kernel_equals_xla(dtype):
+    span = Span(*jnp.asarray(SPANS, jnp.int32).T)
+    q, keys, values = arrays((len(SPANS),), 4, dtype)
+    found, expected = (
+        attend_span(q, keys, values, span, AttentionConfig(backend, interpret=True))
+        for backend in ("splash", "xla")
+    )
+    np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=1e-5)
+    log_total = expected.top + jnp.log(expected.total)
+    np.testing.assert_allclose(found.top[:-1], log_total[:-1], atol=1e-5)
+    # A part without places weighs nothing beside another.
+    assert not found.mixed[-1].any() and (found.top[-1] < -1e29).all()
