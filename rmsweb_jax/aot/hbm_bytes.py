@@ -139,8 +139,9 @@ def _written(body: _Computation, result: str) -> int:
 
 def _fusion_bytes(types: dict[str, str], fusion: _Instruction, body: _Computation) -> int:
     moved = 0
+    # parameter(NUMBER), ...
     parameters = {
-        int(re.match(r"\d+", each.rest)[0]): each.name for each in body.values() if each.opcode == "parameter"
+        int(each.rest.partition(")")[0]): each.name for each in body.values() if each.opcode == "parameter"
     }
     for place, operand in enumerate(fusion.operands):
         if whole := _main(types.get(operand, "")):
@@ -202,13 +203,13 @@ def turn_bytes(text: str) -> int:
     """
     computations = _computations(text)
     bodies = {
-        instruction.attribute("body")
+        body
         for computation in computations.values()
         for instruction in computation.values()
-        if instruction.opcode == "while"
+        if instruction.opcode == "while" and (body := instruction.attribute("body"))
     }
     most = 0
-    for name in bodies - {None}:
+    for name in bodies:
         body = computations[name]
         types = {instruction.name: instruction.type for instruction in body.values()}
         if any(instruction.opcode == "while" for instruction in body.values()):

@@ -90,9 +90,8 @@ def attend_span(q: jax.Array, keys: Stored, values: Stored, span: Span, attentio
 
         each = flat(q).shape[0] // len(span.start)
         starts, counts = (jnp.repeat(x, each) for x in span)
-        found = flash_decode(
-            flat(q), *jax.tree.map(flat, (keys, values)), starts, counts, interpret=attention.interpret
-        )
+        keys, values = jax.tree.map(flat, (keys, values))
+        found = flash_decode(flat(q), keys, values, starts, counts, interpret=attention.interpret)
         mixed, log_total = (x.reshape(*lead, *x.shape[1:]) for x in found)
         return Part(log_total, jnp.ones_like(log_total), mixed)
 

@@ -41,9 +41,8 @@ def _live_stretches(start: Any, count: Any, size: int, places: int) -> Any:
 
 def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, places: int, scaled: bool) -> None:
     """A stretch of a row; `refs`: keys, values, scales, outputs, and the running mixture, top and total."""
-    keys_ref, values_ref, *refs = refs
-    scale_refs, refs = (refs[:2], refs[2:]) if scaled else ((), refs)
-    mixed_ref, log_total_ref, running, top, total = refs
+    keys_ref, values_ref, *scale_refs = refs[: 4 if scaled else 2]
+    mixed_ref, log_total_ref, running, top, total = refs[-5:]
     row, step = pl.program_id(0), pl.program_id(1)
     heads, size = keys_ref.shape[1:3]
     start, count = start_ref[row], count_ref[row]
