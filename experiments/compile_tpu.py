@@ -2,7 +2,8 @@
 
     python -m experiments.compile_tpu --config=configs/sft.py:8b --topology=v5p:2x2x2
 
-Prints a table of memory, operations and collectives a device, and with `--output=FILE` writes it as JSON.
+Prints a table of memory, operations and collectives a device, and of what a decoding step reads and writes
+beside what it must read; with `--output=FILE` writes it as JSON.
 The exit code is 1 when a program does not fit. It tells no step time: the compiler's own estimate counts a
 scanned layer once; the floor is operations at peak rate.
 """

@@ -17,6 +17,7 @@ _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(
 _OPERAND = re.compile(r"%([\w.\-]+)")
 # A memory space other than 0 is fast memory (or a host's).
 _ELSEWHERE = re.compile(r"S\([1-9]")
+_TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 # They move nothing, or what they move is counted where it starts.
 _FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "while", "after-all", "iota"}
 _VIEWS = {"bitcast", "reshape"}
@@ -188,8 +189,24 @@ def _instruction_bytes(
     return sum(read) + _main(instruction.type)
 
 
+def _own_bytes(computations: dict[str, _Computation], name: str) -> int:
+    body = computations[name]
+    types = {each.name: each.type for each in body.values()}
+    return sum(_instruction_bytes(computations, types, each) for each in body.values())
+
+
+def _with_loops(computations: dict[str, _Computation], name: str) -> int:
+    """Bytes of a loop's turn and of the loops in it, one turn of those whose turns are not known."""
+    moved = _own_bytes(computations, name)
+    for loop in computations[name].values():
+        if loop.opcode == "while" and (body := loop.attribute("body")):
+            known = _TURNS.search(loop.rest)
+            moved += (int(known[1]) if known else 1) * _with_loops(computations, body)
+    return moved
+
+
 def turn_bytes(text: str) -> int:
-    """Bytes read and written by a turn of the innermost loop that moves most.
+    """Bytes read and written by a turn of the loop whose own operations move most.
 
     Counted once each: what an operation reads of main memory and what it writes there; of slices and gathers
     only what they take, of updates in place the tiles they touch; both ends of copies and collectives that
@@ -208,12 +225,6 @@ def turn_bytes(text: str) -> int:
         for instruction in computation.values()
         if instruction.opcode == "while" and (body := instruction.attribute("body"))
     }
-    most = 0
-    for name in bodies:
-        body = computations[name]
-        types = {instruction.name: instruction.type for instruction in body.values()}
-        if any(instruction.opcode == "while" for instruction in body.values()):
-            continue
-        moved = sum(_instruction_bytes(computations, types, each) for each in body.values())
-        most = max(most, moved)
-    return most
+    if not bodies:
+        return 0
+    return _with_loops(computations, max(bodies, key=lambda body: _own_bytes(computations, body)))

@@ -59,7 +59,7 @@ class Program:
       lower: makes its lowering.
       arguments: what it is given, by part ("weights", "adapters", "optimizer", "cache", "batch").
       useful_flops, executed_flops: over all devices, of one call; 0 where matrix products are negligible.
-      turn_reads: arrays that each turn of the program's innermost loop must read once; None: no such loop.
+      turn_reads: arrays that each turn of the program's main loop must read once; None: no such loop.
     """
 
     name: str

@@ -38,7 +38,7 @@ class Compiled:
       compile_seconds: wall-clock.
       floor_ms: executed operations at the device's peak rate: no run can be faster.
       mfu_ceiling: useful over executed operations.
-      turn_gib: bytes that a turn of the program's innermost loop moves to and from memory (see `hbm_bytes`);
+      turn_gib: what a turn of the program's main loop moves to and from memory (see `hbm_bytes`);
         None for programs that are not such a loop.
       turn_needs_gib: those that it must read.
       error: why it does not fit.

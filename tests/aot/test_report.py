@@ -51,6 +51,10 @@ def test_the_programs_of_a_run_compile_and_are_measured(stage):
     assert 0 < gradient.mfu_ceiling < 1 and gradient.floor_ms > 0
     # AdamW keeps two moments of every adapter.
     assert update.parts_gib["optimizer"] == pytest.approx(2 * update.parts_gib["adapters"], rel=0.01)
+    decode = results[-1]
+    assert (decode.turn_gib is None) == (stage == "sft")
+    if stage == "rl":
+        assert 0.9 * decode.turn_needs_gib < decode.turn_gib and "GiB a step" in table(results, CHIP)
     lines = table(results, CHIP).splitlines()
     assert len(lines) == 2 + len(results) and len({line.count("|") for line in lines}) == 1
 
