@@ -54,6 +54,8 @@ wide='--config.mesh.fsdp=16 --config.mesh.tensor=4'
   compile rl_8b_v5e 0 --config=configs/rl.py:8b --topology=v5e:4x4 $split
   compile sft_8b_v5p 0 --config=configs/sft.py:8b --topology=v5p:2x2x2
   compile rl_8b_v5p 0 --config=configs/rl.py:8b --topology=v5p:2x2x2
+  compile rl_8b_v5p_tensor 0 --config=configs/rl.py:8b --topology=v5p:2x2x2 --config.mesh.fsdp=1 --config.mesh.tensor=8
+  compile rl_8b_v5p_int8 0 --config=configs/rl.py:8b --topology=v5p:2x2x2 --config.cache_dtype=int8
   compile sft_32b_v6e 0 --config=configs/sft.py:32b --topology=v6e:4x4 $split
   compile rl_32b_v6e 0 --config=configs/rl.py:32b --topology=v6e:4x4 $split
   compile sft_32b_v5p 0 --config=configs/sft.py:32b --topology=v5p:4x4x4 $wide
@@ -61,7 +63,7 @@ wide='--config.mesh.fsdp=16 --config.mesh.tensor=4'
   compile sft_32b_v5e 1 --config=configs/sft.py:32b --topology=v5e:4x4
 }
 
-order='sft_8b_v5e rl_8b_v5e sft_8b_v5p rl_8b_v5p sft_32b_v6e rl_32b_v6e sft_32b_v5p rl_32b_v5p sft_32b_v5e'
+order='sft_8b_v5e rl_8b_v5e sft_8b_v5p rl_8b_v5p rl_8b_v5p_tensor rl_8b_v5p_int8 sft_32b_v6e rl_32b_v6e sft_32b_v5p rl_32b_v5p sft_32b_v5e'
 {
   sed '/^<!-- tables -->$/q' "$report"
   printf '\n'
