@@ -1,6 +1,5 @@
 """The kernel in the Pallas interpreter against XLA's attention."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
