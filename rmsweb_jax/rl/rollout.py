@@ -79,7 +79,7 @@ class Group:
       log_probs: per sample [R_i] float32, as the sampler saw them.
       truncated: [K] bool, no end token within the limit.
       rewards: [K] float64.
-      advantages: [K] float64 after the gates; 0 until `with_gates`.
+      advantages: [K] float32 after the gates; 0 until `with_gates`.
       accepted: whether both gates let it pass.
       version: of the policy that drew the responses.
     """
