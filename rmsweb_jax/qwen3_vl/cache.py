@@ -22,7 +22,6 @@ from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.decode_attention import (
     Span,
-    Stored,
     attend_prefix,
     attend_recent,
     attend_span,
@@ -32,15 +31,11 @@ from rmsweb_jax.qwen3_vl.fused import DecodeWeights, head_axis, output_axes, pro
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.stored import Stored, store
 from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
-
-# How a cache is stored: as the model computes, or in 8 bits with a scale a head and place.
-CACHE_DTYPES = ("model", "int8", "float8_e4m3fn")
 
 # Places of the ring that are written before they are settled.
 BLOCK = 128
-
-_LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0}
 
 
 class PrefixCache(NamedTuple):
@@ -97,17 +92,6 @@ PREFIX_SPECS = PrefixCache(_BY_HEAD, _BY_HEAD, _BY_ROW, _BY_ROW)
 PREFILLED_SPECS = (_BY_ROW, PREFIX_SPECS)
 _BY_SAMPLE = cast(Any, P(ROWS, None, "tensor"))
 SUFFIX_SPECS = SuffixCache(_BY_SAMPLE, _BY_SAMPLE)
-
-
-def store(x: jax.Array, dtype: str) -> Stored:
-    """Keys or values [..., D] as a cache of `dtype` (one of `CACHE_DTYPES`) holds them."""
-    if dtype == "model":
-        return Stored(x)
-    largest = _LARGEST[dtype]
-    x32 = x.astype(jnp.float32)
-    scale = jnp.maximum(jnp.abs(x32).max(-1) / largest, 1e-12)
-    data = x32 / scale[..., None]
-    return Stored((jnp.round(data) if dtype == "int8" else data).astype(dtype), scale)
 
 
 def prefill(

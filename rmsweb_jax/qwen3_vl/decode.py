@@ -20,7 +20,6 @@ from rmsweb_jax.mesh import AXES, constrain, constrain_tree
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.cache import (
     BLOCK,
-    CACHE_DTYPES,
     PrefixCache,
     Settled,
     SuffixCache,
@@ -41,6 +40,7 @@ from rmsweb_jax.qwen3_vl.pool import (
     empty_asked,
     insert_prompts,
 )
+from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES
 
 _BANNED = -1e30
 _SAMPLE_BLOCK = 128

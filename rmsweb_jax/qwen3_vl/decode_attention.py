@@ -15,15 +15,9 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import ROWS
 from rmsweb_jax.qwen3_vl.attention import LANES, AttentionConfig
+from rmsweb_jax.qwen3_vl.stored import Stored
 
 _MASKED = -1e30
-
-
-class Stored(NamedTuple):
-    """Keys or values of a layer, [..., D]; `data * scale` with a float32 scale [...] when in 8 bits."""
-
-    data: jax.Array
-    scale: jax.Array | None = None
 
 
 class Span(NamedTuple):

@@ -17,7 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from rmsweb_jax.qwen3_vl.attention import LANES
-from rmsweb_jax.qwen3_vl.decode_attention import Stored
+from rmsweb_jax.qwen3_vl.stored import Stored
 
 _MASKED = -1e30
 # Keys of a stretch, over all of its heads: enough that a fetch outweighs its overhead, and few enough that

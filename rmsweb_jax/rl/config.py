@@ -8,8 +8,8 @@ from typing import Any
 
 from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.cache import CACHE_DTYPES
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
+from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES
 from rmsweb_jax.rl.endpoint import EndpointConfig
 from rmsweb_jax.rl.losses import Objective
 
@@ -61,7 +61,7 @@ class RlConfig:
       endpoint: of it.
       rollout_slots: prompts that are decoded at once; others wait until one of them is finished.
       merge_adapters: sample with adapters merged into the weights, or applied beside them as in training.
-      cache_dtype: of the sampler's caches, see `qwen3_vl.cache.CACHE_DTYPES`.
+      cache_dtype: of the sampler's caches, see `qwen3_vl.stored.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and the weights of the terms.
       micro_batch_tokens: tokens a device in one forward and backward pass.

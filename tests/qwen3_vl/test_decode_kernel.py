@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.cache import CACHE_DTYPES, store
 from rmsweb_jax.qwen3_vl.decode_attention import Span, attend_span, merge
+from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES, store
 
 DIM, PLACES, HEADS = 128, 1024, 8
 # Start and count: a whole ring, padding on either side, within a stretch, over the ring's end, all of it from

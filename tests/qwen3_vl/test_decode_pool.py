@@ -11,10 +11,10 @@ from rmsweb_jax.qwen3_vl import cache, decode
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.cache import PrefixCache
 from rmsweb_jax.qwen3_vl.decode import Generator, decode_responses, prepare_weights
-from rmsweb_jax.qwen3_vl.decode_attention import Stored
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.pool import Asked, empty_answers
+from rmsweb_jax.qwen3_vl.stored import Stored
 from tests.qwen3_vl.rows import log_probs, text_inputs
 from tests.tiny import TINY
 

@@ -42,7 +42,9 @@ def test_a_reply_does_not_depend_on_its_batch(engine, idle):
 
 def test_more_choices_extend_fewer(engine):
     one, four = (engine.submit(engine.prepare(ask("go", seed=5, n=n))).result() for n in (1, 4))
-    assert four[0] == one[0]
+    # Another number of samples is another program: figures agree to rounding.
+    assert four[0].text == one[0].text and list(four[0].tokens) == list(one[0].tokens)
+    assert four[0].log_probs == pytest.approx(one[0].log_probs, abs=1e-5)
     assert len({reply.text for reply in four}) == 4
 
 
