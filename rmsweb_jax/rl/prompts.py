@@ -51,14 +51,6 @@ class RlData:
         """The text of a response."""
         return self.encoder.processor.decode_response(tokens)
 
-    def number_of(self, prompt_id: str) -> int:
-        """The record of a prompt.
-
-        Raises:
-          KeyError: there is none of that id.
-        """
-        return self.numbers[prompt_id]
-
     def summary(self) -> dict[str, object]:
         """Counts for the report."""
         return {
