@@ -1,4 +1,4 @@
-"""Rollouts at servers that answer as vLLM and SGLang do, and at our own."""
+"""Rollouts at servers that answer as vLLM and SGLang do."""
 
 import base64
 import concurrent.futures
@@ -8,175 +8,39 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from flax import nnx
-from pytest_httpserver import HTTPServer
-from werkzeug import Request, Response
+from werkzeug import Response
 
-from rmsweb_jax.data.batching import Shapes, collate, single_rows
-from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.images import image_patches, open_image
-from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.rl.endpoint import EndpointConfig
 from rmsweb_jax.rl.external import ExternalEngine, png_data_url
-from rmsweb_jax.rl.rollout import Prompt
-from rmsweb_jax.sampling import Sampling
-from rmsweb_jax.serve.engine import Engine, EngineConfig
 from rmsweb_jax.splits import stable_hash
-from tests.serve.conftest import random_adapters, serving
-from tests.training import random_messages, save_random_policy
-
-LORA = LoRAConfig(rank=2, alpha=4.0, targets="attention")
-MAX_PIXELS = 4096
-WIDTH, LIMIT = 96, 8
-CHAT, GENERATE = "/v1/chat/completions", "/generate"
-
-
-class Policy(NamedTuple):
-    folder: Path
-    model: Qwen3VL
-    processor: Processor
-    images: ImageStore
-    prompts: list[Prompt]
-    sampling: Sampling
+from tests.rl.inference_server import (
+    CHAT,
+    GENERATE,
+    LIMIT,
+    MAX_PIXELS,
+    Policy,
+    PromptServer,
+    Server,
+    make_engine,
+    make_policy,
+    settings,
+)
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """A random policy that has moved away from its base, and three prompts with a screenshot each."""
-    folder = tmp_path_factory.mktemp("policy")
-    save_random_policy(folder)
-    processor = Processor.from_pretrained(folder, MAX_PIXELS)
-    images = ImageStore(folder)
-    encoder = Encoder(processor, images)
-    prompts = []
-    for number in range(3):
-        messages = random_messages(number, images, repeats=number + 1)
-        sample = SftSample(
-            sample_id=f"p{number}", task_id="t", site="s", kind="extraction", messages=messages, response="ok"
-        )
-        prompts.append(Prompt(sample.sample_id, encoder.example(sample), sample.response, messages))
-    model = load_model(folder)
-    add_lora(model, LORA, nnx.Rngs(1))
-    random_adapters(model, scale=0.5)
-    sampling = Sampling(2, LIMIT, 1.0, processor.end_id, processor.banned_ids)
-    return Policy(folder, model, processor, images, prompts, sampling)
-
-
-def settings(url: str, folder: Path, **changes) -> EndpointConfig:
-    values = {
-        "base_url": url,
-        "dialect": "vllm",
-        "model": "base",
-        "adapter_folder": str(folder),
-        "concurrency": 4,
-        "timeout_s": 60.0,
-        "retries": 2,
-        "api_key_env": "",
-        "seeded": True,
-        "max_gap": 0.1,
-    }
-    return EndpointConfig(**(values | changes))
-
-
-def make_engine(config: EndpointConfig, policy: Policy) -> ExternalEngine:
-    return ExternalEngine(config, policy.processor, policy.images.get, LORA, first_wait_s=0.0)
-
-
-class Server:
-    """Answers as an inference server does; `answer(body)` gives tokens of a response."""
-
-    def __init__(self, http: HTTPServer, policy: Policy):
-        self.http, self.policy = http, policy
-        self.url = http.url_for("")
-        eos = policy.sampling.eos
-        # A token of the seed tells the responses apart.
-        self.tokens = lambda seed: [5 + seed % 50, 7, eos]
-        http.expect_request("/v1/models").respond_with_json({"object": "list", "data": [{"id": "base"}]})
-        for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
-            http.expect_request(path, method="POST").respond_with_data("Success: LoRA adapter")
-        for path in ("/load_lora_adapter", "/unload_lora_adapter"):
-            http.expect_request(path, method="POST").respond_with_json(
-                {"rid": None, "success": True, "error_message": None, "loaded_adapters": {}}
-            )
-
-    def bodies(self, path: str) -> list[dict]:
-        return [json.loads(request.data) for request, _ in self.http.log if request.path == path]
-
-    def prompt(self, body: dict) -> list[int]:
-        """Our tokens of the prompt that a request names by its text."""
-        text = str(body["messages"][1]["content"][0]["text"])
-        example = self.policy.prompts[text.count("Click") - 1].example
-        return example.tokens[: example.prompt_length].tolist()
-
-    # https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ (chat API, return_token_ids).
-    def vllm(self, body: dict) -> dict:
-        tokens, prompt = self.tokens(body.get("seed", 0)), self.prompt(body)
-        entries = [
-            {"token": "t", "logprob": -0.25 * place, "bytes": [116], "top_logprobs": []}
-            for place, _ in enumerate(tokens, 1)
-        ]
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": "t", "refusal": None, "reasoning": None},
-            "logprobs": {"content": entries},
-            "finish_reason": "stop",
-            "stop_reason": tokens[-1],
-            "token_ids": tokens,
-        }
-        return {
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [choice],
-            "usage": {"prompt_tokens": len(prompt), "total_tokens": 0, "completion_tokens": len(tokens)},
-            "prompt_logprobs": None,
-            "prompt_token_ids": prompt,
-        }
-
-    # https://docs.sglang.io/docs/basic_usage/native_api and sampling_params (return_logprob).
-    def sglang(self, body: dict) -> dict:
-        tokens = self.tokens(body["sampling_params"].get("sampling_seed", 0))
-        meta = {
-            "id": "1",
-            "finish_reason": {"type": "stop", "matched": tokens[-1]},
-            "prompt_tokens": len(body["input_ids"]),
-            "completion_tokens": len(tokens),
-            "output_token_logprobs": [[-0.25 * place, token, None] for place, token in enumerate(tokens, 1)],
-        }
-        return {"text": "t", "output_ids": tokens, "meta_info": meta}
-
-    def serve(self, path: str, answer) -> None:
-        def respond(request: Request) -> Response:
-            found = answer(json.loads(request.data))
-            if isinstance(found, Response):
-                return found
-            return Response(json.dumps(found), mimetype="application/json")
-
-        self.http.expect_request(path, method="POST").respond_with_handler(respond)
-
-
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer(threaded=True) as http:
-        yield http
+    return make_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture
-def server(http: HTTPServer, policy: Policy) -> Server:
-    http.clear()
-    return Server(http, policy)
+def server(policy: Policy) -> Iterator[Server]:
+    # One for each test: what a test leaves unanswered must not reach the log of the next.
+    with PromptServer(threaded=True) as http:
+        yield Server(http, policy)
 
 
 @pytest.fixture
@@ -420,48 +284,3 @@ def test_the_api_key_comes_from_the_environment(server, policy, tmp_path, monkey
     engine.load(policy.model, 0)
     engine.unload()
     assert {request.headers["Authorization"] for request, _ in server.http.log} == {"Bearer secret"}
-
-
-def trained_log_probs(policy: Policy, prompt: Prompt, tokens: np.ndarray, adapters: bool) -> np.ndarray:
-    """Log-probabilities of a response under the training forward."""
-    start = prompt.example.prompt_length
-    example = dataclasses.replace(
-        prompt.example,
-        tokens=np.concatenate([prompt.example.tokens[:start], tokens]),
-        action_mask=np.zeros(len(tokens), bool),
-    )
-    shapes = Shapes(rows=1, widths=(WIDTH,), num_targets=LIMIT, images=1, window=MAX_PIXELS // 16**2)
-    inputs = collate(single_rows([example], 1), shapes, WIDTH, policy.model.config).inputs
-    return np.asarray(_score(policy.model, inputs, adapters))[0, start : start + len(tokens)]
-
-
-_score = nnx.jit(
-    lambda model, inputs, adapters: token_log_probs(model, inputs, adapters=adapters).log_probs,
-    static_argnames="adapters",
-)
-
-
-def test_our_own_server_draws_what_training_scores(policy, tmp_path):
-    shapes = EngineConfig((4,), (WIDTH,), max_new_tokens=LIMIT, max_images=1, warm_widths=0)
-    server = Engine(load_model(policy.folder), policy.processor, shapes)
-    server.start()
-    sampling = dataclasses.replace(policy.sampling, num_samples=4)
-    with serving(server, "base") as url:
-        engine = make_engine(settings(url, tmp_path, concurrency=12), policy)
-        engine.load(policy.model, 1)
-        drawn = engine.draw(policy.prompts, [1, 2, 3], sampling).result()
-        # Alone, so in other batches.
-        (again,) = engine.draw(policy.prompts[2:], [3], sampling).result()
-        engine.unload()
-        assert server.policies.names() == []
-    server.close()
-    for tokens, expected in zip(again.tokens, drawn[2].tokens, strict=True):
-        np.testing.assert_array_equal(tokens, expected)
-    apart = []
-    for prompt, responses in zip(policy.prompts, drawn, strict=True):
-        assert len({tuple(tokens.tolist()) for tokens in responses.tokens}) == 4
-        for tokens, log_probs in zip(responses.tokens, responses.log_probs, strict=True):
-            ours = trained_log_probs(policy, prompt, tokens, adapters=True)
-            np.testing.assert_allclose(log_probs, ours, atol=1e-4)
-            apart.append(np.abs(log_probs - trained_log_probs(policy, prompt, tokens, adapters=False)).max())
-    assert np.median(apart) > 0.01

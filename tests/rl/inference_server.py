@@ -1,0 +1,159 @@
+"""Servers that answer as vLLM and SGLang do by their documents, and a policy whose rollouts they draw."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from flax import nnx
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import SftSample
+from rmsweb_jax.rl.endpoint import EndpointConfig
+from rmsweb_jax.rl.external import ExternalEngine
+from rmsweb_jax.rl.rollout import Prompt
+from rmsweb_jax.sampling import Sampling
+from tests.serve.conftest import random_adapters
+from tests.training import random_messages, save_random_policy
+
+LORA = LoRAConfig(rank=2, alpha=4.0, targets="attention")
+MAX_PIXELS = 4096
+LIMIT = 8
+CHAT, GENERATE = "/v1/chat/completions", "/generate"
+
+
+class Policy(NamedTuple):
+    folder: Path
+    model: Qwen3VL
+    processor: Processor
+    images: ImageStore
+    prompts: list[Prompt]
+    sampling: Sampling
+
+
+def make_policy(folder: Path) -> Policy:
+    """A random policy that has moved away from its base, and three prompts with a screenshot each."""
+    save_random_policy(folder)
+    processor = Processor.from_pretrained(folder, MAX_PIXELS)
+    images = ImageStore(folder)
+    encoder = Encoder(processor, images)
+    prompts = []
+    for number in range(3):
+        messages = random_messages(number, images, repeats=number + 1)
+        sample = SftSample(
+            sample_id=f"p{number}", task_id="t", site="s", kind="extraction", messages=messages, response="ok"
+        )
+        prompts.append(Prompt(sample.sample_id, encoder.example(sample), sample.response, messages))
+    model = load_model(folder)
+    add_lora(model, LORA, nnx.Rngs(1))
+    random_adapters(model, scale=0.5)
+    sampling = Sampling(2, LIMIT, 1.0, processor.end_id, processor.banned_ids)
+    return Policy(folder, model, processor, images, prompts, sampling)
+
+
+def settings(url: str, folder: Path, **changes) -> EndpointConfig:
+    values = {
+        "base_url": url,
+        "dialect": "vllm",
+        "model": "base",
+        "adapter_folder": str(folder),
+        "concurrency": 4,
+        "timeout_s": 60.0,
+        "retries": 2,
+        "api_key_env": "",
+        "seeded": True,
+        "max_gap": 0.1,
+    }
+    return EndpointConfig(**(values | changes))
+
+
+def make_engine(config: EndpointConfig, policy: Policy) -> ExternalEngine:
+    return ExternalEngine(config, policy.processor, policy.images.get, LORA, first_wait_s=0.0)
+
+
+class PromptServer(HTTPServer):
+    """Looks often whether it is to stop, so that each test can have one of its own."""
+
+    def thread_target(self) -> None:
+        assert self.server is not None
+        self.server.serve_forever(poll_interval=0.01)
+
+
+class Server:
+    """Answers as an inference server does; `answer(body)` gives tokens of a response."""
+
+    def __init__(self, http: HTTPServer, policy: Policy):
+        self.http, self.policy = http, policy
+        self.url = http.url_for("")
+        eos = policy.sampling.eos
+        # A token of the seed tells the responses apart.
+        self.tokens = lambda seed: [5 + seed % 50, 7, eos]
+        http.expect_request("/v1/models").respond_with_json({"object": "list", "data": [{"id": "base"}]})
+        for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
+            http.expect_request(path, method="POST").respond_with_data("Success: LoRA adapter")
+        for path in ("/load_lora_adapter", "/unload_lora_adapter"):
+            http.expect_request(path, method="POST").respond_with_json(
+                {"rid": None, "success": True, "error_message": None, "loaded_adapters": {}}
+            )
+
+    def bodies(self, path: str) -> list[dict]:
+        return [json.loads(request.data) for request, _ in self.http.log if request.path == path]
+
+    def prompt(self, body: dict) -> list[int]:
+        """Our tokens of the prompt that a request names by its text."""
+        text = str(body["messages"][1]["content"][0]["text"])
+        example = self.policy.prompts[text.count("Click") - 1].example
+        return example.tokens[: example.prompt_length].tolist()
+
+    # https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ (chat API, return_token_ids).
+    def vllm(self, body: dict) -> dict:
+        tokens, prompt = self.tokens(body.get("seed", 0)), self.prompt(body)
+        entries = [
+            {"token": "t", "logprob": -0.25 * place, "bytes": [116], "top_logprobs": []}
+            for place, _ in enumerate(tokens, 1)
+        ]
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": "t", "refusal": None, "reasoning": None},
+            "logprobs": {"content": entries},
+            "finish_reason": "stop",
+            "stop_reason": tokens[-1],
+            "token_ids": tokens,
+        }
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [choice],
+            "usage": {"prompt_tokens": len(prompt), "total_tokens": 0, "completion_tokens": len(tokens)},
+            "prompt_logprobs": None,
+            "prompt_token_ids": prompt,
+        }
+
+    # https://docs.sglang.io/docs/basic_usage/native_api and sampling_params (return_logprob).
+    def sglang(self, body: dict) -> dict:
+        tokens = self.tokens(body["sampling_params"].get("sampling_seed", 0))
+        meta = {
+            "id": "1",
+            "finish_reason": {"type": "stop", "matched": tokens[-1]},
+            "prompt_tokens": len(body["input_ids"]),
+            "completion_tokens": len(tokens),
+            "output_token_logprobs": [[-0.25 * place, token, None] for place, token in enumerate(tokens, 1)],
+        }
+        return {"text": "t", "output_ids": tokens, "meta_info": meta}
+
+    def serve(self, path: str, answer) -> None:
+        def respond(request: Request) -> Response:
+            found = answer(json.loads(request.data))
+            if isinstance(found, Response):
+                return found
+            return Response(json.dumps(found), mimetype="application/json")
+
+        self.http.expect_request(path, method="POST").respond_with_handler(respond)
