@@ -100,7 +100,8 @@ def _demo() -> ConfigDict:
 
 def _smoke() -> ConfigDict:
     config = _demo()
-    config.update({"pages": _SMOKE_PAGES, "seeds": 2, "fleet": {"workers": 2}})
+    # A policy that learned little would use up any number of steps.
+    config.update({"pages": _SMOKE_PAGES, "seeds": 2, "limits": {"max_steps": 5}, "fleet": {"workers": 2}})
     return config
 
 

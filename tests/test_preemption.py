@@ -11,6 +11,7 @@ from rmsweb_jax.preemption import StopRequest
 
 LOOP = """
 import select, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Even if whoever started the tests ignores it.
 from experiments.cli import user_errors
 from rmsweb_jax.preemption import PreemptedError, StopRequest
 

@@ -36,7 +36,7 @@ def small(tokenizer):
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
     }
-    settings |= {"num_hidden_layers": 2, "vision_depth": 1, "vision_hidden_size": 16, "vision_heads": 2}
+    settings |= {"num_hidden_layers": 1, "vision_depth": 1, "vision_hidden_size": 16, "vision_heads": 2}
     return fresh_model(ModelSettings(**settings), tokenizer, 0)
 
 

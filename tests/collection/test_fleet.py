@@ -67,7 +67,7 @@ def test_workers_do_not_change_what_comes_out(played, tmp_path):
 
 
 def test_reflection_raises_the_yield(tmp_path):
-    many = [Job(make_task("click-tab", seed), 5, 2, True) for seed in range(8)]
+    many = [Job(make_task("click-tab", seed), 5, 2, True) for seed in range(5)]
     plain = [Job(job.task, 5, 2, False) for job in many]
     config = settings()
     config["mistakes"]["rate"] = 0.9

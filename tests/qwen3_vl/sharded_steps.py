@@ -1,8 +1,8 @@
 """One SFT and one RL micro-batch, and samples, by the real programs on any mesh and number of processes.
 
 test_sharded.py runs this as `python -m tests.qwen3_vl.sharded_steps`, with virtual devices; figures are
-printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR, NUM_PROCESSES,
-PROCESS and LAYOUT, several processes make one step.
+printed as JSON. Without arguments, all devices are compared with one; with COORDINATOR, NUM_PROCESSES and
+PROCESS, several processes make one step in each of two layouts.
 """
 
 import dataclasses
@@ -189,25 +189,23 @@ def compare() -> dict[str, Any]:
     }
 
 
-def mesh_of(layout: str) -> Mesh:
-    """data 2 x fsdp 2 x tensor 2, with the devices of two processes in one of the orders that pods have."""
-    mesh = make_mesh(data=2, fsdp=2, tensor=2)
-    # Unturned, the processes would split the first axis, each with the rows of one half.
-    axes = {"alternate rows": (1, 0, 2), "shared rows": (2, 1, 0)}[layout]
-    return Mesh(mesh.devices.transpose(axes), AXES)
+# data 2 x fsdp 2 x tensor 2, with the devices of two processes in the orders that pods have. Unturned, the
+# processes would split the first axis, each with the rows of one half.
+LAYOUTS = {"alternate rows": (1, 0, 2), "shared rows": (2, 1, 0)}
 
 
-def join(coordinator: str, num_processes: str, process: str, layout: str) -> dict[str, Any]:
-    """This process's view of an SFT step that several processes make together."""
+def join(coordinator: str, num_processes: str, process: str) -> dict[str, Any]:
+    """This process's view of an SFT step that several processes make together, for each layout."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(coordinator, int(num_processes), int(process), initialization_timeout=60)
-    mesh = mesh_of(layout)
-    about = {
-        "processes": jax.process_count(),
-        "devices": jax.local_device_count(),
-        "rows": process_rows(mesh, ROWS),
-    }
-    return {**about, "metrics": sft_step(mesh, whole=False).metrics}
+    views: dict[str, Any] = {"processes": jax.process_count(), "devices": jax.local_device_count()}
+    for name, axes in LAYOUTS.items():
+        mesh = Mesh(make_mesh(data=2, fsdp=2, tensor=2).devices.transpose(axes), AXES)
+        views[name] = {
+            "rows": process_rows(mesh, ROWS),
+            "metrics": sft_step(mesh, whole=False).metrics,
+        }
+    return views
 
 
 if __name__ == "__main__":
