@@ -205,7 +205,7 @@ every other one with a screenshot.
 {report.table(report.SAME_HEAD, report.same_rows(found.same))}
 
 Limits: {LEAST_RATIO:g} times as many tokens a second, {MOST_APART:g} nats in float32, not one other token in
-{LEAST_TOKENS:,} or more.
+{LEAST_TOKENS:,} or more. Missed: {"; ".join(failures(found)) or "none"}.
 
 jax {jax.__version__}, torch {torch.__version__}, transformers {transformers.__version__}, Python \
 {sys.version.split()[0]}.
