@@ -24,12 +24,12 @@ from collection.importing.common import (
     UnmappedError,
     fingerprint,
     read_json,
-    site_of,
     store_file,
     store_screenshot,
     validated,
 )
 from collection.importing.state_message import StateMessage, page_elements, parse_state_message
+from collection.sites import site_of
 from rmsweb_jax.actions import Action, action_catalogue
 from rmsweb_jax.records.schema import (
     ActionResult,

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tldextract
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,8 +20,6 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 
 UNKNOWN_MODEL = "unknown"
-# The packaged list of suffixes: an import never goes to the network.
-_DOMAINS = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
 _MARKS = re.compile(r"^(\t*)\*?(\|[A-Z]+\+)?\[?\d+\]", re.MULTILINE)
 _ID_KEYS = ("task_id", "id")
 _TASK_KEYS = ("task", "confirmed_task", "ques", "objective")
@@ -202,12 +199,6 @@ def store_file(images: ImageStore, candidates: Iterable[Path]) -> str | None:
         if found := store_screenshot(images, data):
             return found
     return None
-
-
-def site_of(url: str) -> str:
-    """The registrable domain, or the host where there is none (an address, a local name)."""
-    found = _DOMAINS(url)
-    return found.top_domain_under_public_suffix or found.domain
 
 
 def fingerprint(url: str, page_text: str, screenshot: str | None, number: int) -> str:

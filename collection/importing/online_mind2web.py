@@ -29,11 +29,11 @@ from collection.importing.common import (
     UnmappedError,
     fingerprint,
     read_json,
-    site_of,
     store_file,
     to_action,
     validated,
 )
+from collection.sites import site_of
 from rmsweb_jax.actions import Action
 from rmsweb_jax.records.schema import ActionResult, Observation, Step, Task, Trajectory
 

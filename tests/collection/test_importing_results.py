@@ -7,7 +7,7 @@ import pytest
 
 from collection.corpus import QualityConfig, quality_filter
 from collection.importing import FORMATS, ImportReport, TaskInfo, import_runs, load_tasks, webvoyager
-from collection.importing.common import UnmappedError, site_of, store_screenshot
+from collection.importing.common import UnmappedError, store_screenshot
 from collection.importing.online_mind2web import map_action
 from collection.tally import Tally
 from rmsweb_jax.actions import parse_reply
@@ -366,14 +366,6 @@ def test_task_files_of_the_benchmarks(tmp_path):
             load_tasks(voyager)
     with pytest.raises(UserError, match="cannot be read"):
         load_tasks(tmp_path / "none.json")
-
-
-def test_sites_are_registrable_domains():
-    assert [site_of(url) for url in ("https://a.b.co.uk/x", "http://127.0.0.1:80/", "")] == [
-        "b.co.uk",
-        "127.0.0.1",
-        "",
-    ]
 
 
 def test_only_whole_images_are_stored(tmp_path):

@@ -1,0 +1,142 @@
+"""Whether a training task repeats a benchmark's question.
+
+The tests are RMSWeb's (appendix, "Contamination check"): equal texts, one whole text within the other, and
+shared 3-grams of words. An inverted index from 3-grams to questions leaves only questions that share one to
+be compared, which loses none: each test but equality of very short texts needs a shared 3-gram.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from collection.sites import site_of
+from rmsweb_jax.errors import UserError
+
+Test = Literal["exact", "substring", "jaccard", "containment"]
+Shingle = tuple[str, ...]
+
+# In words, of a shingle.
+SIZE = 3
+_WORD = re.compile(r"\w+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A benchmark's task; `website` may be empty."""
+
+    benchmark: str
+    task_id: str
+    text: str
+    website: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """From where on two texts count as the same task.
+
+    Attributes:
+      jaccard: shared 3-grams over all 3-grams of both.
+      containment: shared 3-grams over those of the benchmark's question.
+      same_site: both are multiplied by this for tasks on one registrable domain.
+    """
+
+    jaccard: float = 0.4
+    containment: float = 0.6
+    same_site: float = 0.6
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if not 0 < value <= 1:
+                raise UserError(f"contamination threshold {name} is {value}: use above 0 and at most 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlap:
+    """Why a task is too near to a question.
+
+    Attributes:
+      value, threshold: of `jaccard` and `containment`; 1 for the other tests.
+      same_site: the threshold is the lower one.
+    """
+
+    test: Test
+    question: Question
+    value: float
+    threshold: float
+    same_site: bool
+
+
+class BenchmarkIndex:
+    """Questions of benchmarks, to be compared with any number of tasks."""
+
+    def __init__(self, questions: Iterable[Question], thresholds: Thresholds | None = None) -> None:
+        self._thresholds = thresholds or Thresholds()
+        self._questions = tuple(questions)
+        self._words = [words(question.text) for question in self._questions]
+        self._shingles = [shingles(text) for text in self._words]
+        self._sites = [site_of(question.website) for question in self._questions]
+        self._equal: dict[Sequence[str], int] = {}
+        self._holding: dict[Shingle, list[int]] = defaultdict(list)
+        for number, text in enumerate(self._words):
+            if text:
+                self._equal.setdefault(text, number)
+            for shingle in self._shingles[number]:
+                self._holding[shingle].append(number)
+
+    def find(self, text: str, website: str = "") -> Overlap | None:
+        """The question that a task repeats, with the first test that it trips; None for a task of its own.
+
+        Of several questions an equal one is named, then one that holds the task or is held by it, then the
+        one that exceeds its threshold most.
+        """
+        task, site = words(text), site_of(website)
+        if (number := self._equal.get(task)) is not None:
+            same_site = bool(site) and site == self._sites[number]
+            return Overlap("exact", self._questions[number], 1.0, 1.0, same_site)
+        own = shingles(task)
+        shared = Counter(number for shingle in own for number in self._holding.get(shingle, ()))
+        found = [
+            overlap
+            for number in sorted(shared)
+            if (overlap := self._compare(task, own, number, shared[number], site)) is not None
+        ]
+        return max(found, key=lambda one: (one.test == "substring", one.value / one.threshold), default=None)
+
+    def _compare(
+        self, task: Sequence[str], own: frozenset[Shingle], number: int, shared: int, site: str
+    ) -> Overlap | None:
+        """The first test that a task trips beside one question that shares 3-grams with it."""
+        question, theirs = self._questions[number], self._shingles[number]
+        same_site = bool(site) and site == self._sites[number]
+        if _one_in_other(task, self._words[number]):
+            return Overlap("substring", question, 1.0, 1.0, same_site)
+        factor = self._thresholds.same_site if same_site else 1.0
+        tests: tuple[tuple[Test, float, float], ...] = (
+            ("jaccard", shared / (len(own) + len(theirs) - shared), factor * self._thresholds.jaccard),
+            ("containment", shared / len(theirs), factor * self._thresholds.containment),
+        )
+        for test, value, threshold in tests:
+            if value >= threshold:
+                return Overlap(test, question, value, threshold, same_site)
+        return None
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words as they are compared: without case, compatibility forms and punctuation."""
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def shingles(text: Sequence[str]) -> frozenset[Shingle]:
+    """All 3-grams; none of a text of fewer words."""
+    return frozenset(tuple(text[start : start + SIZE]) for start in range(len(text) - SIZE + 1))
+
+
+def _one_in_other(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether the shorter text, of three words or more, is a run of the longer one's words."""
+    short, long = sorted((one, other), key=len)
+    return len(short) >= SIZE and f" {' '.join(short)} " in f" {' '.join(long)} "
