@@ -56,6 +56,15 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True)
+class Target:
+    """Where a URL leads: scheme "http" or "https", host and port."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Source:
     """A host source as in a Content Security Policy: `[scheme://]host[:port]`.
 
@@ -94,14 +103,14 @@ class Source:
             ) from None
         return cls(scheme, host, number)
 
-    def matches(self, scheme: str, host: str, port: int) -> bool:
-        if self.scheme and self.scheme != scheme:
+    def matches(self, target: Target) -> bool:
+        if self.scheme and self.scheme != target.scheme:
             return False
-        if self.port != -1 and port != (self.port or _DEFAULT_PORTS[scheme]):
+        if self.port != -1 and target.port != (self.port or _DEFAULT_PORTS[target.scheme]):
             return False
         if self.host.startswith("*"):
-            return host.endswith(self.host[1:])
-        return host == self.host
+            return target.host.endswith(self.host[1:])
+        return target.host == self.host
 
 
 def _plain_host(text: str) -> str:
@@ -128,15 +137,6 @@ def literal_address(host: str) -> Address | None:
 def _is_local_name(host: str) -> bool:
     # Browsers take these for loopback without asking anybody.
     return host == "localhost" or host.endswith(".localhost")
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """Where a URL leads: scheme "http" or "https", host and port."""
-
-    scheme: str
-    host: str
-    port: int
 
 
 class UrlPolicy:
@@ -214,7 +214,7 @@ class UrlPolicy:
 
 
 def _names(sources: Iterable[Source], target: Target) -> bool:
-    return any(source.matches(target.scheme, target.host, target.port) for source in sources)
+    return any(source.matches(target) for source in sources)
 
 
 def _refused_metadata(target: Target) -> Verdict:
