@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Mapping
 
@@ -25,6 +26,7 @@ class ActionContext:
       search_urls: engine name -> URL with `{query}`.
       extract: (query, Markdown) -> answer, by the extraction LLM; None refuses extraction.
       allow_js: whether `execute_js` runs.
+      deadline: by `time.monotonic`: after it no action of a list begins, and none waits beyond it.
     """
 
     files: FileFolder | None = None
@@ -32,6 +34,7 @@ class ActionContext:
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extract: Callable[[str, str], str] | None = None
     allow_js: bool = False
+    deadline: float = math.inf
 
 
 class ActionError(Exception):

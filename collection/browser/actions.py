@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +12,10 @@ from selenium.common.exceptions import TimeoutException, WebDriverException
 
 from collection.browser import element_actions, page_actions
 from collection.browser.action_types import ActionContext, ActionError, Outcome
+from collection.browser.errors import PageError, first_line, page_problem
 from collection.browser.files import FileError
 from collection.browser.page_text import squeeze
-from collection.browser.session import Browser, PageError, first_line
+from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.schema import MAX_ACTIONS, Action
 from rmsweb_jax.records.schema import ActionResult
@@ -31,50 +34,100 @@ def execute_list(
     Returns:
       One result per executed action; when the list stopped early the last one says why.
     """
-    if browser.snapshot is None:
-        take_snapshot(browser)
     results: list[ActionResult] = []
+    if browser.snapshot is None and (problem := _look_again(browser, peek=False)):
+        return (ActionResult(action=actions[0].name, text=problem, error=True),)
     for position, action in enumerate(actions[:MAX_ACTIONS]):
+        looked = browser.latest
         if position:
             if action.name == "done":
                 break
-            reason = _stale(browser, action, results[-1])
+            late = time.monotonic() > context.deadline
+            reason = "the time limit is reached" if late else _stale(browser, action, results[-1])
             if reason:
                 results.append(ActionResult(action=action.name, text=f"Not done: {reason}"))
                 break
         results.append(execute(browser, action, context))
         if results[-1].error:
             break
+        # An action that changed nothing has not looked; the page may have changed by itself.
+        if browser.latest is looked and _indexed(actions, position + 1):
+            _look_again(browser, peek=True)
     return tuple(results)
 
 
 def execute(browser: Browser, action: Action, context: ActionContext) -> ActionResult:
     """Carries out one action; indices refer to `browser.snapshot`.
 
+    Afterwards the addresses of all windows have been judged, and what was downloaded lies among the
+    episode's files.
+
     Returns:
-      Its result; whatever the agent or the page did wrong is an error result.
+      Its result, without secrets; whatever the agent or the page did wrong is an error result.
 
     Raises:
       BrowserLostError: the browser is gone.
     """
-    before = set(browser.handles())
+    # All at the page: neither the reply nor the result has the secret.
+    params: Any = action.params
+    if action.name == "input_text" and browser.guard is not None:
+        params = params.model_copy(update={"text": browser.guard.redactor.fill(params.text)})
+    outcome = _attempt(lambda: _carry_out(browser, action, params, context))
     try:
-        outcome = _ACTIONS[action.name](browser, action.params, context)
-    except (ActionError, FileError, PageError) as problem:
-        outcome = Outcome(str(problem), error=True)
-    except TimeoutException:
-        outcome = Outcome("The page did not answer in time", error=True)
-    except WebDriverException as problem:
-        outcome = Outcome(f"Failed: {first_line(problem)}", error=True)
-    if not outcome.error and outcome.changed:
-        outcome = _follow(browser, action, before, outcome)
-    text = outcome.text
-    if browser.dialogs:
-        text += "".join(f". Dialog dismissed: {squeeze(dialog)[:200]!r}" for dialog in browser.dialogs)
-        browser.dialogs.clear()
+        browser.recover_tab()
+    except PageError as problem:
+        outcome = dataclasses.replace(outcome, text=f"{outcome.text}. {problem}", error=True)
+    told, arrived = _tell(browser, context)
     return ActionResult(
-        action=action.name, text=text, error=outcome.error, changed=outcome.changed, output=outcome.output
+        action=action.name,
+        text=browser.redact(outcome.text + told),
+        error=outcome.error,
+        changed=outcome.changed or arrived,
+        output=browser.redact(outcome.output),
     )
+
+
+def _carry_out(browser: Browser, action: Action, params: Any, context: ActionContext) -> Outcome:
+    before = set(browser.handles())
+    outcome = _ACTIONS[action.name](browser, params, context)
+    if outcome.error or not outcome.changed:
+        return outcome
+    followed = _attempt(lambda: _follow(browser, action, before, outcome))
+    return (
+        dataclasses.replace(followed, text=f"{outcome.text}. {followed.text}") if followed.error else followed
+    )
+
+
+def _attempt(carry_out: Callable[[], Outcome]) -> Outcome:
+    try:
+        return carry_out()
+    except (ActionError, FileError, PageError) as problem:
+        return Outcome(str(problem), error=True)
+    except TimeoutException:
+        return Outcome("The page did not answer in time", error=True)
+    except WebDriverException as problem:
+        return Outcome(f"Failed: {first_line(problem)}", error=True)
+
+
+def _tell(browser: Browser, context: ActionContext) -> tuple[str, bool]:
+    """What happened beside the action, as text for its result; True when files have arrived."""
+    counts = collections.Counter(squeeze(dialog) for dialog in browser.dialogs)
+    lines = [
+        f"Dialog dismissed: {dialog!r}" + (f" ({count} times)" if count > 1 else "")
+        for dialog, count in counts.items()
+    ]
+    for line in lines:
+        browser.note("dialog", line)
+    lines += browser.notices
+    browser.dialogs.clear()
+    browser.notices.clear()
+    downloads = browser.downloads.take(context.files)
+    for download in downloads:
+        browser.note("download", download.text)
+        lines.append(download.text)
+    if browser.downloads.arriving():
+        lines.append("A download is still coming in")
+    return "".join(f". {line}" for line in lines), any(not download.problem for download in downloads)
 
 
 def _follow(browser: Browser, action: Action, before: set[str], outcome: Outcome) -> Outcome:
@@ -83,15 +136,30 @@ def _follow(browser: Browser, action: Action, before: set[str], outcome: Outcome
         return outcome
     earlier = browser.latest
     browser.settle()
-    browser.recover_tab()
-    opened = [handle for handle in browser.handles() if handle not in before]
+    # An empty tab that had to take the place of the current one was not opened by the page.
+    opened = [handle for handle in browser.handles() if handle not in before | {browser.current_handle}]
     if opened and action.name != "go_to_url":
         held = action.name == "click_element_by_index" and getattr(action.params, "while_holding_ctrl", False)
         if not held:
             browser.switch_handle(opened[-1])
         return dataclasses.replace(outcome, text=outcome.text + ", which opened a new tab")
     now = take_snapshot(browser, peek=True)
-    return dataclasses.replace(outcome, changed=earlier is None or now.fingerprint != earlier.fingerprint)
+    text = outcome.text
+    if now.url.startswith("chrome-error:"):
+        text += f". The page could not be opened: {page_problem(now.page_text)}"
+    changed = earlier is None or now.fingerprint != earlier.fingerprint
+    return dataclasses.replace(outcome, text=text, changed=changed)
+
+
+def _indexed(actions: Sequence[Action], position: int) -> bool:
+    following = actions[position : min(position + 1, MAX_ACTIONS)]
+    return any(getattr(action.params, "index", 0) for action in following)
+
+
+def _look_again(browser: Browser, peek: bool) -> str:
+    """Looks at the page; why that failed, or an empty text."""
+    looked = _attempt(lambda: Outcome(take_snapshot(browser, peek=peek).url))
+    return looked.text if looked.error else ""
 
 
 def _stale(browser: Browser, action: Action, last: ActionResult) -> str:

@@ -15,7 +15,7 @@ from collection.browser.action_types import ActionContext, ActionError, Located,
 from collection.browser.page_text import squeeze
 from collection.browser.session import Browser
 
-_SHOWN_OPTIONS = 60
+_SHOWN_OPTIONS, _MAX_OPTIONS = 60, 1000
 _SUGGESTION_MS = 400
 
 
@@ -51,8 +51,10 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
     if params.index == 0:
         if params.clear_existing:
             browser.script(page_scripts.SELECT_FOCUSED)
-        chain = ActionChains(browser.driver, duration=0)
-        browser.call(chain.send_keys(_keys(params)).perform)
+        if _holds_secret(browser, params.text):
+            browser.cdp("Input.insertText", text=params.text)
+        else:
+            browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
     else:
         with Located(browser, params.index) as (element, _target):
             kind = browser.script(page_scripts.TYPING_KIND, element)
@@ -64,10 +66,18 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
             else:
                 _click_at(browser, element, params.index)
                 suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
-                browser.call(element.send_keys, _keys(params))
+                if _holds_secret(browser, params.text):
+                    # At once: a page must not see, and what it asks for not hold, the first half of a secret.
+                    browser.cdp("Input.insertText", text=params.text)
+                else:
+                    browser.call(element.send_keys, _keys(params))
                 if suggests:
                     browser.settle(first_ms=_SUGGESTION_MS)
     return Outcome(f"Typed {params.text!r} into {where}", changed=True)
+
+
+def _holds_secret(browser: Browser, text: str) -> bool:
+    return browser.redact(text) != text
 
 
 def _keys(params: Any) -> str:
@@ -100,28 +110,43 @@ def get_options(browser: Browser, params: Any, _: ActionContext) -> Outcome:
 
 
 def _options(browser: Browser, element: WebElement, index: int) -> Outcome:
-    options = browser.script(page_scripts.OPTIONS, element)
-    if not options:
-        raise ActionError(f"Element [{index}] has no options")
+    options, opened = _find_options(browser, element, index)
     names = [option[0] for option in options]
     more = f" and {len(names) - _SHOWN_OPTIONS} more" if len(names) > _SHOWN_OPTIONS else ""
     return Outcome(
         f"Options of [{index}]: {' | '.join(names[:_SHOWN_OPTIONS])}{more}",
-        output="\n".join(names) if more else "",
+        changed=opened,
+        output="\n".join(names[:_MAX_OPTIONS]) if more else "",
     )
+
+
+def _find_options(browser: Browser, element: WebElement, index: int) -> tuple[list[list[str]], bool]:
+    """Text and value of all options, and whether the list had to be opened, which may be far from it."""
+    options = browser.script(page_scripts.OPTIONS, element, False)
+    if options or not browser.script(page_scripts.OPENS, element):
+        opened = False
+    else:
+        _click_at(browser, element, index)
+        browser.settle(first_ms=_SUGGESTION_MS)
+        options, opened = browser.script(page_scripts.OPTIONS, element, True), True
+    if not options:
+        raise ActionError(f"Element [{index}] has no options")
+    return options, opened
 
 
 def select_option(browser: Browser, params: Any, _: ActionContext) -> Outcome:
     with Located(browser, params.index) as (element, _target):
-        options = browser.script(page_scripts.OPTIONS, element)
+        options, opened = _find_options(browser, element, params.index)
         wanted = squeeze(params.text).lower()
         match = next((n for n, (name, _value) in enumerate(options) if name.lower() == wanted), None)
         if match is None:
             match = next((n for n, (_name, value) in enumerate(options) if value.lower() == wanted), None)
         if match is None:
-            shown = _options(browser, element, params.index).text
-            raise ActionError(f"[{params.index}] has no option {params.text!r}. {shown}")
-        custom = browser.script(page_scripts.CHOOSE, element, match)
+            shown = " | ".join(option[0] for option in options[:_SHOWN_OPTIONS])
+            raise ActionError(
+                f"[{params.index}] has no option {params.text!r}. Options of [{params.index}]: {shown}"
+            )
+        custom = browser.script(page_scripts.CHOOSE, element, match, opened)
         if custom is not None:
             _click_at(browser, custom, params.index)
     return Outcome(f"Selected {options[match][0]!r} in [{params.index}]", changed=True)

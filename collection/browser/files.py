@@ -5,8 +5,11 @@ from __future__ import annotations
 import pathlib
 import re
 
+from collection.browser.pdf import PdfError, pdf_text
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 MAX_FILE_CHARS = 1_000_000
+MAX_FILES = 100
 
 
 class FileError(Exception):
@@ -32,13 +35,22 @@ class FileFolder:
         return sorted(path.name for path in self.folder.iterdir() if path.is_file())
 
     def read(self, name: str) -> str:
+        """A file's text, of a PDF that of its pages; at most `MAX_FILE_CHARS` characters."""
         path = self.path(name)
         if not path.is_file():
             raise FileError(f"No file {name}; there is: {', '.join(self.names()) or 'none'}")
         try:
-            return path.read_text(encoding="utf-8")
+            if path.suffix.lower() == ".pdf":
+                return pdf_text(path)
+            with path.open(encoding="utf-8-sig") as file:
+                text = file.read(MAX_FILE_CHARS)
+        except PdfError as error:
+            raise FileError(f"{name} {error}") from error
         except UnicodeDecodeError as error:
             raise FileError(f"{name} is not text") from error
+        if "\0" in text:
+            raise FileError(f"{name} is not text")
+        return text
 
     def write(self, name: str, content: str, append: bool) -> bool:
         """Writes or appends; True when the file is different afterwards."""
@@ -47,9 +59,18 @@ class FileFolder:
         new = (old or "") + content if append else content
         if len(new) > MAX_FILE_CHARS:
             raise FileError(f"{name} would be longer than {MAX_FILE_CHARS} characters")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(new, encoding="utf-8")
+        if old is None and self.is_full():
+            raise FileError(f"There are {MAX_FILES} files already")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(new, encoding="utf-8")
+        except (OSError, UnicodeEncodeError) as error:
+            raise FileError(f"{name} cannot be written: {error}") from error
         return new != old
+
+    def is_full(self) -> bool:
+        """Whether no other file may be added."""
+        return len(self.names()) >= MAX_FILES
 
     def replace(self, name: str, old: str, new: str) -> int:
         """Replaces every occurrence and returns how many there were."""

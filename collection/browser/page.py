@@ -42,6 +42,7 @@ class Snapshot:
       nodes: its lines in order.
       targets: by index, 1..N in page order.
       elements: visible elements with text of their own, for records; links with their whole address.
+      secrets: boxes of fields with a secret that the page shows in plain, in CSS pixels of the window.
       stats: for `<page_stats>`.
       fingerprint: hash of the URL and the lines without indices.
     """
@@ -52,6 +53,7 @@ class Snapshot:
     nodes: tuple[PageNode, ...]
     targets: dict[int, Target]
     elements: tuple[Element, ...]
+    secrets: tuple[tuple[int, int, int, int], ...]
     stats: str
     fingerprint: str
     pages_above: float

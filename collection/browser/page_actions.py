@@ -15,6 +15,8 @@ from collection.browser.session import Browser, first_line
 from rmsweb_jax.actions.schema import MAX_WAIT_S
 
 MAX_EXTRACT_CHARS = 30_000
+# What is turned into Markdown: about 1 s.
+_MAX_HTML_CHARS = 2_000_000
 
 
 def scroll(browser: Browser, params: Any, _: ActionContext) -> Outcome:
@@ -38,12 +40,14 @@ def scroll_to_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
 
 
 def go_to_url(browser: Browser, params: Any, _: ActionContext) -> Outcome:
-    url = params.url if "://" in params.url or params.url.startswith("about:") else f"https://{params.url}"
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https", "about"):
-        raise ActionError(f"Cannot open {params.url}: only http and https pages")
+    url = params.url.strip()
+    if "://" not in url and url != "about:blank":
+        url = f"https://{url}"
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https") and url != "about:blank":
+        raise ActionError(f"Cannot open {params.url[:200]}: only http and https pages")
+    browser.check(url)
     if params.new_tab:
-        browser.call(browser.driver.switch_to.new_window, "tab")
-        browser.switch_handle(browser.call(lambda: browser.driver.current_window_handle))
+        browser.open_tab()
     browser.goto(url)
     return Outcome(f"Opened {params.url}" + (" in a new tab" if params.new_tab else ""), changed=True)
 
@@ -59,13 +63,17 @@ def search(browser: Browser, params: Any, context: ActionContext) -> Outcome:
 
 
 def go_back(browser: Browser, _params: Any, _: ActionContext) -> Outcome:
+    history = browser.cdp("Page.getNavigationHistory")
+    if history["currentIndex"] == 0:
+        raise ActionError("There is no page to go back to")
+    browser.check(history["entries"][history["currentIndex"] - 1]["url"])
     browser.call(browser.driver.back)
     return Outcome("Went back", changed=True)
 
 
-def wait(_browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def wait(_browser: Browser, params: Any, context: ActionContext) -> Outcome:
     seconds = min(params.seconds, MAX_WAIT_S)
-    time.sleep(seconds)
+    time.sleep(max(0.0, min(seconds, context.deadline - time.monotonic())))
     return Outcome(f"Waited {seconds} s", changed=True)
 
 
@@ -88,7 +96,7 @@ def close_tab(browser: Browser, params: Any, _: ActionContext) -> Outcome:
 def extract(browser: Browser, params: Any, context: ActionContext) -> Outcome:
     if context.extract is None:
         raise ActionError("Extraction is not available")
-    text = page_markdown(browser, params.extract_links)
+    text = browser.redact(page_markdown(browser, params.extract_links))
     part = text[params.start_from_char : params.start_from_char + MAX_EXTRACT_CHARS]
     if not part.strip():
         raise ActionError(f"The page has no text from character {params.start_from_char} on")
@@ -100,8 +108,11 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> Outcome:
 
 def page_markdown(browser: Browser, links: bool) -> str:
     """The whole page as Markdown, without scripts, styles and hidden parts."""
-    html = browser.script(page_scripts.VISIBLE_HTML)
-    text = markdownify(html, heading_style="ATX", strip=["img"] if links else ["img", "a"])
+    html = browser.script(page_scripts.VISIBLE_HTML)[:_MAX_HTML_CHARS]
+    try:
+        text = markdownify(html, heading_style="ATX", strip=["img"] if links else ["img", "a"])
+    except RecursionError:  # Nested thousands deep, which no page for people is.
+        text = browser.script("return document.body.innerText")[:_MAX_HTML_CHARS]
     return "\n".join(line for line in (line.rstrip() for line in text.splitlines()) if line)
 
 
@@ -112,9 +123,8 @@ def execute_js(browser: Browser, params: Any, context: ActionContext) -> Outcome
         value = browser.script(page_scripts.RUN, params.code)
     except JavascriptException as problem:
         raise ActionError(f"Script failed: {first_line(problem)}") from problem
-    return Outcome(
-        "Ran script", changed=True, output=str(value)[:MAX_EXTRACT_CHARS] if value is not None else ""
-    )
+    output = browser.redact(str(value))[:MAX_EXTRACT_CHARS] if value is not None else ""
+    return Outcome("Ran script", changed=True, output=output)
 
 
 def write_file(_browser: Browser, params: Any, context: ActionContext) -> Outcome:
@@ -130,8 +140,11 @@ def replace_in_file(_browser: Browser, params: Any, context: ActionContext) -> O
     return Outcome(f"Replaced {count} in {params.file_name}", changed=count > 0, page=False)
 
 
-def read_file(_browser: Browser, params: Any, context: ActionContext) -> Outcome:
-    return Outcome(f"Read {params.file_name}", output=file_folder(context).read(params.file_name))
+def read_file(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+    text = browser.redact(file_folder(context).read(params.file_name))
+    shown = text[:MAX_EXTRACT_CHARS]
+    rest = f" (the first {len(shown)} of {len(text)} characters)" if len(text) > len(shown) else ""
+    return Outcome(f"Read {params.file_name}{rest}", output=shown)
 
 
 def done(_browser: Browser, _params: Any, _: ActionContext) -> Outcome:

@@ -1,23 +1,48 @@
 """The small scripts that actions run in a page."""
 
-FIND = """
-const state = window[Symbol.for('rmsweb.snapshot')];
+
+def mended(code: str) -> str:
+    """A script that only looks, run while the language is as it was before the page changed it.
+
+    Not for what makes a page's own code run: its changes are to hold there.
+    """
+    return (
+        "const guard = window['rmsweb.preload'], undo = guard && guard.mend();\n"
+        f"try {{ return (function () {{\n{code}\n}}).apply(this, arguments); }}\n"
+        "finally { if (guard) guard.restore(undo); }"
+    )
+
+
+# For a page in which no other script can be run any more.
+MEND = "void (window['rmsweb.preload'] && window['rmsweb.preload'].mend())"
+
+# In a world of its own: the text alone.
+READ_TEXT = """({
+  url: location.href, title: document.title.slice(0, 500).toWellFormed(),
+  text: (document.body ? document.body.innerText : '').slice(0, 40000).toWellFormed(),
+  scroll: [scrollY / innerHeight,
+    Math.max(0, document.documentElement.scrollHeight - innerHeight - scrollY) / innerHeight],
+  document: performance.timeOrigin,
+})"""
+
+FIND = mended("""
+const state = window['rmsweb.snapshot'];
 const el = state && state.elements.get(arguments[0]);
 return el && el.isConnected ? el : null;
-"""
+""")
 
 # After scrolling: the first of centre and inset corners at which the element itself would be hit, as
 # an offset from the point that WebDriver counts from (the visible centre of its first box).
-CLICK_POINT = """
+CLICK_POINT = mended("""
 const el = arguments[0];
-const notes = window[Symbol.for('rmsweb.preload')];
+const notes = window['rmsweb.preload'];
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
 // A frame cannot tell whether it is in view itself.
 if (window !== top || !inView(el.getBoundingClientRect())) {
   el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
 }
 function at(x, y) {
-  let hit = document.elementFromPoint(x, y);
+  let hit = Document.prototype.elementFromPoint.call(document, x, y);
   while (hit) {
     const root = hit.shadowRoot || (notes && notes.closedRoots.get(hit));
     const inner = root && root.elementFromPoint(x, y);
@@ -46,10 +71,10 @@ for (const r of el.getClientRects()) {
   }
 }
 return null;
-"""
+""")
 
 # 'type': keys work; 'set': only its value can be set; 'none': it holds no text.
-TYPING_KIND = """
+TYPING_KIND = mended("""
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
 if (el.tagName === 'INPUT') {
@@ -58,7 +83,7 @@ if (el.tagName === 'INPUT') {
 }
 if (el.tagName === 'SELECT' || el.tagName === 'OPTION') return 'none';
 return 'type';
-"""
+""")
 
 SET_VALUE = """
 const [el, text] = arguments;
@@ -121,7 +146,7 @@ el.scrollBy({ top: amount * el.clientHeight, behavior: 'instant' });
 return el.scrollTop !== before;
 """
 
-SCROLL_TO_TEXT = """
+SCROLL_TO_TEXT = mended("""
 const wanted = arguments[0].toLowerCase().replace(/\\s+/g, ' ').trim();
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 for (let node = walker.nextNode(); node; node = walker.nextNode()) {
@@ -132,18 +157,27 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
   return true;
 }
 return false;
-"""
+""")
 
-# [text, value] of every option: of a <select>, a <datalist>, or what an ARIA or list widget shows.
+# [text, value] of every option that can be chosen: of a <select>, a <datalist>, or what an ARIA or list
+# widget shows; with `anywhere`, of any list on the page, for what a widget opens elsewhere.
 _LIST = """
-function optionsOf(el) {
-  if (el.tagName === 'SELECT') return Array.from(el.options);
-  if (el.list) return Array.from(el.list.options);
+function optionsOf(el, anywhere) {
+  if (el.tagName === 'SELECT' || el.list) {
+    const options = Array.from((el.list || el).options);
+    return options.filter((one) => !one.matches(':disabled, optgroup:disabled *'));
+  }
+  const tree = el.getRootNode();
   const ids = (el.getAttribute('aria-controls') || el.getAttribute('aria-owns') || '').split(' ');
-  const roots = [el, ...ids.map((id) => id && document.getElementById(id)).filter(Boolean)];
-  for (const selector of ['[role=option], [role=menuitem], [role=menuitemradio]', 'li']) {
+  const byId = (id) => id && tree.getElementById && tree.getElementById(id);
+  const roots = [el, ...ids.map(byId).filter(Boolean)];
+  if (anywhere) roots.push(...document.querySelectorAll('[role=listbox], [role=menu]'), document);
+  const items = '[role=option], [role=menuitem], [role=menuitemradio]';
+  for (const selector of [items, 'li']) {
     for (const root of roots) {
-      const found = Array.from(root.querySelectorAll(selector)).filter((one) => one.checkVisibility());
+      if (root === document && selector === 'li') continue;
+      const found = Array.from(root.querySelectorAll(selector)).filter((one) => one.checkVisibility(
+        { visibilityProperty: true }) && one.getAttribute('aria-disabled') !== 'true');
       if (found.length) return found;
     }
   }
@@ -152,25 +186,31 @@ function optionsOf(el) {
 const textOf = (option) => (option.label || option.innerText || option.textContent || option.value || '')
   .replace(/\\s+/g, ' ').trim();
 """
-OPTIONS = (
+OPTIONS = mended(
     _LIST
     + """
 const valueOf = (option) => String(option.value ?? option.dataset.value ?? '');
-return optionsOf(arguments[0]).map((option) => [textOf(option), valueOf(option)]);
+return optionsOf(arguments[0], arguments[1]).map((option) => [textOf(option), valueOf(option)]);
 """
 )
+
+# Whether a click may open a list.
+OPENS = mended("""
+const el = arguments[0];
+return el.tagName !== 'SELECT' && (el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-expanded')
+  || /^(true|listbox|menu)$/.test(el.getAttribute('aria-haspopup') || ''));
+""")
 
 # Chooses option number n; for a list that is no form control, returns the element to click instead.
 CHOOSE = (
     _LIST
     + """
-const [el, number] = arguments;
-const option = optionsOf(el)[number];
+const [el, number, anywhere] = arguments;
+const option = optionsOf(el, anywhere)[number];
 if (el.tagName !== 'SELECT' && !el.list) return option;
 if (el.tagName === 'SELECT') {
   el.focus();
-  if (el.multiple) option.selected = true;
-  else el.selectedIndex = number;
+  option.selected = true;
 } else {
   Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(el, option.value);
 }
@@ -180,15 +220,22 @@ return null;
 """
 )
 
-FILE_FIELD = """
+FILE_FIELD = mended("""
 const el = arguments[0];
 const isFile = (one) => one && one.tagName === 'INPUT' && one.type === 'file';
 if (isFile(el)) return el;
 if (isFile(el.control)) return el.control;
-return el.querySelector('input[type=file]') || (el.form ? el.form.querySelector('input[type=file]') : null);
-"""
+if (el.form && el.form.querySelector('input[type=file]')) return el.form.querySelector('input[type=file]');
+// A button in front of a hidden field: the nearest part of the page with one.
+let part = el;
+for (let level = 0; part && part !== document.body && level < 4; level++, part = part.parentElement) {
+  const field = part.querySelector('input[type=file]');
+  if (field) return field;
+}
+return null;
+""")
 
-VISIBLE_HTML = """
+VISIBLE_HTML = mended("""
 const copy = document.body.cloneNode(true);
 const originals = document.body.querySelectorAll('*');
 const copies = copy.querySelectorAll('*');
@@ -200,6 +247,6 @@ originals.forEach((el, i) => {
 });
 gone.forEach((el) => el.remove());
 return copy.innerHTML;
-"""
+""")
 
 RUN = "return (0, eval)(arguments[0]);"

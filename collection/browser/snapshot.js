@@ -1,23 +1,47 @@
 // One walk over a frame: what is visible, what can be acted on, what is covered, what is new.
 // arguments[0]: {peek: true leaves the marks for new elements as they are, known: whether the frame's
-// parent had been looked at before, covered: whether the frame itself is covered}.
-// Returns {url, title, scroll, lines, frames, counts, first, document}; a line is
+// parent had been looked at before, covered: whether the frame itself is covered, bounds and view: null, or
+// which part of the frame lies on the page and in the window (left, top, right, bottom), max_lines,
+// max_chars: after so much the walk ends}.
+// Returns {url, title, scroll, lines, frames, counts, first, document, cut}; a line is
 // [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure], where a text line
 // has an empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose
-// entries are [element, x, y, covered].
+// entries are [element, x, y, covered, bounds, view].
 const options = arguments[0];
-const KEY = Symbol.for('rmsweb.snapshot');
-const NEW = 1, INTERACTIVE = 2;
+const KEY = 'rmsweb.snapshot';
+const NEW = 1, INTERACTIVE = 2, SECRET = 4;
+const INLINE = 0, SPACE = 1, BLOCK = 2;  // How an element's text ends.
 // How sure it is that an element is meant to be acted on.
 const NO = 0, PRESS = 1, CLICK = 2, WIDGET = 3;
-const notes = window[Symbol.for('rmsweb.preload')];
+// However large a page, a look at it takes a bounded time and answer.
+const MAX_VISITED = 100000, MAX_TEXT = 40000, MAX_URL = 4096, MAX_OPTIONS = 50, BIG_PAGE = 3000;
+const notes = window['rmsweb.preload'];
 let state = window[KEY];
 const first = !state;
 if (first) {
-  state = { ids: new WeakMap(), elements: new Map(), seen: new WeakSet(), next: 1 };
+  state = { ids: new WeakMap(), elements: new Map(), seen: new WeakSet(), secrets: new WeakSet(), next: 1 };
   Object.defineProperty(window, KEY, { value: state });
 }
 const markNew = !first || options.known;
+
+// Fields of a form, and images by name, take the place of the form's and the document's own properties.
+const getter = (owner, name) => {
+  const get = Object.getOwnPropertyDescriptor(owner, name).get;
+  return (one) => get.call(one);
+};
+const typeOf = getter(Node.prototype, 'nodeType'), tagOf = getter(Element.prototype, 'tagName');
+const firstOf = getter(Node.prototype, 'firstChild'), nextOf = getter(Node.prototype, 'nextSibling');
+const parentOf = getter(Node.prototype, 'parentElement'), rectOf = (el) => Element.prototype.getBoundingClientRect.call(el);
+const hitAt = (x, y) => Document.prototype.elementFromPoint.call(document, x, y);
+// A page that was cut off before its first element is never drawn: no screenshot of it would ever be ready.
+if (window === window.top && !getter(Document.prototype, 'documentElement')(document)) {
+  Document.prototype.open.call(document);
+  Document.prototype.close.call(document);
+}
+const body = getter(Document.prototype, 'body')(document), html = getter(Document.prototype, 'documentElement')(document);
+const childOf = getter(Element.prototype, 'firstElementChild');
+const rootOf = getter(Element.prototype, 'shadowRoot');
+const page = getter(Document.prototype, 'scrollingElement')(document) || html;
 
 const SKIP = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'HEAD', 'META', 'LINK', 'TITLE', 'BR', 'DEFS', 'SYMBOL', 'DESC', 'METADATA']);
 const LEAVES = new Set(['INPUT', 'SELECT', 'TEXTAREA', 'IFRAME', 'FRAME', 'CANVAS', 'VIDEO', 'AUDIO', 'OBJECT', 'EMBED', 'IMG']);
@@ -26,24 +50,37 @@ const ROLES = new Set(['button', 'link', 'checkbox', 'radio', 'switch', 'tab', '
   'option', 'combobox', 'listbox', 'textbox', 'searchbox', 'slider', 'spinbutton', 'treeitem']);
 const CONTAINER_ROLES = new Set(['tab', 'treeitem', 'listbox', 'menuitem', 'option']);
 const REGION_ROLES = new Set(['dialog', 'alertdialog', 'tabpanel', 'tablist', 'document', 'main', 'region', 'navigation', 'application']);
+const PLAIN_ROLES = new Set(['none', 'presentation', 'heading', 'list', 'listitem', 'group', 'row', 'rowgroup', 'cell', 'gridcell',
+  'table', 'status', 'alert', 'log', 'separator', 'tooltip', 'note', 'term', 'definition', 'paragraph', 'article', 'progressbar']);
+const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'getClientRects', 'contains'];
+const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
+  'tagName', 'type', 'onclick'];
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
 const VW = innerWidth, VH = innerHeight;
-const PAGE = { left: Math.max(-VW, -scrollX), top: Math.max(-VH, -scrollY), right: 2 * VW, bottom: 2 * VH };
-const VIEW = { left: 0, top: 0, right: VW, bottom: VH };
-
-const lines = [];
-const frames = [];
-const counts = { links: 0, elements: 0 };
-const present = new Map();
-let run = null;  // The line of text being put together from inline pieces.
-
 const cross = (a, b) => ({
   left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
   right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom),
 });
 const area = (r) => Math.max(0, r.right - r.left) * Math.max(0, r.bottom - r.top);
 const shown = (r) => r.right > r.left && r.bottom > r.top;
+const apart = (a, b) => a.right <= b.left || a.left >= b.right || a.bottom <= b.top || a.top >= b.bottom;
 const short = (r) => [Math.round(r.left), Math.round(r.top), Math.round(r.right), Math.round(r.bottom)];
+const shifted = (r, dx, dy) => ({ left: r.left - dx, top: r.top - dy, right: r.right - dx, bottom: r.bottom - dy });
+const within = (own, given) => (given ? cross(own, given) : own);
+const PAGE = within(
+  { left: Math.max(-VW, -scrollX), top: Math.max(-VH, -scrollY), right: 2 * VW, bottom: 2 * VH }, options.bounds);
+const VIEW = within({ left: 0, top: 0, right: VW, bottom: VH }, options.view);
+
+const lines = [];
+const frames = [];
+const counts = { links: 0, elements: 0 };
+const present = new Map();
+const range = new Range();
+let run = null;  // The line of text being put together from inline pieces.
+let chars = 0, visited = 0, cut = false;
+
+// Half a surrogate pair cannot be sent.
+const sound = (text) => (text.isWellFormed() ? text : text.toWellFormed());
 
 function uidOf(el) {
   let uid = state.ids.get(el);
@@ -52,15 +89,22 @@ function uidOf(el) {
   return uid;
 }
 
+function add(line) {
+  lines.push(line);
+  chars += 10 + Math.min(line[0], 20) + Math.min(line[2].length, MAX_TEXT);
+  for (const [name, value] of line[3] || []) chars += name.length + 2 + Math.min(value.length, 100);
+  if (lines.length >= options.max_lines || chars >= options.max_chars) cut = true;
+}
+
 function flush() {
-  if (run && run.text.trim()) lines.push([run.depth, '', run.text, null, 0, 0, null, '', 0, 0, 0, run.tag]);
+  if (run && run.text.trim()) add([run.depth, '', sound(run.text), null, 0, 0, null, '', 0, 0, 0, run.tag]);
   run = null;
 }
 
 function addText(text, depth, tag) {
   if (run && run.depth !== depth) flush();
   if (!run) run = { depth, text: '', tag };
-  run.text += text;
+  if (run.text.length < MAX_TEXT) run.text += text;
 }
 
 function listensForClick(el) {
@@ -86,10 +130,13 @@ function evidence(el, tag, style, rect, context) {
   if (area(rect) > VW * VH / 2) return NO;
   if (REGION_ROLES.has(role)) return NO;
   if (listensForClick(el)) return CLICK;
+  if (role && !PLAIN_ROLES.has(role) && isIcon(rect) && !context.widget) return PRESS;
   if (style.cursor === 'pointer' && context.cursor !== 'pointer') return CLICK;
   if (el.hasAttribute('tabindex') && el.tabIndex >= 0) return CLICK;
   return listensForPress(el) ? PRESS : NO;
 }
+
+const isIcon = ({ width, height }) => width >= 10 && width <= 50 && height >= 10 && height <= 50;
 
 function repeatsAncestor(el, tag, rect, context) {
   if (!context.widget || CONTROLS.has(tag) || listensForClick(el) || el.hasAttribute('aria-label')) return false;
@@ -97,7 +144,7 @@ function repeatsAncestor(el, tag, rect, context) {
 }
 
 function deepElementAt(x, y) {
-  let hit = document.elementFromPoint(x, y);
+  let hit = hitAt(x, y);
   while (hit) {
     const root = hit.shadowRoot || (notes && notes.closedRoots.get(hit));
     const inner = root && root.elementFromPoint(x, y);
@@ -107,51 +154,75 @@ function deepElementAt(x, y) {
   return null;
 }
 
-function within(node, el) {
-  for (; node; node = node.parentNode || node.host) {
-    if (node === el) return true;
-    if (node.tagName === 'LABEL' && node.control === el) return true;
+// Whether what was hit is the element, lies in it or in its label; shadow trees count as their host.
+function belongs(node, el) {
+  while (node) {
+    if (el.contains(node)) return true;
+    const label = node.closest('label');
+    if (label && label.control === el) return true;
+    node = node.getRootNode().host;
   }
   return false;
 }
 
+// Tested at the centre and inset corners of its first boxes: a link may be broken over several lines.
 function covered(el, rect) {
   if (options.covered) return true;
   const boxes = el.getClientRects();
-  const box = cross(boxes.length > 1 ? cross(boxes[0], rect) : rect, VIEW);
-  if (!shown(box)) return false;  // Outside the window nothing can be tested.
-  const dx = Math.min(4, (box.right - box.left) / 4), dy = Math.min(4, (box.bottom - box.top) / 4);
-  const points = [[(box.left + box.right) / 2, (box.top + box.bottom) / 2], [box.left + dx, box.top + dy],
-    [box.right - dx, box.top + dy], [box.left + dx, box.bottom - dy], [box.right - dx, box.bottom - dy]];
-  return !points.some(([x, y]) => within(deepElementAt(x, y), el));
+  let tested = false;
+  for (let i = 0; i < Math.max(1, Math.min(boxes.length, 3)); i++) {
+    const box = cross(boxes.length > 1 ? cross(boxes[i], rect) : rect, VIEW);
+    if (!shown(box)) continue;
+    tested = true;
+    const dx = Math.min(4, (box.right - box.left) / 4), dy = Math.min(4, (box.bottom - box.top) / 4);
+    const points = [[(box.left + box.right) / 2, (box.top + box.bottom) / 2], [box.left + dx, box.top + dy],
+      [box.right - dx, box.top + dy], [box.left + dx, box.bottom - dy], [box.right - dx, box.bottom - dy]];
+    for (const [x, y] of points) if (belongs(deepElementAt(x, y), el)) return false;
+  }
+  return tested;  // Outside the window nothing can be tested.
 }
 
 function shortLink(el) {
-  const raw = el.getAttribute('href') || '';
+  const raw = (el.getAttribute('href') || '').slice(0, MAX_URL);
   if (!raw || raw.startsWith('#') || raw.startsWith('javascript:')) return '';
   const base = `${location.protocol}//${location.host}`;
   const text = el.href && el.href.startsWith && el.href.startsWith(base + '/') ? el.href.slice(base.length) : String(raw);
   return text.length <= 60 ? text : text.slice(0, 57) + '...';
 }
 
+// Fields whose value nobody is to read: passwords, even when shown in plain, and card numbers and codes.
+function isSecret(el) {
+  const name = `${el.getAttribute('name')} ${el.getAttribute('id')}`;
+  if (el.type === 'password'
+    || /\b(cc-number|cc-csc|current-password|new-password)\b/i.test(el.getAttribute('autocomplete') || '')
+    || /card.?(num|no\b)|cc.?num|\b(cvv|cvc|csc|ccv)2?\b/i.test(name)) state.secrets.add(el);
+  return state.secrets.has(el);
+}
+
+function labelsOf(list) {
+  const labels = [];
+  for (let i = 0; i < Math.min(list.length, MAX_OPTIONS); i++) labels.push(list[i].label.trim());
+  return labels;
+}
+
 function attributesOf(el, tag) {
   const attributes = [];  // Pairs: an object's keys would lose their order on the way.
-  const put = (name, value) => { if (value) attributes.push([name, String(value).slice(0, 200)]); };
+  const put = (name, value) => { if (value) attributes.push([name, sound(String(value).slice(0, 200))]); };
   put('id', el.getAttribute('id'));
   put('name', el.getAttribute('name'));
   if (tag === 'INPUT' && el.type !== 'text') put('type', el.type);
   if (tag === 'INPUT' && (el.type === 'checkbox' || el.type === 'radio')) {
     if (el.checked) put('checked', 'true');
     if (el.getAttribute('value') && el.value !== 'on') put('value', el.value);
-  } else if (tag === 'INPUT' && el.type === 'password') {
-    put('value', '*'.repeat(el.value.length));
   } else if (tag === 'INPUT' && el.type === 'file') {
     put('value', Array.from(el.files, (file) => file.name).join(', '));
+  } else if (tag === 'INPUT' && isSecret(el)) {
+    put('value', '*'.repeat(Math.min(el.value.length, 100)));
   } else if (tag === 'INPUT' || tag === 'TEXTAREA') {
     put('value', el.value);
   } else if (tag === 'SELECT') {
-    put('value', Array.from(el.selectedOptions, (option) => option.label.trim()).join(', '));
-    put('options', Array.from(el.options, (option) => option.label.trim()).join('|'));
+    put('value', labelsOf(el.selectedOptions).join(', '));
+    put('options', labelsOf(el.options).join('|'));
   } else if (tag === 'OPTION' && el.selected) {
     put('selected', 'true');
   }
@@ -165,71 +236,121 @@ function attributesOf(el, tag) {
 
 // How far a scroll container has hidden content, in its own heights; null when it cannot scroll.
 function scrollOf(el, style) {
-  if (el.scrollHeight <= el.clientHeight + 4 || el.clientHeight < 10 || el === document.scrollingElement) return null;
-  if (!/auto|scroll/.test(style.overflowY) && el.tagName !== 'TEXTAREA') return null;
+  if (el.scrollHeight <= el.clientHeight + 4 || el.clientHeight < 10 || el === page) return null;
+  if (!/auto|scroll/.test(style.overflowY) && tagOf(el) !== 'TEXTAREA') return null;
   return [el.scrollTop / el.clientHeight, (el.scrollHeight - el.clientHeight - el.scrollTop) / el.clientHeight];
 }
 
 function textNode(node, el, context) {
   if (!context.visible) return;
-  const text = node.data;
+  const text = node.length > MAX_TEXT ? node.substringData(0, MAX_TEXT) : node.data;
   if (!text.trim()) { if (run) run.text += ' '; return; }
-  const range = document.createRange();
   range.selectNodeContents(node);
   const box = range.getBoundingClientRect();
   if (!shown(cross(box, context.clip)) || (box.right - box.left) * (box.bottom - box.top) < 1) return;
-  addText(text, context.depth, el.tagName.toLowerCase());
+  addText(text, context.depth, tagOf(el).toLowerCase());
 }
 
-function children(el, context) {
-  const root = el.shadowRoot || (notes && notes.closedRoots.get(el));
-  if (el.tagName === 'SLOT') {
+// What is still to be visited of an element; `close` says how its text ends.
+function childrenOf(el, context, close) {
+  if (tagOf(el) === 'SLOT') {
     const assigned = el.assignedNodes();
-    for (const node of assigned.length ? assigned : el.childNodes) visit(node, el, context);
-    return;
+    if (assigned.length) return { list: assigned, at: 0, node: null, el, context, close };
   }
-  for (const node of (root || el).childNodes) visit(node, el, context);
+  const root = rootOf(el) || (notes && notes.closedRoots.get(el));
+  return { list: null, at: 0, node: firstOf(root || el), el, context, close };
 }
 
-function visit(node, parent, context) {
-  if (node.nodeType === Node.TEXT_NODE) textNode(node, parent, context);
-  else if (node.nodeType === Node.ELEMENT_NODE) element(node, context);
+// A stack of our own: pages may be nested deeper than functions can call themselves.
+function walk(top) {
+  const stack = [childrenOf(html, top, BLOCK)];
+  stack[0].node = body;
+  while (stack.length && !cut) {
+    const level = stack[stack.length - 1];
+    const node = level.list ? level.list[level.at++] : level.node;
+    if (!node) {
+      stack.pop();
+      if (level.close === BLOCK) flush();
+      else if (level.close === SPACE && run) run.text += ' ';
+      continue;
+    }
+    if (!level.list) level.node = stack.length === 1 ? null : nextOf(node);
+    const type = typeOf(node);
+    if (type === 3) textNode(node, level.el, level.context);
+    else if (type === 1) {
+      const inner = element(node, level.context);
+      if (inner) stack.push(inner);
+    }
+  }
 }
 
-function clipsOf(el, style, rect, context) {
+// On a big page, what lies outside and cannot reach in is passed over, children and all. Its layout
+// may still hold something fixed to the window: what is hit where dialogs, bars and bubbles lie is kept.
+let reached = null;
+function findReached() {
+  if (Document.prototype.getElementsByTagName.call(document, '*').length < BIG_PAGE) return;
+  reached = new Set();
+  for (const [x, y] of [[VW / 2, VH / 2], [VW / 2, 24], [VW / 2, VH - 24], [VW - 40, VH - 40]]) {
+    for (let el = hitAt(x, y); el && !reached.has(el); el = parentOf(el)) reached.add(el);
+  }
+}
+
+function liesOutside(el, rect) {
+  return rect.width > 0 && rect.height > 0 && apart(rect, PAGE) && !el.shadowRoot
+    && (childOf(el) === null || (reached !== null && !reached.has(el)))
+    && el.scrollWidth <= Math.ceil(rect.width) && el.scrollHeight <= Math.ceil(rect.height);
+}
+
+function clipsOf(el, style, display, rect, context) {
   let clip = context.clip;
-  if (style.position === 'fixed') clip = PAGE;
-  else if (style.position === 'absolute') clip = context.clipAbsolute;
+  const position = style.position;
+  if (position === 'fixed') clip = PAGE;
+  else if (position === 'absolute') clip = context.clipAbsolute;
   const own = clip;
-  if (style.overflowX !== 'visible' && style.display !== 'inline' && el !== document.body && el !== document.documentElement) clip = cross(clip, rect);
-  const positioned = style.position !== 'static' || style.transform !== 'none';
+  if (style.overflowX !== 'visible' && display !== 'inline' && el !== body && el !== html) clip = cross(clip, rect);
+  const positioned = position !== 'static' || style.transform !== 'none';
   return { own, inner: clip, absolute: positioned ? clip : context.clipAbsolute };
 }
 
+// A form whose fields hide what we would ask it is only looked through.
+function isClobbered(form) {
+  for (const name of FORM_METHODS) if (typeof form[name] !== 'function') return true;
+  for (const name of FORM_VALUES) if (form[name] instanceof Node) return true;
+  return false;
+}
+
 function element(el, context) {
-  const tag = el.tagName.toUpperCase();
-  if (tag === 'BR') { flush(); return; }
-  if (SKIP.has(tag)) return;
+  const tag = tagOf(el).toUpperCase();
+  if (tag === 'BR') { flush(); return null; }
+  if (SKIP.has(tag)) return null;
+  if (++visited > MAX_VISITED) { cut = true; return null; }
+  if (tag === 'FORM' && isClobbered(el)) return childrenOf(el, context, BLOCK);
+  const rect = rectOf(el);
+  if (liesOutside(el, rect)) { flush(); return null; }
   const style = getComputedStyle(el);
-  if (style.display === 'none') return;
+  const display = style.display;
+  if (display === 'none') return null;
   const overlay = tag === 'INPUT' && /checkbox|radio|file/.test(el.type);
-  if (parseFloat(style.opacity) < 0.02 && !overlay) return;
-  const rect = el.getBoundingClientRect();
-  const clips = clipsOf(el, style, rect, context);
+  if (parseFloat(style.opacity) < 0.02 && !overlay) return null;
+  const clips = clipsOf(el, style, display, rect, context);
   const visible = style.visibility === 'visible';
   const part = cross(rect, clips.own);
   const here = visible && shown(part);
-  const inline = style.display.startsWith('inline') || style.display === 'contents';
-  const inner = { ...context, visible, clip: clips.inner, clipAbsolute: clips.absolute, cursor: style.cursor };
+  const inline = display.startsWith('inline') || display === 'contents';
+  const inner = { depth: context.depth, visible, clip: clips.inner, clipAbsolute: clips.absolute,
+    cursor: style.cursor, widget: context.widget };
   if (!inline) flush();
   let own = false;
   if (here) {
     counts.elements += 1;
     own = line(el, tag, style, part, rect, context, inner);
   }
-  if (!LEAVES.has(tag) && (visible || el.firstElementChild)) children(el, inner);
-  if (!inline || own) flush();
-  else if (style.display !== 'inline' && run) run.text += ' ';
+  const close = !inline || own ? BLOCK : display !== 'inline' ? SPACE : INLINE;
+  const opened = !LEAVES.has(tag) && (visible || childOf(el)) && style.contentVisibility !== 'hidden';
+  if (opened) return childrenOf(el, inner, close);
+  if (close === BLOCK) flush();
+  else if (close === SPACE && run) run.text += ' ';
+  return null;
 }
 
 // Adds the element's own line where it has one, and moves what lies inside one tab deeper.
@@ -255,10 +376,14 @@ function line(el, tag, style, part, rect, context, inner) {
     if (markNew && !state.seen.has(el)) flags |= NEW;
   }
   const frameState = frame && rect.right - rect.left >= 200 && rect.bottom - rect.top >= 200 ? frames.length + 1 : 0;
-  if (frameState) frames.push([el, rect.left + el.clientLeft, rect.top + el.clientTop, covered(el, part)]);
-  const attributes = candidate && !hidden ? attributesOf(el, tag) : picture ? [['alt', picture]] : [];
-  lines.push([inner.depth, el.tagName.toLowerCase(), '', attributes, flags, uid, short(cross(part, VIEW)), marker,
-    scroll ? scroll[0] : 0, scroll ? scroll[1] : 0, frameState, tag === 'A' ? String(el.href) : '', scroll || marker ? WIDGET : sure]);
+  if (frameState) {
+    const x = rect.left + el.clientLeft, y = rect.top + el.clientTop;
+    frames.push([el, x, y, covered(el, part), shifted(part, x, y), shifted(cross(part, VIEW), x, y)]);
+  }
+  const attributes = candidate && !hidden ? attributesOf(el, tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
+  if (tag === 'INPUT' && isSecret(el) && el.type !== 'password' && el.value) flags |= SECRET;
+  add([inner.depth, tagOf(el).toLowerCase(), '', attributes, flags, uid, short(cross(part, VIEW)), marker,
+    scroll ? scroll[0] : 0, scroll ? scroll[1] : 0, frameState, tag === 'A' ? sound(String(el.href).slice(0, MAX_URL)) : '', scroll || marker ? WIDGET : sure]);
   if (flags & INTERACTIVE && (tag === 'A' || tag === 'BUTTON' || el.getAttribute('role') === 'button')) inner.widget = rect;
   inner.depth += 1;
   return true;
@@ -290,12 +415,13 @@ function nameByClass() {
     if (!(flags & INTERACTIVE) || attributes.length || CONTROLS.has(tag.toUpperCase())) return;
     if (i + 1 < lines.length && lines[i + 1][0] > depth) return;
     const name = present.get(uid).getAttribute('class');
-    if (name) attributes.push(['class', name.length <= 40 ? name : name.slice(0, 37) + '...']);
+    if (name) attributes.push(['class', sound(name.length <= 40 ? name : name.slice(0, 37) + '...')]);
   });
 }
 
 const top = { depth: 0, visible: true, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
-if (document.body) element(document.body, top);
+findReached();
+if (body) walk(top);
 flush();
 dropContainers();
 nameByClass();
@@ -304,9 +430,8 @@ if (!options.peek) {
   state.elements = present;
   for (const entry of lines) if (entry[4] & INTERACTIVE) state.seen.add(present.get(entry[5]));
 }
-const page = document.scrollingElement || document.documentElement;
 return {
-  url: location.href, title: document.title, lines, frames, counts,
-  scroll: [page.scrollTop / VH, Math.max(0, page.scrollHeight - VH - page.scrollTop) / VH], first,
+  url: location.href.slice(0, 8 * MAX_URL), title: sound(getter(Document.prototype, 'title')(document).slice(0, 500)), lines, frames, counts, cut, chars,
+  scroll: page ? [page.scrollTop / VH, Math.max(0, page.scrollHeight - VH - page.scrollTop) / VH] : [0, 0], first,
   document: performance.timeOrigin,
 };

@@ -126,6 +126,30 @@ def _host_of(url: ada_url.URL) -> str:
     return host
 
 
+def read_url(url: str) -> Target | Verdict:
+    """Where a URL leads, read as browsers read it; or the verdict on one that leads to no host."""
+    try:
+        parsed = ada_url.URL(url)
+    except ValueError:
+        return Verdict(Reason.NOT_A_URL, "not a URL that a browser opens")
+    if parsed.href in _INTERNAL:
+        return Verdict(Reason.ALLOWED)
+    if parsed.protocol == "blob:" and parsed.origin != "null":
+        # Made by a page of that origin, which is what counts.
+        return read_url(parsed.origin)
+    scheme = parsed.protocol.removesuffix(":")
+    scheme = _SOCKETS.get(scheme, scheme)
+    if scheme not in _DEFAULT_PORTS:
+        return Verdict(Reason.SCHEME, f"{scheme}: addresses are not opened")
+    if parsed.username or parsed.password:
+        return Verdict(Reason.CREDENTIALS, "an address must not hold a user name or password")
+    try:
+        host = _host_of(parsed)
+    except ValueError:
+        return Verdict(Reason.NOT_A_URL, "no host")
+    return Target(scheme, host, int(parsed.port or _DEFAULT_PORTS[scheme]))
+
+
 def literal_address(host: str) -> Address | None:
     """The address that a URL's host spells out; None for a name. A zone is no part of a URL's host."""
     try:
@@ -134,8 +158,8 @@ def literal_address(host: str) -> Address | None:
         return None
 
 
-def _is_local_name(host: str) -> bool:
-    # Browsers take these for loopback without asking anybody.
+def is_local_name(host: str) -> bool:
+    """Whether browsers take it for loopback without asking anybody."""
     return host == "localhost" or host.endswith(".localhost")
 
 
@@ -164,34 +188,20 @@ class UrlPolicy:
 
     def judge(self, url: str) -> Verdict:
         """Whether a browser may be at, or ask for, this URL."""
-        try:
-            parsed = ada_url.URL(url)
-        except ValueError:
-            return Verdict(Reason.NOT_A_URL, "not a URL that a browser opens")
-        if parsed.href in _INTERNAL:
-            return Verdict(Reason.ALLOWED)
-        if parsed.protocol == "blob:" and parsed.origin != "null":
-            # Made by a page of that origin, which is what counts.
-            return self.judge(parsed.origin)
-        scheme = parsed.protocol.removesuffix(":")
-        scheme = _SOCKETS.get(scheme, scheme)
-        if scheme not in _DEFAULT_PORTS:
-            return Verdict(Reason.SCHEME, f"{scheme}: addresses are not opened")
-        if parsed.username or parsed.password:
-            return Verdict(Reason.CREDENTIALS, "an address must not hold a user name or password")
-        try:
-            host = _host_of(parsed)
-        except ValueError:
-            return Verdict(Reason.NOT_A_URL, "no host")
-        return self.judge_target(Target(scheme, host, int(parsed.port or _DEFAULT_PORTS[scheme])))
+        found = read_url(url)
+        return self.judge_target(found) if isinstance(found, Target) else found
+
+    def is_own_port(self, port: int) -> bool:
+        """Whether the machinery itself listens there on loopback."""
+        return port in self._own_ports()
 
     def judge_target(self, target: Target) -> Verdict:
         """As `judge`, of a target that somebody else has read from a URL; names are not resolved."""
         address = literal_address(target.host)
         if address is not None and is_metadata(address):
             return _refused_metadata(target)
-        local = is_own(address) if address is not None else _is_local_name(target.host)
-        if local and target.port in self._own_ports():
+        local = is_own(address) if address is not None else is_local_name(target.host)
+        if local and self.is_own_port(target.port):
             return Verdict(Reason.OWN_PORT, f"port {target.port} is the browser's own")
         if not _names(self._allowed, target):
             return Verdict(Reason.NOT_LISTED, f"{target.host} is not one of the sites of this task")
@@ -206,7 +216,7 @@ class UrlPolicy:
             return verdict
         if is_metadata(address):
             return _refused_metadata(target)
-        if is_own(address) and target.port in self._own_ports():
+        if is_own(address) and self.is_own_port(target.port):
             return Verdict(Reason.OWN_PORT, f"port {target.port} is the browser's own")
         if is_public(address) or _names(self._private, target):
             return verdict

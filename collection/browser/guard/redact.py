@@ -15,10 +15,18 @@ from rmsweb_jax.errors import UserError
 
 # Shorter ones are found everywhere: redacting "1" would tell more than it hides.
 MIN_LENGTH = 4
+# Fewer characters of a secret are as likely to be anything else.
+_MIN_HEAD = 6
 _PLACEHOLDER = re.compile(r"<secret>([^<>]+)</secret>")
 _NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
 _JSON = {'"': '"', "\\": "\\\\", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _BASE64 = "[A-Za-z0-9+/_-]"
+_CARD = re.compile(r"(?<!\d)(?:\d[ -]?){13,18}\d(?!\d)", re.ASCII)
+# Lengths and first digits that issuers use; so most other long numbers, such as times and bar codes, stay.
+_ISSUED = re.compile(
+    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}", re.ASCII
+)
+CARD_PLACEHOLDER = "<secret>card</secret>"
 
 
 class Redactor:
@@ -26,12 +34,14 @@ class Redactor:
 
     Args:
       secrets: values by name, such as {"password": "..."}.
+      cards: hide card numbers as well, whosever they are.
 
     Raises:
       UserError: a name or a value cannot be used.
     """
 
-    def __init__(self, secrets: Mapping[str, str]) -> None:
+    def __init__(self, secrets: Mapping[str, str], cards: bool = False) -> None:
+        self._cards = cards
         for name, value in secrets.items():
             if not re.fullmatch(r"[^<>\s]+", name):
                 raise UserError(
@@ -52,9 +62,19 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with every secret, plain or encoded, as its placeholder."""
-        if self._pattern is None:
-            return text
-        return self._pattern.sub(self._placeholder, text)
+        if self._pattern is not None:
+            text = self._pattern.sub(self._placeholder, text)
+        if self._cards:
+            text = _CARD.sub(lambda found: CARD_PLACEHOLDER if is_card(found[0]) else found[0], text)
+        return text
+
+    @property
+    def has_secrets(self) -> bool:
+        return self._pattern is not None
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the secrets are in a text, as (start, stop)."""
+        return [] if self._pattern is None else [found.span() for found in self._pattern.finditer(text)]
 
     def _placeholder(self, found: re.Match[str]) -> str:
         assert found.lastindex is not None
@@ -75,13 +95,33 @@ class Redactor:
         return _PLACEHOLDER.sub(lambda found: self._values.get(found[1], found[0]), text)
 
 
+def is_card(text: str) -> bool:
+    """Whether digits, with spaces and hyphens between them, are a card number of an issuer's."""
+    digits = re.sub(r"[ -]", "", text)
+    if not _ISSUED.fullmatch(digits):
+        return False
+    doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits))]
+    return sum(number - 9 * (number > 9) for number in doubled) % 10 == 0
+
+
 def _forms(secret: str) -> str:
     """A pattern of a secret as it is, escaped by characters, in base64 or hex; its groups capture nothing."""
     forms = ["".join(map(_character, secret))]
     encoded = {secret.encode(), secret.encode("utf-16-le")}
     forms += [_in_base64(data, lead) for data in sorted(encoded) for lead in range(3)]
     forms += [f"(?i:{data.hex()})" for data in sorted(encoded)]
-    return "|".join(forms)
+    return "|".join([*forms, *_heads(secret)])
+
+
+def _heads(secret: str) -> list[str]:
+    """Its first characters before an ellipsis or a line's end: what was cut, may have been cut within it."""
+    characters = [_character(character) for character in secret]
+    if len(characters) <= _MIN_HEAD:
+        return []
+    rest = ""
+    for character in reversed(characters[_MIN_HEAD:-1]):
+        rest = f"(?:{character}{rest})?"
+    return ["".join(characters[:_MIN_HEAD]) + rest + r"(?=\s*(?:\n|\Z|\.\.\.|…))"]
 
 
 def _character(character: str) -> str:

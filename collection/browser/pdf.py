@@ -1,0 +1,91 @@
+"""The text of a PDF. Whoever made it may mean harm, so it is read by a process of its own, within limits."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import resource
+import subprocess
+import sys
+
+import pypdf
+
+MAX_PAGES = 50
+MAX_CHARS = 200_000
+_SECONDS = 30
+_MEMORY_BYTES = 1_000_000_000
+
+
+class PdfError(Exception):
+    """No text to be had; the message says why, for the agent."""
+
+
+def pdf_text(path: pathlib.Path) -> str:
+    """The text of the first `MAX_PAGES` pages, page by page; the last line tells when there are more.
+
+    Returns:
+      At most `MAX_CHARS` characters and that line.
+
+    Raises:
+      PdfError: it is encrypted, broken, too much work, or holds no text.
+    """
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+
+    command = [sys.executable, "-I", __file__, str(path.resolve())]
+    try:
+        reader = subprocess.run(
+            command, capture_output=True, timeout=2 * _SECONDS, check=False, preexec_fn=limit
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PdfError("takes too long to read") from error
+    text = reader.stdout.decode("utf-8", "replace")
+    if reader.returncode == 2:
+        raise PdfError(text)
+    if reader.returncode:
+        raise PdfError("takes too much time or memory to read")
+    return text
+
+
+def _extract(path: str) -> str:
+    try:
+        reader = pypdf.PdfReader(path)
+        # Many are encrypted with an empty password, which only asks readers not to print.
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise PdfError("is encrypted")
+        count, parts, length, number = len(reader.pages), [], 0, 0
+        for number in range(min(count, MAX_PAGES)):
+            text = reader.pages[number].extract_text().strip()
+            if text:
+                parts.append(f"Page {number + 1} of {count}\n{text}")
+                length += len(parts[-1])
+            if length >= MAX_CHARS:
+                break
+    except (PdfError, MemoryError):
+        raise
+    # Beside its own errors, broken files make the library fail in any way there is.
+    except Exception as error:
+        raise PdfError(f"is no readable PDF ({type(error).__name__})") from error
+    if not parts:
+        where = f" on its first {MAX_PAGES} of {count} pages" if count > MAX_PAGES else ""
+        raise PdfError(f"holds no text{where}, perhaps only images")
+    text = "\n\n".join(parts)
+    rest = number + 1 < count or len(text) > MAX_CHARS
+    return text[:MAX_CHARS] + (f"\n\nCut at page {number + 1} of {count}" if rest else "")
+
+
+def _main() -> int:
+    # It logs every flaw that it reads around.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    try:
+        answer, code = _extract(sys.argv[1]), 0
+    except PdfError as error:
+        answer, code = str(error), 2
+    sys.stdout.buffer.write(answer.encode("utf-8", "replace"))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
