@@ -1,26 +1,14 @@
-"""What answers for the agent: one interface for API models, our policy server and the scripted teacher."""
+"""What answers for the agent: one interface for models behind an API and for the scripted teacher."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-import tenacity
-
-from rmsweb_jax.errors import UserError
+from collection.llm.model import ImageSource
 from rmsweb_jax.records.schema import CallUsage, Message
-
-_T = TypeVar("_T")
-_MAX_WAIT_S = 60.0
-
-
-class ImageSource(Protocol):
-    """Where the screenshots named in messages are kept (`rmsweb_jax.records.images.ImageStore`)."""
-
-    def get(self, sha256: str) -> bytes: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +20,7 @@ class TeacherRequest:
         repeat whatever the order and the number of workers.
       messages: the live chat, with guidance where there is any.
       images: resolves the messages' screenshots.
+      actions: names of the actions that may be answered with; empty: the usual ones.
     """
 
     task_id: str
@@ -39,6 +28,7 @@ class TeacherRequest:
     step: int
     messages: tuple[Message, ...]
     images: ImageSource
+    actions: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +50,43 @@ class ReflectionRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExtractionRequest:
+    """A page to be read for the agent.
+
+    Attributes:
+      number: which extraction of the step it is, from 1.
+      query: what the agent wants to know.
+      text: the page, or a part of it, as Markdown; at most 30,000 characters by the interface.
+    """
+
+    task_id: str
+    attempt: int
+    step: int
+    number: int
+    query: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
 class TeacherReply:
+    """What a teacher answered.
+
+    Attributes:
+      problem: why the text is no proper answer (blocked, cut off, empty), one line; else empty.
+      messages: what was sent, where the caller did not write it itself (extractions, reflections).
+    """
+
     text: str
     usage: CallUsage = dataclasses.field(default_factory=CallUsage)
+    problem: str = ""
+    messages: tuple[Message, ...] = ()
 
 
 class Teacher(Protocol):
-    """Decides steps and reflects on rounds.
+    """Decides steps, reflects on rounds and reads pages.
 
-    Both calls raise `UserError` when nothing can be answered: a refused key, an exhausted quota, an
-    endpoint that stays down.
+    All calls raise `UserError` when nothing can be answered: a refused key, an exhausted quota or
+    budget, an endpoint that stays down.
     """
 
     @property
@@ -81,57 +98,7 @@ class Teacher(Protocol):
 
     def reflect(self, request: ReflectionRequest) -> TeacherReply: ...
 
-
-@dataclasses.dataclass(frozen=True)
-class Prices:
-    """US dollars for a million tokens; zero when unknown."""
-
-    prompt: float = 0.0
-    response: float = 0.0
-
-    def cost(self, prompt_tokens: int, response_tokens: int) -> float:
-        return (prompt_tokens * self.prompt + response_tokens * self.response) / 1e6
-
-
-class TransientError(Exception):
-    """A call that may work if made again; `retry_after_s` is the server's own wish, if it told one."""
-
-    def __init__(self, message: str, retry_after_s: float | None = None):
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-
-def with_retries(call: Callable[[], _T], endpoint: str, attempts: int = 5, first_wait_s: float = 1.0) -> _T:
-    """Calls until it works, waiting with exponential backoff and jitter after each `TransientError`.
-
-    Args:
-      endpoint: named in the error.
-      attempts: calls at most.
-      first_wait_s: longest wait before the second call; doubles each time, up to a minute.
-
-    Raises:
-      UserError: still failing after the last attempt.
-    """
-    backoff = tenacity.wait_random_exponential(multiplier=first_wait_s, max=_MAX_WAIT_S)
-
-    def wait(state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        wished = error.retry_after_s if isinstance(error, TransientError) else None
-        return backoff(state) if wished is None else min(wished, _MAX_WAIT_S)
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(TransientError),
-        stop=tenacity.stop_after_attempt(attempts),
-        wait=wait,
-        reraise=True,
-    )
-    try:
-        return retrying(call)
-    except TransientError as error:
-        raise UserError(
-            f"{endpoint}: no answer after {attempts} calls ({' '.join(str(error).split())}); "
-            "check that it is up, then run the same command again"
-        ) from error
+    def extract(self, request: ExtractionRequest) -> TeacherReply: ...
 
 
 def call_seed(*key: object) -> int:

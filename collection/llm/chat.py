@@ -1,25 +1,21 @@
-"""Any chat-completions endpoint as the actor: API models, inference servers, our own policy server."""
+"""Any chat-completions endpoint, through the openai client: API models, vLLM, our own policy server."""
 
 from __future__ import annotations
 
 import base64
+import json
 import time
 from typing import Any
 
-import httpx
+import httpx2
+import openai
 from pydantic import BaseModel, ValidationError
 
-from collection.llm.base import (
-    ImageSource,
-    Prices,
-    ReflectionRequest,
-    TeacherReply,
-    TeacherRequest,
-    TransientError,
-    call_seed,
-    with_retries,
-)
-from collection.llm.messages import reflection_messages
+from collection.llm.http import Client, transport_error
+from collection.llm.model import ImageSource, ModelReply, ModelRequest, TransientError
+from collection.llm.refusals import is_about_this_request, one_line
+from collection.llm.structured import Structured
+from collection.llm.told_wait import error_details, told_wait
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part
 
@@ -28,15 +24,22 @@ _TRANSIENT = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 
 class _Content(BaseModel):
     content: str | None = None
+    refusal: str | None = None
 
 
 class _Choice(BaseModel):
     message: _Content
+    finish_reason: str | None = None
+
+
+class _Details(BaseModel):
+    cached_tokens: int | None = None
 
 
 class _Usage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
 
 
 class _Completion(BaseModel):
@@ -44,7 +47,7 @@ class _Completion(BaseModel):
     usage: _Usage | None = None
 
 
-class ChatTeacher:
+class ChatModel:
     """A model behind `POST {base_url}/chat/completions`.
 
     Args:
@@ -52,8 +55,9 @@ class ChatTeacher:
       model: what the endpoint calls it; empty asks for whatever is served.
       name: for records; `model` by default.
       api_key: sent as a bearer token when not empty.
-      json_mode: ask the endpoint for a JSON object (our own server knows no such option).
-      first_wait_s: longest wait before the first retry.
+      max_tokens: of a response.
+      timeout_s: of a call.
+      structured: how an answer is held to a request's schema; `off` sends nothing about it.
     """
 
     def __init__(
@@ -65,67 +69,60 @@ class ChatTeacher:
         temperature: float = 1.0,
         max_tokens: int = 2048,
         timeout_s: float = 120.0,
-        attempts: int = 5,
-        prices: Prices | None = None,
-        json_mode: bool = False,
-        first_wait_s: float = 1.0,
+        structured: Structured = "off",
     ):
-        self._url = base_url.rstrip("/") + "/chat/completions"
         self._settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         if model:
             self._settings["model"] = model
-        self._name = name or model
-        self._json_mode = json_mode
-        self._attempts, self._first_wait_s = attempts, first_wait_s
-        self._prices = prices or Prices()
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.Client(timeout=timeout_s, headers=headers)
+        self._name, self._max_tokens = name or model, max_tokens
+        self._structured: Structured = structured
+        self._headers = {} if api_key else {"Authorization": openai.omit}
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        try:
+            self._client = openai.OpenAI(
+                base_url=base_url,
+                # Without one the client would look in the environment, and send what it finds there.
+                api_key=api_key or "none",
+                max_retries=0,
+                http_client=Client(timeout_s),
+                timeout=timeout_s,
+            )
+        except httpx2.InvalidURL as error:
+            raise self._invalid(error) from error
 
     @property
     def name(self) -> str:
         return self._name
 
-    def reply(self, request: TeacherRequest) -> TeacherReply:
+    def complete(self, request: ModelRequest) -> ModelReply:
         chat = [_to_chat(message, request.images) for message in request.messages]
-        seed = call_seed("reply", request.task_id, request.attempt, request.step)
-        options = {"response_format": {"type": "json_object"}} if self._json_mode else {}
-        return self._complete({"messages": chat, "seed": seed, **options})
-
-    def reflect(self, request: ReflectionRequest) -> TeacherReply:
-        chat = [{"role": message.role, "content": message.text} for message in reflection_messages(request)]
-        return self._complete(
-            {"messages": chat, "seed": call_seed("reflect", request.task_id, request.attempt)}
-        )
-
-    def _complete(self, body: dict[str, Any]) -> TeacherReply:
-        start = time.monotonic()
-        completion = with_retries(
-            lambda: self._call(self._settings | body), self._url, self._attempts, self._first_wait_s
-        )
-        usage = completion.usage or _Usage()
-        return TeacherReply(
-            text=completion.choices[0].message.content or "",
-            usage=CallUsage(
-                prompt_tokens=usage.prompt_tokens,
-                response_tokens=usage.completion_tokens,
-                seconds=time.monotonic() - start,
-                cost=self._prices.cost(usage.prompt_tokens, usage.completion_tokens),
-            ),
-        )
-
-    def _call(self, body: dict[str, Any]) -> _Completion:
+        body = self._settings | {"messages": chat, "seed": request.seed} | self._format(request)
         try:
-            response = self._client.post(self._url, json=body)
-        except httpx.TransportError as error:
-            raise TransientError(f"{type(error).__name__}: {error}") from error
-        except httpx.InvalidURL as error:
-            raise UserError(
-                f"{self._url}: not a valid address ({error}); see config.actor.base_url"
-            ) from error
-        if response.status_code in _TRANSIENT and not _is_quota(response):
-            raise TransientError(_reason(response), _retry_after(response))
-        if response.status_code != 200:
-            raise UserError(f"{self._url}: {_reason(response)}; {_remedy(response)}")
+            # The bytes as they came: the client's own types take any answer for a completion.
+            response = self._client.post(
+                "/chat/completions", body=body, cast_to=httpx2.Response, options={"headers": self._headers}
+            )
+        except openai.APIStatusError as error:
+            return self._refused(error)
+        except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, httpx2.TransportError):
+                if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
+                    raise self._invalid(error.__cause__) from error
+                raise transport_error(self._url, error.__cause__) from error
+            raise self._invalid(error.__cause__ or error) from error
+        except httpx2.InvalidURL as error:
+            raise self._invalid(error) from error
+        return self._read(response)
+
+    def _format(self, request: ModelRequest) -> dict[str, Any]:
+        if request.schema is None or self._structured == "off":
+            return {}
+        if self._structured == "json":
+            return {"response_format": {"type": "json_object"}}
+        schema = {"name": request.purpose, "schema": request.schema}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+    def _read(self, response: httpx2.Response) -> ModelReply:
         try:
             completion = _Completion.model_validate_json(response.content)
         except ValidationError as error:
@@ -133,48 +130,81 @@ class ChatTeacher:
                 f"{self._url}: the answer is no chat completion; see config.actor.base_url"
             ) from error
         if not completion.choices:
-            raise TransientError("an answer without choices")
-        return completion
+            raise TransientError(f"{self._url}: an answer without choices")
+        choice, usage = completion.choices[0], completion.usage or _Usage()
+        details = usage.prompt_tokens_details
+        return ModelReply(
+            text=choice.message.content or "",
+            usage=CallUsage(prompt_tokens=usage.prompt_tokens, response_tokens=usage.completion_tokens),
+            problem=self._problem(choice),
+            cached_tokens=(details and details.cached_tokens) or 0,
+        )
+
+    def _problem(self, choice: _Choice) -> str:
+        if choice.finish_reason == "length":
+            return f"the reply was cut off after {self._max_tokens} tokens"
+        if choice.finish_reason == "content_filter":
+            return "the reply was blocked: content_filter"
+        if choice.message.refusal:
+            return one_line(f"the model refused: {choice.message.refusal}")
+        return "" if (choice.message.content or "").strip() else "the reply holds no text"
+
+    def _refused(self, error: openai.APIStatusError) -> ModelReply:
+        """An error status as an exception; or as a reply, where only this request is at fault."""
+        status, body = error.status_code, _json(error.response)
+        message = one_line(_message(body) or error.response.text)
+        reason = f"{self._url}: status {status}: {message}"
+        if status in _TRANSIENT and not _is_quota(error.response.text, body):
+            raise TransientError(reason, told_wait(error.response.headers, body, time.time())) from error
+        if is_about_this_request(status, message):
+            return ModelReply("", problem=f"the model refused the request: status {status}: {message}")
+        raise UserError(f"{reason}; {_remedy(status, message)}") from error
+
+    def _invalid(self, error: BaseException) -> UserError:
+        return UserError(
+            f"{self._url}: not a valid address ({one_line(str(error))}); see config.actor.base_url"
+        )
 
 
-def _to_chat(message: Message, images: ImageSource) -> dict[str, Any]:
+def _to_chat(message: Message, images: ImageSource | None) -> dict[str, Any]:
     if all(part.type == "text" for part in message.content):
         return {"role": message.role, "content": message.text}
     return {"role": message.role, "content": [_to_part(part, images) for part in message.content]}
 
 
-def _to_part(part: Part, images: ImageSource) -> dict[str, Any]:
+def _to_part(part: Part, images: ImageSource | None) -> dict[str, Any]:
     if not isinstance(part, ImagePart):
         return {"type": "text", "text": part.text}
+    assert images is not None
     data = base64.b64encode(images.get(part.sha256)).decode()
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
-def _reason(response: httpx.Response) -> str:
-    text = response.text
+def _json(response: httpx2.Response) -> Any:
     try:
-        error = response.json()["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError):
-        pass  # Proxies and older servers answer with plain text.
-    return f"status {response.status_code}: {' '.join(text.split())[:200]}"
+        return json.loads(response.content)
+    except ValueError:
+        return None  # Proxies and older servers answer with plain text.
 
 
-def _is_quota(response: httpx.Response) -> bool:
+def _message(body: Any) -> str:
+    first = body[0] if isinstance(body, list) and body else body
+    error = first.get("error") if isinstance(first, dict) else None
+    return str(error.get("message", "") if isinstance(error, dict) else error or "")
+
+
+def _is_quota(text: str, body: Any) -> bool:
     """An exhausted quota also comes as 429, but waiting does not help."""
-    return response.status_code == 429 and "insufficient_quota" in response.text
+    return "insufficient_quota" in text or "PerDay" in str(list(error_details(body)))
 
 
-def _remedy(response: httpx.Response) -> str:
-    if response.status_code in (401, 403):
+def _remedy(status: int, message: str) -> str:
+    if status in (401, 403) or "API key" in message:
         return "check the API key"
-    if response.status_code in (402, 429):
+    if status in (402, 429):
         return "the quota is used up: raise it or wait, then run the same command again"
-    if response.status_code == 404:
+    if status == 404:
         return "check config.actor.base_url and config.actor.model"
+    if "response_format" in message or "schema" in message.lower():
+        return "this endpoint cannot be held to the schema: set config.actor.structured=json or off"
     return "check config.actor"
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    value = response.headers.get("retry-after", "")
-    return float(value) if value.replace(".", "", 1).isdigit() else None

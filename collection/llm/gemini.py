@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import re
 import time
+from typing import Any
 
-import httpx
+import httpx2
 from google import genai
 from google.genai import errors, types
+from pydantic import ValidationError
 
-from collection.llm.base import (
-    ImageSource,
-    Prices,
-    ReflectionRequest,
-    TeacherReply,
-    TeacherRequest,
-    TransientError,
-    call_seed,
-    with_retries,
-)
-from collection.llm.messages import reflection_messages
+from collection.llm.http import Client, transport_error
+from collection.llm.model import ModelReply, ModelRequest, TransientError
+from collection.llm.refusals import is_about_this_request, one_line
+from collection.llm.structured import Structured
+from collection.llm.told_wait import error_details, told_wait
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
 
 _TRANSIENT = frozenset((408, 429, 500, 502, 503, 504))
-_RETRY_DELAY = re.compile(r"'retryDelay': '([\d.]+)s'")
+_ENDED = (types.FinishReason.STOP, types.FinishReason.FINISH_REASON_UNSPECIFIED, None)
+_CUT = (types.FinishReason.MAX_TOKENS, types.FinishReason.CONTINUATION)
 
 
-class GeminiTeacher:
-    """A Gemini model that answers in JSON.
+class GeminiModel:
+    """A Gemini model; its own retries and streaming are off.
 
     Args:
+      max_tokens: of a response, thinking included.
+      timeout_s: of a call.
+      structured: how an answer is held to a request's schema.
       base_url: another address of the API; empty for Google's own.
-      first_wait_s: longest wait before the first retry.
     """
 
     def __init__(
@@ -42,95 +40,138 @@ class GeminiTeacher:
         temperature: float = 1.0,
         max_tokens: int = 8192,
         timeout_s: float = 120.0,
-        attempts: int = 5,
-        prices: Prices | None = None,
+        structured: Structured = "schema",
         base_url: str = "",
-        first_wait_s: float = 1.0,
     ):
         self._model, self._temperature, self._max_tokens = model, temperature, max_tokens
-        self._attempts, self._first_wait_s = attempts, first_wait_s
-        self._prices = prices or Prices()
-        # A client of our own fixes which library's exceptions come out.
-        client = httpx.Client(timeout=timeout_s)
-        # Preview models are served under v1beta alone.
-        options = types.HttpOptions(base_url=base_url or None, api_version="v1beta", httpx_client=client)
+        self._structured: Structured = structured
+        self._endpoint = f"Gemini ({model})"
+        options = types.HttpOptions(
+            base_url=base_url or None,
+            # Preview models are served under v1beta alone.
+            api_version="v1beta",
+            # Also said here, in ms: without it the library calls our client with no timeout at all.
+            timeout=round(timeout_s * 1000),
+            # A client of our own also fixes which library's exceptions come out.
+            httpx_client=Client(timeout_s),
+        )
         self._client = genai.Client(api_key=api_key, vertexai=False, http_options=options)
 
     @property
     def name(self) -> str:
         return self._model
 
-    def reply(self, request: TeacherRequest) -> TeacherReply:
+    def complete(self, request: ModelRequest) -> ModelReply:
         system = "".join(message.text for message in request.messages if message.role == "system")
-        contents = [
-            _content(message, request.images) for message in request.messages if message.role != "system"
+        contents: list[Any] = [
+            _content(message, request) for message in request.messages if message.role != "system"
         ]
+        structured = {}
+        if request.schema is not None and self._structured != "off":
+            structured["response_mime_type"] = "application/json"
+            if self._structured == "schema":
+                structured["response_json_schema"] = request.schema
         config = types.GenerateContentConfig(
-            system_instruction=system,
+            system_instruction=system or None,
             temperature=self._temperature,
             max_output_tokens=self._max_tokens,
-            seed=call_seed("reply", request.task_id, request.attempt, request.step),
-            response_mime_type="application/json",
+            seed=request.seed,
+            **structured,
         )
-        return self._generate(contents, config)
-
-    def reflect(self, request: ReflectionRequest) -> TeacherReply:
-        parts = [types.Part.from_text(text=message.text) for message in reflection_messages(request)]
-        config = types.GenerateContentConfig(
-            temperature=self._temperature,
-            max_output_tokens=self._max_tokens,
-            seed=call_seed("reflect", request.task_id, request.attempt),
-        )
-        return self._generate([types.Content(role="user", parts=parts)], config)
-
-    def _generate(self, contents: list[types.Content], config: types.GenerateContentConfig) -> TeacherReply:
-        start = time.monotonic()
-        endpoint = f"Gemini ({self._model})"
-        response = with_retries(
-            lambda: self._call(contents, config, endpoint), endpoint, self._attempts, self._first_wait_s
-        )
-        usage = response.usage_metadata or types.GenerateContentResponseUsageMetadata()
-        prompt_tokens = usage.prompt_token_count or 0
-        # Thinking is billed as output.
-        response_tokens = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
-        return TeacherReply(
-            text=response.text or "",
-            usage=CallUsage(
-                prompt_tokens=prompt_tokens,
-                response_tokens=response_tokens,
-                seconds=time.monotonic() - start,
-                cost=self._prices.cost(prompt_tokens, response_tokens),
-            ),
-        )
-
-    def _call(
-        self, contents: list[types.Content], config: types.GenerateContentConfig, endpoint: str
-    ) -> types.GenerateContentResponse:
         try:
-            return self._client.models.generate_content(model=self._model, contents=contents, config=config)
-        except httpx.TransportError as error:
-            raise TransientError(f"{type(error).__name__}: {error}") from error
+            response = self._client.models.generate_content(
+                model=self._model, contents=contents, config=config
+            )
+        except httpx2.TransportError as error:
+            raise transport_error(self._endpoint, error) from error
         except errors.APIError as error:
-            reason = f"status {error.code}: {' '.join(str(error.message).split())[:200]}"
-            if error.code in _TRANSIENT and not _is_daily_quota(error):
-                delay = _RETRY_DELAY.search(str(error.details))
-                raise TransientError(reason, float(delay[1]) if delay else None) from error
-            raise UserError(f"{endpoint}: {reason}; {_remedy(error)}") from error
+            return self._refused(error)
+        except (ValidationError, ValueError, AttributeError, TypeError) as error:
+            # What the library raises for an answer that is no JSON, or of another shape.
+            raise TransientError(
+                f"{self._endpoint}: a malformed answer ({one_line(str(error))})", billed=True
+            ) from error
+        text, problem = _read(response, self._max_tokens)
+        return ModelReply(text, _usage(response), problem, _cached(response))
+
+    def _refused(self, error: errors.APIError) -> ModelReply:
+        """An error status as an exception; or as a reply, where only this request is at fault.
+
+        Raises:
+          TransientError, UserError: as `Model` says.
+        """
+        message = one_line(str(error.message or error.details))
+        reason = f"{self._endpoint}: status {error.code}: {message}"
+        if error.code in _TRANSIENT and not _is_daily_quota(error):
+            headers = getattr(error.response, "headers", None) or {}
+            raise TransientError(reason, told_wait(headers, error.details, time.time())) from error
+        if is_about_this_request(error.code, message):
+            return ModelReply("", problem=f"the model refused the request: status {error.code}: {message}")
+        raise UserError(f"{reason}; {_remedy(error)}") from error
 
 
-def _content(message: Message, images: ImageSource) -> types.Content:
-    parts = [
-        types.Part.from_bytes(data=images.get(part.sha256), mime_type="image/png")
-        if isinstance(part, ImagePart)
-        else types.Part.from_text(text=part.text)
-        for part in message.content
-    ]
+def _content(message: Message, request: ModelRequest) -> types.Content:
+    parts = []
+    for part in message.content:
+        if isinstance(part, ImagePart):
+            assert request.images is not None
+            data = request.images.get(part.sha256)
+            parts.append(types.Part.from_bytes(data=data, mime_type="image/png"))
+        else:
+            parts.append(types.Part.from_text(text=part.text))
     return types.Content(role="model" if message.role == "assistant" else "user", parts=parts)
+
+
+def _read(response: types.GenerateContentResponse, max_tokens: int) -> tuple[str, str]:
+    """The answer's text, and why it is no proper answer (or empty)."""
+    if not response.candidates:
+        feedback = response.prompt_feedback
+        if feedback and feedback.block_reason:
+            said = f" ({feedback.block_reason_message})" if feedback.block_reason_message else ""
+            return "", one_line(f"the prompt was blocked: {feedback.block_reason.value}{said}")
+        return "", "the model sent no candidate"
+    candidate = response.candidates[0]
+    parts = (candidate.content.parts if candidate.content else None) or []
+    text = "".join(part.text for part in parts if part.text and not part.thought)
+    reason = candidate.finish_reason
+    if reason in _CUT:
+        return text, f"the reply was cut off after {max_tokens} tokens (thinking included)"
+    if reason not in _ENDED:
+        ratings = [
+            f"{rating.category.value}: {rating.probability.value if rating.probability else 'unknown'}"
+            for rating in candidate.safety_ratings or ()
+            if rating.blocked and rating.category
+        ]
+        said = ", ".join(filter(None, (candidate.finish_message, *ratings)))
+        return text, one_line(f"the reply was blocked: {reason.value}" + (f" ({said})" if said else ""))
+    if not text.strip():
+        kinds = sorted({kind for part in parts for kind in part.model_dump(exclude_none=True)} - {"text"})
+        return "", "the reply holds no text" + (f" but {', '.join(kinds)}" if kinds else "")
+    return text, ""
+
+
+def _usage(response: types.GenerateContentResponse) -> CallUsage:
+    usage = response.usage_metadata or types.GenerateContentResponseUsageMetadata()
+    return CallUsage(
+        prompt_tokens=usage.prompt_token_count or 0,
+        # Thinking is billed as output.
+        response_tokens=(usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
+    )
+
+
+def _cached(response: types.GenerateContentResponse) -> int:
+    return (response.usage_metadata and response.usage_metadata.cached_content_token_count) or 0
 
 
 def _is_daily_quota(error: errors.APIError) -> bool:
     """A used-up daily quota comes as 429 too, but does not pass within a run."""
-    return error.code == 429 and "PerDay" in str(error.details)
+    violations = [
+        violation
+        for detail in error_details(error.details)
+        if str(detail.get("@type", "")).endswith("google.rpc.QuotaFailure")
+        for violation in detail.get("violations") or ()
+    ]
+    return error.code == 429 and "PerDay" in str(violations)
 
 
 def _remedy(error: errors.APIError) -> str:
@@ -138,4 +179,6 @@ def _remedy(error: errors.APIError) -> str:
         return "check GEMINI_API_KEY"
     if error.code == 429:
         return "the day's quota is used up: continue tomorrow with the same command, or raise it"
+    if "schema" in str(error.message).lower():
+        return "this model cannot be held to the schema: set config.actor.structured=json"
     return "check config.actor.model"

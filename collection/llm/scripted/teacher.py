@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collection.agent import notices
-from collection.llm.base import ReflectionRequest, TeacherReply, TeacherRequest
+from collection.llm.base import ExtractionRequest, ReflectionRequest, TeacherReply, TeacherRequest
+from collection.llm.messages import extraction_messages
 from collection.llm.scripted import guidance
 from collection.llm.scripted.mistakes import MistakeConfig, apply_mistake, draw_mistake
 from collection.llm.scripted.plan import make_plan
+from collection.llm.scripted.reading import search_lines
 from collection.llm.scripted.solve import Move, next_move
 from collection.llm.scripted.view import View, read_state
 from rmsweb_jax.actions.parse import normalize_action, render_reply
@@ -40,6 +42,10 @@ class ScriptedTeacher:
         return TeacherReply(
             guidance.write_guidance(request.objective, request.summary, success, request.guidance)
         )
+
+    def extract(self, request: ExtractionRequest) -> TeacherReply:
+        text = search_lines(request.text, request.query)
+        return TeacherReply(text, messages=extraction_messages(request))
 
 
 def _reply(view: View, move: Move) -> Reply:

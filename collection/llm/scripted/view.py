@@ -126,8 +126,9 @@ def read_state(text: str, done_only_notice: str) -> View:
     if request is None or page is None:
         raise UserError("scripted teacher: the message is no state message; use another config.actor.kind")
     start = text.index("\n", page.end()) + 1
-    # The first and the last line are the marks of the page's start and end.
-    lines = tuple(text[start : text.rindex("\n</browser_state>")].split("\n")[1:-1])
+    # The first and the last line are the marks of the page's start and end; a fence is no part of the page.
+    page_lines = text[start : text.rindex("\n</browser_state>")].removesuffix("\n</untrusted_content>")
+    lines = tuple(page_lines.split("\n")[1:-1])
     step = re.search(r"<step_info>Step (\d+) of", text)
     tail = text[text.rindex("</browser_state>") :]
     return View(
