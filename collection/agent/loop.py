@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
-import orjson
-
-from collection.agent import notices
-from collection.agent.prompt import AgentState, PastStep, PromptConfig, build_messages
-from collection.llm.base import ImageSource, Teacher, TeacherRequest
-from rmsweb_jax.actions import Action, Reply, ReplyError, action_catalogue, repair_reply
-from rmsweb_jax.records.schema import (
-    ActionResult,
-    CallUsage,
-    Message,
-    Observation,
-    Outcome,
-    Step,
-    Task,
-    Trajectory,
-)
+from collection.agent.asking import Answer, Interview, Reader
+from collection.agent.blockers import Blocker
+from collection.agent.environment import Acted, Environment, Look, UnreachableError
+from collection.agent.prompt import AgentState, PastStep, PromptConfig
+from collection.judges.base import Judge
+from collection.llm.base import ImageSource, Teacher
+from rmsweb_jax.actions import Action, Reply
+from rmsweb_jax.records.schema import ActionResult, Outcome, Step, Task, Trajectory
 
 # Some pages pay in part for a task done in part; what trains on successes needs it done in full.
 FULL_REWARD = 1.0
+_TOO_LATE = "The time limit was reached before the actions were carried out."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,60 +28,37 @@ class Limits:
     Attributes:
       max_steps: the last of them may only be `done`.
       max_failures: after so many failed steps in a row there is one `done`-only step, then the end.
-      max_seconds: wall-clock; checked between steps.
+      max_blocked: so many looks in a row at a captcha or a refusal end it.
+      max_seconds: wall-clock; no look, question or action begins after it.
     """
 
     max_steps: int = 100
     max_failures: int = 3
+    max_blocked: int = 5
     max_seconds: float = 1800.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Look:
-    """What the agent is shown before a step."""
-
-    observation: Observation
-    page_stats: str
-
-
-class Environment(Protocol):
-    """A browser at a task, as the loop sees it."""
-
-    def reset(self, task: Task) -> Task:
-        """Goes to the task's start; returns the task with its objective."""
-        ...
-
-    def look(self) -> Look: ...
-
-    def act(self, actions: Sequence[Action]) -> tuple[ActionResult, ...]:
-        """Executes actions, stopping early where the page changes under them. `done` is not among them."""
-        ...
-
-    def reward(self) -> float | None:
-        """The environment's own verdict; None while, or where, it has none."""
-        ...
 
 
 @dataclasses.dataclass
 class _Episode:
     task: Task
+    interview: Interview
+    deadline: float
     history: list[PastStep] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
     failures: int = 0
+    blocked: int = 0
+    blocker: Blocker | None = None
     read_state: str = ""
     done: Action | None = None
+    displayed: str = ""
 
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.deadline
 
-@dataclasses.dataclass(frozen=True)
-class _Answer:
-    """A reply, as sent and as understood; `reply` is None when `error` says why not."""
-
-    messages: tuple[Message, ...]
-    text: str
-    reply: Reply | None
-    error: str
-    repaired: bool
-    usage: CallUsage
+    def see(self, look: Look) -> None:
+        self.blocker = look.blocker
+        self.blocked = self.blocked + 1 if look.blocker and look.blocker.outcome else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +68,7 @@ class EpisodeRunner:
     Attributes:
       actor: `Trajectory.actor`: `teacher`, or a policy's label.
       images: where `environment` puts its screenshots.
+      judge: asked about tasks on live pages that pay no reward; without one they are no successes.
     """
 
     environment: Environment
@@ -106,6 +77,7 @@ class EpisodeRunner:
     actor: str
     prompt: PromptConfig
     limits: Limits
+    judge: Judge | None = None
 
     def run_episode(self, task: Task, attempt: int, guidance: str = "") -> Trajectory:
         """One attempt at a task (RMSWeb, section 3.1).
@@ -115,112 +87,152 @@ class EpisodeRunner:
 
         Returns:
           The trajectory; it counts as success when the agent declared success and the environment
-          paid its full reward.
+          paid its full reward, or the judge passed it.
 
         Raises:
-          BrowserLostError, PageError: the browser or the start page failed; nothing of the episode is kept.
-          UserError: the teacher cannot answer.
+          BrowserLostError, PageError: the browser or the environment failed; nothing of the episode is kept.
+          UserError: the teacher or the judge cannot answer.
         """
         start = time.monotonic()
-        episode = _Episode(self.environment.reset(task))
-        outcome = self._steps(episode, attempt, guidance, start)
-        reward = self.environment.reward()
+        deadline = start + self.limits.max_seconds
+        try:
+            task = self.environment.reset(task)
+        except UnreachableError as error:
+            hidden = {"website": self.environment.redact(task.website)}
+            hidden["objective"] = self.environment.redact(task.objective)
+            return self._record(
+                task.model_copy(update=hidden),
+                attempt,
+                outcome="unreachable",
+                detail=" ".join(self.environment.redact(str(error)).split()),
+                incidents=error.incidents,
+                seconds=time.monotonic() - start,
+            )
+        episode = _Episode(task, self._interview(attempt, guidance), deadline)
+        outcome = self._steps(episode)
         params = {} if episode.done is None else episode.done.params.model_dump()
-        declared = params.get("success")
-        return Trajectory(
-            trajectory_id=trajectory_id(task, self.actor, attempt),
-            task=episode.task,
-            actor=self.actor,
-            model=self.teacher.name,
-            attempt=attempt,
-            steps=tuple(episode.steps),
+        trajectory = self._record(
+            task,
+            attempt,
             outcome=outcome,
-            declared_success=declared,
-            final_text=params.get("text", ""),
-            reward=reward,
-            success=outcome == "done" and declared is True and reward is not None and reward >= FULL_REWARD,
-            judge="" if reward is None else "reward",
-            seconds=time.monotonic() - start,
+            steps=tuple(episode.steps),
+            declared_success=params.get("success"),
+            final_text="\n\n".join(filter(None, (params.get("text", ""), episode.displayed))),
+        )
+        trajectory = _blocked(self._judged(trajectory), episode.blocker)
+        return trajectory.model_copy(update={"seconds": time.monotonic() - start})
+
+    def _record(self, task: Task, attempt: int, **fields: object) -> Trajectory:
+        values: dict[str, object] = {
+            "trajectory_id": trajectory_id(task, self.actor, attempt),
+            "task": task,
+            "actor": self.actor,
+            "model": self.teacher.name,
+            "attempt": attempt,
+            "steps": (),
+        }
+        return Trajectory.model_validate(values | fields)
+
+    def _interview(self, attempt: int, guidance: str) -> Interview:
+        prompt = self.prompt
+        if prompt.style == "full" and not prompt.date:
+            prompt = dataclasses.replace(prompt, date=datetime.date.today().isoformat())
+        return Interview(
+            teacher=self.teacher,
+            images=self.images,
+            prompt=prompt,
+            attempt=attempt,
+            guidance=guidance,
+            excluded=self.environment.excluded_actions,
+            redact=self.environment.redact,
         )
 
-    def _steps(self, episode: _Episode, attempt: int, guidance: str, start: float) -> Outcome:
+    def _judged(self, trajectory: Trajectory) -> Trajectory:
+        reward = self.environment.reward()
+        declared = trajectory.outcome == "done" and trajectory.declared_success is True
+        if reward is not None:
+            success = declared and reward >= FULL_REWARD
+            return trajectory.model_copy(update={"reward": reward, "success": success, "judge": "reward"})
+        # A page with a reward of its own that has paid none yet was left too early.
+        if self.judge is None or trajectory.task.environment != "web":
+            return trajectory
+        verdict = self.judge.judge(trajectory, self.images)
+        return trajectory.model_copy(
+            update={
+                "success": declared and verdict.success is True,
+                "judge": "" if verdict.success is None else self.judge.name,
+                "judge_text": self.environment.redact(verdict.text),
+                "judge_usage": verdict.usage,
+            }
+        )
+
+    def _steps(self, episode: _Episode) -> Outcome:
         for number in range(1, self.limits.max_steps + 1):
-            if time.monotonic() - start > self.limits.max_seconds:
+            if episode.is_late:
+                return "timeout"
+            look = self.environment.look()
+            episode.see(look)
+            if episode.blocker and episode.blocker.outcome and episode.blocked >= self.limits.max_blocked:
+                return episode.blocker.outcome
+            if episode.is_late:
                 return "timeout"
             given_up = episode.failures >= self.limits.max_failures
-            self._step(episode, attempt, guidance, number, given_up or number == self.limits.max_steps)
+            self._step(episode, look, number, given_up or number == self.limits.max_steps)
             if episode.done is not None:
                 return "done"
             if given_up:
                 return "failures"
         return "max_steps"
 
-    def _step(self, episode: _Episode, attempt: int, guidance: str, number: int, done_only: bool) -> None:
-        look = self.environment.look()
-        answer = self._ask(episode, attempt, guidance, number, look, notices.DONE_ONLY if done_only else "")
-        results: tuple[ActionResult, ...] = ()
-        error = answer.error
-        if answer.reply is not None:
-            actions = answer.reply.executable
-            if actions[0].name == "done":
-                episode.done = actions[0]
-                results = (ActionResult(action="done", text="Done"),)
-            elif done_only:
-                error = "Only done was allowed."
-            else:
-                results = self.environment.act(actions)
-        failed = bool(error) or any(result.error for result in results[-1:])
-        episode.failures = episode.failures + 1 if failed else 0
-        episode.read_state = "\n".join(result.output for result in results if result.output)
-        episode.history.append(_past_step(number, answer.reply, error, results))
-        episode.steps.append(
-            Step(
-                number=number,
-                observation=look.observation,
-                messages=answer.messages,
-                response=answer.text,
-                results=results,
-                error=error,
-                repaired=answer.repaired,
-                usage=answer.usage,
-            )
-        )
-
-    def _ask(
-        self, episode: _Episode, attempt: int, guidance: str, number: int, look: Look, notice: str
-    ) -> _Answer:
-        """Asks the teacher; a reply with an empty action list is asked for once more."""
-        answer = self._ask_once(episode, attempt, guidance, number, look, notice)
-        if not _has_no_action(answer.text):
-            return answer
-        notice = f"{notice} {notices.NO_ACTION}".strip()
-        again = self._ask_once(episode, attempt, guidance, number, look, notice)
-        return dataclasses.replace(again, usage=_add(answer.usage, again.usage))
-
-    def _ask_once(
-        self, episode: _Episode, attempt: int, guidance: str, number: int, look: Look, notice: str
-    ) -> _Answer:
+    def _step(self, episode: _Episode, look: Look, number: int, done_only: bool) -> None:
         state = AgentState(
             task=episode.task,
             history=tuple(episode.history),
             step_number=number,
             max_steps=self.limits.max_steps,
             read_state=episode.read_state,
-            notice=notice,
+            file_system=look.file_system,
+            todo_contents=look.todo_contents,
         )
-        actions = action_catalogue() if self.prompt.style == "full" else ()
-        recorded = build_messages(state, look.observation, look.page_stats, self.prompt, actions=actions)
-        live = recorded
-        if guidance:
-            live = build_messages(
-                state, look.observation, look.page_stats, self.prompt, guidance, actions=actions
+        answer = episode.interview.ask(state, look, done_only)
+        reader = Reader(episode.interview, episode.task.task_id, number)
+        acted, error = self._act(episode, answer, reader, done_only)
+        failed = bool(error) or any(result.error for result in acted.results[-1:])
+        episode.failures = episode.failures + 1 if failed else 0
+        episode.read_state = "\n".join(result.output for result in acted.results if result.output)
+        episode.history.append(_past_step(number, answer.reply, error, acted.results))
+        episode.steps.append(
+            Step(
+                number=number,
+                observation=look.observation,
+                messages=answer.messages,
+                response=answer.text,
+                results=acted.results,
+                error=error,
+                repaired=answer.repaired,
+                extractions=tuple(reader.calls),
+                usage=answer.usage,
+                incidents=(*look.incidents, *acted.incidents),
+                discarded=answer.discarded,
             )
-        sent = self.teacher.reply(TeacherRequest(episode.task.task_id, attempt, number, live, self.images))
-        try:
-            reply, repaired = repair_reply(sent.text)
-        except ReplyError as error:
-            return _Answer(recorded, sent.text, None, f"Unusable reply: {error}", False, sent.usage)
-        return _Answer(recorded, sent.text, reply, "", repaired, sent.usage)
+        )
+
+    def _act(self, episode: _Episode, answer: Answer, reader: Reader, done_only: bool) -> tuple[Acted, str]:
+        """Carries a reply out; returns what came of it and why it could not be used."""
+        nothing = Acted(())
+        if answer.reply is None:
+            return nothing, answer.error
+        actions = answer.reply.executable
+        if actions[0].name == "done":
+            episode.done = actions[0]
+            result = self.environment.finish(actions[0])
+            episode.displayed = result.output
+            return Acted((result,)), ""
+        if done_only:
+            return nothing, "Only done was allowed."
+        if episode.is_late:
+            return nothing, _TOO_LATE
+        return self.environment.act(actions, reader.extract, episode.deadline), ""
 
 
 def trajectory_id(task: Task, actor: str, attempt: int) -> str:
@@ -228,8 +240,10 @@ def trajectory_id(task: Task, actor: str, attempt: int) -> str:
     return f"{task.task_id}#{actor}-{attempt}"
 
 
-def crashed_trajectory(task: Task, actor: str, model: str, attempt: int, detail: str) -> Trajectory:
-    """Stands for an episode whose browser or process kept crashing."""
+def crashed_trajectory(
+    task: Task, actor: str, model: str, attempt: int, detail: str, seconds: float = 0.0
+) -> Trajectory:
+    """Stands for an episode whose browser or process kept crashing, for so long as is known."""
     return Trajectory(
         trajectory_id=trajectory_id(task, actor, attempt),
         task=task,
@@ -239,7 +253,16 @@ def crashed_trajectory(task: Task, actor: str, model: str, attempt: int, detail:
         steps=(),
         outcome="crashed",
         detail=detail,
+        seconds=seconds,
     )
+
+
+def _blocked(trajectory: Trajectory, blocker: Blocker | None) -> Trajectory:
+    """Tells an episode that ended before a closed door from one that failed by itself."""
+    if blocker is None or trajectory.success or trajectory.declared_success is True:
+        return trajectory
+    detail = f"the last page: {blocker.reason}"
+    return trajectory.model_copy(update={"outcome": blocker.outcome or trajectory.outcome, "detail": detail})
 
 
 def _past_step(number: int, reply: Reply | None, error: str, results: Sequence[ActionResult]) -> PastStep:
@@ -253,22 +276,4 @@ def _past_step(number: int, reply: Reply | None, error: str, results: Sequence[A
         next_goal=reply.next_goal,
         error=error,
         results=lines,
-    )
-
-
-def _has_no_action(text: str) -> bool:
-    """Whether a reply is sound but for its empty action list."""
-    try:
-        reply = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(reply, dict) and reply.get("action") == []
-
-
-def _add(first: CallUsage, second: CallUsage) -> CallUsage:
-    return CallUsage(
-        prompt_tokens=first.prompt_tokens + second.prompt_tokens,
-        response_tokens=first.response_tokens + second.response_tokens,
-        seconds=first.seconds + second.seconds,
-        cost=first.cost + second.cost,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collection.agent.loop import Look
+from collection.agent.environment import Acted, Extract, Look
 from collection.browser.actions import ActionContext, execute_list
 from collection.browser.session import Browser
 from collection.browser.snapshot import observe
@@ -15,7 +15,12 @@ from rmsweb_jax.records.schema import ActionResult, Task
 
 
 class MiniWobSession:
-    """`collection.agent.loop.Environment` on MiniWoB++: no files, no search engine, the page's own reward."""
+    """`collection.agent.environment.Environment` on MiniWoB++.
+
+    No files, no search engine, no secrets, the page's own reward.
+    """
+
+    excluded_actions: tuple[str, ...] = ("execute_js",)
 
     def __init__(self, browser: Browser, images: ImageStore):
         self._browser, self._images = browser, images
@@ -28,11 +33,17 @@ class MiniWobSession:
         observation, page_stats = observe(self._browser, self._images)
         return Look(observation, page_stats)
 
-    def act(self, actions: Sequence[Action]) -> tuple[ActionResult, ...]:
-        results = execute_list(self._browser, actions, ActionContext())
+    def act(self, actions: Sequence[Action], extract: Extract, deadline: float) -> Acted:
+        results = execute_list(self._browser, actions, ActionContext(deadline=deadline))
         self._episode.status()  # Latches the reward before anything can start the page's next episode.
-        return results
+        return Acted(results)
+
+    def finish(self, done: Action) -> ActionResult:
+        return ActionResult(action=done.name, text="Done")
 
     def reward(self) -> float | None:
         """The page's reward; None as long as its episode has not ended."""
         return self._episode.status()[1]
+
+    def redact(self, text: str) -> str:
+        return text

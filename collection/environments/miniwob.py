@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import importlib.util
 import pathlib
-import threading
-from typing import ClassVar
 
 from collection.browser.session import Browser, PageError
+from collection.environments.page_server import PageHandler, PageServer
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 
@@ -29,41 +27,11 @@ def make_task(page: str, seed: int) -> Task:
     )
 
 
-class MiniWobServer:
-    """Serves the pages on loopback; used with `with`, or closed by `close()`.
-
-    Attributes:
-      host_rules: Chromium host rules under which the pages are at `http://miniwob.test/PAGE.html`, so
-        that no port gets into a record. Nothing else resolves.
-    """
+class MiniWobServer(PageServer):
+    """Serves the pages at `http://miniwob.test/PAGE.html`."""
 
     def __init__(self) -> None:
-        self.root = html_root()
-        handler = functools.partial(_Handler, directory=str(self.root))
-        try:
-            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        except OSError as error:
-            raise UserError(
-                f"cannot serve MiniWoB++ on 127.0.0.1: {error}; allow loopback sockets"
-            ) from error
-        self._server.daemon_threads = True
-        self.port: int = self._server.server_address[1]
-        self.host_rules = (f"MAP {HOST} 127.0.0.1:{self.port}", "MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1")
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="miniwob", daemon=True
-        )
-        self._thread.start()
-
-    def __enter__(self) -> MiniWobServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(html_root(), HOST, _Handler)
 
 
 class MiniWobEpisode:
@@ -121,28 +89,14 @@ def html_root() -> pathlib.Path:
     return pathlib.Path(spec.origin).parent / "html"
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
+class _Handler(PageHandler):
     """Pages at the top, what they share (`core`, `common`, `flight`) beside them."""
-
-    protocol_version = "HTTP/1.1"
-    extensions_map: ClassVar = {
-        **http.server.SimpleHTTPRequestHandler.extensions_map,
-        ".html": "text/html; charset=utf-8",
-        ".js": "text/javascript; charset=utf-8",
-    }
 
     def translate_path(self, path: str) -> str:
         name = path.split("?", 1)[0].lstrip("/")
         return super().translate_path(
             f"/miniwob/{name}" if name.endswith(".html") and "/" not in name else path
         )
-
-    def end_headers(self) -> None:
-        self.send_header("Cache-Control", "max-age=3600")
-        super().end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Says nothing: requests are not news."""
 
 
 # The page's own display would leak the reward, and its request is in the agent's prompt already.
@@ -157,7 +111,7 @@ document.head.appendChild(style);
 if (window.jQuery) jQuery.fx.off = true;
 const end = core.endEpisode;
 const latch = { reward: null };
-Object.defineProperty(window, Symbol.for('rmsweb.reward'), { value: latch });
+Object.defineProperty(window, 'rmsweb.reward', { value: latch });
 core.endEpisode = function (...args) {
   const running = core.EP_TIMER !== null;
   end.apply(core, args);
@@ -169,4 +123,4 @@ core.startEpisodeReal();
 const utterance = core.getUtterance();
 return typeof utterance === 'string' ? utterance : utterance.utterance;
 """
-_STATUS = "const latch = window[Symbol.for('rmsweb.reward')]; return latch ? latch.reward : null;"
+_STATUS = "const latch = window['rmsweb.reward']; return latch ? latch.reward : null;"

@@ -1,0 +1,1 @@
+"""Who decides whether an episode succeeded, where its environment cannot."""
