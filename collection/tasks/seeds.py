@@ -1,0 +1,176 @@
+"""Search queries into executable tasks, by a model (RMSWeb, "Seed tasks")."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jinja2
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from collection.llm.base import call_seed
+from collection.llm.model import Model, ModelReply, ModelRequest
+from collection.llm.structured import plain_schema
+from collection.sites import site_of
+from collection.tasks.categories import CATEGORIES
+from collection.tasks.files import task_id
+from collection.tasks.lines import Lines, read_lines
+from collection.tasks.websites import public_address
+from rmsweb_jax.records.schema import CallUsage, Message, Record, Task, TextPart
+
+MAX_QUERY_CHARS = 1000
+# An answer of another shape is asked for once more.
+_ASKS = 2
+
+# Why a query made no task: the model says that it cannot; it gave no proper answer; its answer has another
+# shape; its website is none.
+DropKind = Literal["not_executable", "no_answer", "invalid_answer", "bad_website"]
+_Text = Annotated[str, StringConstraints(strip_whitespace=True)]
+
+
+class Query(BaseModel):
+    """What somebody searched for; `locale` is for example `de-AT`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUERY_CHARS)]
+    locale: _Text | None = None
+
+    @property
+    def key(self) -> str:
+        """The same for equal queries."""
+        return hashlib.sha256(json.dumps([self.query, self.locale]).encode()).hexdigest()[:16]
+
+
+class Written(Record):
+    """What came of a query: a task, or why there is none; a line of the journal.
+
+    Attributes:
+      key: of the query.
+      drop: None when there is a task.
+    """
+
+    key: str
+    task: Task | None = None
+    drop: DropKind | None = None
+    reason: str = ""
+    usage: CallUsage = CallUsage()
+
+
+class _Proposal(BaseModel):
+    """The model's answer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    executable: bool
+    drop_reason: _Text
+    website: _Text
+    objective: _Text
+    constraints: list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]]
+    category: str
+
+
+def read_queries(path: Path) -> Lines[Query]:
+    """Queries, one a line; of a `.jsonl` file, JSON objects with `query` and perhaps `locale`.
+
+    Raises:
+      UserError: the file cannot be read, or has no good line.
+    """
+    if path.suffix == ".jsonl":
+        return read_lines(path, _parse_json, "search queries (JSON objects with query, one a line)")
+    return read_lines(path, lambda line: Query(query=line), "search queries, one a line")
+
+
+def write_task(query: Query, model: Model) -> Written:
+    """Asks the model for the task of a query.
+
+    Raises:
+      UserError: the model cannot be reached, or the budget is spent.
+    """
+    usage, written = CallUsage(), None
+    for ask in range(_ASKS):
+        reply = model.complete(_request(query, ask))
+        usage = _add(usage, reply.usage)
+        written = _read(query, reply)
+        if written.drop not in ("no_answer", "invalid_answer"):
+            break
+    assert written is not None
+    return written.model_copy(update={"usage": usage})
+
+
+def answer_schema() -> dict[str, Any]:
+    """JSON schema of the model's answer."""
+    schema = plain_schema(_Proposal.model_json_schema())
+    schema["properties"]["category"]["enum"] = list(CATEGORIES)
+    return schema
+
+
+def _request(query: Query, ask: int) -> ModelRequest:
+    text = _template().render(query=query.query, locale=query.locale or "", categories=CATEGORIES)
+    message = Message(role="user", content=(TextPart(text=text),))
+    return ModelRequest((message,), "task", call_seed("task", query.key, ask), schema=answer_schema())
+
+
+def _read(query: Query, reply: ModelReply) -> Written:
+    drop = functools.partial(Written, key=query.key)
+    if reply.problem:
+        return drop(drop="no_answer", reason=reply.problem)
+    try:
+        proposal = _Proposal.model_validate_json(_bare(reply.text))
+    except ValidationError as error:
+        first = error.errors()[0]
+        return drop(drop="invalid_answer", reason=f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200])
+    if not proposal.executable:
+        return drop(drop="not_executable", reason=proposal.drop_reason or "no reason given")
+    if proposal.category not in CATEGORIES or not proposal.objective:
+        what = "objective is empty" if not proposal.objective else f"category {proposal.category[:40]!r}"
+        return drop(drop="invalid_answer", reason=what)
+    try:
+        website = public_address(proposal.website)
+    except ValueError as error:
+        return drop(drop="bad_website", reason=str(error))
+    objective, constraints = _naming(proposal.objective, website), tuple(proposal.constraints)
+    task = Task(
+        task_id=task_id(website, objective, constraints),
+        website=website,
+        objective=objective,
+        constraints=constraints,
+        category=proposal.category,
+        site=site_of(website),
+    )
+    return Written(key=query.key, task=task)
+
+
+def _naming(objective: str, website: str) -> str:
+    """The objective with the site's name, put before it where it does not hold it."""
+    site = site_of(website)
+    letters = "".join(filter(str.isalnum, objective.casefold()))
+    name = "".join(filter(str.isalnum, site.split(".")[0].casefold()))
+    return objective if name in letters else f"On {site}: {objective}"
+
+
+def _bare(text: str) -> str:
+    """Without the Markdown fence that some models put around JSON."""
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        return text.removeprefix("```").removeprefix("json").removesuffix("```").strip()
+    return text
+
+
+def _parse_json(line: str) -> Query:
+    return Query.model_validate_json(line)
+
+
+def _add(one: CallUsage, other: CallUsage) -> CallUsage:
+    return CallUsage(**{name: getattr(one, name) + getattr(other, name) for name in CallUsage.model_fields})
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("collection.tasks", "prompts")
+    # Chat text, not HTML: escaping would change what is quoted.
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False)
+    return environment.get_template("task.j2")
