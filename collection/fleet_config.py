@@ -2,34 +2,93 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from collection.agent.loop import Limits
 from collection.agent.prompt import PromptConfig
+from collection.agent.web_session import WebConfig
+from collection.browser.guard.config import GuardConfig
 from collection.browser.session import BrowserConfig
-from collection.fleet import FleetConfig
+from collection.fleet import FleetConfig, SiteLimits
 from collection.llm.config import ActorConfig
 from collection.llm.scripted.mistakes import MistakeConfig
+from collection.station import Wear
 from collection.worker import WorkerConfig
+from rmsweb_jax.errors import UserError
+
+# What may change between the runs of one workdir: where and how fast it goes, not what comes out.
+SAFE_FLEET_KEYS = (
+    "browser.grid_url",
+    *(
+        f"fleet.{name}"
+        for name in (
+            *("engine", "ray_address", "workers", "retries", "crashes", "drain_seconds"),
+            *("max_per_site", "site_interval_s", "backoff_s", "backoff_max_s"),
+            *("browser_max_age_s", "browser_max_mb", "browser_max_episodes"),
+        )
+    ),
+)
+SAFE_ACTOR_KEYS = tuple(
+    f"actor.{name}" for name in ("timeout_s", "calls", "cap_usd", "requests_per_minute", "tokens_per_minute")
+)
 
 
 def fleet_config(sections: Mapping[str, Any]) -> FleetConfig:
-    """Reads the sections `actor`, `browser`, `prompt`, `limits`, `fleet` and, where there is one, `mistakes`.
+    """Reads `actor`, `browser`, `guard`, `prompt`, `limits`, `fleet`, `secrets` and, where they are,
+    `mistakes`, `judge`, `search_urls` and `allow_js`.
 
     Args:
       sections: the config as plain dictionaries (`config.to_dict()`).
 
     Raises:
-      UserError: the actor cannot be what it is asked to be.
+      UserError: the actor or the judge cannot be what it is asked to be.
     """
     mistakes = MistakeConfig(**sections.get("mistakes", {}))
+    actor = ActorConfig(**sections["actor"], mistakes=mistakes).resolve()
     fleet = sections["fleet"]
     worker = WorkerConfig(
-        actor=ActorConfig(**sections["actor"], mistakes=mistakes).resolve(),
+        actor=actor,
         browser=BrowserConfig(**sections["browser"]),
+        guard=GuardConfig(**sections["guard"]),
+        wear=Wear(
+            max_age_s=fleet["browser_max_age_s"],
+            max_mb=fleet["browser_max_mb"],
+            max_episodes=fleet["browser_max_episodes"],
+        ),
         prompt=PromptConfig(**sections["prompt"]),
         limits=Limits(**sections["limits"]),
         crashes=fleet["crashes"],
+        web=WebConfig(search_urls=sections.get("search_urls", {}), allow_js=sections.get("allow_js", False)),
+        judge=_judge(sections.get("judge", {"kind": "none"}), actor),
+        secrets=tuple(sections["secrets"]),
     )
-    return FleetConfig(workers=fleet["workers"], retries=fleet["retries"], worker=worker)
+    return FleetConfig(
+        workers=fleet["workers"],
+        retries=fleet["retries"],
+        worker=worker,
+        sites=SiteLimits(**{field.name: fleet[field.name] for field in dataclasses.fields(SiteLimits)}),
+        drain_seconds=fleet["drain_seconds"],
+        engine=fleet["engine"],
+        ray_address=fleet["ray_address"],
+    )
+
+
+def _judge(section: Mapping[str, Any], actor: ActorConfig) -> ActorConfig | None:
+    """Who judges; the limits of the actor's section are the whole run's."""
+    kind = section["kind"]
+    if kind == "none":
+        return None
+    if kind == "actor":
+        if actor.kind not in ("gemini", "chat"):
+            raise UserError(
+                f"config.judge.kind=actor: the actor is {actor.kind}, which cannot judge; take gemini or chat"
+            )
+        return dataclasses.replace(actor, label="judge", temperature=0.0)
+    if kind not in ("gemini", "chat"):
+        raise UserError(f"config.judge.kind={kind!r}: unknown; take none, actor, gemini or chat")
+    if kind == "chat" and not section["base_url"]:
+        raise UserError("config.judge.kind=chat: config.judge.base_url is empty; give the endpoint's address")
+    limits = {name: getattr(actor, name) for name in ("requests_per_minute", "tokens_per_minute", "cap_usd")}
+    return ActorConfig(**section, **limits, label="judge", temperature=0.0).resolve()

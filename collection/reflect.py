@@ -14,6 +14,7 @@ _OUTCOMES = {
     "timeout": "the time limit was reached",
     "blocked": "the site refused access",
     "captcha": "the site asked for a captcha",
+    "unreachable": "the start page could not be opened",
     "crashed": "the browser crashed",
 }
 
@@ -46,7 +47,10 @@ def describe_outcome(trajectory: Trajectory) -> str:
 
 
 def reflect(trajectory: Trajectory, guidance: str, teacher: Teacher) -> Reflected:
-    """tau_N, rho_{N-1} -> rho_N (RMSWeb, section 3.1)."""
+    """tau_N, rho_{N-1} -> rho_N (RMSWeb, section 3.1).
+
+    Where the teacher gives no proper answer (blocked, cut off), the guidance stays what it was.
+    """
     reply = teacher.reflect(
         ReflectionRequest(
             task_id=trajectory.task.task_id,
@@ -57,7 +61,6 @@ def reflect(trajectory: Trajectory, guidance: str, teacher: Teacher) -> Reflecte
             guidance=guidance,
         )
     )
-    reflection = Reflection(
-        task_id=trajectory.task.task_id, attempt=trajectory.attempt, guidance=reply.text.strip()
-    )
+    text = guidance if reply.problem else reply.text.strip()
+    reflection = Reflection(task_id=trajectory.task.task_id, attempt=trajectory.attempt, guidance=text)
     return Reflected(reflection=reflection, usage=reply.usage)

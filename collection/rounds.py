@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from collection.llm.scripted.guidance import warnings_in
-from rmsweb_jax.records.schema import CallUsage, Record, Reflection, Task, Trajectory
+from rmsweb_jax.records.schema import CallUsage, Outcome, Record, Reflection, Task, Trajectory
 
 SOLVED_BY = 2  # solve@2: two successes
 
@@ -62,27 +62,20 @@ Reflect = Callable[[Trajectory, str], Reflected]
 Keep = Callable[[Trajectory | Reflected], None]
 
 
-def run_job(
-    job: Job,
-    history: History,
-    play: Play,
-    reflect: Reflect,
-    keep: Keep,
-) -> None:
-    """Plays the rounds of `job` that `history` lacks (RMSWeb, section 3.1).
+def run_round(job: Job, history: History, play: Play, reflect: Reflect, keep: Keep) -> None:
+    """Plays the first round of `job` that `history` lacks (RMSWeb, section 3.1).
 
     Args:
-      history: is extended as rounds finish.
+      history: is extended.
       play: (task, attempt, guidance) -> one episode.
       reflect: (trajectory, its guidance) -> guidance for the next round.
       keep: makes a record durable; called before anything builds on it.
     """
-    while not job.is_over(successes := history.successes):
-        last = len(successes)
-        guidance = _guidance(history, last, reflect, keep) if job.reflective else ""
-        trajectory = play(job.task, last + 1, guidance)
-        keep(trajectory)
-        history.trajectories[last + 1] = trajectory
+    last = len(history.successes)
+    guidance = _guidance(history, last, reflect, keep) if job.reflective else ""
+    trajectory = play(job.task, last + 1, guidance)
+    keep(trajectory)
+    history.trajectories[last + 1] = trajectory
 
 
 def _guidance(history: History, attempt: int, reflect: Reflect, keep: Keep) -> str:
@@ -97,52 +90,86 @@ def _guidance(history: History, attempt: int, reflect: Reflect, keep: Keep) -> s
     return history.reflections[attempt].reflection.guidance
 
 
-def group_rounds(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
-    """Trajectories by task, in order of attempt."""
-    tasks: defaultdict[str, list[Trajectory]] = defaultdict(list)
-    for trajectory in sorted(trajectories, key=lambda one: (one.task.task_id, one.attempt)):
-        tasks[trajectory.task.task_id].append(trajectory)
-    return dict(tasks)
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """What is remembered of an episode: enough to go on and to report, without its pages.
+
+    Attributes:
+      cost: of acting and judging, in US dollars.
+    """
+
+    trajectory_id: str
+    task_id: str
+    site: str
+    attempt: int
+    success: bool
+    outcome: Outcome
+    steps: int
+    seconds: float
+    cost: float
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> Round:
+        task = trajectory.task
+        return cls(
+            trajectory_id=trajectory.trajectory_id,
+            task_id=task.task_id,
+            site=task.site,
+            attempt=trajectory.attempt,
+            success=trajectory.success,
+            outcome=trajectory.outcome,
+            steps=len(trajectory.steps),
+            seconds=trajectory.seconds,
+            cost=_cost(trajectory),
+        )
 
 
-def yield_report(trajectories: Sequence[Trajectory], rounds: int) -> dict[str, Any]:
-    """What collection yielded.
+def yield_report(trajectories: Iterable[Trajectory], rounds: int) -> dict[str, Any]:
+    """What collection yielded; trajectories are looked at one at a time.
 
     Returns:
       Counts, success by round, solve@2 by round over the tasks that failed round 1, mean steps of
-      successes, outcomes, success by site, and the price of acting in US dollars.
+      successes, outcomes, success by site, and the price of acting and judging in US dollars.
     """
-    tasks = group_rounds(trajectories)
-    wins = [trajectory for trajectory in trajectories if trajectory.success]
-    sites = sorted({trajectory.task.site for trajectory in trajectories})
+    played = [Round.of(trajectory) for trajectory in trajectories]
+    tasks = group_rounds(played)
+    wins = [one for one in played if one.success]
     return {
         "tasks": len(tasks),
-        "trajectories": len(trajectories),
-        "steps": sum(len(trajectory.steps) for trajectory in trajectories),
+        "trajectories": len(played),
+        "steps": sum(one.steps for one in played),
         "successes": len(wins),
         "solved_tasks": sum(any(one.success for one in runs) for runs in tasks.values()),
         "failed_first_round": sum(not runs[0].success for runs in tasks.values()),
-        "success_by_round": _success_by_round(trajectories, rounds),
+        "success_by_round": _success_by_round(played, rounds),
         "solve_at_2_by_round": _solve_by_round(tasks, rounds),
-        "mean_steps_of_successes": statistics.fmean(len(one.steps) for one in wins) if wins else None,
-        "outcomes": dict(Counter(trajectory.outcome for trajectory in trajectories).most_common()),
+        "mean_steps_of_successes": statistics.fmean(one.steps for one in wins) if wins else None,
+        "outcomes": dict(Counter(one.outcome for one in played).most_common()),
         "first_round_success_by_site": {
-            site: _share([runs[0].success for runs in tasks.values() if runs[0].task.site == site])
-            for site in sites
+            site: _share([runs[0].success for runs in tasks.values() if runs[0].site == site])
+            for site in sorted({one.site for one in played})
         },
-        "episode_seconds": sum(trajectory.seconds for trajectory in trajectories),
-        "acting_cost_usd": sum(_cost(trajectory) for trajectory in trajectories),
+        "episode_seconds": sum(one.seconds for one in played),
+        "episode_cost_usd": sum(one.cost for one in played),
     }
 
 
-def _success_by_round(trajectories: Sequence[Trajectory], rounds: int) -> dict[str, float | None]:
+def group_rounds(played: Iterable[Round]) -> dict[str, list[Round]]:
+    """Rounds by task, in order of attempt."""
+    tasks: defaultdict[str, list[Round]] = defaultdict(list)
+    for one in sorted(played, key=lambda one: (one.task_id, one.attempt)):
+        tasks[one.task_id].append(one)
+    return dict(tasks)
+
+
+def _success_by_round(played: Sequence[Round], rounds: int) -> dict[str, float | None]:
     return {
-        str(attempt): _share([one.success for one in trajectories if one.attempt == attempt])
+        str(attempt): _share([one.success for one in played if one.attempt == attempt])
         for attempt in range(1, rounds + 1)
     }
 
 
-def _solve_by_round(tasks: Mapping[str, Sequence[Trajectory]], rounds: int) -> dict[str, float | None]:
+def _solve_by_round(tasks: Mapping[str, Sequence[Round]], rounds: int) -> dict[str, float | None]:
     failed = [runs for runs in tasks.values() if not runs[0].success]
     return {
         str(last): _share([sum(one.success for one in runs[:last]) >= SOLVED_BY for runs in failed])
@@ -155,11 +182,12 @@ def _share(flags: Sequence[bool]) -> float | None:
 
 
 def _cost(trajectory: Trajectory) -> float:
-    return sum(
+    steps = sum(
         usage.cost
         for step in trajectory.steps
         for usage in (step.usage, *(extraction.usage for extraction in step.extractions))
     )
+    return steps + trajectory.judge_usage.cost
 
 
 def reflection_report(reflections: Sequence[Reflected]) -> dict[str, Any]:

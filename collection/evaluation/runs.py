@@ -55,5 +55,5 @@ def evaluate(tasks: Sequence[Task], runs: int, config: FleetConfig, workdir: Pat
     jobs = [Job(task, attempts=runs) for task in tasks]
     with acting(config.worker.actor, workdir / "server") as actor:
         played = fleet.run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
-    label, model = actor.label, played.trajectories[0].model
-    return Evaluated(gather_results(label, model, runs, played.trajectories), played.seconds)
+    label, model = actor.label, next(played.trajectories()).model
+    return Evaluated(gather_results(label, model, runs, played.trajectories()), played.seconds)
