@@ -43,8 +43,20 @@ def get_config(variant: str = "demo") -> ConfigDict:
             "max_tokens": source["actor"]["max_tokens"] if variant == "paper" else 128,
             "timeout_s": 60.0,
             "calls": 5,
+            "structured": "auto",
+            # Of the whole run; 0: no limit. A cap needs prices: US dollars for a million tokens.
+            "requests_per_minute": 0.0,
+            "tokens_per_minute": 0.0,
+            "cap_usd": 0.0,
+            "price_prompt": 0.0,
+            "price_cached": 0.0,
+            "price_response": 0.0,
         }
     )
-    for section in ("browser", "prompt", "limits", "fleet"):
+    for section in ("browser", "guard", "prompt", "limits", "fleet"):
         config[section] = ConfigDict(source[section])
+    if variant == "smoke":
+        # What little it has trained solves nothing in more steps either.
+        config.update({"limits": {"max_steps": 2}})
+    config.secrets = source["secrets"]
     return config

@@ -8,7 +8,9 @@ in `reflections.jsonl`, and `report.json` says who acted and what came out.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,18 @@ from ml_collections import ConfigDict
 
 from collection import fleet
 from collection.environments.miniwob import make_task
-from collection.fleet_config import fleet_config
+from collection.fleet_config import SAFE_ACTOR_KEYS, SAFE_FLEET_KEYS, fleet_config
+from collection.llm.ledger import LEDGER, Ledger
 from collection.policy_server import acting
 from collection.rounds import Job, reflection_report, yield_report
+from collection.tasks.files import read_tasks
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.records.shards import read_dataset
 
-SAFE_KEYS = ("fleet.workers", "fleet.retries", "fleet.crashes", "actor.timeout_s", "actor.calls")
+SAFE_KEYS = (*SAFE_FLEET_KEYS, *SAFE_ACTOR_KEYS)
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -43,15 +47,30 @@ def main(config: ConfigDict, workdir: Path) -> None:
         "seconds": round(played.seconds, 1),
         "teacher": actor.kind,
         "actor": actor.label,
-        "model": played.trajectories[0].model,
+        "model": next(played.trajectories()).model,
         "reflection": reflective,
-        **yield_report(played.trajectories, rounds),
+        **yield_report(played.trajectories(), rounds),
         **reflection_report(played.reflections),
+        "model_calls": _model_calls(workdir / LEDGER),
     }
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
+def _model_calls(path: Path) -> dict[str, Any]:
+    """Calls and their cost by purpose; none of a teacher that is no model."""
+    if not path.exists():
+        return {}
+    with contextlib.closing(Ledger(path)) as ledger:
+        return ledger.totals()
+
+
 def _tasks(settings: dict[str, Any]) -> list[Task]:
+    if settings["tasks_file"]:
+        path = Path(settings["tasks_file"])
+        lines = read_tasks(path)
+        if lines.bad:
+            print(lines.warning(path), file=sys.stderr)
+        return [task for _, task in lines.good]
     if settings["tasks_from"]:
         source = read_dataset(Path(settings["tasks_from"]), Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
@@ -59,7 +78,9 @@ def _tasks(settings: dict[str, Any]) -> list[Task]:
     # Seed by seed, so that an early look at a run shows every page.
     tasks = [make_task(page, seed) for seed in seeds for page in settings["pages"]]
     if not tasks:
-        raise UserError("no tasks: set config.pages and config.seeds, or config.tasks_from=DIR")
+        raise UserError(
+            "no tasks: set config.pages and config.seeds, config.tasks_from=DIR or config.tasks_file=FILE"
+        )
     return tasks
 
 

@@ -15,11 +15,11 @@ from ml_collections import ConfigDict
 
 from collection.evaluation.results import score, to_json
 from collection.evaluation.runs import evaluate, held_out_tasks
-from collection.fleet_config import fleet_config
+from collection.fleet_config import SAFE_ACTOR_KEYS, SAFE_FLEET_KEYS, fleet_config
 from experiments import cli
 from rmsweb_jax.records.files import write_atomic
 
-SAFE_KEYS = ("fleet.workers", "fleet.retries", "fleet.crashes", "actor.timeout_s", "actor.calls")
+SAFE_KEYS = (*SAFE_FLEET_KEYS, *SAFE_ACTOR_KEYS)
 
 
 def main(config: ConfigDict, workdir: Path) -> None:

@@ -58,14 +58,23 @@ class Progress:
       stage: name shown.
       total, done: units, and those finished before.
       active: False writes and shows nothing, as on all but one process of a run.
+      line: False leaves the terminal to whoever shows more.
     """
 
-    def __init__(self, workdir: Path, stage: str, total: int, done: int = 0, active: bool = True):
+    def __init__(
+        self,
+        workdir: Path,
+        stage: str,
+        total: int,
+        done: int = 0,
+        active: bool = True,
+        line: bool = True,
+    ):
         self._path = workdir / "progress.json"
         self._stage, self._total, self._done, self._active = stage, total, done, active
         self._written = time.monotonic()
         self._rate = Rate(done, self._written)
-        self._line = _Line.take(stage) if active else None
+        self._line = _Line.take(stage) if active and line else None
         self._write("")
 
     def update(self, done: int, note: str = "", total: int | None = None) -> None:

@@ -61,8 +61,11 @@ class Journal:
             os.fsync(self._file.fileno())
         sync_folder(path.parent)
 
-    def append(self, record: bytes) -> None:
+    def append(self, record: bytes) -> int:
         """Writes one record; it is on disk when this returns.
+
+        Returns:
+          Where it lies, for `read_record`.
 
         Raises:
           OSError: the disk is full; the journal then holds the records before this one.
@@ -77,6 +80,7 @@ class Journal:
         except OSError:
             os.ftruncate(descriptor, start)
             raise
+        return start
 
     def close(self) -> None:
         self._file.close()
@@ -104,6 +108,22 @@ def iter_journal(path: Path) -> Iterator[bytes]:
     for line in _whole_lines(path):
         if line.record is not None:
             yield line.record
+
+
+def read_record(path: Path, place: int) -> bytes:
+    """The record that `append` has put at `place` (bytes from the file's start).
+
+    Raises:
+      UserError: there is no whole record.
+    """
+    with open(path, "rb") as file:
+        file.seek(place)
+        record = _parse(file.readline())
+    if record is None:
+        raise UserError(
+            f"{path}: no whole record at byte {place}: restore the file, or use another --workdir"
+        )
+    return record
 
 
 def is_journal(path: Path) -> bool:

@@ -1,6 +1,8 @@
 """Reading what earlier schema versions wrote.
 
-Version 2 added `source` and `missing` to trajectories, and `finished` and `content` to manifests.
+Version 2 added `source` and `missing` to trajectories, and `finished` and `content` to manifests. Version 3
+added `incidents` and `discarded` to steps, and `incidents`, `judge_text`, `judge_usage` and the outcome
+`unreachable` to trajectories.
 A new version raises `SCHEMA_VERSION` and adds one function here; nothing else knows the old ones.
 """
 
@@ -20,6 +22,14 @@ def _record_from_1(kind: str, record: Json) -> Json:
     return {**record, "source": "", "missing": []} if kind == "trajectories" else record
 
 
+def _record_from_2(kind: str, record: Json) -> Json:
+    if kind != "trajectories":
+        return record
+    # A record that lacks even its steps is refused by the schema, which says so better.
+    steps = [{**step, "incidents": [], "discarded": []} for step in record.get("steps", ())]
+    return {**record, "steps": steps, "judge_text": "", "judge_usage": {}, "incidents": []}
+
+
 def _manifest_from_1(manifest: Json) -> Json:
     shards = [{**shard, "content": ""} for shard in manifest["shards"]]
     # It was written when all shards were, so there are no unfinished ones.
@@ -27,8 +37,14 @@ def _manifest_from_1(manifest: Json) -> Json:
 
 
 # From each version to the next one.
-RECORDS: dict[int, Callable[[str, Json], Json]] = {1: _record_from_1}
-MANIFESTS: dict[int, Callable[[Json], Json]] = {1: _manifest_from_1}
+RECORDS: dict[int, Callable[[str, Json], Json]] = {
+    1: _record_from_1,
+    2: _record_from_2,
+}
+MANIFESTS: dict[int, Callable[[Json], Json]] = {
+    1: _manifest_from_1,
+    2: lambda manifest: manifest,
+}
 
 
 def decode(kind: str, version: int, entry: bytes) -> Record:

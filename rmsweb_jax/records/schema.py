@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 # What changed in each, and how older records are read: rmsweb_jax.records.migrations.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Record(BaseModel):
@@ -136,6 +136,23 @@ class ExtractionCall(Record):
     usage: CallUsage = CallUsage()
 
 
+IncidentKind = Literal["injection", "refused", "popup", "download", "dialog", "page_cut"]
+
+
+class Incident(Record):
+    """Something on the way that whoever reads a run should know.
+
+    Attributes:
+      kind: `injection` (text of the page that gives the agent orders), `refused` (a request or an address
+        the guard did not let through), `popup` (a window that was closed), `download`, `dialog` (dismissed),
+        `page_cut` (a page too large to be shown whole).
+      detail: one line, without secrets.
+    """
+
+    kind: IncidentKind
+    detail: str
+
+
 class Step(Record):
     """One decision.
 
@@ -144,6 +161,8 @@ class Step(Record):
       response: the actor's raw reply.
       error: why the reply could not be used (empty when it could); then `results` is empty.
       repaired: the reply's JSON had to be repaired before it parsed.
+      discarded: raw replies that had no action and were asked for again; `usage` counts them.
+      incidents: what happened from the look before this decision until its actions were done.
     """
 
     number: int
@@ -155,9 +174,11 @@ class Step(Record):
     repaired: bool = False
     extractions: tuple[ExtractionCall, ...] = ()
     usage: CallUsage = CallUsage()
+    incidents: tuple[Incident, ...] = ()
+    discarded: tuple[str, ...] = ()
 
 
-Outcome = Literal["done", "max_steps", "failures", "timeout", "blocked", "captcha", "crashed"]
+Outcome = Literal["done", "max_steps", "failures", "timeout", "blocked", "captcha", "unreachable", "crashed"]
 
 
 class Trajectory(Record):
@@ -168,10 +189,14 @@ class Trajectory(Record):
       actor: `teacher` in collection, otherwise the policy's label (`base`, `sft`, `rl`).
       model: which model or program answered, for example `scripted` or `gemini-3-pro`.
       attempt: reflection round (1-based) or evaluation run (1-based).
-      outcome: how the episode ended; `done` = the agent declared completion.
+      outcome: how the episode ended; `done`: the agent declared completion; `blocked`, `captcha`: the site
+        kept it out; `unreachable`: its start page did not open; `crashed`: browser or process were lost.
       declared_success: the `success` flag of its `done`.
       reward: the environment's own reward, where it has one.
       success: the agent declared completion AND the judge (or the reward) passes.
+      judge: who passed the verdict: `reward`, or a judge's name; empty when nobody did.
+      judge_text, judge_usage: what the judge wrote, even where it is no verdict, and its cost.
+      incidents: on the way to a start page that did not open; all others are their steps'.
       source: the system it was imported from, for example `browser-use`; empty: recorded by this project.
       missing: what that system's files did not hold, as field names (`steps.observation.elements`).
     """
@@ -189,7 +214,10 @@ class Trajectory(Record):
     reward: float | None = None
     success: bool = False
     judge: str = ""
+    judge_text: str = ""
+    judge_usage: CallUsage = CallUsage()
     seconds: float = 0.0
+    incidents: tuple[Incident, ...] = ()
     source: str = ""
     missing: tuple[str, ...] = ()
 
