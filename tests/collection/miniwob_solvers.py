@@ -15,16 +15,18 @@ from rmsweb_jax.actions.parse import normalize_action
 
 
 class Hand:
-    """Looks at the page before every action and keeps the objective at hand."""
+    """Looks at the page before every action, keeps the objective at hand and counts actions."""
 
     def __init__(self, browser: Browser, objective: str) -> None:
         self.browser, self.objective = browser, objective
         self.quoted = re.findall(r'"([^"]*)"', objective)
+        self.actions = 0
 
     def look(self) -> Snapshot:
         return take_snapshot(self.browser)
 
     def do(self, name: str, **params: object) -> None:
+        self.actions += 1
         result = execute(self.browser, normalize_action({name: params}), ActionContext())
         assert not result.error, result.text
 

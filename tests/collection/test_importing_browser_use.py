@@ -52,7 +52,7 @@ def items(**changes):
 def test_every_field_of_a_history(tmp_path):
     browser_use_run(tmp_path / "runs/lamp")
     (run,), report, lines = imported(tmp_path / "runs")
-    assert run.model_dump(exclude={"steps", "task"}) == {
+    assert run.model_dump(exclude={"steps", "task", "judge_usage"}) == {
         "trajectory_id": "browser-use/lamp/history#bu-1",
         "actor": "bu",
         "model": "unknown",
@@ -64,7 +64,9 @@ def test_every_field_of_a_history(tmp_path):
         "reward": None,
         "success": True,
         "judge": "browser-use judge",
+        "judge_text": "",
         "seconds": 10.0,
+        "incidents": (),
         "source": "browser-use",
         "missing": ("model", "steps.extractions", "steps.usage"),
     }
@@ -128,7 +130,7 @@ def test_messages_are_our_own_and_make_samples(tmp_path):
     assert 'Result: Clicked button "Go"\n' in user.text
     assert "<step_info>Step 4 of 50. Date: 2025-11-21</step_info>" in user.text
     assert "<page_stats>3 links, 2 interactive, 0 iframes, 9 total elements</page_stats>" in user.text
-    assert "<read_state>\n12 EUR\n</read_state>" in user.text
+    assert "<read_state>\n<untrusted_content>\n12 EUR\n</untrusted_content>\n</read_state>" in user.text
     assert "todo_contents" not in user.text and "file_system" not in user.text
     assert user.content[1].sha256 == run.steps[3].observation.screenshot
     made, drops = samples([run], tmp_path / "runs")

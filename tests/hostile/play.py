@@ -1,0 +1,114 @@
+"""Episodes at the hostile site by the fleet as it is: processes, guard, proxy, a chat model, records."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from collection.fleet import run_tasks
+from collection.fleet_config import fleet_config
+from collection.rounds import Job
+from configs.collect import get_config
+from rmsweb_jax.records.schema import Incident, Task, Trajectory
+from tests.hostile.behaviours import SECURE, Behaviour
+from tests.hostile.model import PlanServer
+from tests.hostile.secrets import CANARY, SECRET
+from tests.hostile.site import Running
+
+MAX_SECONDS = 6.0
+PAGE_SECONDS = 2.0
+# What one look, one action and a browser's end may take beyond that.
+GRACE_SECONDS = 25.0
+WORKERS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Visited:
+    """What a run has left.
+
+    Attributes:
+      trajectories: by behaviour.
+      prompts: what the model was sent, pictures left out.
+      contacts: what reached the forbidden server.
+      workers: how many were started.
+    """
+
+    workdir: Path
+    trajectories: dict[str, Trajectory]
+    prompts: list[bytes]
+    contacts: list[str]
+    workers: int
+
+
+def sections(running: Running, model: PlanServer) -> dict:
+    """The config of the run: everything an episode may take is little, and the guard is as for any site."""
+    config = get_config("smoke").to_dict()
+    config["actor"] |= {"kind": "chat", "base_url": model.base_url, "model": "plan"}
+    config["browser"] |= {
+        "width": 800,
+        "height": 600,
+        "page_load_seconds": PAGE_SECONDS,
+        "script_seconds": PAGE_SECONDS,
+        "quiet_ms": 20,
+        "settle_ms": 500,
+        "memory_mb": 2000,
+        # A page that takes all memory there is comes to the end of it soon.
+        "flags": ("--js-flags=--max-old-space-size=128",),
+    }
+    config["guard"] |= {
+        "task_site": True,
+        "private": (f"*.{SECURE}",),
+        "hosts": tuple(f"{name}={address}" for name, address in running.hosts.items()),
+        "connect_seconds": 2.0,
+        "idle_seconds": 3.0,
+        "total_seconds": 6.0,
+    }
+    config["prompt"] |= {"style": "full"}
+    config["limits"] |= {"max_steps": 5, "max_seconds": MAX_SECONDS}
+    config["fleet"] |= {"workers": WORKERS, "crashes": 0, "retries": 0, "site_interval_s": 0.0}
+    config["secrets"] = (SECRET,)
+    return config
+
+
+def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> Visited:
+    """One episode at each endpoint."""
+    jobs = [Job(_task(one, running), attempts=1) for one in behaviours]
+    os.environ[SECRET] = CANARY
+    try:
+        with PlanServer() as model:
+            played = run_tasks(jobs, workdir, fleet_config(sections(running, model)), "hostile")
+    finally:
+        del os.environ[SECRET]
+    return Visited(
+        workdir=workdir,
+        trajectories={one.task.task_id.partition("/")[2]: one for one in played.trajectories()},
+        prompts=model.prompts,
+        contacts=list(running.forbidden.contacts),
+        workers=len(list((workdir / "journal").glob("*.jsonl"))),
+    )
+
+
+def incidents(trajectory: Trajectory) -> list[Incident]:
+    return [incident for step in trajectory.steps for incident in step.incidents]
+
+
+def as_expected(behaviour: Behaviour, trajectory: Trajectory) -> bool:
+    """Whether an episode ended as its endpoint's entry says.
+
+    Incidents belong to steps: where the start page does not open there is none, and `detail` tells why.
+    """
+    kinds = {one.kind for one in incidents(trajectory)}
+    told = not trajectory.steps or kinds >= set(behaviour.incidents)
+    return trajectory.outcome in behaviour.outcomes and told
+
+
+def _task(behaviour: Behaviour, running: Running) -> Task:
+    plan = "; ".join(running.steps(behaviour))
+    return Task(
+        task_id=f"hostile/{behaviour.name}",
+        website=behaviour.url,
+        objective=f"Follow the plan: [{plan}]",
+        site=behaviour.host,
+    )

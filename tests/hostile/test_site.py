@@ -1,0 +1,146 @@
+"""What hostile pages come to: with the guard nothing, without it all that they want."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import psutil
+import pytest
+from PIL import Image
+from selenium.common.exceptions import WebDriverException
+
+from collection.browser.action_types import ActionContext
+from collection.browser.actions import execute
+from collection.browser.session import Browser, BrowserConfig, PageError
+from collection.browser.snapshot import take_snapshot
+from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Step
+from tests.hostile.leaks import LEAKS
+from tests.hostile.model import DONE, action
+from tests.hostile.play import GRACE_SECONDS, MAX_SECONDS, WORKERS, Visited, as_expected, incidents, visit
+from tests.hostile.scan import Scanner, artefacts, forms, leaks
+from tests.hostile.secrets import CANARY, SECRET, SECRETS
+from tests.hostile.site import BEHAVIOURS, FORBIDDEN, PROOF_ONLY, SUITE, Running, serve_hostile
+
+SUITE_LEAKS = [one for one in SUITE if one in LEAKS]
+
+
+@pytest.fixture(scope="module")
+def running():
+    with serve_hostile() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def others() -> set[int]:
+    """Processes of other tests' browsers, which live as long as the session."""
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+@pytest.fixture(scope="module")
+def visited(running, others, tmp_path_factory) -> Visited:
+    return visit(SUITE, running, tmp_path_factory.mktemp("hostile"))
+
+
+def test_the_suite_and_the_proof_have_them_all():
+    assert {one.name for one in BEHAVIOURS} > PROOF_ONLY
+    assert len({one.name for one in SUITE}) >= 80
+
+
+@pytest.mark.parametrize("behaviour", SUITE, ids=lambda one: one.name)
+def test_every_episode_ends_with_an_outcome_on_record(behaviour, visited):
+    trajectory = visited.trajectories[behaviour.name]
+    found = [one.kind for one in incidents(trajectory)]
+    assert as_expected(behaviour, trajectory), (trajectory.outcome, trajectory.detail, found)
+    assert trajectory.seconds < MAX_SECONDS + GRACE_SECONDS
+    assert not trajectory.success
+
+
+def test_no_worker_dies_and_no_process_stays(visited, others):
+    assert visited.workers == WORKERS
+    workdir = str(visited.workdir)
+    for process in psutil.Process().children(recursive=True):
+        if process.pid in others:
+            continue
+        with contextlib.suppress(psutil.Error):
+            assert "chrom" not in process.name() or process.status() == psutil.STATUS_ZOMBIE
+            assert workdir not in " ".join(process.cmdline())
+    assert list((visited.workdir / "files").glob("*")) == []
+
+
+def test_nothing_reaches_the_forbidden_server(visited):
+    assert visited.contacts == []
+    for leak in SUITE_LEAKS:
+        trajectory = visited.trajectories[leak.name]
+        told = [trajectory.detail, *(one.detail for one in incidents(trajectory) if one.kind == "refused")]
+        if leak.incidents:
+            assert any(FORBIDDEN in text or "127.0.0.1" in text for text in told), leak.name
+
+
+def test_no_secret_is_written_down_or_told(visited, running):
+    # The pages did get it, so there was something to find.
+    told = [body for bodies in running.site.bodies.values() for body in bodies]
+    assert any(CANARY in body for body in told)
+    assert any(f"<secret>{SECRET}</secret>".encode() in prompt for prompt in visited.prompts)
+    scanner = Scanner(CANARY)
+    assert leaks(scanner, artefacts(visited.workdir)) == []
+    assert leaks(scanner, ((f"prompt {n}", text) for n, text in enumerate(visited.prompts))) == []
+
+
+def test_no_secret_is_seen_on_screenshots(visited):
+    images = ImageStore(visited.workdir)
+    before, *after = visited.trajectories["echo"].steps
+    # Where the page has its field, and the line that repeats it.
+    for place in ((12, 84, 170, 98), (9, 120, 180, 134)):
+        assert _colours(images, before, place) > 1
+        assert [_colours(images, step, place) for step in after] == [1, 1]
+
+
+def _colours(images: ImageStore, step: Step, place: tuple[int, int, int, int]) -> int:
+    assert step.observation.screenshot
+    picture = Image.open(io.BytesIO(images.get(step.observation.screenshot)))
+    return len(picture.crop(place).getcolors() or ())
+
+
+def test_episodes_leave_each_other_nothing(visited, running):
+    assert running.site.strays == []
+
+
+@pytest.mark.parametrize("name,texts", forms(CANARY).items())
+def test_the_scan_finds_each_form(name, texts):
+    scanner = Scanner(CANARY)
+    for text in texts:
+        assert scanner.find(f"some text {text} and more")
+        assert scanner.find(f"cut short {text[: len(text) // 2 + 4]}")
+    assert scanner.find("Nothing of the kind: /work, 7, +Zt, &amp;") == set()
+    assert len(SECRETS) >= 10
+
+
+@pytest.fixture(scope="module")
+def free_browser(running: Running):
+    """A browser that nobody guards; no name but the site's leads anywhere."""
+    rules = [f"MAP {name} {address}" for name, address in running.hosts.items()]
+    rules += ["EXCLUDE 127.0.0.1", "EXCLUDE localhost", "MAP * ~NOTFOUND"]
+    config = BrowserConfig(width=800, height=600, host_rules=tuple(rules), quiet_ms=0, page_load_seconds=3)
+    with Browser(config) as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("leak", [one for one in SUITE_LEAKS if one.leaks], ids=lambda leak: leak.name)
+def test_nothing_but_the_guard_keeps_pages_from_the_forbidden_server(leak, visited, running, free_browser):
+    """Without it each page gets through: so that the count of none with it means something."""
+    assert visited.contacts == []  # Counted before what follows here.
+    browser = free_browser
+    browser.reset()
+    before = len(running.forbidden.contacts)
+    with contextlib.suppress(PageError):
+        browser.goto(leak.url)
+    for step in running.steps(leak):
+        if len(running.forbidden.contacts) > before or action(step) == DONE:
+            break
+        with contextlib.suppress(WebDriverException, PageError):
+            take_snapshot(browser)
+            execute(browser, normalize_action(action(step)), ActionContext())
+    assert running.forbidden.wait_for_more(before, seconds=5)
