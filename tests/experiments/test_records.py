@@ -11,7 +11,7 @@ import pytest
 from experiments import cli, records
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
 from rmsweb_jax.records.shards import load_manifest, read_dataset, write_dataset
 from tests.records.sets import png, samples, trajectories, write_version_1
 
@@ -49,9 +49,9 @@ def test_list(run_folder, capsys):
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│" in line]
     cells = {Path(row[1].strip()).name: [cell.strip() for cell in row[2:-1]] for row in rows}
     assert cells["collect"][:3] == ["trajectories", "5", "3"]
-    assert cells["collect"][4:] == ["2", "yes", "actor=teacher"]
+    assert cells["collect"][4:] == [str(SCHEMA_VERSION), "yes", "actor=teacher"]
     assert cells["old"][4:6] == ["1", "yes"]
-    assert cells["sft"][4:6] == ["2", "no"] and cells["sft"][6].endswith("…")
+    assert cells["sft"][4:6] == [str(SCHEMA_VERSION), "no"] and cells["sft"][6].endswith("…")
     assert cells["broken"][0] == "?"
     with pytest.raises(UserError, match="no data set here or below"):
         records.list_datasets(run_folder / "collect" / "images")
@@ -111,8 +111,9 @@ def test_migrate(run_folder, capsys):
     records.migrate(run_folder / "old")
     records.migrate(run_folder / "old")
     first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith("version 2, was 1") and second.endswith("version 2 already")
-    assert load_manifest(run_folder / "old").schema_version == 2
+    assert first.endswith(f"version {SCHEMA_VERSION}, was 1")
+    assert second.endswith(f"version {SCHEMA_VERSION} already")
+    assert load_manifest(run_folder / "old").schema_version == SCHEMA_VERSION
     assert list(read_dataset(run_folder / "old", Trajectory)) == RUNS
 
 

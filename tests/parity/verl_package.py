@@ -7,13 +7,14 @@ what its import needs (`verl.txt`), and sees the environment's torch and numpy.
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+from tests.apart import install_apart
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "verl"
@@ -47,7 +48,7 @@ class Verl:
     """The functions of `verl.trainer.ppo.core_algos`; log-probabilities and masks are [B, T] numpy arrays."""
 
     def __init__(self) -> None:
-        install()
+        install_apart(REQUIREMENTS, FOLDER)
         sys.path.append(str(FOLDER))
         self._algos: Any = importlib.import_module("verl.trainer.ppo.core_algos")
         self._actor: Any = importlib.import_module("verl.workers.config").ActorConfig
@@ -139,23 +140,6 @@ class Verl:
     def _aggregate(self, values: torch.Tensor, mask: np.ndarray, rows: int | None) -> torch.Tensor:
         weights = torch.as_tensor(mask, dtype=values.dtype)
         return self._algos.agg_loss(values, weights, SEQUENCES, global_batch_size=rows)
-
-
-def install() -> None:
-    """Puts the packages of `REQUIREMENTS` into `FOLDER`, once.
-
-    Raises:
-      SystemExit: pip failed.
-    """
-    stamp = FOLDER / REQUIREMENTS.name
-    if stamp.exists() and stamp.read_text() == REQUIREMENTS.read_text():
-        return
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--upgrade", "--target", str(FOLDER), "-r", str(REQUIREMENTS)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"error: verl could not be installed into {FOLDER}: {done.stderr.strip()[-500:]}")
-    stamp.write_text(REQUIREMENTS.read_text())
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from collection.fleet import _new_journal, load_histories
+from collection.journals import load_histories, new_journal
 from rmsweb_jax.records.check import check_dataset
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.journal import Journal
@@ -71,7 +71,7 @@ def _collect(folder: Path, tasks: int) -> None:
     with contextlib.ExitStack() as stack:
         journals = [
             stack.enter_context(Journal(folder / "journal" / name))
-            for name in ("000000.jsonl", _new_journal(folder))
+            for name in ("000000.jsonl", new_journal(folder))
         ]
         for number, record in enumerate(trajectories(tasks)):
             if record.task.task_id not in done:

@@ -17,6 +17,7 @@ from rmsweb_jax.records.schema import (
     ImagePart,
     Message,
     Observation,
+    Record,
     SftSample,
     Step,
     Tab,
@@ -87,6 +88,19 @@ def samples(runs: Sequence[Trajectory]) -> list[SftSample]:
     ]
 
 
+# What later versions added to trajectories.
+NEW_IN_2 = {"source": True, "missing": True}
+NEW_IN_3 = {
+    "steps": {"__all__": {"incidents", "discarded"}},
+    **dict.fromkeys(("judge_text", "judge_usage", "incidents"), True),
+}
+
+
+def version_1(record: Record) -> bytes:
+    """A record just as schema version 1 wrote it."""
+    return record.model_dump_json(exclude={**NEW_IN_2, **NEW_IN_3}).encode()
+
+
 def write_version_1(folder: Path, records: Sequence[Trajectory], shard_size: int) -> None:
     """A data set just as schema version 1 wrote it."""
     folder.mkdir(exist_ok=True)
@@ -96,8 +110,7 @@ def write_version_1(folder: Path, records: Sequence[Trajectory], shard_size: int
         path = folder / f"trajectories-{len(shards):05d}.array_record"
         writer = ArrayRecordWriter(str(path), "group_size:1")
         for record in chunk:
-            entry = json.loads(record.model_dump_json(exclude={"source", "missing"}))
-            writer.write(json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode())
+            writer.write(version_1(record))
         writer.close()
         data = path.read_bytes()
         sha256 = hashlib.sha256(data).hexdigest()

@@ -12,7 +12,7 @@ from rmsweb_jax.records.files import is_temporary, write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal, read_journal
 from rmsweb_jax.records.manifest import load_manifest, read_manifest
-from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.schema import SCHEMA_VERSION, Trajectory
 from rmsweb_jax.records.shards import migrate_dataset, read_dataset, write_dataset
 from tests.records.crash import Disk, Point, Stopped
 from tests.records.sets import trajectories, write_version_1
@@ -106,9 +106,9 @@ def test_a_migration_leaves_the_whole_data_set_in_one_version_or_the_other(memor
     for folder in stopped(memory_path, lambda folder: write_version_1(folder, RECORDS, 2), migrate_dataset):
         assert read(folder) == RECORDS
         versions.add(load_manifest(folder).schema_version)
-        assert migrate_dataset(folder).schema_version == 2
+        assert migrate_dataset(folder).schema_version == SCHEMA_VERSION
         assert read(folder) == RECORDS
-    assert versions == {1, 2}
+    assert versions == {1, SCHEMA_VERSION}
 
 
 def test_a_small_file_is_old_or_new(memory_path):

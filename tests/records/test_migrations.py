@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from collection.fleet import load_histories
+from collection.journals import load_histories
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.migrations import MANIFESTS, RECORDS, decode
 from rmsweb_jax.records.schema import KINDS, SCHEMA_VERSION, AuditPair, Trajectory
 from rmsweb_jax.records.shards import dataset_size, load_manifest, migrate_dataset, read_dataset
-from tests.records.sets import samples, trajectories, write_version_1
+from tests.records.sets import NEW_IN_3, samples, trajectories, version_1, write_version_1
 
 RUNS = trajectories(5)
 AUDIT = AuditPair(
@@ -23,10 +23,6 @@ AUDIT = AuditPair(
     label_source="rule",
     decision="kept",
 )
-
-
-def version_1(record) -> bytes:
-    return record.model_dump_json(exclude={"source", "missing"}).encode()
 
 
 @pytest.fixture
@@ -52,7 +48,11 @@ def test_records_of_version_1():
     assert decode("audit_pairs", 1, version_1(AUDIT)) == AUDIT
 
 
-@pytest.mark.parametrize("version", [1, SCHEMA_VERSION])
+def test_records_of_version_2():
+    assert decode("trajectories", 2, RUNS[0].model_dump_json(exclude=NEW_IN_3).encode()) == RUNS[0]
+
+
+@pytest.mark.parametrize("version", [1, 2, SCHEMA_VERSION])
 @pytest.mark.parametrize("entry", [b"", b"[]", b"7", b"{}", b'{"trajectory_id": "a"', b'{"unknown": 1}'])
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_bytes_are_a_value_error(kind, entry, version):
@@ -64,7 +64,7 @@ def test_migration_rewrites_the_shards(old):
     before = {path.name for path in old.glob("*.array_record")}
     manifest = migrate_dataset(old)
     assert manifest == load_manifest(old)
-    assert (manifest.schema_version, manifest.provenance) == (2, {"actor": "teacher"})
+    assert (manifest.schema_version, manifest.provenance) == (SCHEMA_VERSION, {"actor": "teacher"})
     after = {path.name for path in old.glob("*.array_record")}
     assert after == {shard.file for shard in manifest.shards} and not after & before
     assert list(read_dataset(old, Trajectory)) == RUNS
@@ -93,8 +93,8 @@ def test_journals_of_version_1_are_resumed(tmp_path):
 def test_a_manifest_that_lacks_fields_or_has_a_newer_version_is_one_line(old):
     path = old / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({"schema_version": 3, "made_of": "other fields"}))
-    with pytest.raises(UserError, match="schema version 3 is newer than 2: update rmsweb-jax"):
+    path.write_text(json.dumps({"schema_version": SCHEMA_VERSION + 1, "made_of": "other fields"}))
+    with pytest.raises(UserError, match=f"{SCHEMA_VERSION + 1} is newer than {SCHEMA_VERSION}: update"):
         load_manifest(old)
     for changes in (
         {"shards": None},

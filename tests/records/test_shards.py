@@ -9,7 +9,7 @@ import grain.python as grain
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.records.schema import SCHEMA_VERSION, Message, RlPrompt, SftSample, TextPart
 from rmsweb_jax.records.shards import dataset_size, load_manifest, read_dataset, write_dataset
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def edit_manifest(folder: Path, **changes) -> None:
 
 def test_newer_schema(folder):
     edit_manifest(folder, schema_version=999)
-    with pytest.raises(UserError, match="newer than 2: update"):
+    with pytest.raises(UserError, match=f"newer than {SCHEMA_VERSION}: update"):
         load_manifest(folder)
 
 

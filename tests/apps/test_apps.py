@@ -1,0 +1,148 @@
+"""What can be tested of the applications without them; `make proof-apps` plays at the real ones."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from collection.browser.processes import session_members
+from collection.environments.apps.application import hosts, restore_files, run_quietly
+from collection.environments.apps.server import ServerCommand, ServerProcess, get
+from rmsweb_jax.errors import UserError
+from tests.apps.conftest import Notebook
+
+# A server that forks, as PHP's does, and says who it is.
+SERVER = """
+import http.server, os, sys
+if os.fork() == 0:
+    import signal
+    signal.pause()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.headers["Host"].encode())
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+# Starts it, tells its process, and waits to be killed.
+OWNER = """
+import pathlib, sys
+from tests.apps.test_apps import forking_server
+server = forking_server(pathlib.Path(sys.argv[1]))
+print(server.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def command(folder: pathlib.Path, program: str) -> ServerCommand:
+    return ServerCommand(
+        lambda port: [sys.executable, "-S", "-c", program, str(port)], "app.test", "/", folder / "log", folder
+    )
+
+
+def forking_server(folder: pathlib.Path) -> ServerProcess:
+    return ServerProcess(command(folder, SERVER))
+
+
+def wait_until_gone(leader: int) -> None:
+    deadline = time.monotonic() + 20
+    while members := [pid for pid in session_members(leader) if _lives(pid)]:
+        assert time.monotonic() < deadline, members
+        psutil.wait_procs([psutil.Process(pid) for pid in members if psutil.pid_exists(pid)], timeout=0.02)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_server_answers_by_its_name_and_ends_with_all_it_has_forked(tmp_path: pathlib.Path) -> None:
+    server = forking_server(tmp_path)
+    assert get(server.address, "app.test", "/") == (200, b"app.test")
+    assert len(session_members(server.pid)) >= 3  # Server, fork and watch.
+    server.close()
+    wait_until_gone(server.pid)
+
+
+def test_a_killed_owner_leaves_no_process(tmp_path: pathlib.Path) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None and owner.stdin is not None
+    leader = int(owner.stdout.readline())
+    assert session_members(leader)
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    wait_until_gone(leader)
+    owner.stdout.close()
+    owner.stdin.close()
+
+
+def test_a_server_that_ends_at_once_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match=r"app\.test ended on 127\.0\.0\.1:\d+: no database") as error:
+        ServerProcess(command(tmp_path, "raise SystemExit('no database')"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_failing_program_is_told_by_its_last_line() -> None:
+    with pytest.raises(UserError, match="failed: disk is full"):
+        run_quietly([sys.executable, "-S", "-c", "print('working'); raise SystemExit('disk is full')"])
+    with pytest.raises(UserError, match="no-such-program not found"):
+        run_quietly(["no-such-program"])
+
+
+def test_files_are_set_back_and_journals_go(tmp_path: pathlib.Path) -> None:
+    kept, live = tmp_path / "kept", tmp_path / "live"
+    (kept / "locks").mkdir(parents=True)
+    (kept / "wiki.sqlite").write_text("as made")
+    restore_files(kept, live)
+    (live / "wiki.sqlite").write_text("edited")
+    (live / "wiki.sqlite-wal").write_text("more edits")
+    with (live / "wiki.sqlite").open() as reader:
+        restore_files(kept, live)
+        assert reader.read() == "edited"  # Whoever reads it is not torn away.
+    assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "as made"}
+
+
+def test_an_application_is_made_once_and_again_for_a_new_version(
+    notebook: type[Notebook], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=r"call prepare\(\) first"):
+        notebook(tmp_path).start()
+    monkeypatch.setattr(notebook, "broken", True)
+    with pytest.raises(UserError, match="cannot download"):
+        notebook(tmp_path).prepare()
+    monkeypatch.setattr(notebook, "broken", False)
+    for _ in range(2):
+        notebook(tmp_path).prepare()
+    assert notebook.made == 2  # The half-made one does not count.
+    monkeypatch.setattr(notebook, "version", "2")
+    notebook(tmp_path).prepare()
+    assert (tmp_path / "notebook/kept/note").read_text() == "version 2"
+
+
+def test_instances_do_not_share_what_visitors_change(
+    notebook: type[Notebook], tmp_path: pathlib.Path
+) -> None:
+    one, other = notebook(tmp_path), notebook(tmp_path)
+    one.prepare()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    orphan = tmp_path / "notebook/live" / f"{dead.pid}-x"
+    orphan.mkdir(parents=True)
+    with one, other:
+        assert not orphan.exists()
+        (one.data / "note").write_text("mine")
+        assert (other.data / "note").read_text() == "version 1"
+        one.reset()
+        assert (one.data / "note").read_text() == "version 1"
+        assert hosts([one]) == {"notebook.test": "127.0.0.1:1"}
+    assert not list((tmp_path / "notebook/live").iterdir())

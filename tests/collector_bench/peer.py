@@ -1,0 +1,83 @@
+"""BrowserGym in an environment of its own under `build/`, with the machine's Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from collection.browser.driver import FLAGS
+from collection.browser.processes import find_program
+
+FOLDER = Path("build/browsergym")
+PACKAGES = ("browsergym-core==0.14.3", "browsergym-miniwob==0.14.3", "miniwob==1.1.0", "playwright==1.44.0")
+_DONE = FOLDER / ".installed"
+
+
+class BrowserGym:
+    """The peer's process; used with `with`. `root` is where MiniWoB++ is served."""
+
+    def __init__(self, root: str) -> None:
+        _install()
+        environment = {
+            **os.environ,
+            "MINIWOB_URL": f"{root}/miniwob/",
+            "PLAYWRIGHT_BROWSERS_PATH": str((FOLDER / "browsers").resolve()),
+        }
+        self._log = (FOLDER / "peer.log").open("w", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [FOLDER / "bin/python", Path(__file__).with_name("browsergym_peer.py")],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def __enter__(self) -> BrowserGym:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._log.close()
+
+    def play(self, page: str, seed: int, rounds: int, delay: float) -> dict[str, Any]:
+        """Seconds of a reset and of each kind of step.
+
+        Raises:
+          SystemExit: the peer has ended.
+        """
+        assert self._process.stdin and self._process.stdout
+        order = {"page": page, "seed": seed, "rounds": rounds, "delay": delay}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            sys.exit(f"error: BrowserGym ended at {page}; see {FOLDER / 'peer.log'}")
+        return json.loads(answer)
+
+
+def _install() -> None:
+    if _DONE.exists():
+        return
+    print(f"installing {', '.join(PACKAGES)} into {FOLDER} (once)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
+    subprocess.run(
+        [FOLDER / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    # Playwright takes the browser that lies where it would have put its own.
+    program = FOLDER / "browsers/chromium-1117/chrome-linux/chrome"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    chromium = find_program("", ("chromium", "chromium-browser", "google-chrome"))
+    flags = shlex.join(flag for flag in FLAGS if flag != "--hide-scrollbars")
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(str(chromium))} {flags} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    _DONE.touch()

@@ -1,0 +1,27 @@
+"""Which processes belong to a run, and what each is."""
+
+from __future__ import annotations
+
+import psutil
+
+KINDS = ("worker", "driver", "browser", "proxy")
+
+
+def kind_of(process: psutil.Process) -> str:
+    """One of `KINDS`, or empty for what is none of a fleet's own.
+
+    Raises:
+      psutil.Error: it is gone.
+    """
+    command = process.cmdline()
+    name = process.name()
+    if name.startswith("chromedriver"):
+        return "driver"
+    if name.startswith("chrom"):
+        # The first of a browser's processes; the others have a type.
+        return "" if any(part.startswith("--type=") for part in command) else "browser"
+    if "collection.browser.guard.server" in command:
+        return "proxy"
+    if any("spawn_main" in part for part in command) or "".join(command[:1]).startswith("ray::_Actor"):
+        return "worker"
+    return ""

@@ -1,0 +1,65 @@
+"""From an experiment's config to the fleet: who acts, who judges, what live sites get."""
+
+import pytest
+
+from collection.fleet_config import fleet_config
+from configs.collect import get_config
+from rmsweb_jax.errors import UserError
+
+
+def settings(variant="smoke", **sections):
+    config = get_config(variant).to_dict()
+    config["actor"]["kind"] = "scripted"
+    for name, changes in sections.items():
+        config[name] |= changes
+    return config
+
+
+@pytest.mark.parametrize(
+    "actor,message",
+    [
+        ({"kind": "chat"}, "config.actor.base_url is empty"),
+        ({"kind": "policy"}, "config.actor.model is empty"),
+        ({"kind": "oracle"}, "unknown"),
+        ({"kind": "gemini"}, "set GEMINI_API_KEY"),
+    ],
+)
+def test_actors_that_cannot_be_are_refused(actor, message, monkeypatch):
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    with pytest.raises(UserError, match=message):
+        fleet_config(settings(actor=actor))
+
+
+@pytest.mark.parametrize("key,kind", [("", "scripted"), ("key", "gemini")])
+def test_auto_takes_gemini_when_there_is_a_key(key, kind, monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", key)
+    assert fleet_config(settings(actor={"kind": "auto"})).worker.actor.kind == kind
+
+
+def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", "key")
+    setup = fleet_config(settings("web", actor={"kind": "gemini", "cap_usd": 5.0}))
+    judge = setup.worker.judge
+    assert judge is not None and (judge.kind, judge.temperature, judge.cap_usd) == ("gemini", 0.0, 5.0)
+    assert setup.worker.guard.task_site and setup.worker.guard.proxy
+    assert "duckduckgo" in setup.worker.web.search_urls and not setup.worker.web.allow_js
+    assert fleet_config(settings()).worker.judge is None
+
+
+@pytest.mark.parametrize(
+    "judge,message",
+    [
+        ({"kind": "actor"}, "the actor is scripted, which cannot judge"),
+        ({"kind": "oracle"}, "unknown"),
+        ({"kind": "chat"}, "config.judge.base_url is empty"),
+    ],
+)
+def test_judges_that_cannot_be_are_refused(judge, message):
+    with pytest.raises(UserError, match=message):
+        fleet_config(settings(judge=judge))
+
+
+def test_a_judge_of_its_own_shares_the_runs_limits():
+    endpoint = {"kind": "chat", "base_url": "http://127.0.0.1:9/v1", "model": "judge"}
+    judge = fleet_config(settings(judge=endpoint, actor={"requests_per_minute": 30.0})).worker.judge
+    assert judge is not None and (judge.model, judge.requests_per_minute) == ("judge", 30.0)

@@ -1,0 +1,158 @@
+"""Worker processes with real browsers: resuming, dying, and what is left behind."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from collection import fleet
+from collection.agent.prompt import GUIDANCE_TAG
+from collection.environments.miniwob import make_task
+from collection.fleet.local import LocalEngine
+from collection.fleet_config import fleet_config
+from collection.journals import load_histories
+from collection.rounds import Job
+from configs.collect import get_config
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import read_dataset
+from tests.fleet.processes import kind_of
+
+PAGES = ("click-tab", "enter-text", "search-engine")
+
+
+def settings(**fleet_settings):
+    config = get_config("smoke").to_dict()
+    config["fleet"] |= {"workers": 2, **fleet_settings}
+    config["actor"]["kind"] = "scripted"
+    return config
+
+
+def jobs():
+    return [Job(make_task(page, 0), 5, 2, True) for page in PAGES]
+
+
+def strip(trajectory):
+    return trajectory.model_copy(update={"seconds": 0.0})
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, fleet.run_tasks(jobs(), folder, fleet_config(settings()), "collect")
+
+
+def test_data_set_is_complete_sorted_and_without_guidance(played):
+    folder, result = played
+    trajectories = list(read_dataset(folder, Trajectory))
+    assert trajectories == list(result.trajectories())
+    ids = [one.trajectory_id for one in trajectories]
+    assert ids == sorted(set(ids))
+    images = ImageStore(folder)
+    assert all(step.observation.screenshot in images for one in trajectories for step in one.steps)
+    lines = (folder / "reflections.jsonl").read_text().splitlines()
+    guidance = [json.loads(line)["guidance"] for line in lines]
+    assert guidance
+    for one in trajectories:
+        text = one.model_dump_json()
+        assert GUIDANCE_TAG not in text and not any(line in text for line in guidance)
+
+
+_PARENT = """
+import json, sys
+from pathlib import Path
+from collection.environments.miniwob import make_task
+from collection.fleet import run, run_tasks
+from collection.fleet.local import LocalEngine
+from collection.fleet_config import fleet_config
+from collection.rounds import Job
+from experiments.cli import user_errors
+settings, pages, stop = json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
+hear, heard = run.Fleet._hear, []
+def counted(self, worker, message):
+    hear(self, worker, message)
+    heard.append(message)
+    if len(heard) == stop:
+        print(json.dumps([one.process.pid for one in self._engine._workers.values()]), flush=True)
+        sys.stdin.readline()
+run.Fleet._hear = counted
+if __name__ == "__main__":
+    jobs = [Job(make_task(page, 0), 5, 2, True) for page in pages]
+    with user_errors():
+        run_tasks(jobs, Path(sys.argv[1]), fleet_config(settings), "collect")
+"""
+
+
+@pytest.fixture
+def parent(tmp_path):
+    """Starts a run in a process that waits for a line after `stop` episodes; gives all its processes."""
+    script = tmp_path / "parent.py"
+    script.write_text(_PARENT)
+
+    def start(workdir, stop, **changes):
+        arguments = (json.dumps(settings(**changes)), json.dumps(PAGES), str(stop))
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(workdir), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.getcwd()},
+        )
+        assert process.stdout is not None
+        family = [psutil.Process(pid) for pid in json.loads(process.stdout.readline())]
+        family += [child for worker in family for child in worker.children(recursive=True)]
+        assert any("chrom" in member.name() for member in family)
+        return process, family
+
+    return start
+
+
+def assert_gone(family):
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, parent, tmp_path):
+    """By one worker, so that the number of workers is seen to change nothing, too."""
+    workdir = tmp_path / "run"
+    process, family = parent(workdir, 1, workers=1)
+    process.kill()
+    process.communicate()
+    assert_gone(family)
+    assert load_histories(workdir) and not (workdir / "manifest.json").exists()
+    process, family = parent(workdir, 1, workers=1, drain_seconds=60.0)
+    before = len([one for history in load_histories(workdir).values() for one in history.trajectories])
+    process.terminate()
+    _, told = process.communicate("go on\n")
+    assert process.returncode == 75 and "run the same command again" in told.splitlines()[-1], told
+    assert_gone(family)
+    after = len([one for history in load_histories(workdir).values() for one in history.trajectories])
+    assert after == before
+    finished = fleet.run_tasks(jobs(), workdir, fleet_config(settings(workers=1)), "collect")
+    assert [strip(one) for one in finished.trajectories()] == [strip(one) for one in played[1].trajectories()]
+
+
+def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkeypatch):
+    """Each is killed once as soon as it is there, and what comes out is the same."""
+    wait, killed = LocalEngine.wait, set()
+
+    def kill_once(self, seconds):
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                kind = kind_of(child)
+                if kind and kind not in killed and kind == ("proxy", "driver", "worker", "")[len(killed)]:
+                    killed.add(kind)
+                    child.kill()
+        return wait(self, min(seconds, 0.1))
+
+    monkeypatch.setattr(LocalEngine, "wait", kill_once)
+    setup = fleet_config(settings(workers=1, retries=3, crashes=5))
+    result = fleet.run_tasks(jobs()[:1], tmp_path, setup, "collect")
+    assert killed == {"proxy", "driver", "worker"}
+    expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]
+    assert [strip(one) for one in result.trajectories()] == [strip(one) for one in expected]

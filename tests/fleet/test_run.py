@@ -1,0 +1,200 @@
+"""The fleet without browsers: what is handed out, what dying and stopping workers leave, what is counted."""
+
+import errno
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collection.fleet import SiteLimits, StoppedError
+from collection.fleet.publish import publish
+from collection.fleet.run import make_engine
+from collection.journals import Index, load_histories
+from collection.worker import Failed, Order, Worker
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import read_dataset
+from tests.fleet.acting import Act, acted, config, run, web_job
+
+KIND = SiteLimits(max_per_site=1, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=600.0)
+
+
+def kept(workdir):
+    return {
+        (task, attempt)
+        for task, history in load_histories(workdir).items()
+        for attempt in history.trajectories
+    }
+
+
+def lines(workdir):
+    return sum(len(path.read_bytes().splitlines()) for path in (workdir / "journal").glob("*"))
+
+
+@settings(max_examples=15)
+@given(
+    attempts=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    acts=st.lists(
+        st.builds(
+            Act,
+            seconds=st.floats(0.1, 5.0),
+            outcome=st.sampled_from(["done", "max_steps", "blocked"]),
+            dies=st.sampled_from(["", "", "before", "after"]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    workers=st.integers(1, 3),
+    stops=st.lists(st.floats(0.0, 8.0), max_size=2),
+)
+def test_no_round_is_lost_or_doubled_by_deaths_and_stops(attempts, acts, workers, stops):
+    jobs = [web_job(f"site/{number}", count) for number, count in enumerate(attempts)]
+    wanted = {(job.task.task_id, one) for job in jobs for one in range(1, job.attempts + 1)}
+    setup = config(workers=workers, retries=100, drain_seconds=1.0)
+
+    def script(task, number):
+        # After a while all goes well, else it need not come to an end.
+        return acts[number % len(acts)] if number < 40 else Act()
+
+    with tempfile.TemporaryDirectory() as folder:
+        workdir = Path(folder)
+        for stop in stops:
+            try:
+                run(jobs, workdir, script, setup, lambda now, stop=stop: now >= stop)
+            except StoppedError as error:
+                assert error.exit_code == 75
+        run(jobs, workdir, script, setup)
+        assert kept(workdir) == wanted and lines(workdir) == len(wanted)
+        publish(jobs, workdir, setup.worker.actor, Index(workdir))
+        ids = [one.trajectory_id for one in read_dataset(workdir, Trajectory)]
+        assert ids == sorted(set(ids)) and len(ids) == len(wanted)
+
+
+def test_sites_are_treated_kindly(tmp_path):
+    jobs = [web_job("a/1"), web_job("a/2"), web_job("b/1"), web_job("b/2")]
+    engine, fleet = run(jobs, tmp_path, lambda task, _: Act(seconds=2.0), config(KIND, workers=4))
+    assert engine.begun == [(0.0, "a/1"), (0.0, "b/1"), (5.0, "a/2"), (5.0, "b/2")]
+    assert len(engine.journals) == 2, "no more workers than had something to do"
+    assert engine.closed_idle == {1, 2}
+    assert fleet.status().tasks_done == 4
+
+
+def test_a_site_that_blocks_is_visited_less_and_shown(tmp_path):
+    seen = []
+
+    def script(task, number):
+        seen.append(number)
+        return Act(outcome="captcha" if task.startswith("bad") else "done")
+
+    jobs = [web_job("bad/1", attempts=3), web_job("good/1", attempts=3)]
+    engine, fleet = run(jobs, tmp_path, script, config(KIND))
+    assert [now for now, task in engine.begun if task == "bad/1"] == [0.0, 61.0, 182.0]
+    status = fleet.status()
+    assert status.outcomes == {"captcha": 3, "done": 3} and status.rounds == 6
+    assert status.closed_sites == {"bad.com": 240.0}
+    assert "closed sites bad.com for 240 s" in status.line() and "captcha 3" in status.line()
+
+
+def test_reflections_go_along_and_are_counted(tmp_path):
+    job = web_job("a/1", attempts=3, stop_after=2, reflective=True)
+    _, fleet = run([job], tmp_path, lambda task, number: Act(success=number == 1), config())
+    history = load_histories(tmp_path)["a/1"]
+    assert [one.detail for _, one in sorted(history.trajectories.items())] == ["", "r1", "r1r2"]
+    status = fleet.status()
+    assert (status.rounds, status.successes, status.cost) == (3, 1, 1.0)
+    again = run([job], tmp_path, lambda task, number: pytest.fail("all is played"), config())[1].status()
+    assert (again.tasks_done, again.rounds, again.successes, again.cost) == (1, 3, 1, 1.0)
+
+
+def test_after_a_stop_nothing_begins_and_what_runs_may_end(tmp_path):
+    jobs = [web_job(f"a/{number}") for number in range(6)]
+    with pytest.raises(StoppedError, match="run the same command again") as stopped:
+        run(jobs, tmp_path, lambda *_: Act(seconds=4.0), config(drain_seconds=10.0), lambda now: now >= 1)
+    assert stopped.value.exit_code == 75 and kept(tmp_path) == {("a/0", 1), ("a/1", 1)}
+
+
+def test_after_a_stop_what_takes_too_long_is_cut(tmp_path):
+    jobs = [web_job(f"a/{number}") for number in range(3)]
+
+    def script(task, number):
+        return Act(seconds=4.0 if number == 0 else 400.0)
+
+    with pytest.raises(StoppedError):
+        run(jobs, tmp_path, script, config(drain_seconds=10.0), lambda now: now >= 1)
+    assert kept(tmp_path) == {("a/0", 1)}
+
+
+def test_spent_money_ends_the_run_with_its_own_code(tmp_path):
+    """The other episode may still end, since it may need no more money."""
+    jobs = [web_job(f"a/{number}") for number in range(4)]
+
+    def script(task, number):
+        return Act(failed=Failed("budget: spent", 4)) if number == 0 else Act(seconds=3.0)
+
+    with pytest.raises(UserError, match="budget") as error:
+        run(jobs, tmp_path, script, config())
+    assert error.value.exit_code == 4 and kept(tmp_path) == {("a/1", 1)}
+    run(jobs, tmp_path, lambda *_: Act(), config())
+    assert len(kept(tmp_path)) == 4
+
+
+def test_what_a_user_can_mend_ends_the_run_at_once(tmp_path):
+    jobs = [web_job(f"a/{number}") for number in range(4)]
+
+    def script(task, number):
+        return Act(failed=Failed("no endpoint", 2)) if number == 0 else Act(seconds=3.0)
+
+    with pytest.raises(UserError, match="no endpoint") as error:
+        run(jobs, tmp_path, script, config())
+    assert error.value.exit_code == 2 and not kept(tmp_path)
+
+
+def test_a_task_that_keeps_killing_workers_ends_as_crashed(tmp_path):
+    jobs = [web_job("a/bad", attempts=2), web_job("a/good", attempts=2)]
+
+    def script(task, number):
+        return Act(dies="before" if task == "a/bad" else "")
+
+    _, fleet = run(jobs, tmp_path, script, config(retries=1))
+    bad = load_histories(tmp_path)["a/bad"].trajectories
+    assert [one.outcome for one in bad.values()] == ["crashed", "crashed"]
+    assert "died 2 times, last with exit code -9" in bad[1].detail and not bad[1].success
+    assert fleet.status().deaths == 2 and fleet.status().outcomes == {"done": 2, "crashed": 2}
+
+
+def test_when_all_workers_die_the_run_ends(tmp_path):
+    jobs = [web_job(f"a/{number}") for number in range(9)]
+    with pytest.raises(UserError, match="as for the tasks before it"):
+        run(jobs, tmp_path, lambda *_: Act(dies="before"), config(retries=0))
+
+
+def test_an_engine_that_is_not_there_is_told(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="'slurm': unknown"):
+        make_engine(tmp_path, config(engine="slurm"))
+    monkeypatch.setitem(sys.modules, "ray.exceptions", None)
+    with pytest.raises(UserError, match="Ray is not installed"):
+        make_engine(tmp_path, config(engine="ray"))
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "images/ab.png")
+
+
+def test_a_full_disk_fails_the_run_and_leaves_nothing_half_written(tmp_path, monkeypatch):
+    job = web_job("a/1")
+    with Worker(tmp_path, "000001.jsonl", config().worker) as worker:
+        monkeypatch.setattr(worker, "_play", full)
+        found = worker.play(Order(job))
+        assert found.exit_code == 2 and "disk full while writing images/ab.png" in found.reason
+        monkeypatch.setattr(worker, "_play", lambda task, attempt, _: acted(task, attempt, Act()))
+        monkeypatch.setattr(os, "fsync", full)
+        assert worker.play(Order(job)).exit_code == 2
+        monkeypatch.undo()
+        assert not kept(tmp_path) and not lines(tmp_path)
+        monkeypatch.setattr(worker, "_play", lambda task, attempt, _: acted(task, attempt, Act()))
+        assert [one.attempt for one in worker.play(Order(job)).kept] == [1]
+    assert kept(tmp_path) == {("a/1", 1)}

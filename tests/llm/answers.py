@@ -1,0 +1,76 @@
+"""One case of what an endpoint answers and what is to come of it, and answers to make cases of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from tests.llm.server import Answer
+
+Wait = tuple[float, float]
+# Of a told wait: never shorter, at most the jitter longer.
+JITTER_S = 1.0
+BACKOFF: tuple[Wait, ...] = ((0.0, 1.0), (0.0, 2.0), (0.0, 4.0), (0.0, 8.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One behaviour.
+
+    Attributes:
+      sent: the endpoint's answers in words.
+      calls: how many are made.
+      waits: bounds of each wait between them, in seconds.
+      text: the answer's text; None when an error ends the run.
+      problem: of the reply, or part of the error's line.
+      lost: attempts that may be billed although their answer was lost.
+    """
+
+    name: str
+    sent: str
+    answers: tuple[Answer, ...]
+    calls: int
+    text: str | None
+    problem: str = ""
+    waits: tuple[Wait, ...] = ()
+    lost: int = 0
+    api: Literal["gemini", "chat"] = "gemini"
+
+
+def told(seconds: float) -> Wait:
+    return (seconds, seconds + JITTER_S)
+
+
+def candidate(parts: Any, reason: str | None = "STOP", **more: Any) -> Answer:
+    """A Gemini answer with one candidate; `parts` None: without content."""
+    one = {"content": {"role": "model", "parts": parts}} if parts is not None else {"content": None}
+    ended = {"finishReason": reason} if reason else {}
+    usage = {"promptTokenCount": 1000, "candidatesTokenCount": 60, "thoughtsTokenCount": 40}
+    return Answer(body={"candidates": [one | ended | more], "usageMetadata": usage})
+
+
+def gemini_error(code: int, message: str, status: str = "", *details: dict[str, Any]) -> Answer:
+    return Answer(
+        code, {"error": {"code": code, "message": message, "status": status, "details": list(details)}}
+    )
+
+
+def retry_info(delay: str) -> dict[str, Any]:
+    return {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+
+
+def quota(quota_id: str) -> dict[str, Any]:
+    violation = {"quotaMetric": "generativelanguage.googleapis.com/requests", "quotaId": quota_id}
+    return {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
+
+
+def completion(text: str | None, reason: str = "stop") -> Answer:
+    """A chat completion."""
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": reason}
+    return Answer(body={"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}})
+
+
+GOOD = candidate([{"text": '{"a":1}'}])
+WELL = completion('{"a":1}')
+TEXT = '{"a":1}'
+PER_DAY = quota("GenerateRequestsPerDayPerProjectPerModel")

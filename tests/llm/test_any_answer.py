@@ -1,0 +1,79 @@
+"""Whatever an endpoint sends: a reply, an error worth another call, or one line for the user."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collection.llm.chat import ChatModel
+from collection.llm.gemini import GeminiModel
+from collection.llm.model import TransientError
+from collection.llm.told_wait import told_wait
+from rmsweb_jax.errors import UserError
+from tests.llm.answers import TEXT
+from tests.llm.playing import REQUEST
+from tests.llm.server import Answer, ModelServer
+
+KEYS = (
+    *("candidates", "content", "parts", "text", "thought", "finishReason", "safetyRatings", "promptFeedback"),
+    *("blockReason", "usageMetadata", "promptTokenCount", "functionCall", "inlineData", "error", "message"),
+    *("details", "@type", "retryDelay", "violations", "code", "status", "choices", "usage", "finish_reason"),
+    *("prompt_tokens", "refusal", "category", "blocked"),
+)
+WORDS = st.sampled_from(
+    ("STOP", "SAFETY", "MAX_TOKENS", "length", "google.rpc.RetryInfo", "google.rpc.QuotaFailure", "9s", TEXT)
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(0, 9) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+# Near to a real answer, so that what is wrong lies deep.
+GEMINI = st.fixed_dictionaries(
+    {},
+    optional={
+        "candidates": st.lists(
+            st.fixed_dictionaries(
+                {}, optional={"content": JSON, "finishReason": WORDS | JSON, "safetyRatings": JSON}
+            ),
+            max_size=2,
+        ),
+        "usageMetadata": JSON,
+        "promptFeedback": JSON,
+    },
+)
+STATUS = st.sampled_from((200, 200, 200, 204, 301, 400, 401, 413, 429, 500, 503))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ModelServer([Answer()]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["gemini", "chat"])
+def model(request, server):
+    if request.param == "gemini":
+        return GeminiModel("key", "gem", timeout_s=5.0, base_url=server.url)
+    return ChatModel(f"{server.url}/v1", "gem", timeout_s=5.0)
+
+
+@settings(max_examples=60)
+@given(STATUS, GEMINI | JSON | st.binary(max_size=20))
+@pytest.mark.filterwarnings("ignore:.* is not a valid")
+def test_any_answer_is_one_of_three(server, model, status, body):
+    server.always = Answer(status, body)
+    try:
+        reply = model.complete(REQUEST)
+    except TransientError as error:
+        assert error.retry_after_s is None or error.retry_after_s >= 0
+    except UserError as error:
+        assert "\n" not in str(error)
+    else:
+        assert reply.text.strip() or reply.problem
+        assert "\n" not in reply.problem and reply.usage.prompt_tokens >= 0
+
+
+@given(st.text(max_size=30), st.text(max_size=10), JSON)
+def test_any_header_tells_a_wait_or_none(after, ms, body):
+    wait = told_wait({"retry-after": after, "retry-after-ms": ms}, body, 1e9)
+    assert wait is None or wait >= 0

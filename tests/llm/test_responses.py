@@ -1,0 +1,38 @@
+"""google-genai's and openai's own clients against a local server: what the wrapper makes of each answer."""
+
+import base64
+
+import pytest
+
+from collection.llm.structured import reply_schema
+from tests.llm.answers import GOOD, Case
+from tests.llm.cases import all_cases
+from tests.llm.playing import MAX_TOKENS, PNG, PRICES, play
+
+
+@pytest.mark.filterwarnings("ignore:NEW_REASON is not a valid FinishReason")
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case.api}: {case.name}")
+def test_the_wrapper_does_what_the_table_says(case):
+    played = play(case)
+    assert played.fits(case), played
+    if played.error:
+        assert "\n" not in str(played.error)
+    if played.reply and played.totals["prompt_tokens"]:
+        # Thinking is billed as the answer is.
+        assert played.reply.usage.response_tokens == 100
+        assert played.totals["cost_usd"] == pytest.approx(PRICES.cost(1000, 100))
+        assert played.reply.usage.cost == played.totals["cost_usd"]
+
+
+def test_gemini_is_asked_for_structured_output_without_streaming():
+    (call,) = play(Case("", "", (GOOD,), 1, "")).calls
+    assert call.path == "/v1beta/models/gem:generateContent"
+    config = call.body["generationConfig"]
+    assert config["responseMimeType"] == "application/json"
+    assert config["responseJsonSchema"] == reply_schema()
+    assert (config["seed"], config["maxOutputTokens"], config["temperature"]) == (7, MAX_TOKENS, 1.0)
+    assert call.body["systemInstruction"]["parts"] == [{"text": "Be short."}]
+    (content,) = call.body["contents"]
+    text, image = content["parts"]
+    assert text == {"text": "Look:"} and "image/png" in image["inlineData"].values()
+    assert base64.urlsafe_b64decode(image["inlineData"]["data"]) == PNG
