@@ -8,8 +8,10 @@ DEMO ?= demo
 WORKDIR ?= runs/$(DEMO)
 BENCHMARKS ?= tiny 2b
 
-.PHONY: demo test lint base clean proof-ablations proof-benchmark proof-data proof-kill proof-loading \
-  proof-resume proof-reward proof-rl-resume proof-rows proof-sampler proof-tpu proof-verl
+.PHONY: demo test lint base browser-policy clean \
+  proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-hostile proof-kill \
+  proof-llm proof-loading proof-miniwob proof-ray proof-reflection proof-resume proof-reward \
+  proof-rl-resume proof-rows proof-sampler proof-tpu proof-verl
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -23,9 +25,21 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+# As root, for every Chromium of this machine; only where a browser cannot be given a policy of its own.
+browser-policy: $(VENV)/.demo
+	$(BIN)/python -m collection.browser.guard.managed --install
+
 # The demo's base model from nothing: hours on a CPU, minutes on a GPU.
 base: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.make_base --workdir=runs/base
+
+# Episodes at real applications on loopback, downloaded and unpacked into build/apps (Debian 12): five minutes.
+proof-apps: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.apps.proof_apps --output=docs/results/apps.md
+
+# An episode at each page of a hostile site: what came of it, who reached what, where secrets went.
+proof-hostile: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.hostile.proof --output=docs/results/hostile.md
 
 # 100 kills while records are written, and whether any was lost, doubled or spoilt.
 proof-kill: $(VENV)/.dev
@@ -35,9 +49,34 @@ proof-kill: $(VENV)/.dev
 proof-data: $(VENV)/.dev chromium
 	$(BIN)/python -m experiments.benchmark_data --config=configs/benchmark_data.py:default --table=docs/results/data.md
 
+# What the model wrapper makes of each answer of an API, from the clients' own libraries: seconds.
+proof-llm: $(VENV)/.dev
+	$(BIN)/python -m tests.llm.proof_llm --output=docs/results/llm.md
+
+# Steps a second beside BrowserGym's, looks at large pages, episodes an hour: ten minutes on an idle
+# machine. BrowserGym is installed into build/, not into the environment.
+proof-collector-speed: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.collector_bench.proof_speed --output=docs/results/collector.md
+
+# MiniWoB++ pages that scripted policies solve from what an agent is shown: a minute.
+proof-miniwob: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.collection.proof_miniwob --output=docs/results/miniwob.md
+
 # Peak host memory while a checkpoint in the shape of Qwen3-VL-2B is loaded.
 proof-loading: $(VENV)/.dev
 	@sh scripts/proof_loading.sh $(BIN)/python
+
+# A collecting run of which everything is killed in turn, 100 times, and a long one: twenty minutes.
+proof-collector-kill: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.fleet.proof_kill --output=docs/results/collector_kill.md
+
+# The same run by the local pool, on Ray and on a Selenium Grid; Ray and the grid are put into build/. Java.
+proof-ray: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.fleet.proof_ray --output=docs/results/ray.md
+
+# Collecting with and without reflection, by a teacher whose mistakes are drawn: a quarter of an hour.
+proof-reflection: $(VENV)/.dev chromium
+	$(BIN)/python -m tests.fleet.proof_reflection --output=docs/results/reflection.md
 
 # Fine-tuning runs that are killed, or change workers and hosts, against one that runs straight through.
 proof-resume: $(VENV)/.dev

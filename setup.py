@@ -5,7 +5,10 @@ from setuptools import find_packages, setup
 COLLECT = [
     "ada-url>=4",
     "google-genai>=3",
+    # The egress proxy reads HTTP with it.
+    "h11>=0.16",
     "httpx>=0.28",
+    "httpx2>=2.12",
     "jinja2>=3.1",
     "json-repair>=0.50",
     "markdownify>=1",
@@ -13,6 +16,8 @@ COLLECT = [
     "miniwob>=1.1",
     "openai>=3",
     "psutil>=7",
+    # Text of PDFs.
+    "pypdf>=6",
     "rapidfuzz>=3.14",
     "selenium>=4.51",
     "tenacity>=9",
@@ -67,7 +72,16 @@ setup(
     packages=find_packages(include=["rmsweb_jax*", "collection*", "configs*", "experiments*"]),
     package_data={
         "rmsweb_jax": ["tiny_base/*"],
-        "collection": ["browser/*.js", "agent/prompts/*.j2", "report/*.j2", "report/*.css"],
+        "collection": [
+            "browser/*.js",
+            "browser/guard/*.js",
+            "browser/guard/etc_chromium/policies/managed/*.json",
+            "agent/prompts/*.j2",
+            "judges/prompts/*.j2",
+            "tasks/prompts/*.j2",
+            "report/*.j2",
+            "report/*.css",
+        ],
     },
     install_requires=[
         "absl-py>=2.3",
