@@ -1,74 +1,33 @@
+"""Pairs of runs of a task, the step at which they part, and the gates such a case must pass."""
+
 import dataclasses
-import json
-import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collection.mining.audit import to_prompt
-from collection.mining.balance import BalanceConfig, balance
+from collection.mining.balance import BalanceConfig
 from collection.mining.branch import branch
-from collection.mining.labels import Label
 from collection.mining.pairs import RunPair, by_task, run_pairs
-from collection.mining.pipeline import mine, summarize
-from collection.mining.select import GATES, Case, MiningConfig, best_case, divergence
-from configs.mine import get_config
-from experiments.mine import explained, main
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import AuditPair, Message, RlPrompt, TextPart
-from rmsweb_jax.records.shards import read_dataset, write_dataset
-from tests.collection.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
-
-CONFIG = MiningConfig()
-MEMORIES = ("", "typed name", "typed password", "pressed login")
-WRONG = {"input_text": {"index": 2, "text": "mallory-secret"}}
-WRONG_BUTTON = {"click_element_by_index": {"index": 2}}
-OBJECTIVE = "Log in as ann with xy7."
-
-
-def steps(*actions, **options):
-    """Steps of a form that looks the same until it is sent; memory says what was done."""
-    return tuple(
-        step(number, action, memory=memory, **options)
-        for number, (action, memory) in enumerate(zip(actions, MEMORIES, strict=False), start=1)
-    )
-
-
-def after(number, memory="pressed login"):
-    return step(number, DONE, page="START", elements=(("div", "START"),), memory=memory)
-
-
-def success(**changes):
-    return trajectory(
-        *steps(TYPE, TYPE_PASSWORD, CLICK), after(4), **{"objective": OBJECTIVE, "actor": "teacher"} | changes
-    )
-
-
-def failure(*items, **changes):
-    claimed = True if changes.get("outcome", "done") == "done" else None
-    values = {"success": False, "actor": "sft", "declared_success": claimed, "objective": OBJECTIVE} | changes
-    return trajectory(*items, **values)
-
-
-def case_of(*runs) -> Case:
-    case = best_case(run_pairs(next(iter(by_task(runs).values()))), CONFIG)
-    assert case is not None
-    return case
-
-
-WRONG_TEXT = failure(*steps(TYPE, WRONG, CLICK), after(4))
-PREMATURE = failure(*steps(TYPE, DONE))
-SKIPPED = failure(*steps(TYPE, CLICK), after(3))
-INVALID = failure(
-    *steps(TYPE), *(step(n, error="no JSON", response="Sure!") for n in (2, 3)), outcome="failures"
+from collection.mining.pipeline import mine
+from collection.mining.select import divergence
+from rmsweb_jax.records.schema import Message, TextPart
+from tests.collection.login_runs import (
+    CONFIG,
+    INVALID,
+    OBJECTIVE,
+    PREMATURE,
+    SKIPPED,
+    WANDERS,
+    WRONG_BUTTON,
+    WRONG_TEXT,
+    after,
+    case_of,
+    failure,
+    steps,
+    success,
 )
-WANDERS = failure(
-    *steps(TYPE), *(step(n, SCROLL, memory="typed name") for n in (2, 3, 4)), outcome="max_steps"
-)
+from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 
 @pytest.mark.parametrize(
@@ -213,169 +172,3 @@ def test_tasks_without_contrast_are_audited():
         audit.task_id: audit.decision for audit in mine([alone, hopeless], CONFIG, BalanceConfig()).audits
     }
     assert decisions == {"miniwob/a/1": "no_contrast", "miniwob/b/1": "no_success"}
-
-
-# Balance.
-
-
-def kept_case(
-    task_id: str, category="endpoint_incomplete", total=0.8, confidence=0.9, in_category=0.7
-) -> Case:
-    run = branch(trajectory(step(1, CLICK), task_id=task_id))
-    label = Label(category, confidence, "rule", {})
-    return Case(RunPair("primary", run, run), label, "kept", 0, 0, {"total": total, "category": in_category})
-
-
-def kept_of(cases, decisions):
-    return [case for case in cases if decisions[case.pair.success.run.task.task_id] == "kept"]
-
-
-def test_runtime_gate_is_stricter():
-    cases = [
-        kept_case("miniwob/a/1", "runtime_evaluation", confidence=0.84),
-        kept_case("miniwob/b/1", "runtime_evaluation", in_category=0.59),
-        kept_case("miniwob/c/1", "runtime_evaluation", confidence=0.85, in_category=0.60),
-        kept_case("miniwob/d/1", "ui_navigation", confidence=0.3, in_category=0.45),
-    ]
-    assert list(balance(cases, BalanceConfig()).values()) == ["runtime_gate", "runtime_gate", "kept", "kept"]
-
-
-def test_caps_hold_in_the_final_corpus():
-    cases = [kept_case(f"miniwob/big/{number}", total=0.7 + number / 1000) for number in range(60)]
-    cases += [kept_case(f"miniwob/s{number}/1") for number in range(14)]
-    cases += [kept_case(f"miniwob/o{number}/1", "access_obstruction") for number in range(9)]
-    kept = kept_of(cases, balance(cases, BalanceConfig()))
-    sites = Counter(case.pair.success.run.task.site for case in kept)
-    assert sites["big"] == 6  # 6 of 14 + 6 + 1 or 2; 7 would be more than 30 %
-    assert sites["big"] <= 0.3 * len(kept)
-    assert sum(case.label.category == "access_obstruction" for case in kept) == 2 <= 0.1 * len(kept) + 1e-9
-    # The best of the big site are the ones that stay.
-    best = {f"miniwob/big/{number}" for number in range(54, 60)}
-    assert best <= {case.pair.success.run.task.task_id for case in kept}
-
-
-def test_few_sites_share_equally():
-    cases = [kept_case(f"miniwob/a/{number}") for number in range(6)] + [kept_case("miniwob/b/1")]
-    kept = kept_of(cases, balance(cases, BalanceConfig()))
-    assert Counter(case.pair.success.run.task.site for case in kept) == {"a": 1, "b": 1}
-
-
-def test_caps_do_not_cut_off_a_category():
-    cases = [kept_case(f"miniwob/a/{number}", total=0.9) for number in range(20)]
-    cases += [kept_case("miniwob/a/99", "filter_context", total=0.63)]
-    cases += [kept_case(f"miniwob/s{number}/1") for number in range(7)]
-    categories = {case.label.category for case in kept_of(cases, balance(cases, BalanceConfig()))}
-    assert "filter_context" in categories
-
-
-CASES = st.lists(
-    st.tuples(
-        st.sampled_from("abcdef"),
-        st.sampled_from(["endpoint_incomplete", "access_obstruction", "runtime_evaluation"]),
-        st.sampled_from([0.65, 0.7, 0.8]),
-    ),
-    max_size=25,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(CASES, st.randoms(use_true_random=False))
-def test_balance_is_independent_of_order_and_keeps_its_caps(rows, order: random.Random):
-    cases = [
-        kept_case(f"miniwob/{site}/{at}", category, total) for at, (site, category, total) in enumerate(rows)
-    ]
-    decisions = balance(cases, BalanceConfig())
-    order.shuffle(cases)
-    assert balance(cases, BalanceConfig()) == decisions
-    kept = kept_of(cases, decisions)
-    sites = Counter(case.pair.success.run.task.site for case in kept)
-    assert all(count <= max(1, max(0.3, 1 / len(sites)) * len(kept) + 1e-6) for count in sites.values())
-    obstructed = sum(case.label.category == "access_obstruction" for case in kept)
-    assert obstructed <= 0.1 * len(kept) + 1e-6
-
-
-# The whole stage.
-
-GUIDANCE = "Do not finish before the password is typed"
-TOLD = success(attempt=2).model_copy(update={"task": success().task.model_copy(update={"category": "Other"})})
-TEACHER = [success(), TOLD, PREMATURE.model_copy(update={"trajectory_id": "premature", "actor": "teacher"})]
-POLICY = [WRONG_TEXT, success(task_id="miniwob/login-user/2", actor="sft")]
-
-
-@pytest.fixture
-def pools(tmp_path) -> str:
-    for name, runs in (("collect", TEACHER), ("collect_policy", POLICY)):
-        ImageStore(tmp_path / name).put(b"png")
-        write_dataset(tmp_path / name, runs, "trajectories")
-    (tmp_path / "collect/reflections.jsonl").write_text(json.dumps({"guidance": GUIDANCE}))
-    return f"{tmp_path / 'collect'},{tmp_path / 'collect_policy'}"
-
-
-def run_stage(tmp_path: Path, pools: str):
-    config = get_config("demo")
-    config.pools = pools
-    workdir = tmp_path / "mine"
-    workdir.mkdir()
-    main(config, workdir)
-    return config, workdir
-
-
-def test_experiment(tmp_path, pools):
-    config, workdir = run_stage(tmp_path, pools)
-    prompts = list(read_dataset(workdir / "prompts", RlPrompt))
-    audits = list(read_dataset(workdir / "audit", AuditPair))
-    assert [prompt.task_id for prompt in prompts] == ["miniwob/login-user/1"]
-    assert [audit.decision for audit in audits] == ["kept", "no_contrast"]
-    assert ImageStore(workdir / "prompts").get(SHOT) == ImageStore(workdir / "audit").get(SHOT) == b"png"
-    report = json.loads((workdir / "report.json").read_text())
-    assert (report["stage"], report["tasks"], report["prompts"]) == ("mine", 2, 1)
-    assert {name: count for name, count in report["decisions"].items() if count} == {
-        "no_contrast": 1,
-        "kept": 1,
-    }
-    assert report["categories"][prompts[0].category] == {
-        "prompts": 1,
-        "share": 100.0,
-        "paper_share": {"constraint_mismatch": 6.02, "endpoint_incomplete": 18.73}[prompts[0].category],
-    }
-    text = explained(config, workdir, "miniwob/login-user/1")
-    assert "decision      kept" in text
-    assert OBJECTIVE in text
-    assert "no_contrast" in explained(config, workdir, "miniwob/login-user/2")
-    with pytest.raises(UserError, match="no task 'nope'"):
-        explained(config, workdir, "nope")
-
-
-def test_prompts_hold_nothing_of_the_failed_side_or_of_reflections(tmp_path, pools):
-    _, workdir = run_stage(tmp_path, pools)
-    records = [prompt.model_dump_json() for prompt in read_dataset(workdir / "prompts", RlPrompt)]
-    audits = [audit.model_dump_json() for audit in read_dataset(workdir / "audit", AuditPair)]
-    failed = [item.response for run in (WRONG_TEXT, PREMATURE) for item in run.steps]
-    won = {item.response for item in success().steps}
-    assert records
-    for text in [GUIDANCE, "reflection_guidance", "mallory-secret", "#sft-", "premature"]:
-        assert not any(text in record for record in records)
-    for response in set(failed) - won:
-        assert not any(json.dumps(response) in record for record in records)
-    # The audit does hold the other side.
-    assert any("localization_response" in audit and "sft" in audit for audit in audits)
-
-
-def test_nothing_mined_is_a_user_error(tmp_path):
-    write_dataset(tmp_path / "collect", [success()], "trajectories")
-    with pytest.raises(UserError, match=r"no prompt could be mined \(no_contrast 1\)"):
-        run_stage(tmp_path, str(tmp_path / "collect"))
-    assert not (tmp_path / "mine/report.json").exists()
-
-
-def test_no_pools_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match=r"config.pools is empty"):
-        run_stage(tmp_path, " , ")
-
-
-def test_summary_counts_every_task_once():
-    mined = mine([*TEACHER, *POLICY], CONFIG, BalanceConfig())
-    summary = summarize(mined)
-    assert sum(summary["decisions"].values()) == summary["tasks"] == 2
-    assert set(GATES) <= summary["decisions"].keys()
-    assert summary["label_sources"] == {"rule": 1}

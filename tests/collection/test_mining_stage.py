@@ -1,0 +1,102 @@
+"""The whole mining stage: from pools of runs to prompts, an audit and a report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collection.mining.balance import BalanceConfig
+from collection.mining.pipeline import mine, summarize
+from collection.mining.select import GATES
+from configs.mine import get_config
+from experiments.mine import explained, main
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import AuditPair, RlPrompt
+from rmsweb_jax.records.shards import read_dataset, write_dataset
+from tests.collection.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
+from tests.collection.trajectories import SHOT
+
+GUIDANCE = "Do not finish before the password is typed"
+TOLD = success(attempt=2).model_copy(update={"task": success().task.model_copy(update={"category": "Other"})})
+TEACHER = [success(), TOLD, PREMATURE.model_copy(update={"trajectory_id": "premature", "actor": "teacher"})]
+POLICY = [WRONG_TEXT, success(task_id="miniwob/login-user/2", actor="sft")]
+
+
+@pytest.fixture
+def pools(tmp_path) -> str:
+    for name, runs in (("collect", TEACHER), ("collect_policy", POLICY)):
+        ImageStore(tmp_path / name).put(b"png")
+        write_dataset(tmp_path / name, runs, "trajectories")
+    (tmp_path / "collect/reflections.jsonl").write_text(json.dumps({"guidance": GUIDANCE}))
+    return f"{tmp_path / 'collect'},{tmp_path / 'collect_policy'}"
+
+
+def run_stage(tmp_path: Path, pools: str):
+    config = get_config("demo")
+    config.pools = pools
+    workdir = tmp_path / "mine"
+    workdir.mkdir()
+    main(config, workdir)
+    return config, workdir
+
+
+def test_experiment(tmp_path, pools):
+    config, workdir = run_stage(tmp_path, pools)
+    prompts = list(read_dataset(workdir / "prompts", RlPrompt))
+    audits = list(read_dataset(workdir / "audit", AuditPair))
+    assert [prompt.task_id for prompt in prompts] == ["miniwob/login-user/1"]
+    assert [audit.decision for audit in audits] == ["kept", "no_contrast"]
+    assert ImageStore(workdir / "prompts").get(SHOT) == ImageStore(workdir / "audit").get(SHOT) == b"png"
+    report = json.loads((workdir / "report.json").read_text())
+    assert (report["stage"], report["tasks"], report["prompts"]) == ("mine", 2, 1)
+    assert {name: count for name, count in report["decisions"].items() if count} == {
+        "no_contrast": 1,
+        "kept": 1,
+    }
+    assert report["categories"][prompts[0].category] == {
+        "prompts": 1,
+        "share": 100.0,
+        "paper_share": {"constraint_mismatch": 6.02, "endpoint_incomplete": 18.73}[prompts[0].category],
+    }
+    text = explained(config, workdir, "miniwob/login-user/1")
+    assert "decision      kept" in text
+    assert OBJECTIVE in text
+    assert "no_contrast" in explained(config, workdir, "miniwob/login-user/2")
+    with pytest.raises(UserError, match="no task 'nope'"):
+        explained(config, workdir, "nope")
+
+
+def test_prompts_hold_nothing_of_the_failed_side_or_of_reflections(tmp_path, pools):
+    _, workdir = run_stage(tmp_path, pools)
+    records = [prompt.model_dump_json() for prompt in read_dataset(workdir / "prompts", RlPrompt)]
+    audits = [audit.model_dump_json() for audit in read_dataset(workdir / "audit", AuditPair)]
+    failed = [item.response for run in (WRONG_TEXT, PREMATURE) for item in run.steps]
+    won = {item.response for item in success().steps}
+    assert records
+    for text in [GUIDANCE, "reflection_guidance", "mallory-secret", "#sft-", "premature"]:
+        assert not any(text in record for record in records)
+    for response in set(failed) - won:
+        assert not any(json.dumps(response) in record for record in records)
+    # The audit does hold the other side.
+    assert any("localization_response" in audit and "sft" in audit for audit in audits)
+
+
+def test_nothing_mined_is_a_user_error(tmp_path):
+    write_dataset(tmp_path / "collect", [success()], "trajectories")
+    with pytest.raises(UserError, match=r"no prompt could be mined \(no_contrast 1\)"):
+        run_stage(tmp_path, str(tmp_path / "collect"))
+    assert not (tmp_path / "mine/report.json").exists()
+
+
+def test_no_pools_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match=r"config.pools is empty"):
+        run_stage(tmp_path, " , ")
+
+
+def test_summary_counts_every_task_once():
+    mined = mine([*TEACHER, *POLICY], CONFIG, BalanceConfig())
+    summary = summarize(mined)
+    assert sum(summary["decisions"].values()) == summary["tasks"] == 2
+    assert set(GATES) <= summary["decisions"].keys()
+    assert summary["label_sources"] == {"rule": 1}
