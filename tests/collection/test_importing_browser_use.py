@@ -1,20 +1,10 @@
 """browser-use histories as trajectories; see `tests.collection.foreign_runs` for what the files are."""
 
-import json
-from pathlib import Path
-
-import pytest
-
 from collection.agent.prompt import AgentState, PromptConfig, build_messages
-from collection.corpus import QualityConfig, make_samples, quality_filter
-from collection.importing import FORMATS, ImportReport, TaskInfo, import_runs
-from collection.importing.browser_use_actions import map_action
-from collection.importing.common import UnmappedError
 from collection.importing.state_message import parse_state_message
-from collection.tally import Tally
 from rmsweb_jax.actions import action_catalogue, parse_reply
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import ActionResult, CallUsage, Element, Observation, Tab, Task
+from rmsweb_jax.records.schema import ActionResult, CallUsage, Element, ImagePart, Observation, Tab, Task
 from tests.collection.foreign_runs import (
     PAGES,
     SHOP,
@@ -23,35 +13,14 @@ from tests.collection.foreign_runs import (
     history_item,
     png,
     state_message,
-    without,
     write_json,
 )
-
-
-def imported(folder: Path, tasks=None):
-    """Trajectories, the report, and the line of each run."""
-    lines = []
-    report = ImportReport(lines.append)
-    images = ImageStore(folder.parent / "out")
-    found = list(import_runs(FORMATS["browser_use"], folder, images, tasks or {}, "bu", report))
-    return found, report.to_json(), lines
-
-
-def samples(runs, folder: Path):
-    drops = []
-    store = ImageStore(folder.parent / "out")
-    tally = Tally(drops.append)
-    kept = quality_filter(runs, QualityConfig(), tally)
-    return list(make_samples(kept, [store], ImageStore(folder.parent / "sft"), tally)), drops
-
-
-def items(**changes):
-    return [history_item(number, **changes) for number in (1, 2, 3, 4)]
+from tests.collection.imports import histories, items, samples
 
 
 def test_every_field_of_a_history(tmp_path):
     browser_use_run(tmp_path / "runs/lamp")
-    (run,), report, lines = imported(tmp_path / "runs")
+    (run,), report, lines = histories(tmp_path / "runs")
     assert run.model_dump(exclude={"steps", "task", "judge_usage"}) == {
         "trajectory_id": "browser-use/lamp/history#bu-1",
         "actor": "bu",
@@ -103,7 +72,7 @@ def test_every_field_of_a_history(tmp_path):
 
 def test_the_page_is_read_back_from_the_state_message(tmp_path):
     browser_use_run(tmp_path / "runs/lamp")
-    (run,), _, _ = imported(tmp_path / "runs")
+    (run,), _, _ = histories(tmp_path / "runs")
     page, other, *_ = [step.observation for step in run.steps]
     assert page.page_text == PAGES[0].replace("|SCROLL[", "|SCROLL+")
     assert page.elements == (
@@ -123,7 +92,7 @@ def test_the_page_is_read_back_from_the_state_message(tmp_path):
 
 def test_messages_are_our_own_and_make_samples(tmp_path):
     browser_use_run(tmp_path / "runs/lamp")
-    (run,), _, _ = imported(tmp_path / "runs")
+    (run,), _, _ = histories(tmp_path / "runs")
     system, user = run.steps[3].messages
     assert system == system_message()
     assert user.text.startswith("<agent_history>\n<step_1>\nEvaluation: Success\nMemory: memory 1\n")
@@ -132,7 +101,8 @@ def test_messages_are_our_own_and_make_samples(tmp_path):
     assert "<page_stats>3 links, 2 interactive, 0 iframes, 9 total elements</page_stats>" in user.text
     assert "<read_state>\n<untrusted_content>\n12 EUR\n</untrusted_content>\n</read_state>" in user.text
     assert "todo_contents" not in user.text and "file_system" not in user.text
-    assert user.content[1].sha256 == run.steps[3].observation.screenshot
+    picture = user.content[1]
+    assert isinstance(picture, ImagePart) and picture.sha256 == run.steps[3].observation.screenshot
     made, drops = samples([run], tmp_path / "runs")
     assert [sample.response for sample in made] == [step.response for step in run.steps] and not drops
 
@@ -143,47 +113,6 @@ def system_message():
     return build_messages(state, page, "", PromptConfig("full"), actions=action_catalogue())[0]
 
 
-@pytest.mark.parametrize(
-    ("history", "missing", "fault"),
-    [
-        # 0.7.10 and before: no text of the state, so nothing to build a prompt from.
-        ([without(item, "state_message") for item in items()], "steps.messages", "step 1: no_messages"),
-        (
-            items(state_message=state_message(1, PAGES[0], extra="<sensitive_data>x</sensitive_data>\n")),
-            "steps.messages",
-            "step 1: no_messages",
-        ),
-        # Flash mode: the model writes its memory and actions only.
-        (
-            [
-                item | {"model_output": without(item["model_output"], "next_goal", "thinking")}
-                for item in items()
-            ],
-            "steps.response.next_goal",
-            "steps.response.next_goal: incomplete_reply",
-        ),
-    ],
-)
-def test_what_a_history_does_not_hold_is_not_trained_on(tmp_path, history, missing, fault):
-    browser_use_run(tmp_path / "runs", history)
-    tasks = {"history": TaskInfo(objective="Find the price.", success=True)}
-    (run,), report, _ = imported(tmp_path / "runs", tasks)
-    assert run.success and missing in run.missing and report["missing"][missing]["steps"] == 4
-    made, drops = samples([run], tmp_path / "runs")
-    assert not made
-    assert [(drop.reason, drop.detail) for drop in drops] == [("invalid_step", fault)]
-
-
-def test_without_the_state_text_the_page_is_missing_and_not_invented(tmp_path):
-    browser_use_run(tmp_path / "runs", [without(item, "state_message") for item in items()])
-    (run,), _, _ = imported(tmp_path / "runs")
-    assert run.steps[0].observation.page_text == "" and run.steps[0].observation.elements == ()
-    assert run.task.objective == ""
-    for name in ("task.objective", "steps.observation.elements", "steps.results.changed"):
-        assert name in run.missing
-    assert not any(result.changed for step in run.steps for result in step.results)
-
-
 def test_the_first_versions(tmp_path):
     history = [
         first_version_item([{"open_tab": {"url": SHOP}}]),
@@ -192,7 +121,7 @@ def test_the_first_versions(tmp_path):
     ]
     history[1]["model_output"]["action"] = [{"click_element_by_index": {"index": 3, "xpath": "/html"}}]
     write_json(tmp_path / "runs/old.json", {"history": history})
-    (run,), _, _ = imported(tmp_path / "runs")
+    (run,), _, _ = histories(tmp_path / "runs")
     assert [parse_reply(step.response).actions[0].to_json() for step in run.steps] == [
         {"go_to_url": {"url": SHOP, "new_tab": True}},
         {"click_element_by_index": {"index": 3}},
@@ -214,116 +143,15 @@ def test_success_needs_the_declaration_and_the_verdict(tmp_path):
             last["result"][0] | {"success": declared, "judgement": {"reasoning": "", "verdict": verdict}}
         ]
         browser_use_run(tmp_path / "runs" / name, [*items()[:3], last])
-    runs, _, _ = imported(tmp_path / "runs")
+    runs, _, _ = histories(tmp_path / "runs")
     assert [run.success for run in runs] == [False, False, True]
-
-
-def test_a_step_without_a_counterpart_keeps_its_text_and_says_why(tmp_path):
-    strange = history_item(2)
-    strange["model_output"]["action"] = [{"click": {"index": 3}}, {"drag_drop": {"element_source": "a"}}]
-    silent = history_item(3, model_output=None, result=[{"error": "Rate limit reached."}])
-    browser_use_run(tmp_path / "runs", [history_item(1), strange, silent, history_item(4)])
-    (run,), report, _ = imported(tmp_path / "runs")
-    assert json.loads(run.steps[1].response) == strange["model_output"]
-    assert run.steps[1].error == "No counterpart for action 'drag_drop': unknown action 'drag_drop'"
-    assert run.steps[2].error == "No model output was recorded. Rate limit reached."
-    assert not run.steps[1].results and not run.steps[2].results
-    assert report["actions_not_mapped"] == {"drag_drop": 1}
-    assert report["steps_mapped"] == 2 and "steps.response" in run.missing
-    made, drops = samples([run], tmp_path / "runs")
-    assert not made and drops[0].detail == "step 2: unusable_reply"
 
 
 def test_initial_actions_are_no_decision_of_the_model(tmp_path):
     initial = history_item(1, metadata={"step_start_time": 1.0, "step_end_time": 1.0, "step_number": 0})
     browser_use_run(tmp_path / "runs", [initial, *items()])
-    (run,), report, _ = imported(tmp_path / "runs")
+    (run,), report, _ = histories(tmp_path / "runs")
     assert len(run.steps) == 4 and report["left_out"] == {"initial_actions": 1}
-
-
-@pytest.mark.parametrize(
-    ("raw", "ours"),
-    [
-        ({"search": {"query": "q", "engine": "bing"}}, {"search_engine": {"query": "q", "engine": "bing"}}),
-        (
-            {"search": {"query": "q", "search_engine": "bing"}},
-            {"search_engine": {"query": "q", "engine": "bing"}},
-        ),
-        ({"search_google": {"query": "q"}}, {"search_engine": {"query": "q", "engine": "google"}}),
-        ({"navigate": {"url": SHOP, "new_tab": False}}, {"go_to_url": {"url": SHOP}}),
-        ({"input": {"index": 0, "text": "x", "clear": False}}, None),
-        (
-            {"scroll": {"down": True, "pages": 2.0, "index": 4}},
-            {"scroll": {"down": True, "num_pages": 2.0, "frame_element_index": 4}},
-        ),
-        (
-            {"scroll": {"down": False, "pages": 1.0, "index": 0}},
-            {"scroll": {"down": False, "num_pages": 1.0}},
-        ),
-        ({"scroll_down": {"amount": 500}}, {"scroll": {"down": True, "num_pages": 0.5}}),
-        (
-            {"extract_content": {"goal": "prices", "should_strip_link_urls": False}},
-            {"extract_structured_data": {"query": "prices", "extract_links": True}},
-        ),
-        ({"switch": {"tab_id": "ABCD"}}, {"switch_tab": {"tab_id": "ABCD"}}),
-        ({"switch_tab": {"page_id": 2}}, {"switch_tab": {"tab_id": "0002"}}),
-        ({"go_back": {"description": "back"}}, {"go_back": {}}),
-        ({"wait": {"seconds": 3}}, {"wait": {}}),
-        (
-            {"done": {"success": True, "data": {"price": 12}}},
-            {"done": {"text": '{"price": 12}', "success": True}},
-        ),
-        (
-            {"click": {"index": 3}, "interacted_element": {"tag_name": "a"}},
-            {"click_element_by_index": {"index": 3}},
-        ),
-    ],
-)
-def test_actions_of_all_versions(raw, ours):
-    if ours is None:
-        ours = {"input_text": {"index": 0, "text": "x", "clear_existing": False}}
-    assert map_action(raw).to_json() == ours
-
-
-@pytest.mark.parametrize(
-    ("raw", "name"),
-    [
-        ({"click": {"coordinate_x": 3, "coordinate_y": 4}}, "click at coordinates"),
-        ({"click": {"index": 0}}, "click"),
-        ({"my_tool": {"x": 1}}, "my_tool"),
-        ({"click": [3]}, "click"),
-        ({}, "?"),
-        ("click", "?"),
-    ],
-)
-def test_actions_without_a_counterpart(raw, name):
-    with pytest.raises(UnmappedError) as raised:
-        map_action(raw)
-    assert raised.value.name == name and "\n" not in raised.value.reason
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "broken.json is not JSON"),
-        ("[1, 2]", "broken.json is no browser-use history"),
-        ('{"history": []}', "broken.json has no step"),
-        ('{"history": [{"result": []}]}', "broken.json: history.0.state: Field required"),
-        (
-            '{"history": [{"state": {"url": 3}}]}',
-            "broken.json: history.0.state.url: Input should be a valid string",
-        ),
-        ('{"history": 3}', "broken.json: history: Input should be a valid tuple"),
-    ],
-)
-def test_a_broken_history_is_skipped_and_named(tmp_path, content, reason):
-    browser_use_run(tmp_path / "runs/good")
-    (tmp_path / "runs/broken.json").write_text(content)
-    runs, report, lines = imported(tmp_path / "runs")
-    assert len(runs) == 1 and report["runs"] == 2
-    assert report["skipped"][0]["run"] == "broken.json"
-    assert report["skipped"][0]["reason"].startswith(reason)
-    assert {"run": "broken.json", "skipped": report["skipped"][0]["reason"]} in lines
 
 
 def test_a_screenshot_is_found_beside_its_history_or_where_it_was_taken(tmp_path):
@@ -335,28 +163,11 @@ def test_a_screenshot_is_found_beside_its_history_or_where_it_was_taken(tmp_path
     history[1]["state"]["screenshot_path"] = str(elsewhere)
     history[2]["state"]["screenshot_path"] = "gone.png"
     browser_use_run(tmp_path / "runs", history)
-    (run,), report, _ = imported(tmp_path / "runs")
+    (run,), report, _ = histories(tmp_path / "runs")
     store = ImageStore(tmp_path / "out")
     first, second, third = (step.observation.screenshot for step in run.steps)
     assert store.get(first or "") == png(3) and store.get(second or "") == png(200) and third is None
     assert report["missing"]["steps.observation.screenshot"] == {"runs": 1, "steps": 1}
-
-
-def test_odd_values_do_not_break_an_import(tmp_path):
-    odd = history_item(1)
-    odd["model_output"]["memory"] = "half a pair \ud83d"
-    odd["state"] = {"url": None, "title": None, "tabs": [], "screenshot": "no base64!"}
-    textless = history_item(2, state_message="")
-    textless["model_output"]["action"] = "click"
-    browser_use_run(tmp_path / "runs", [odd, textless])
-    (tmp_path / "runs/screenshots/step_2.png").write_bytes(b"GIF89a no")
-    (run,), _, _ = imported(tmp_path / "runs")
-    assert run.model_dump_json()
-    assert parse_reply(run.steps[0].response).memory == "half a pair ?"
-    assert [step.observation.screenshot for step in run.steps] == [None, None]
-    assert run.steps[1].error == "Unusable reply: no action"
-    assert (run.outcome, run.declared_success, run.success) == ("max_steps", None, False)
-    assert "outcome" in run.missing
 
 
 def test_a_page_may_hold_the_words_of_the_message():
