@@ -54,24 +54,11 @@ def get_config(variant: str = "demo") -> ConfigDict:
     return make[variant]()
 
 
-def _demo() -> ConfigDict:
-    config = ConfigDict()
-    # MiniWoB++ pages and how many training seeds of each, or the tasks of an earlier data set, or a JSONL
-    # file of tasks on live pages.
-    config.pages = _PAGES
-    config.first_seed = 0
-    config.seeds = 16
-    config.tasks_from = ""
-    config.tasks_file = ""
-    # RMSWeb, section 3.1: at most five rounds, ending early at two successes.
-    config.rounds = 5
-    config.stop_after = 2
-    config.reflection = True
-    config.actor = ConfigDict(
+def actor(kind: str, **settings: object) -> ConfigDict:
+    """The section of a model that acts or writes; `settings` are added or replace what is here."""
+    return ConfigDict(
         {
-            # auto: Gemini when GEMINI_API_KEY is set, else the scripted teacher.
-            "kind": "auto",
-            "label": "teacher",
+            "kind": kind,
             "model": "",
             "base_url": "",
             "api_key_env": "",
@@ -89,7 +76,25 @@ def _demo() -> ConfigDict:
             "price_cached": 0.0,
             "price_response": 0.0,
         }
+        | settings
     )
+
+
+def _demo() -> ConfigDict:
+    config = ConfigDict()
+    # MiniWoB++ pages and how many training seeds of each, or the tasks of an earlier data set, or a JSONL
+    # file of tasks on live pages.
+    config.pages = _PAGES
+    config.first_seed = 0
+    config.seeds = 16
+    config.tasks_from = ""
+    config.tasks_file = ""
+    # RMSWeb, section 3.1: at most five rounds, ending early at two successes.
+    config.rounds = 5
+    config.stop_after = 2
+    config.reflection = True
+    # auto: Gemini when GEMINI_API_KEY is set, else the scripted teacher.
+    config.actor = actor("auto", label="teacher")
     # The scripted teacher's mistakes: share of episodes, how the kinds share it, what guidance leaves of it.
     config.mistakes = ConfigDict(
         {

@@ -33,26 +33,14 @@ def get_config(variant: str = "demo") -> ConfigDict:
     config.runs = 3
     # Of the bootstrap.
     config.seed = 0
-    config.actor = ConfigDict(
-        {
-            # policy: `model`, served here; scripted, gemini or chat: as in configs/collect.py.
-            "kind": "policy",
-            "base_url": "",
-            "api_key_env": "",
-            "temperature": 0.6,
-            "max_tokens": source["actor"]["max_tokens"] if variant == "paper" else 128,
-            "timeout_s": 60.0,
-            "calls": 5,
-            "structured": "auto",
-            # Of the whole run; 0: no limit. A cap needs prices: US dollars for a million tokens.
-            "requests_per_minute": 0.0,
-            "tokens_per_minute": 0.0,
-            "cap_usd": 0.0,
-            "price_prompt": 0.0,
-            "price_cached": 0.0,
-            "price_response": 0.0,
-        }
+    # policy: `model`, served here; scripted, gemini or chat: as in configs/collect.py.
+    config.actor = collect.actor(
+        "policy",
+        temperature=0.6,
+        max_tokens=source["actor"]["max_tokens"] if variant == "paper" else 128,
+        timeout_s=60.0,
     )
+    del config.actor.model  # It is `model` above.
     for section in ("browser", "guard", "prompt", "limits", "fleet"):
         config[section] = ConfigDict(source[section])
     if variant == "smoke":

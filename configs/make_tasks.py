@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
+from configs import collect
+
 VARIANTS = ("paper",)
 
 
@@ -28,25 +30,6 @@ def get_config(variant: str = "paper") -> ConfigDict:
     config.thresholds = ConfigDict({"jaccard": 0.4, "containment": 0.6, "same_site": 0.6})
     # Calls at once.
     config.workers = 16
-    config.actor = ConfigDict(
-        {
-            # gemini, or chat: as in configs/collect.py.
-            "kind": "gemini",
-            "model": "gemini-3-pro-preview",
-            "base_url": "",
-            "api_key_env": "",
-            "temperature": 1.0,
-            "max_tokens": 4096,
-            "timeout_s": 120.0,
-            "calls": 5,
-            "structured": "auto",
-            # Of the whole run; 0: no limit. A cap needs prices: US dollars for a million tokens.
-            "requests_per_minute": 0.0,
-            "tokens_per_minute": 0.0,
-            "cap_usd": 0.0,
-            "price_prompt": 0.0,
-            "price_cached": 0.0,
-            "price_response": 0.0,
-        }
-    )
+    # gemini, or chat: as in configs/collect.py.
+    config.actor = collect.actor("gemini", model="gemini-3-pro-preview", max_tokens=4096)
     return config
