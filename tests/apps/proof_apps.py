@@ -191,7 +191,7 @@ def _network_checks(connections: set[str], refused: list[str]) -> list[tuple[str
         ),
         (
             "requests of pages that the proxy had to refuse",
-            f"{len(refused)} {'; '.join(refused)}",
+            "; ".join([str(len(refused)), *refused]),
             not refused,
         ),
     ]
