@@ -112,6 +112,27 @@ def test_files_are_set_back_and_journals_go(tmp_path: pathlib.Path) -> None:
     assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "as made"}
 
 
+def test_a_journal_that_goes_while_files_are_set_back_is_gone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, live = tmp_path / "kept", tmp_path / "live"
+    for folder in (kept, live):
+        folder.mkdir()
+        (folder / "wiki.sqlite").write_text(folder.name)
+    (live / "wiki.sqlite-wal").write_text("edits")
+    is_file = pathlib.Path.is_file
+
+    def closed_meanwhile(path: pathlib.Path) -> bool:
+        there = is_file(path)
+        if path.suffix == ".sqlite-wal":
+            path.unlink()
+        return there
+
+    monkeypatch.setattr(pathlib.Path, "is_file", closed_meanwhile)
+    restore_files(kept, live)
+    assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "kept"}
+
+
 def test_an_application_is_made_once_and_again_for_a_new_version(
     notebook: type[Notebook], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,7 +145,7 @@ def restore_files(kept: pathlib.Path, live: pathlib.Path) -> None:
     for path in live.iterdir():
         # A journal beside a database that it does not belong to would be played back into it.
         if path.is_file() and path.name not in names:
-            path.unlink()
+            path.unlink(missing_ok=True)  # A request that ends just now closes its database, and removes it.
     for name in sorted(names):
         part = live / f".{name}.part"
         shutil.copyfile(kept / name, part)
