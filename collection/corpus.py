@@ -21,7 +21,7 @@ from collection.tally import Tally
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore, image_names
-from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.records.schema import SftSample, Step, Trajectory
 
 PAPER_MIN_EFFECTIVE_STEPS = 3
 
@@ -46,7 +46,7 @@ class Run:
     """A trajectory on its way through the filter, its steps parsed."""
 
     trajectory: Trajectory
-    steps: tuple[StepView, ...]
+    steps: tuple[StepView[Step], ...]
 
     @property
     def effective(self) -> int:
@@ -121,7 +121,7 @@ def unique(runs: Iterable[Run], tally: Tally) -> Iterator[Run]:
             yield run
 
 
-def stalled(steps: Sequence[StepView], repeats: int) -> int | None:
+def stalled(steps: Sequence[StepView[Step]], repeats: int) -> int | None:
     """The step at which the same actions were tried on the same page `repeats` times in a row."""
     run, previous = 0, None
     for step in steps:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 from collection.agent.prompt import GUIDANCE_TAG
 from rmsweb_jax.actions import Reply, ReplyError, composition, render_reply, repair_reply
+from rmsweb_jax.records import lean
 from rmsweb_jax.records.schema import Message, Step
 
 INVALID = ("invalid",)
 
+S = TypeVar("S", Step, lean.Step)
+
 
 @dataclasses.dataclass(frozen=True)
-class StepView:
+class StepView(Generic[S]):
     """A recorded step with its reply parsed; `reply` is None when it could not be used."""
 
-    step: Step
+    step: S
     reply: Reply | None
 
-    @property
+    @functools.cached_property
     def composition(self) -> tuple[str, ...]:
         """What the step did, comparable between steps; an unusable reply is `("invalid",)`."""
         return composition(self.reply.executable) if self.reply else INVALID
@@ -84,7 +88,7 @@ def guided(messages: Iterable[Message]) -> bool:
     return any(f"<{GUIDANCE_TAG}>" in message.text for message in messages)
 
 
-def view(step: Step) -> StepView:
+def view(step: S) -> StepView[S]:
     """Parses a step's reply as collection did: repaired only where collection had to."""
     if step.error:
         return StepView(step, None)

@@ -20,6 +20,10 @@ def get_config(variant: str = "demo") -> ConfigDict:
     config = ConfigDict()
     # Data set folders of trajectories, separated by commas.
     config.pools = ""
+    # Processes; 0: one for each core.
+    config.workers = 0
+    # Pairs of a task that are compared at most: successes with failures, the shortest success with longer.
+    config.pairs = ConfigDict({"max_primary": 12, "max_secondary": 4})
     # S_total = the weighted sum of three scores, each in [0, 1]; what is below a minimum is dropped.
     config.select = ConfigDict(
         {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,8 @@ from ml_collections import ConfigDict
 
 from collection.mining.audit import explain
 from collection.mining.balance import BalanceConfig
-from collection.mining.pipeline import DECISIONS, Mined, mine, summarize
+from collection.mining.pairs import PairConfig
+from collection.mining.pipeline import DECISIONS, Mined, Settings, mine_pools, summarize
 from collection.mining.select import MiningConfig
 from experiments import cli
 from rmsweb_jax.errors import UserError
@@ -41,10 +43,11 @@ def main(config: ConfigDict, workdir: Path) -> None:
     pools = pool_folders(config)
     progress = Progress(workdir, "mine", 1)
     settings = config.to_dict()
-    mined = mine(
-        itertools.chain.from_iterable(read_dataset(pool, Trajectory) for pool in pools),
-        MiningConfig(**settings["select"]),
+    mined = mine_pools(
+        pools,
+        Settings(MiningConfig(**settings["select"]), PairConfig(**settings["pairs"])),
         BalanceConfig(**settings["balance"]),
+        settings["workers"] or os.cpu_count() or 1,
         lambda done, total: progress.update(done, total=total),
     )
     summary = summarize(mined)

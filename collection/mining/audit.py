@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from collection.mining.branch import Branch
 from collection.mining.select import Case
-from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step
+from collection.sites import site_of
+from rmsweb_jax.records.lean import Step
+from rmsweb_jax.records.schema import AuditPair, RlPrompt
 
 
 def to_prompt(case: Case) -> RlPrompt:
@@ -16,28 +20,28 @@ def to_prompt(case: Case) -> RlPrompt:
     return RlPrompt(
         prompt_id=f"{branch.run.trajectory_id}/{step.step.number}",
         task_id=task.task_id,
-        site=task.site,
+        site=_site(branch),
         category=case.label.category,
         messages=step.step.messages,
         target=step.target,
     )
 
 
-def to_audit(case: Case, decision: str) -> AuditPair:
-    """Both sides of a case with every score, whether it was kept or not."""
+def to_audit(case: Case, tried: Sequence[Case]) -> AuditPair:
+    """Both sides of the best case with every score, and a line for each pair that was tried."""
     success, localization = case.pair.success, case.pair.localization
     ours, theirs = _side(success, case.success_at), _side(localization, case.localization_at)
     notes = [f"{case.pair.kind} pair"]
     notes += [f"{name}={value:g}" for name, value in sorted(case.label.features.items())]
     return AuditPair(
         task_id=success.run.task.task_id,
-        site=success.run.task.site,
+        site=_site(success),
         success_id=success.run.trajectory_id,
         localization_id=localization.run.trajectory_id,
         category=case.label.category,
         label_confidence=case.label.confidence,
         label_source=case.label.source,
-        decision=decision,
+        decision=case.decision,
         scores=case.scores,
         success_step=ours.number if ours else None,
         localization_step=theirs.number if theirs else None,
@@ -45,17 +49,16 @@ def to_audit(case: Case, decision: str) -> AuditPair:
         localization_response=theirs.response if theirs else "",
         success_screenshot=ours.observation.screenshot if ours else None,
         localization_screenshot=theirs.observation.screenshot if theirs else None,
-        notes=tuple(notes),
+        notes=(*notes, *map(_tried, tried)),
     )
 
 
-def without_pair(runs: list[Branch]) -> AuditPair:
+def without_pair(runs: Sequence[Branch]) -> AuditPair:
     """The record of a task that has nothing to compare."""
-    task = runs[0].run.task
     success = next((run.run.trajectory_id for run in runs if run.run.success), "")
     return AuditPair(
-        task_id=task.task_id,
-        site=task.site,
+        task_id=runs[0].run.task.task_id,
+        site=_site(runs[0]),
         success_id=success,
         localization_id="",
         category="",
@@ -83,6 +86,21 @@ def explain(audit: AuditPair, objective: str) -> str:
             + ", ".join(f"{name} {value:.3f}" for name, value in sorted(audit.scores.items())),
         ]
     return "\n".join(lines)
+
+
+def _tried(case: Case) -> str:
+    """One pair of the task: who met whom, under which label, and how far its best candidate came."""
+    ours, theirs = case.pair.success.run, case.pair.localization.run
+    best = ""
+    if case.success_at is not None and case.localization_at is not None:
+        steps = case.pair.success.steps[case.success_at], case.pair.localization.steps[case.localization_at]
+        best = f" (steps {steps[0].step.number} and {steps[1].step.number}, total {case.scores['total']:.3f})"
+    who = f"{ours.trajectory_id} with {theirs.trajectory_id}"
+    return f"tried {who}: {case.label.category}, {case.decision}{best}"
+
+
+def _site(branch: Branch) -> str:
+    return branch.run.task.site or site_of(branch.run.task.website)
 
 
 def _side(branch: Branch, at: int | None) -> Step | None:

@@ -8,17 +8,19 @@ import re
 
 from collection.steps import INVALID, StepView, view
 from rmsweb_jax.actions import Action
-from rmsweb_jax.records.schema import Element, Trajectory
+from rmsweb_jax.records.lean import Element, Run, Step, lean
+from rmsweb_jax.records.schema import Trajectory
 
 _WORD = re.compile(r"[^\W_]+")
 
 
-@dataclasses.dataclass(frozen=True)
+# Compared and hashed by identity: what is computed of a branch is kept by it.
+@dataclasses.dataclass(frozen=True, eq=False)
 class Branch:
     """One run of a task."""
 
-    run: Trajectory
-    steps: tuple[StepView, ...]
+    run: Run
+    steps: tuple[StepView[Step], ...]
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -27,6 +29,11 @@ class Branch:
     def signatures(self) -> tuple[tuple[str, ...], ...]:
         """Each step's actions with element indices replaced by what the elements are."""
         return tuple(signature(step) for step in self.steps)
+
+    @functools.cached_property
+    def named(self) -> tuple[str, ...]:
+        """Everything each step's actions name: labels of their elements and their own text."""
+        return tuple(_named(step) for step in self.steps)
 
     @functools.cached_property
     def task_words(self) -> frozenset[str]:
@@ -44,7 +51,8 @@ class Branch:
         return tuple(range(last if closing else last + 1))
 
 
-def branch(run: Trajectory) -> Branch:
+def branch(run: Run | Trajectory) -> Branch:
+    run = lean(run) if isinstance(run, Trajectory) else run
     return Branch(run, tuple(view(step) for step in run.steps))
 
 
@@ -53,24 +61,31 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold()))
 
 
-def element_of(step: StepView, action: Action) -> Element | None:
+def element_of(step: StepView[Step], action: Action) -> Element | None:
     """The element that an action names by its index, if it was on the page."""
     index = getattr(action.params, "index", None)
-    return (
-        next((item for item in step.step.observation.elements if item.index == index), None)
-        if index
-        else None
-    )
+    if not index:
+        return None
+    return next((item for item in step.step.observation.elements if item.index == index), None)
 
 
-def signature(step: StepView) -> tuple[str, ...]:
+def signature(step: StepView[Step]) -> tuple[str, ...]:
     """What a step did, with labels for indices, so that it compares between differently numbered pages."""
     return tuple(_describe(step, action) for action in step.reply.executable) if step.reply else INVALID
 
 
-def _describe(step: StepView, action: Action) -> str:
+def _describe(step: StepView[Step], action: Action) -> str:
     params = action.params.model_dump(exclude_defaults=True)
     element = element_of(step, action)
     if element is not None and element.text:
         params["index"] = f"{element.tag} {element.text}"
     return f"{action.name} {params}"
+
+
+def _named(step: StepView[Step]) -> str:
+    parts = []
+    for action in step.reply.executable if step.reply else ():
+        element = element_of(step, action)
+        parts.append(element.text if element else "")
+        parts += [str(value) for value in action.params.model_dump().values() if isinstance(value, str)]
+    return " ".join(parts)

@@ -5,13 +5,13 @@ A signal is a function of a branch and a position in it; `signal_table` collects
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
 import numpy as np
 
 from collection.mining.branch import Branch, element_of, words
-from collection.steps import StepView
 from rmsweb_jax.actions import Action
 
 TRIVIAL = frozenset(("wait", "scroll", "go_back"))
@@ -43,16 +43,6 @@ Signal = Callable[[Branch, int], bool]
 def _actions(branch: Branch, position: int) -> tuple[Action, ...]:
     reply = branch.steps[position].reply
     return reply.executable if reply else ()
-
-
-def _named(step: StepView) -> str:
-    """Everything a step's actions name: labels of their elements and their own text."""
-    parts = []
-    for action in step.reply.executable if step.reply else ():
-        element = element_of(step, action)
-        parts.append(element.text if element else "")
-        parts += [str(value) for value in action.params.model_dump().values() if isinstance(value, str)]
-    return " ".join(parts)
 
 
 def invalid(branch: Branch, position: int) -> bool:
@@ -112,13 +102,13 @@ def repeats(branch: Branch, position: int) -> bool:
 
 def on_target(branch: Branch, position: int) -> bool:
     """Acted on something whose words all come from the task, or typed such words."""
-    named = words(_named(branch.steps[position]))
+    named = words(branch.named[position])
     return not finishes(branch, position) and bool(named) and named <= branch.task_words
 
 
 def off_target(branch: Branch, position: int) -> bool:
     """Acted on something, or typed something, that the task does not mention."""
-    named = words(_named(branch.steps[position]))
+    named = words(branch.named[position])
     neutral = submits(branch, position) or finishes(branch, position)
     return not neutral and bool(named) and not named <= branch.task_words
 
@@ -142,12 +132,12 @@ def navigates(branch: Branch, position: int) -> bool:
 def filters(branch: Branch, position: int) -> bool:
     """Used a dropdown, or something that filters or sorts."""
     chosen = any(action.name == "select_dropdown_option" for action in _actions(branch, position))
-    return chosen or bool(_FILTER.search(_named(branch.steps[position])))
+    return chosen or bool(_FILTER.search(branch.named[position]))
 
 
 def dates(branch: Branch, position: int) -> bool:
     """Acted on a date, a time or availability."""
-    return bool(_DATE.search(_named(branch.steps[position])))
+    return bool(_DATE.search(branch.named[position]))
 
 
 def extracts(branch: Branch, position: int) -> bool:
@@ -176,7 +166,7 @@ def blocked(branch: Branch, position: int) -> bool:
 
 def sensitive(branch: Branch, position: int) -> bool:
     """Acted on a secret or a payment."""
-    return bool(_SENSITIVE.search(_named(branch.steps[position])))
+    return bool(_SENSITIVE.search(branch.named[position]))
 
 
 SIGNALS: dict[str, Signal] = {
@@ -205,6 +195,8 @@ SIGNALS: dict[str, Signal] = {
 }
 
 
+# For the runs of one task; a branch holds on to its records.
+@functools.lru_cache(maxsize=32)
 def signal_table(branch: Branch) -> dict[str, np.ndarray]:
     """Every signal at every step: name -> bool [num_steps]."""
     return {

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 from collection.mining.audit import to_audit, to_prompt, without_pair
 from collection.mining.balance import BalanceConfig, balance
+from collection.mining.branch import Branch
 from collection.mining.labels import PAPER_SHARES
-from collection.mining.pairs import by_task, run_pairs
-from collection.mining.select import GATES, KEPT, Case, MiningConfig, best_case
+from collection.mining.pairs import PairConfig, by_task, run_pairs
+from collection.mining.pool import Map, Place, Source, find_sources, open_pool, read_runs
+from collection.mining.select import GATES, KEPT, MiningConfig, cases
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 
 DECISIONS = ("no_success", "no_contrast", *GATES, "runtime_gate", "obstruction_cap", "domain_cap", KEPT)
 # Below this the recipe asks a second reader; the report counts such labels.
 SURE = 0.70
+# Tasks that a process mines before it is given others.
+_BATCH = 8
+# Pools below this are mined sooner than processes start.
+_SMALL_BYTES = 32 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What decides about a task."""
+
+    select: MiningConfig
+    pairs: PairConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What became of a task, before the corpus is balanced.
+
+    Attributes:
+      prompt: where every gate was passed.
+      kind, actor: of the best pair and of its localization run; empty without one.
+    """
+
+    audit: AuditPair
+    prompt: RlPrompt | None = None
+    kind: str = ""
+    actor: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,43 +59,98 @@ class Mined:
     Attributes:
       prompts: the RL corpus.
       audits: one record a task, kept or dropped.
-      cases: of the kept prompts, in the same order.
+      pair_kinds, localization_actors: of the kept prompts, counted.
     """
 
     prompts: list[RlPrompt]
     audits: list[AuditPair]
-    cases: list[Case]
+    pair_kinds: dict[str, int]
+    localization_actors: dict[str, int]
 
 
-def mine(
-    trajectories: Iterable[Trajectory],
-    config: MiningConfig,
+def mine(trajectories: Iterable[Trajectory], select: MiningConfig, balancing: BalanceConfig) -> Mined:
+    """Mines one divergence a task and balances the corpus; all in memory."""
+    settings = Settings(select, PairConfig())
+    return _balanced([mine_task(runs, settings) for runs in by_task(trajectories).values()], balancing)
+
+
+def mine_pools(
+    folders: Sequence[Path],
+    settings: Settings,
     balancing: BalanceConfig,
+    workers: int = 1,
     on_task: Callable[[int, int], None] = lambda done, total: None,
 ) -> Mined:
-    """Mines one divergence a task and balances the corpus.
+    """As `mine`, from data sets on disk and by several processes.
 
     Args:
       on_task: called with the number of tasks done and of all.
+
+    Raises:
+      UserError: a folder holds no finished data set of trajectories, or a file has changed.
     """
-    tasks = by_task(trajectories)
-    cases: list[Case] = []
-    audits: dict[str, AuditPair] = {}
-    for number, (task_id, runs) in enumerate(tasks.items(), start=1):
-        case = best_case(run_pairs(runs), config)
-        if case is None:
-            audits[task_id] = without_pair(runs)
-        elif case.decision == KEPT:
-            cases.append(case)
-        else:
-            audits[task_id] = to_audit(case, case.decision)
-        on_task(number, len(tasks))
-    decisions = balance(cases, balancing)
-    for case in cases:
-        task_id = case.pair.success.run.task.task_id
-        audits[task_id] = to_audit(case, decisions[task_id])
-    kept = [case for case in cases if decisions[case.pair.success.run.task.task_id] == KEPT]
-    return Mined([to_prompt(case) for case in kept], [audits[task_id] for task_id in tasks], kept)
+    sources = find_sources(folders)
+    if sum(source.shard.bytes for source in sources) < _SMALL_BYTES:
+        workers = 1
+    with _processes(workers) as map_:
+        pool = open_pool(sources, map_)
+        tasks = list(pool.tasks.values())
+        batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
+        findings: list[Finding] = []
+        for found in map_(functools.partial(_mine_batch, pool.sources, settings), batches):
+            findings += found
+            on_task(len(findings), len(tasks))
+    return _balanced(findings, balancing)
+
+
+def mine_task(runs: Sequence[Branch], settings: Settings) -> Finding:
+    """The last critical divergence among the runs of a task, or why there is none."""
+    tried = cases(run_pairs(runs, settings.pairs), settings.select)
+    if not tried:
+        return Finding(without_pair(runs))
+    best = max(tried, key=lambda case: case.rank)
+    prompt = to_prompt(best) if best.decision == KEPT else None
+    return Finding(to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.run.actor)
+
+
+def _mine_batch(
+    sources: Sequence[Source], settings: Settings, batch: Sequence[Sequence[Place]]
+) -> list[Finding]:
+    return [mine_task(list(read_runs(sources, places)), settings) for places in batch]
+
+
+def _balanced(findings: Sequence[Finding], balancing: BalanceConfig) -> Mined:
+    passed = [finding.audit for finding in findings if finding.prompt]
+    decisions = balance(passed, balancing)
+    kept = [finding for finding in findings if decisions.get(finding.audit.task_id) == KEPT]
+    audits = [
+        finding.audit.model_copy(
+            update={"decision": decisions.get(finding.audit.task_id, finding.audit.decision)}
+        )
+        for finding in findings
+    ]
+    return Mined(
+        [finding.prompt for finding in kept if finding.prompt],
+        audits,
+        dict(sorted(Counter(finding.kind for finding in kept).items())),
+        dict(sorted(Counter(finding.actor for finding in kept).items())),
+    )
+
+
+@contextlib.contextmanager
+def _processes(workers: int) -> Iterator[Map]:
+    """A `map` over processes, or the ordinary one."""
+    if workers <= 1:
+        yield map
+        return
+    # Forking a process that has read shards would copy their threads' locks.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as executor:
+        try:
+            yield executor.map
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def summarize(mined: Mined) -> dict:
@@ -82,10 +171,8 @@ def summarize(mined: Mined) -> dict:
             }
             for name, share in PAPER_SHARES.items()
         },
-        "pair_kinds": dict(sorted(Counter(case.pair.kind for case in mined.cases).items())),
-        "localization_actors": dict(
-            sorted(Counter(case.pair.localization.run.actor for case in mined.cases).items())
-        ),
+        "pair_kinds": mined.pair_kinds,
+        "localization_actors": mined.localization_actors,
         "sites": dict(sorted(Counter(prompt.site for prompt in mined.prompts).items())),
         "label_sources": dict(sorted(Counter(audit.label_source for audit in labelled).items())),
         "unsure_labels": sum(audit.label_confidence < SURE for audit in labelled),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from collection.mining.labels import Label, rule_label
 from collection.mining.pairs import RunPair
 from collection.mining.scores.action import action_scores, eligible
 from collection.mining.scores.category import category_scores
-from collection.mining.scores.state import state_scores
+from collection.mining.scores.state import StateAlignment
 from rmsweb_jax.actions import score_response
 
 # In the order in which they are applied; a case is reported under the first that left nothing.
@@ -28,6 +29,9 @@ GATES = (
     "no_screenshot",
 )
 KEPT = "kept"
+
+
+Labels = Callable[[Branch, Branch], Label]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,45 +78,84 @@ class Case:
         return (self.depth, total, self.pair.kind == "primary", *later, -len(self.pair.success), *names)
 
 
-def best_case(pairs: Iterable[RunPair], config: MiningConfig) -> Case | None:
-    """The task's case with the highest S_total among those that pass most gates; None without pairs."""
-    return max((divergence(pair, config) for pair in pairs), key=lambda case: case.rank, default=None)
+def best_case(pairs: Sequence[RunPair], config: MiningConfig, label: Labels = rule_label) -> Case | None:
+    """The task's case with the highest S_total among those that pass most gates; None without pairs.
+
+    Args:
+      label: says which failure a success and another run show.
+    """
+    return max(cases(pairs, config, label), key=lambda case: case.rank, default=None)
+
+
+def cases(pairs: Sequence[RunPair], config: MiningConfig, label: Labels = rule_label) -> list[Case]:
+    """The last critical divergence of each pair; all pairs are of one task."""
+    branches = dict.fromkeys(branch for pair in pairs for branch in (pair.success, pair.localization))
+    states = StateAlignment(list(branches))
+    return [
+        _divergence(
+            pair,
+            label(pair.success, pair.localization),
+            states.scores(pair.success, pair.localization),
+            config,
+        )
+        for pair in pairs
+    ]
 
 
 def divergence(pair: RunPair, config: MiningConfig) -> Case:
-    """The last critical divergence between two runs."""
+    """The last critical divergence between two runs, by the rule label."""
+    return cases((pair,), config)[0]
+
+
+def _divergence(pair: RunPair, label: Label, states: dict[str, np.ndarray], config: MiningConfig) -> Case:
     success, localization = pair.success, pair.localization
-    label = rule_label(success, localization)
-    parts = state_scores(success, localization) | category_scores(success, localization, label)
-    parts["action"] = action_scores(success, localization)
+    parts = states | category_scores(success, localization, label)
+    alive = eligible(success, localization)
+    if not alive.any():
+        return _case(pair, label, GATES[0], {}, None)
+    # Comparing actions is slow, so only those are compared that a later gate needs to know about.
+    near = alive & (parts["state"] >= config.min_state)
+    evident = near & (parts["category"] >= config.min_category)
+    told = next((mask for mask in (evident, near, alive) if mask.any()), alive)
+    parts["action"] = action_scores(success, localization, told)
     parts["total"] = (
         config.state_weight * parts["state"]
         + config.action_weight * parts["action"]
         + config.category_weight * parts["category"]
     )
-    masks = _gate_masks(pair, parts, config)
-    alive = np.ones_like(parts["total"], bool)
-    for name, mask in zip(GATES, masks, strict=True):
-        if not (alive & mask).any():
-            return _case(pair, label, name, parts, alive if name != GATES[0] else None)
-        alive &= mask
+    if not near.any():
+        return _case(pair, label, "state_score", parts, alive)
+    if not evident.any():
+        return _case(pair, label, "category_score", parts, near)
+    return _by_quality(pair, label, parts, evident, config)
+
+
+def _by_quality(
+    pair: RunPair, label: Label, parts: dict[str, np.ndarray], alive: np.ndarray, config: MiningConfig
+) -> Case:
+    """The best of the candidates that nothing else is wrong with, or the first gate that left none."""
+    success, localization = pair.success, pair.localization
+    # The gates after the scores need the prompt, so they are asked of steps that got this far alone.
+    rows = np.flatnonzero((alive & (parts["total"] >= config.min_total)).any(1))
+    shots, other_shots = _screenshots(success)[:, None], _screenshots(localization)[None, :]
+    gates = (
+        ("total_score", parts["total"] >= config.min_total),
+        ("no_progress", _rows(success, rows, makes_progress)[:, None]),
+        ("invalid_model_io", _rows(success, rows, valid_sample)[:, None]),
+        ("no_screenshot", shots | other_shots),
+    )
+    for name, passed in gates:
+        if not (alive & passed).any():
+            return _case(pair, label, name, parts, alive)
+        alive = alive & passed
     return _case(pair, label, KEPT, parts, alive)
 
 
-def _gate_masks(pair: RunPair, parts: dict[str, np.ndarray], config: MiningConfig) -> tuple[np.ndarray, ...]:
-    success, localization = pair.success, pair.localization
-    shots = _column(_has_screenshot(step) for step in success.steps)[:, None]
-    other_shots = _column(_has_screenshot(step) for step in localization.steps)[None, :]
-    shape = parts["total"].shape
-    return (
-        eligible(success, localization),
-        parts["state"] >= config.min_state,
-        parts["category"] >= config.min_category,
-        parts["total"] >= config.min_total,
-        np.broadcast_to(_column(makes_progress(success, at) for at in range(len(success)))[:, None], shape),
-        np.broadcast_to(_column(valid_sample(success, at) for at in range(len(success)))[:, None], shape),
-        shots | other_shots,
-    )
+def _rows(branch: Branch, rows: np.ndarray, gate: Callable[[Branch, int], bool]) -> np.ndarray:
+    """Which of some steps pass a gate: bool [num_steps]; the others do not."""
+    passed = np.zeros(len(branch), bool)
+    passed[rows] = [gate(branch, int(row)) for row in rows]
+    return passed
 
 
 def makes_progress(success: Branch, at: int) -> bool:
@@ -121,6 +164,8 @@ def makes_progress(success: Branch, at: int) -> bool:
     return step.complete and step.effective and not step.failed and not trivial(success, at)
 
 
+# A success meets several other runs.
+@functools.lru_cache(maxsize=64)
 def valid_sample(success: Branch, at: int) -> bool:
     """The step can be trained on: a chat that ends with the user, a reply that its own reward accepts."""
     step = success.steps[at]
@@ -132,12 +177,8 @@ def valid_sample(success: Branch, at: int) -> bool:
     return score_response(step.target, step.target) == 1.0
 
 
-def _has_screenshot(step) -> bool:
-    return step.step.observation.screenshot is not None
-
-
-def _column(values: Iterable[bool]) -> np.ndarray:
-    return np.fromiter(values, bool)
+def _screenshots(branch: Branch) -> np.ndarray:
+    return np.array([step.step.observation.screenshot is not None for step in branch.steps], bool)
 
 
 def _case(

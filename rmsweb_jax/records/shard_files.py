@@ -8,7 +8,7 @@ to disk and renamed, and every reader compares it with what the manifest says.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
@@ -17,6 +17,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import replacing
 from rmsweb_jax.records.manifest import AGAIN, Shard, check_size
 
+# For records here and there: nothing is read ahead.
+_RANDOM_READS = "readahead_buffer_size:0"
 # Grain reads single records in random order: a group of one is decompressed for each.
 _WRITER_OPTIONS = "group_size:1"
 _FREE = "free disk space and run the same command again"
@@ -60,6 +62,33 @@ def read_shard(folder: Path, shard: Shard) -> list[bytes]:
     if len(entries) != shard.records:
         raise UserError(f"{path}: {len(entries)} records, the manifest says {shard.records}: {AGAIN}")
     return entries
+
+
+def iter_shard(folder: Path, shard: Shard, at_once: int = 32) -> Iterator[bytes]:
+    """As `read_shard`, with few records in memory at a time.
+
+    Raises:
+      UserError: as `read_shard`.
+    """
+    check_shard(folder, shard)
+    for first in range(0, shard.records, at_once):
+        yield from read_entries(folder, shard, range(first, min(first + at_once, shard.records)))
+
+
+def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[bytes]:
+    """Single records of a shard that has been checked, by their numbers in it (0-based).
+
+    Raises:
+      UserError: the file does not give them.
+    """
+    path = folder / shard.file
+    reader = ArrayRecordReader(str(path), _RANDOM_READS)
+    try:
+        if not reader.ok() or reader.num_records() != shard.records:
+            raise UserError(f"{path}: does not hold the {shard.records} records of the manifest: {AGAIN}")
+        return reader.read(list(numbers))
+    finally:
+        reader.close()
 
 
 def check_shard(folder: Path, shard: Shard) -> None:

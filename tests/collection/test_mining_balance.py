@@ -7,23 +7,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collection.mining.balance import BalanceConfig, balance
-from collection.mining.branch import branch
-from collection.mining.labels import Label
-from collection.mining.pairs import RunPair
-from collection.mining.select import Case
-from tests.collection.trajectories import CLICK, step, trajectory
+from rmsweb_jax.records.schema import AuditPair
 
 
 def kept_case(
     task_id: str, category="endpoint_incomplete", total=0.8, confidence=0.9, in_category=0.7
-) -> Case:
-    run = branch(trajectory(step(1, CLICK), task_id=task_id))
-    label = Label(category, confidence, "rule", {})
-    return Case(RunPair("primary", run, run), label, "kept", 0, 0, {"total": total, "category": in_category})
+) -> AuditPair:
+    return AuditPair(
+        task_id=task_id,
+        site=task_id.split("/")[1],
+        success_id="good",
+        localization_id="bad",
+        category=category,
+        label_confidence=confidence,
+        label_source="rule",
+        decision="kept",
+        scores={"total": total, "category": in_category},
+    )
 
 
 def kept_of(cases, decisions):
-    return [case for case in cases if decisions[case.pair.success.run.task.task_id] == "kept"]
+    return [case for case in cases if decisions[case.task_id] == "kept"]
 
 
 def test_runtime_gate_is_stricter():
@@ -41,26 +45,26 @@ def test_caps_hold_in_the_final_corpus():
     cases += [kept_case(f"miniwob/s{number}/1") for number in range(14)]
     cases += [kept_case(f"miniwob/o{number}/1", "access_obstruction") for number in range(9)]
     kept = kept_of(cases, balance(cases, BalanceConfig()))
-    sites = Counter(case.pair.success.run.task.site for case in kept)
+    sites = Counter(case.site for case in kept)
     assert sites["big"] == 6  # 6 of 14 + 6 + 1 or 2; 7 would be more than 30 %
     assert sites["big"] <= 0.3 * len(kept)
-    assert sum(case.label.category == "access_obstruction" for case in kept) == 2 <= 0.1 * len(kept) + 1e-9
+    assert sum(case.category == "access_obstruction" for case in kept) == 2 <= 0.1 * len(kept) + 1e-9
     # The best of the big site are the ones that stay.
     best = {f"miniwob/big/{number}" for number in range(54, 60)}
-    assert best <= {case.pair.success.run.task.task_id for case in kept}
+    assert best <= {case.task_id for case in kept}
 
 
 def test_few_sites_share_equally():
     cases = [kept_case(f"miniwob/a/{number}") for number in range(6)] + [kept_case("miniwob/b/1")]
     kept = kept_of(cases, balance(cases, BalanceConfig()))
-    assert Counter(case.pair.success.run.task.site for case in kept) == {"a": 1, "b": 1}
+    assert Counter(case.site for case in kept) == {"a": 1, "b": 1}
 
 
 def test_caps_do_not_cut_off_a_category():
     cases = [kept_case(f"miniwob/a/{number}", total=0.9) for number in range(20)]
     cases += [kept_case("miniwob/a/99", "filter_context", total=0.63)]
     cases += [kept_case(f"miniwob/s{number}/1") for number in range(7)]
-    categories = {case.label.category for case in kept_of(cases, balance(cases, BalanceConfig()))}
+    categories = {case.category for case in kept_of(cases, balance(cases, BalanceConfig()))}
     assert "filter_context" in categories
 
 
@@ -84,7 +88,7 @@ def test_balance_is_independent_of_order_and_keeps_its_caps(rows, order: random.
     order.shuffle(cases)
     assert balance(cases, BalanceConfig()) == decisions
     kept = kept_of(cases, decisions)
-    sites = Counter(case.pair.success.run.task.site for case in kept)
+    sites = Counter(case.site for case in kept)
     assert all(count <= max(1, max(0.3, 1 / len(sites)) * len(kept) + 1e-6) for count in sites.values())
-    obstructed = sum(case.label.category == "access_obstruction" for case in kept)
+    obstructed = sum(case.category == "access_obstruction" for case in kept)
     assert obstructed <= 0.1 * len(kept) + 1e-6

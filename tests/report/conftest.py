@@ -147,9 +147,8 @@ def write_mining(root: Path) -> None:
     )
     prompt = RlPrompt(**common, prompt_id="p", messages=(), target="{}")
     write_dataset(root / "mine/audit", [audit, dropped], "audit_pairs")
-    write_report(
-        root / "mine", {"stage": "mine", "seconds": 1.0, **summarize(Mined([prompt], [audit, dropped], []))}
-    )
+    mined = Mined([prompt], [audit, dropped], {}, {})
+    write_report(root / "mine", {"stage": "mine", "seconds": 1.0, **summarize(mined)})
 
 
 def write_training(root: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collection.mining.branch import Branch
-from collection.mining.features import Signal, passive, searches, trivial
+from collection.mining.features import signal_table
 from collection.steps import StepView
 from rmsweb_jax.actions import explain_actions
 
@@ -16,17 +16,24 @@ _TAKEN_ELSEWHERE = 0.5
 _LOW_INFORMATION = 0.5
 
 
-def action_scores(success: Branch, localization: Branch) -> np.ndarray:
-    """S_action in [0, 1], float [num_success_steps, num_localization_steps]."""
-    contrast = np.array(
-        [[_contrast(ours, theirs) for theirs in localization.steps] for ours in success.steps], float
-    ).reshape(len(success), len(localization))
-    taken = np.array([step in localization.signatures for step in success.signatures], bool)
+def action_scores(success: Branch, localization: Branch, where: np.ndarray | None = None) -> np.ndarray:
+    """S_action in [0, 1], float [num_success_steps, num_localization_steps].
+
+    Args:
+      where: bool of the same shape, the steps to compare: comparing actions is slow. 0 elsewhere.
+    """
+    if where is None:
+        where = np.ones((len(success), len(localization)), bool)
+    contrast = np.zeros(where.shape)
+    for i, j in zip(*np.nonzero(where), strict=True):
+        contrast[i, j] = _contrast(success.steps[i], localization.steps[j])
+    elsewhere = set(localization.signatures)
+    taken = np.array([step in elsewhere for step in success.signatures], bool)
     contrast *= np.where(taken, _TAKEN_ELSEWHERE, 1.0)[:, None]
-    idle = _each(passive, success)[:, None] & _each(passive, localization)[None, :]
-    low = idle | (_each(searches, success)[:, None] & _each(searches, localization)[None, :])
+    idle = _both("passive", success, localization)
+    low = idle | _both("searches", success, localization)
     scores = CONTRAST_WEIGHT * contrast + OPERATION_WEIGHT * ~idle
-    return np.where(low, _LOW_INFORMATION * scores, scores)
+    return np.where(where, np.where(low, _LOW_INFORMATION * scores, scores), 0.0)
 
 
 def eligible(success: Branch, localization: Branch) -> np.ndarray:
@@ -37,18 +44,27 @@ def eligible(success: Branch, localization: Branch) -> np.ndarray:
     """
     allowed = np.zeros((len(success), len(localization)), bool)
     allowed[np.ix_(success.candidates, localization.candidates)] = True
-    for name in (searches, trivial):
-        allowed &= ~(_each(name, success)[:, None] & _each(name, localization)[None, :])
-    for i, ours in enumerate(success.steps):
-        for j, theirs in enumerate(localization.steps):
-            allowed[i, j] &= _differ(ours, theirs, success.signatures[i] == localization.signatures[j])
-    return allowed
+    for name in ("searches", "trivial"):
+        allowed &= ~_both(name, success, localization)
+    # On one page indices tell actions apart; between pages only what the indices stand for does.
+    same_actions = _equal(
+        [step.composition for step in success.steps], [s.composition for s in localization.steps]
+    )
+    same_meaning = _equal(success.signatures, localization.signatures)
+    same_page = _equal(_pages(success), _pages(localization))
+    return allowed & ~same_actions & (same_page | ~same_meaning)
 
 
-def _differ(ours: StepView, theirs: StepView, same_signature: bool) -> bool:
-    """On one page indices tell actions apart; between pages only what the indices stand for does."""
-    same_page = ours.step.observation.fingerprint == theirs.step.observation.fingerprint
-    return ours.composition != theirs.composition and (same_page or not same_signature)
+def _equal(ours, theirs) -> np.ndarray:
+    """Which of two lists' members are equal: bool [len(ours), len(theirs)]."""
+    numbers: dict[object, int] = {}
+    first = np.array([numbers.setdefault(one, len(numbers)) for one in ours], int)
+    second = np.array([numbers.setdefault(one, len(numbers)) for one in theirs], int)
+    return first[:, None] == second[None, :]
+
+
+def _pages(branch: Branch) -> list[str]:
+    return [step.step.observation.fingerprint for step in branch.steps]
 
 
 def _contrast(ours: StepView, theirs: StepView) -> float:
@@ -58,5 +74,5 @@ def _contrast(ours: StepView, theirs: StepView) -> float:
     return 1.0 - explain_actions(theirs.reply.executable, ours.reply.executable).score
 
 
-def _each(signal: Signal, branch: Branch) -> np.ndarray:
-    return np.array([signal(branch, position) for position in range(len(branch))], bool)
+def _both(signal: str, success: Branch, localization: Branch) -> np.ndarray:
+    return signal_table(success)[signal][:, None] & signal_table(localization)[signal][None, :]

@@ -51,7 +51,7 @@ def category_scores(success: Branch, localization: Branch, label: Label) -> dict
     Returns:
       float arrays [num_success_steps, num_localization_steps] in [0, 1].
     """
-    good, bad = signal_table(success), signal_table(localization)
+    good, bad = signal_table(success), dict(signal_table(localization))
     # Something that no step of the success did.
     ours = set(success.signatures)
     strange = np.array([step not in ours for step in localization.signatures], bool)
