@@ -14,6 +14,8 @@ COLLECT = [
     "markdownify>=1",
     "matplotlib>=3.10",
     "miniwob>=1.1",
+    # Mining decodes gigabytes of runs, and of them little.
+    "msgspec>=0.20",
     "openai>=3",
     "psutil>=7",
     # Text of PDFs.
@@ -78,6 +80,7 @@ setup(
             "browser/guard/etc_chromium/policies/managed/*.json",
             "agent/prompts/*.j2",
             "judges/prompts/*.j2",
+            "mining/prompts/*.j2",
             "tasks/prompts/*.j2",
             "report/*.j2",
             "report/*.css",

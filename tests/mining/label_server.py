@@ -1,0 +1,97 @@
+"""A model endpoint that answers by what the prompt says, whatever the order, and prompts to ask it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collection.llm.config import ActorConfig, make_model
+from collection.llm.model import Model
+from tests.llm.answers import completion
+from tests.llm.server import Answer, Call, ModelServer
+
+REVIEW = "first reader"
+
+
+class LabelServer(ModelServer):
+    """Answers each prompt with `reply_to(prompt)`.
+
+    Attributes:
+      hang_from: this call and later ones, from 1, get no answer; 0: all get one.
+      hung: released for each of those.
+    """
+
+    def __init__(self, reply_to: Callable[[str], Answer]):
+        super().__init__([])
+        self.reply_to, self.hang_from, self.hung = reply_to, 0, threading.Semaphore(0)
+        self._counting = threading.Lock()
+
+    def __enter__(self) -> LabelServer:
+        return self
+
+    @property
+    def prompts(self) -> list[str]:
+        return [prompt_of(call.body) for call in self.calls]
+
+    def _answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        with self._counting:
+            self.calls.append(Call(handler.path, dict(handler.headers), body))
+            hangs = 0 < self.hang_from <= len(self.calls)
+        handler.close_connection = True
+        if hangs:
+            self.hung.release()
+            self._over.wait()
+        else:
+            self._send(handler, self.reply_to(prompt_of(body)))
+
+
+def prompt_of(body: Any) -> str:
+    """The text of a request's one message, to either API."""
+    if "contents" in body:
+        return body["contents"][0]["parts"][0]["text"]
+    (message,) = body["messages"]
+    return message["content"]
+
+
+def verdict(category: str = "ui_navigation", confidence: object = 0.9, reason: str = "It shows.") -> str:
+    return json.dumps({"reason": reason, "category": category, "confidence": confidence})
+
+
+def in_turn(first: Answer | str, review: Answer | str = "") -> Callable[[str], Answer]:
+    """One answer for first judgments and one for reviews."""
+
+    def reply_to(prompt: str) -> Answer:
+        answer = review if REVIEW in prompt else first
+        return completion(answer) if isinstance(answer, str) else answer
+
+    return reply_to
+
+
+def kept_in(path: Path) -> int:
+    """How many replies a cache holds."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT COUNT(*) FROM replies").fetchone()[0]
+
+
+def user_of(prompt: str) -> int:
+    """Which task of `tests.mining.runs` a prompt is about."""
+    found = re.search(r"as user (\d+)", prompt)
+    assert found is not None
+    return int(found[1])
+
+
+def chat_model(server: ModelServer | str, **settings: Any) -> Model:
+    """The model of a server, or of its address, as a run makes it; a call that fails is not repeated."""
+    url = server if isinstance(server, str) else server.url
+    values: dict[str, Any] = {"model": "judge-1", "calls": 1, "max_tokens": 100, "timeout_s": 30.0} | settings
+    ledger = values.pop("ledger", None)
+    config = ActorConfig(kind="chat", base_url=f"{url}/v1", **values)
+    return make_model(config.resolve(), ledger)

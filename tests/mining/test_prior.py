@@ -1,0 +1,216 @@
+"""The prior's command: what it counts, what it refuses, and that a kill costs no answer twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collection.llm.model import BudgetError
+from collection.mining.judging import ANSWERS
+from collection.mining.labels import PAPER_SHARES, rule_label
+from configs.failure_prior import get_config
+from experiments.failure_prior import main
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.shards import write_dataset
+from tests.llm.answers import completion
+from tests.mining.label_server import REVIEW, LabelServer, kept_in, user_of, verdict
+from tests.mining.runs import WANDERS, failure_of, pair_of, success_of
+
+ROOT = Path(__file__).parent.parent.parent
+PAIR = pair_of(1)
+# Of every pair here but where a test says so.
+RULE = rule_label(PAIR.success, PAIR.localization)
+
+
+def pool(folder, *runs):
+    write_dataset(folder, runs, "trajectories")
+    return str(folder)
+
+
+def tasks(folder, count):
+    """So many tasks with a pair each."""
+    return pool(folder, *(run(number) for number in range(count) for run in (success_of, failure_of)))
+
+
+def prior(tmp_path, pools, server=None, **settings):
+    """Runs the stage; returns its report and labels."""
+    config = get_config("paper" if server else "rules")
+    config.pools = pools
+    if server:
+        actor = {"kind": "chat", "base_url": f"{server.url}/v1", "calls": 1, "max_tokens": 100}
+        config.update({"actor": actor})
+    config.update(settings)
+    workdir = tmp_path / "prior"
+    workdir.mkdir(exist_ok=True)
+    main(config, workdir)
+    labels = [json.loads(line) for line in (workdir / "labels.jsonl").read_text().splitlines()]
+    return json.loads((workdir / "report.json").read_text()), labels
+
+
+def answers(prompt):
+    """Of each ten tasks: 0 to 5 are sure, 6 and 7 reviewed, 8 and 9 left to the rules."""
+    kind = user_of(prompt) % 10
+    if kind < 6:
+        return completion(verdict("unverifiable_evidence", 0.8))
+    if REVIEW not in prompt:
+        return completion(verdict("ui_navigation", 0.6) if kind < 8 else "It is hard to say.")
+    return completion(verdict("constraint_mismatch", 0.5) if kind < 8 else verdict("filter_context", 0.1))
+
+
+def test_the_distribution_by_category_and_source(tmp_path, capsys):
+    with LabelServer(answers) as server:
+        report, labels = prior(tmp_path, tasks(tmp_path / "pool", 20), server)
+        assert len(server.calls) == 28
+    assert report["tasks"] == report["pairs"] == 20 and report["pair_kinds"] == {"primary": 20}
+    rows = report["categories"]
+    assert rows.keys() == PAPER_SHARES.keys()
+    assert rows["unverifiable_evidence"] == {
+        "pairs": 12,
+        "share": 60.0,
+        "paper_share": 39.8,
+        "mean_confidence": 0.8,
+        "sources": {"judge": 12, "review": 0, "rule": 0},
+    }
+    assert rows["constraint_mismatch"]["sources"] == {"judge": 0, "review": 4, "rule": 0}
+    assert rows[RULE.category]["sources"]["rule"] == 4
+    assert sum(row["pairs"] for row in rows.values()) == 20
+    assert rows["filter_context"]["mean_confidence"] is None
+    assert report["sources"]["review"] == {"labels": 4, "mean_confidence": 0.5}
+    assert report["unusable_answers"]["judge"]["not_json"] == 4
+    assert report["mean_confidence"] == pytest.approx(
+        sum(label["confidence"] for label in labels) / 20, abs=1e-4
+    )
+    assert report["requests"] == {"asked": 28, "cache_hits": 0}
+    assert report["calls"]["judge"]["calls"] == 28 and report["contamination_checked"] is False
+    by_task = {label["task_id"]: label for label in labels}
+    ruled = by_task["miniwob/login-user/8"]
+    assert (ruled["source"], ruled["category"]) == ("rule", RULE.category)
+    assert ruled["features"] == RULE.features and RULE.features
+    assert [answer["text"] for answer in ruled["answers"]] == [
+        "It is hard to say.",
+        verdict("filter_context", 0.1),
+    ]
+    table = capsys.readouterr().out.splitlines()
+    assert table[1].split() == ["unverifiable_evidence", "12", "60.00", "39.80", "0.80", "12", "0", "0"]
+    assert table[-1].split()[:2] == ["all", "20"] and table[-1].split()[-3:] == ["12", "4", "4"]
+
+
+def test_rules_alone_ask_nobody(tmp_path, capsys):
+    pools = ",".join(
+        (
+            pool(tmp_path / "a", success_of(1), success_of(2), failure_of(1)),
+            pool(tmp_path / "b", failure_of(2, *WANDERS, outcome="max_steps"), failure_of(1)),
+        )
+    )
+    report, labels = prior(tmp_path, pools)
+    # The failure that lies in both pools counts once.
+    assert report["pairs"] == 2 and report["model"] == "rules" and report["cost_usd"] == 0
+    wandering = pair_of(2, *WANDERS, outcome="max_steps")
+    expected = [RULE, rule_label(wandering.success, wandering.localization)]
+    assert [label["category"] for label in labels] == [label.category for label in expected]
+    assert [label["confidence"] for label in labels] == [label.confidence for label in expected]
+    assert {label["source"] for label in labels} == {"rule"}
+    again, _ = prior(tmp_path, pools)
+    assert again == report
+    first, second = capsys.readouterr().out.split("category")[1:]
+    assert first == second
+
+
+BENCHMARK = {
+    "id": "Forum--7",
+    "web_name": "Forum",
+    "ques": "On the forum, log in as user 3. Then stop.",
+    "web": "https://forum.test",
+}
+
+
+def test_a_split_with_a_benchmark_task_is_refused_before_anybody_is_asked(tmp_path):
+    pools = tasks(tmp_path / "pool", 5)
+    rows = [BENCHMARK | {"id": "Forum--6", "ques": "Find the rules of the forum."}, BENCHMARK]
+    file = tmp_path / "WebVoyager_data.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with LabelServer(answers) as server:
+        with pytest.raises(UserError, match=r"task miniwob/login-user/3 repeats webvoyager Forum--7 \(subs"):
+            prior(tmp_path, pools, server, benchmarks={"webvoyager": str(file)})
+        assert not server.calls and not (tmp_path / "prior" / "report.json").exists()
+        file.write_text(json.dumps(rows[0]))
+        report, _ = prior(tmp_path, pools, server, benchmarks={"webvoyager": str(file)})
+    assert report["contamination_checked"] is True and report["questions"] == 1
+    with pytest.raises(UserError, match=r"config\.benchmarks\.webvoyager=.*give its questions' file"):
+        (tmp_path / "prior" / "report.json").unlink()
+        prior(tmp_path, pools, benchmarks={"webvoyager": str(tmp_path / "none.jsonl")})
+
+
+def test_a_split_without_pairs_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"none of the 2 tasks has a success beside another run"):
+        prior(tmp_path, pool(tmp_path / "pool", success_of(1), failure_of(2)))
+    with pytest.raises(UserError, match=r"config.pools is empty"):
+        prior(tmp_path, " ")
+
+
+def test_a_spent_budget_ends_the_stage_and_a_larger_one_finishes_it(tmp_path):
+    pools = tasks(tmp_path / "pool", 10)
+    prices = {"price_prompt": 1.0, "price_response": 1.0}
+    with LabelServer(answers) as server:
+        with pytest.raises(BudgetError):
+            prior(tmp_path, pools, server, actor=prices | {"cap_usd": 0.008}, workers=1)
+        kept = len(server.calls)
+        assert 0 < kept < 14 and kept_in(tmp_path / "prior" / ANSWERS) == kept
+        report, _ = prior(tmp_path, pools, server, actor=prices | {"cap_usd": 1.0}, workers=1)
+        assert len(server.calls) == len(set(server.prompts)) == 14
+    assert report["requests"] == {"asked": 14 - kept, "cache_hits": kept}
+    assert report["cost_usd"] == pytest.approx(14 * 0.0011)
+
+
+def command(tmp_path, pools, server, *more):
+    return [
+        *(sys.executable, "-m", "experiments.failure_prior", f"--workdir={tmp_path / 'run'}"),
+        *(f"--config.pools={pools}", "--config.workers=2", "--config.actor.kind=chat"),
+        *(f"--config.actor.base_url={server.url}/v1", "--config.actor.max_tokens=100", *more),
+    ]
+
+
+def test_a_killed_run_asks_only_what_was_not_answered(tmp_path):
+    pools = tasks(tmp_path / "pool", 10)
+    with LabelServer(answers) as server:
+        server.hang_from = 8
+        process = subprocess.Popen(
+            command(tmp_path, pools, server), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        try:
+            # Both workers wait for an answer, so each has kept the ones it had before.
+            assert all(server.hung.acquire(timeout=120) for _ in range(2))
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+        answered, hung = server.prompts[:7], server.prompts[7:]
+        assert len(hung) == 2 and kept_in(tmp_path / "run" / ANSWERS) == 7
+        server.hang_from = 0
+        ended = subprocess.run(command(tmp_path, pools, server), cwd=ROOT, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        after = server.prompts[9:]
+    assert not set(after) & set(answered) and set(hung) <= set(after)
+    assert len(after) == len(set(after)) == 14 - 7
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["requests"] == {"asked": 7, "cache_hits": 7} and report["pairs"] == 10
+    assert ended.stdout.startswith("category ") and "unverifiable_evidence" in ended.stdout
+
+
+def test_the_command_ends_in_one_line_and_the_cap_has_a_code_of_its_own(tmp_path):
+    pools = tasks(tmp_path / "pool", 3)
+    with LabelServer(answers) as server:
+        money = ("--config.actor.price_prompt=1", "--config.actor.price_response=1")
+        capped = subprocess.run(
+            command(tmp_path, pools, server, *money, "--config.actor.cap_usd=0.001"),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert not server.calls
+    assert capped.returncode == 4
+    warning, error = capped.stderr.splitlines()
+    assert warning.startswith("warning: config.benchmarks is empty") and error.startswith("error: budget: $0")
