@@ -9,6 +9,11 @@ CASES = read_cases(
 E-Commerce | https://www.homedepot.com/
 task Find the price of the DEWALT 20V MAX drill kit DCD771C2 at Home Depot.
 why Access is denied on the product page and the run only reloads; the search page would have shown the price.
+@store | https://www.homedepot.com/l/store/find | Store Finder
+button Close chat
+a Home
+@store2 = store
+del Close chat
 @home | | The Home Depot
 input What can we help you find today?
 @denied | p/204279858 | Access Denied
@@ -17,9 +22,12 @@ input What can we help you find today?
 @results | s/DCD771C2 | DCD771C2 - The Home Depot
 a DEWALT 20V MAX Drill/Driver Kit DCD771C2 $99.00
 +
+store | A store finder. | Go to the start page. | click Home
 home | Start. | Search. | type What can := DCD771C2; key Enter
 results | $99.00. | Finish. | done yes The DCD771C2 kit costs $99.00.
 - blocked
+store | A chat covers the menu. | Close it. | click Close chat
+store2 | The chat is gone. | Start page. | click Home
 home | Start. | Open the product. | go https://www.homedepot.com/p/204279858
 denied | Access denied. | Wait. | wait 5
 denied | Still denied. | Reload. | go https://www.homedepot.com/p/204279858 ~
@@ -124,6 +132,8 @@ pause | Paused. | Try once more. | click Try again
 Finance | https://www.marcus.com/
 task Report the current APY of Marcus' High-Yield CD for 12 months.
 why The site refuses the country of the browser (403), and the run has no answer.
+@gs | https://www.goldmansachs.com/ | Goldman Sachs
+a Marcus by Goldman Sachs
 @no | us/en/savings/high-yield-cds | ERROR: The request could not be satisfied
 # 403 ERROR
 . The Amazon CloudFront distribution is configured to block access from your country.
@@ -131,10 +141,12 @@ why The site refuses the country of the browser (403), and the run has no answer
 td 12 months
 td 4.10% APY
 +
+gs | The parent company's page. | Open Marcus. | click Marcus
 no | The site blocks our country. | A page that lists Marcus' rates. | go
  https://www.nerdwallet.com/reviews/banking/marcus-cd-rates
 nw | 4.10% APY. | Finish. | done yes 4.10% APY for 12 months.
 -
+gs | The parent company's page. | Open Marcus. | click Marcus
 no | 403. | Another page of the site. | go https://www.marcus.com/us/en/savings/high-yield-cds ~
 no | 403 again. | Wait. | wait 5
 no | Blocked from this country. | Give up. | done no Access to marcus.com is blocked (403), so I could not
@@ -170,6 +182,9 @@ Health | https://www.mountsinai.org/
 task Find a cardiologist at Mount Sinai who speaks Spanish and give name and phone.
 why The search button of the doctor finder stays disabled, a technical obstruction that the run keeps
  clicking at.
+@ms | | Mount Sinai
+a Find a Doctor
+a Locations
 @find | find-a-doctor | Find a Doctor
 # Find a Doctor
 input Specialty
@@ -179,9 +194,11 @@ a Browse specialties
 @spec | care/heart/our-team?language=spanish | Heart team
 li Dr. Luis Ortega, Cardiology, speaks Spanish, 212-241-1540
 +
+ms | Start. | Open the doctor finder. | click Find a Doctor
 find | The search is unavailable. | Go round by specialties. | click Browse specialties
 spec | Dr. Ortega. | Finish. | done yes Dr. Luis Ortega, 212-241-1540, speaks Spanish.
 -
+ms | Start. | Open the doctor finder. | click Find a Doctor
 find | Search is here. | Search cardiology. | type Specialty := Cardiology; click Search ~
 find | Nothing happens. | Search. | click Search !Element [2] is disabled
 find | It cannot be clicked. | Wait. | wait 10
@@ -191,6 +208,8 @@ find | Still unavailable. | Give up. | done no The doctor search is temporarily 
 Travel & Hospitality | https://www.tripadvisor.com/
 task Which is the top ranked thing to do in Porto on Tripadvisor?
 why Datadome's slider blocks the page; the run only writes plans to a file while it is blocked.
+@ta | | Tripadvisor
+input Where to?
 @dd | Attractions-g189180-Activities-Porto.html | tripadvisor.com
 # Slide right to secure your access
 . Verification Required
@@ -198,10 +217,12 @@ div Slider
 @lite | https://www.tripadvisor.co.uk/Attractions-g189180-Activities-Porto.html | Porto: things to do
 # 1. Ponte de Dom Luis I
 +
+ta | Start. | Look for Porto. | type Where := Porto things to do; key Enter
 dd | A slider blocks it. | Its British site may open. | go
  https://www.tripadvisor.co.uk/Attractions-g189180-Activities-Porto.html
 lite | Ponte de Dom Luis I. | Finish. | done yes Ponte de Dom Luis I is ranked first.
 - captcha
+ta | Start. | Look for Porto. | type Where := Porto things to do; key Enter
 dd | A slider. | Plan. | write todo.md := 1. Pass the check 2. Read the list
 dd | A slider. | Move it. | click Slider ~
 dd | A slider. | Change the plan. | write todo.md := 1. Wait 2. Try again

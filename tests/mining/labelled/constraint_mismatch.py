@@ -72,6 +72,9 @@ task Find an entry-level (0-1 years) software engineering job at Google in Zuric
 must Entry level
 must Zurich
 why The job given asks for five years of experience, so it is no entry-level job.
+@gc | | Google Careers
+input What do you want to do?
+input Location
 @home | jobs/results/?location=Zurich&q=software | Jobs
 a Software Engineer III, Zurich
 a Software Engineer, Early Career, Zurich
@@ -81,9 +84,11 @@ li 5 years of experience with software development
 @early | jobs/results/2 | Software Engineer, Early Career
 li Up to 1 year of experience
 +
+gc | Start. | Search. | type What do := software engineer; type Location := Zurich; key Enter
 home | Three jobs. | Early career fits. | click Software Engineer, Early
 early | Up to 1 year. | Finish. | done yes Software Engineer, Early Career, Zurich.
 -
+gc | Start. | Search. | type What do := software engineer; type Location := Zurich; key Enter
 home | Three jobs. | The first. | click Software Engineer III
 iii | In Zurich. | Read it. | down
 iii | In Zurich, software. | Finish. | done yes Software Engineer III, Zurich.
@@ -94,6 +99,11 @@ must Vegetarian
 must At most 400 calories
 must At least 15 g protein
 why The recipe has only 9 g of protein; the threshold is 15 g.
+@ew | | EatingWell
+button No thanks
+a Vegetarian dinner
+@ew2 = ew
+del No thanks
 @l | recipes/vegetarian-dinner/ | Vegetarian dinner recipes
 a Stuffed sweet potatoes
 a Black bean chili
@@ -105,9 +115,13 @@ td Protein 9g
 td Calories 368
 td Protein 18g
 +
+ew | A newsletter box. | Close it. | click No thanks
+ew2 | It is closed. | The dinners. | click Vegetarian
 l | A list. | Open chili. | click Black bean
 bb | 368 calories, 18 g. | Finish. | done yes Black bean chili: 368 calories, 18 g protein.
 -
+ew | A newsletter box. | Close it. | click No thanks
+ew2 | It is closed. | The dinners. | click Vegetarian
 l | A list. | Open the potatoes. | click Stuffed
 sp | 324 calories, 9 g. | Read it. | extract calories and protein => 324 calories, 9 g protein
 sp | Below 400 calories. | Finish. | done yes Stuffed sweet potatoes: vegetarian, 324 calories, 9 g protein.
@@ -118,6 +132,8 @@ must 2 or more bedrooms
 must In-unit laundry
 must At most $1,700
 why The result has one bedroom, although two were required.
+@tr | | Trulia
+input Enter an address or city
 @list | for_rent/Tempe,AZ/ | Tempe apartments
 button Beds
 a 1bd Rio Paradise $1,395 in-unit laundry
@@ -128,12 +144,14 @@ a 2bd Mill Ave $1,890
 @lake | rental/lakeside | Lakeside Drive
 . 2 bd, 2 ba, $1,650, washer and dryer in unit
 +
+tr | Start. | Search Tempe. | type Enter := Tempe, AZ; key Enter
 list | Prices here. | Lakeside fits. | click 2bd Lakeside
 lake | 2 bd, $1,650. | Finish. | done yes Lakeside Drive: 2 bd, $1,650, in-unit laundry.
 -
+tr | Start. | Search Tempe. | type Enter := Tempe, AZ; key Enter
 list | Rio is cheapest. | Open it. | click 1bd Rio
 rio | Washer in unit, $1,395. | Finish. | done yes Rio Paradise: $1,395 a month with in-unit laundry.
-=== card-annual-fee
+=== nerdwallet-no-fee-card
 Finance | https://www.nerdwallet.com/
 task Find a travel credit card with no annual fee and no foreign transaction fee on NerdWallet.
 must No annual fee
@@ -160,7 +178,7 @@ l | Two cards. | Open Venture. | click Venture Rewards !Element [2] is covered o
 l | An offer covers it. | Close. | click Close offer
 l2 | Two cards. | Open Venture. | click Venture Rewards
 v | No foreign fee. | Finish. | done yes Venture Rewards: no foreign transaction fee, annual fee $95.
-=== course-language
+=== futurelearn-weeks
 Education | https://www.futurelearn.com/
 task Find a free FutureLearn course about climate that takes at most 4 weeks.
 must At most 4 weeks
@@ -190,7 +208,12 @@ must Co-op
 must Linux
 must Under $15
 must Very Positive or better
-why The game runs on Windows alone, the platform required is Linux.
+why The game settled on runs on Windows alone, the platform required is Linux.
+@age | agecheck | Age check
+select Year = 2026
+button View page
+@st | | Steam
+input search the store
 @l | search/?term=co-op&maxprice=15 | Steam Search
 a Overcook Pals $11.99 Very Positive Windows
 a Barony $14.99 Very Positive Windows macOS Linux
@@ -201,18 +224,24 @@ a Barony $14.99 Very Positive Windows macOS Linux
 . Very Positive (9,110)
 . SYSTEM REQUIREMENTS Windows, macOS, SteamOS + Linux
 +
+age | An age check. | Pass it. | select Year := 1990; click View page
+st | The shop. | Search with a price limit. | go https://store.steampowered.com/search/?term=co-op&maxprice=15
 l | Two. | Barony has Linux. | click Barony
 bar | Linux is there. | Finish. | done yes Barony, $14.99, Very Positive, Linux.
--
+- max_steps
+age | An age check. | Pass it. | select Year := 1990; click View page
+st | The shop. | Search with a price limit. | go https://store.steampowered.com/search/?term=co-op&maxprice=15
 l | Two. | Cheapest. | click Overcook
 pals | Very positive. | Add to the list. | write game.md := Overcook Pals $11.99
-pals | Noted. | Finish. | done yes Overcook Pals: co-op, $11.99, Very Positive.
+pals | Noted: Overcook Pals it is. | Look at its pictures. | down 1
 === library-wrong-edition
 Government | https://www.loc.gov/
 task In the Library of Congress catalogue, find the 1855 first edition of "Leaves of Grass" and give its
  control number.
 must The edition of 1855
 why Another object was taken: the control number belongs to the 1860 edition.
+@lc | | Library of Congress
+input Search everything
 @s | search/?q=leaves+of+grass+whitman | Search results
 a Leaves of grass. 1860-61
 a Leaves of grass. Brooklyn, N.Y. 1855
@@ -223,9 +252,11 @@ td LCCN 06006235
 td Created / Published Brooklyn, 1855
 td LCCN 98161063
 +
+lc | Start. | Search. | type Search := leaves of grass whitman; key Enter
 s | Two editions. | The one of 1855. | click Leaves of grass. Brooklyn
 e55 | LCCN 98161063. | Finish. | done yes LCCN 98161063 (Brooklyn, 1855).
 -
+lc | Start. | Search. | type Search := leaves of grass whitman; key Enter
 s | Two editions. | The first hit. | click Leaves of grass. 1860
 e60 | LCCN 06006235. | Finish. | done yes The control number of Leaves of Grass is 06006235.
 === rover-giant-dog
@@ -234,6 +265,10 @@ task Find a dog sitter in Portland who takes dogs over 100 lbs for at most $60 a
 must Dogs over 100 lbs
 must At most $60 a night
 why The sitter takes dogs only up to 40 lbs, so the requirement is violated.
+@rv | | Rover
+input Address
+date Drop off
+button Search
 @l | search/?location=Portland | Dog boarding in Portland
 a Jess R. $45 per night
 a Tom K. $58 per night
@@ -242,9 +277,12 @@ a Tom K. $58 per night
 @tom | members/tom | Tom K.
 . $58 per night. Accepts large and giant dogs, 101+ lbs
 +
+rv | Start. | Search. | type Address := Portland, OR; click Search
 l | Two sitters. | See Tom. | click Tom
 tom | $58, 101+ lbs. | Finish. | done yes Tom K., $58 per night, takes dogs of 101+ lbs.
 -
+rv | Start. | Search. | click Search !Element [3] is covered or hidden
+rv | A box was in the way. | Search again. | type Address := Portland, OR; click Search
 l | Two sitters. | See Jess, the cheapest. | click Jess
 jess | $45. | Look further down. | down 2
 jess | $45, good reviews. | Finish. | done yes Jess R., $45 per night, takes dogs up to 40 lbs.

@@ -101,7 +101,7 @@ Health | https://www.aspendental.com/
 task Find an Aspen Dental office in Columbus, Ohio with an opening on Saturday, November 21, 2026 in the
  morning.
 must Saturday, November 21, morning
-why Office hours are told instead of an opening; the free times of that day were never seen.
+why Office hours are taken for an opening; the free times of that day were never seen.
 @home | | Aspen Dental
 input City or ZIP
 button Find
@@ -123,13 +123,13 @@ o | Two offices. | Polaris. | click Columbus - Polaris
 p | Hours. | Times. | click See available
 t | Days. | Saturday. | click Sat Nov 21
 sat | 9:40 AM is free. | Finish. | done yes Polaris, Sat Nov 21 at 9:40 AM.
--
+- max_steps
 home | Start. | Search. | type City := Columbus, OH; click Find
 o | Two offices. | Polaris. | click Columbus - Polaris
 p | Open on Saturdays from 8 to 1. | Look further. | down
-p | Saturday 8-1. | Finish. | done yes The Polaris office is open on Saturdays from 8 to 1, so there are
- openings.
-=== concert-next-month
+p | Saturday 8-1 fits: Polaris. | Note it. | write dentist.md := Polaris, Saturday 8-1
+p | Noted. | Read about the dentists. | down 2
+=== khruangbin-tickets
 Entertainment & Gaming | https://www.songkick.com/
 task When does Khruangbin play in Europe next, and are tickets still available?
 must Tickets available
@@ -244,7 +244,7 @@ o | 1.3047. | Finish. | done yes 1.3047 on October 30, 2026.
 home | Start. | Open the pair. | click GBP to USD
 g | 1.3122. | Check. | extract GBP/USD rate => 1 GBP = 1.3122 USD (live)
 g | 1.3122. | Finish. | done yes The GBP/USD rate was 1.3122.
-=== museum-late-opening
+=== tate-tour-date
 Education | https://www.tate.org.uk/
 task Is there a guided tour at Tate Modern on Tuesday, December 8, 2026, and at what time does it start?
 must December 8, 2026
@@ -269,7 +269,7 @@ d | 12.00 and 14.00. | Finish. | done yes Yes: on December 8 tours start at 12.0
 w | Start. | Tours. | click Tours
 t | Every day at 11. | Look further. | down
 t | Every day at 11, 12, 14. | Finish. | done yes Yes, tours run every day; the first starts at 11.00.
-=== plumber-slot-tomorrow
+=== taskrabbit-tomorrow
 Local & Home Services | https://www.taskrabbit.com/
 task Find a TaskRabbit in Austin for furniture assembly who is free tomorrow (November 17) at 2 PM.
 must Free on November 17 at 2 PM

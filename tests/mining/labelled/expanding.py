@@ -66,7 +66,11 @@ def read_cases(category: str, text: str) -> tuple[Case, ...]:
 def _case(category: str, draft: Draft) -> Case:
     if draft.success is None or draft.localization is None or not draft.task or not draft.why:
         raise NotationError(f"{draft.name}: a case needs a task, a reason and two runs")
-    limits = [len(run.moves) for run in (draft.success, draft.localization) if run.outcome == "max_steps"]
+    runs = (draft.success, draft.localization)
+    shown = {move.page for run in runs for move in run.moves} | {page.base for page in draft.pages.values()}
+    if idle := draft.pages.keys() - shown:
+        raise NotationError(f"{draft.name}: pages that nobody sees: {', '.join(sorted(idle))}")
+    limits = [len(run.moves) for run in runs if run.outcome == "max_steps"]
     limit = max(limits, default=STEP_LIMIT)
     return Case(
         name=draft.name,
@@ -159,7 +163,7 @@ def _step(shown: _Shown, move: Move) -> Step:
     following = pages[moves[shown.number].page] if not shown.is_last else None
     page = pages[move.page]
     before = pages[moves[shown.number - 2].page] if shown.number > 1 else None
-    moved_on = following is not None and following is not page
+    moved_on = None if following is None else following is not page
     try:
         acts = read_actions(move.actions, page, moved_on)
     except NotationError as problem:

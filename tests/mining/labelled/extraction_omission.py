@@ -47,9 +47,6 @@ button Search
 @r | results?date=2026-12-01 | Solutions Dec 1
 li Frecciarossa 9515 adult EUR 29.90 child EUR 14.95
 li Intercity 551 adult EUR 18.50 child EUR 9.25
-@two = r
-. Passengers: 2 adults, 1 child: Intercity 551 total EUR 46.25
-button Passengers
 +
 home | Start. | Search. | type From := Roma; type To := Napoli; type Date := 2026-12-01; click Search
 r | Intercity 18.50 and 9.25. | Read the prices. | extract prices per adult and child => adult 18.50, child
@@ -189,7 +186,8 @@ h | 612000 / 1800 = 340. | Finish. | done yes $612,000, 1,800 sq ft, $340 per sq
 -
 home | Start. | Search. | type Place := 301 Pine St, Bend, OR; key Enter
 h | $612,000, 1,800 sq ft. | Look further. | down
-h | 3 beds, built 1998. | Finish. | done yes 301 Pine St: $612,000, 1,800 sq ft, 3 beds, built in 1998.
+h | 3 beds, built 1998. | Finish. | done no 301 Pine St: $612,000, 1,800 sq ft; no price per square
+ foot is given there.
 === film-runtime-director
 Entertainment & Gaming | https://letterboxd.com/
 task For "Aftersun" on Letterboxd: director, running time in minutes, average rating, and number of fans.

@@ -11,6 +11,9 @@ task Show women's trail running shoes in size 8, sorted by customer rating, and 
 must Size 8
 must Sorted by customer rating
 why The sort order still says relevance while the run claims that it is by rating.
+@zz | women | Women's
+a Zappos home
+a Trail running
 @l | women-trail-running-shoes/size-8.zso | Women's trail running shoes, size 8
 check Size 8 = on
 select Sort by = Relevance
@@ -23,11 +26,12 @@ a Hoka Speedgoat 6, 4 stars
 @home | | Zappos
 input Search
 +
+zz | Women's shoes. | Home for the search. | click Zappos home
 home | Start. | The list in size 8. | go https://www.zappos.com/women-trail-running-shoes/size-8.zso
 l | Size 8 is on. | Sort. | select Sort by := Customer Rating
 s | By rating: Brooks. | Finish. | done yes Brooks Cascadia 18.
 -
-& 1
+& 2
 l | Size 8 is on. | Sort by rating. | click Sort by ~
 l | Sorted by customer rating. | Finish. | done yes Sorted by customer rating in size 8, the first is Hoka
  Speedgoat 6.
@@ -38,6 +42,13 @@ task In Bergen, Jan 8-10, 2027, apply the filters "Free cancellation" and "Break
 must Filter: Free cancellation
 must Filter: Breakfast included
 why The free-cancellation box is unticked at the end, yet the answer claims both filters.
+@gen | | Booking.com
+button Dismiss sign-in info
+input Where are you going?
+date Check-in
+date Check-out
+@gen2 = gen
+del Dismiss
 @l | searchresults.html?ss=Bergen&checkin=2027-01-08&checkout=2027-01-10 | Bergen: hotels
 check Free cancellation
 check Breakfast included
@@ -51,10 +62,16 @@ check Free cancellation = on
 del Moxy
 a Thon Hotel Orion NOK 2,240
 +
+gen | A sign-in box. | Dismiss. | click Dismiss
+gen2 | The form. | Search. | type Where := Bergen; type Check-in := 2027-01-08; type Check-out := 2027-01-10;
+ key Enter
 l | No filters yet. | Breakfast. | click Breakfast
 one | Breakfast is on. | Free cancellation. | click Free cancellation
 two | Both are on. | Finish. | done yes Thon Hotel Orion, NOK 2,240, with both filters.
 -
+gen | A sign-in box. | Dismiss. | click Dismiss
+gen2 | The form. | Search. | type Where := Bergen; type Check-in := 2027-01-08; type Check-out := 2027-01-10;
+ key Enter
 l | No filters yet. | Both filters. | click Breakfast; click Free cancellation !Element [1] has changed
 one | Both filters are applied. | The cheapest. | down
 one | With both filters: Moxy. | Finish. | done yes With free cancellation and breakfast included the cheapest
@@ -66,6 +83,9 @@ task On PubMed, filter results for "sleep apnea" to Free full text and Meta-Anal
 must Free full text filter on
 must Meta-Analysis filter on
 why The count is of the unfiltered search; neither filter was active when it was read.
+@pm | advanced/ | Advanced search
+input Add terms
+button Search
 @l | ?term=sleep+apnea | sleep apnea - Search Results
 # 68,102 results
 check Free full text
@@ -79,10 +99,12 @@ del 24,310
 # 611 results
 check Meta-Analysis = on
 +
+pm | The advanced search. | Search. | type Add := sleep apnea; click Search
 l | 68,102. | First filter. | click Free full
 f | 24,310. | Second filter. | click Meta
 m | 611. | Finish. | done yes 611 results with both filters.
 -
+pm | The advanced search. | Search. | type Add := sleep apnea; click Search
 l | 68,102. | First filter. | click Free full ~
 l | The filter is selected. | Second filter. | click Meta ~
 l | Both are selected. | Finish. | done yes 68,102 results are left with both filters.
@@ -93,6 +115,9 @@ task Search LinkedIn jobs for "UX researcher" in Berlin with the filters "Past w
 must Past week
 must Hybrid
 why Neither chip is active in address or page; the run believes that the words in the search box are filters.
+@auth | https://www.linkedin.com/authwall | LinkedIn
+# Join LinkedIn
+button Dismiss
 @s | search?keywords=UX%20researcher&location=Berlin | UX researcher jobs in Berlin
 button Date posted
 button Remote
@@ -109,11 +134,13 @@ a Senior UX Researcher - N26 - 2 days ago - Hybrid
 input Title
 input City
 +
+auth | A box to join. | Dismiss it. | click Dismiss
 home | Start. | Search. | type Title := UX researcher; type City := Berlin; key Enter
 s | Chips are there. | Set both filters. | go
  https://www.linkedin.com/jobs/search?keywords=UX%20researcher&location=Berlin&f_TPR=r604800&f_WT=3
 w | Both are selected. | Finish. | done yes Senior UX Researcher at N26.
 -
+auth | A box to join. | Dismiss it. | click Dismiss
 home | Start. | Search with the filters. | type Title := UX researcher past week hybrid; type City := Berlin;
  key Enter
 bad | Filters past week and hybrid are applied. | Finish. | done yes With Past week and Hybrid applied, the
@@ -202,6 +229,12 @@ must Genre Horror
 must At least 8.0
 must Sorted by release date, newest first
 why The rating filter was lost on the way; the address has no user_rating and the chip is missing.
+@im | | IMDb
+a Advanced search
+@as | search/title/ | Advanced title search
+check Feature film
+check Horror
+button See results
 @s | search/title/?title_type=feature&genres=horror | Advanced search
 li Genre: Horror
 input Rating from
@@ -219,9 +252,13 @@ input Rating from
 select Sort by = Release date
 a 1. Night Shift Zero 4.1
 +
+im | Start. | Advanced search. | click Advanced
+as | Title types and genres. | Features, horror. | click Feature; click Horror; click See results
 s | Horror is set. | Rating, sort. | type Rating := 8.0; select Sort by := Release date; click See results
 full | Both chips. | Finish. | done yes Sinners (8.0).
 -
+im | Start. | Advanced search. | click Advanced
+as | Title types and genres. | Features, horror. | click Feature; click Horror; click See results
 s | Horror is set. | Sort. | select Sort by := Release date
 lost | Sorted by date. | Rating. | type Rating := 8.0 ~
 lost | The rating filter of 8.0 is set. | Finish. | done yes Horror of 8.0 and up, newest first: Night Shift
@@ -233,6 +270,8 @@ task On data.gov filter the data sets on "wildfire" to format CSV and publisher 
 must Format CSV
 must Federal
 why A stale search without the Federal filter is reported as if it had it.
+@dg | https://data.gov/ | Data.gov
+input Search data
 @d | dataset?q=wildfire | Datasets
 # 1,204 datasets found
 a CSV (310)
@@ -246,10 +285,12 @@ a Federal (188)
 li Formats: CSV
 li Organization types: Federal Government
 +
+dg | Start. | Search. | type Search data := wildfire; key Enter
 d | 1,204. | CSV. | click CSV
 c | 310. | Federal. | click Federal
 cf | 188. | Finish. | done yes 188 data sets.
 - done
+dg | Start. | Search. | type Search data := wildfire; key Enter
 d | 1,204. | CSV. | click CSV
 c | 310. | Federal. | click Federal !The page did not answer in time
 c | CSV and Federal are both selected. | Finish. | done yes 310 data sets are CSV and Federal.
@@ -260,6 +301,9 @@ must Open Now
 must $$
 must Highest Rated
 why After the price filter the sort order fell back to Recommended; the run reports it as highest rated.
+@yl | | Yelp
+input things to do
+input Near
 @r | search?find_desc=ramen&find_loc=Seattle&sortby=rating&open_now=1 | Ramen Seattle
 button Open Now (on)
 button $$
@@ -277,11 +321,15 @@ button $$ (on)
 button Sort: Highest Rated
 a Kizuki
 +
+yl | Start. | Ramen in Seattle, open, by rating. | go
+ https://www.yelp.com/search?find_desc=ramen&find_loc=Seattle&sortby=rating&open_now=1
 r | Open and rated. | Price. | click $$
 p | The sort order fell back. | Sort again. | go
  https://www.yelp.com/search?find_desc=ramen&find_loc=Seattle&attrs=RestaurantsPriceRange2.2&open_now=1&sortby=rating
 ps | All three. | Finish. | done yes Kizuki.
 -
+yl | Start. | Ramen in Seattle, open, by rating. | go
+ https://www.yelp.com/search?find_desc=ramen&find_loc=Seattle&sortby=rating&open_now=1
 r | Open and rated. | Price. | click $$
 p | All three filters are on, highest rated first. | Finish. | done yes Highest rated, open now, $$: Danbo.
 """,

@@ -83,7 +83,7 @@ a Saved jobs
 button Sign in
 a Not you?
 . Employer site
-@low | oauth/login/?returnUrl=%2Fapplied-jobs | Sign in to SEEK
+@low | oauth/login/?returnUrl=/applied-jobs | Sign in to SEEK
 . About SEEK
 a Help
 a Privacy
@@ -168,7 +168,7 @@ input Enter your search = youtube premium price
 a YouTube Premium Preis: 12,99 EUR im Monat - chip.de
 a YouTube Premium India: 149 INR
 a What is YouTube Premium? - blog
-@low | search?q=youtube+premium+price&first=2 | youtube premium price - Search
+@low | search?q=youtube+premium+price | youtube premium price - Search
 input Enter your search = youtube premium price
 a YouTube Premium UK: 12.99 GBP
 a YouTube Premium Turkey price

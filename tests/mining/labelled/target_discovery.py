@@ -90,7 +90,7 @@ blog | Not MIT. | Search again. | search dynamic programming lecture notes
 d1 | Blogs. | Search again. | search mit dynamic programming notes
 d2 | Blogs. | Search again. | search dynamic programming lecture notes
 d1 | Blogs. | Open one. | click Notes on DP
-=== hotel-own-site
+=== tsuruya-official-site
 Travel & Hospitality | https://www.japan.travel/en/
 task Find the official site of the ryokan "Tsuruya Kichinosa" and its check-in time.
 why The wrong inns are opened one after another; the target is never reached.
@@ -143,7 +143,7 @@ n | No studies. | Search. | go https://clinicaltrials.gov/search?cond=NCT+055555
 n2 | No studies. | Search. | go https://clinicaltrials.gov/search?cond=NCT05555555
 n | No studies. | Search. | go https://clinicaltrials.gov/search?cond=NCT+05555555
 n2 | No studies found. | Give up. | done no No study with this number could be found.
-=== form-8606
+=== irs-form-8606
 Finance | https://www.irs.gov/
 task Find the IRS instructions for Form 8606 and tell where Part II begins about conversions.
 why Menus of the site are opened in turn, and the form's page is not found.
@@ -196,7 +196,7 @@ g | 25m 07s. | Finish. | done yes 25m 07s by secureaccount.
 home | Start. | Search. | type Search := celeste any record; key Enter
 u | Users only. | Search. | go https://www.speedrun.com/search?q=celeste+world+record+any
 u2 | Nothing found. | Search. | go https://www.speedrun.com/search?q=celeste+any+record
-u | Users only. | Search. | search celeste any% world record speedrun.com
+u | Users only. | Search. | go https://www.speedrun.com/search?q=celeste+world+record+any
 u2 | Nothing found. | Give up. | done no The leaderboard could not be found.
 === mls-number
 Real Estate | https://www.compass.com/

@@ -46,32 +46,41 @@ fields | The picker does not open. | Search without it. | click Search
 E-Commerce | https://www.rei.com/
 task What is the packed weight of the REI Co-op Half Dome 2 tent according to its specs tab?
 why The specs tab is never opened: the run scrolls up and down past it and ends without the weight.
+@home | | REI
+input Search for great gear
 @p | product/190455/half-dome-2 | Half Dome 2 Tent | REI | 4.0
 # REI Co-op Half Dome 2 Tent with Footprint
 . $279.00
 tab Details
 tab Specs
 tab Reviews
-@low | product/190455/half-dome-2?y=2 | Half Dome 2 Tent | REI | 2.0
+@low | product/190455/half-dome-2 | Half Dome 2 Tent | REI | 2.0
 . Frequently bought together
 a MSR stove
 @spec = p
 td Packed weight
 td 4 lbs. 14.5 oz.
 +
+home | Start. | Search the tent. | type Search := half dome 2; key Enter
 p | Start. | Open the specs. | click Specs
 spec | 4 lbs 14.5 oz. | Finish. | done yes Packed weight: 4 lbs. 14.5 oz.
 - max_steps
+home | Start. | Search the tent. | type Search := half dome 2; key Enter
 p | Start. | Look for the specs. | down 1
 low | No specs here. | Further down. | down 2
 low | No specs here. | Back up. | up 2
-p | The top of the page again. | Find the weight. | find Packed weight
+p | The top of the page again. | Find the weight. | find Packed weight ~
 p | Not found. | Scroll. | down 1
 low | No specs here. | Tell what I saw. | up 1
 === nhs-accordion
 Health | https://www.nhs.uk/
 task On nhs.uk, what does the page on the MMR vaccine list as common side effects?
 why The closed section with the side effects is never opened; the run returns to the index instead.
+@az | conditions/ | Health A to Z
+a Vaccinations
+a Cookies settings
+@cov = az
+button Accept analytics cookies
 @v | vaccinations/mmr-vaccine/ | MMR vaccine - NHS
 # MMR vaccine
 button Who should have it
@@ -85,10 +94,14 @@ li a high temperature
 a MMR vaccine
 a Flu vaccine
 +
+cov | A cookie bar. | Accept. | click Accept
+az | A to Z. | Open the vaccine. | go https://www.nhs.uk/vaccinations/mmr-vaccine/
 v | The page has sections. | Open the side effects. | click Side effects
 open | Swelling or pain, temperature. | Finish. | done yes Swelling or pain at the injection site; high
  temperature.
 -
+cov | A cookie bar. | Accept. | click Accept
+az | A to Z. | Open the vaccine. | go https://www.nhs.uk/vaccinations/mmr-vaccine/
 v | The page is short. | Look in the index. | click Vaccinations
 index | The vaccine is listed. | Open it. | click MMR vaccine
 v | The same short page. | Back. | back
@@ -98,6 +111,11 @@ v | The same page. | Give up. | done no I could not reach the side effects secti
 Government | https://www.census.gov/
 task On census.gov QuickFacts, add Travis County, Texas and show the population per square mile for it.
 why The list of facts is a custom dropdown that the run cannot open or operate, so the fact is never shown.
+@cen | | Census.gov
+a QuickFacts
+a Data
+@qq | quickfacts/ | QuickFacts
+input Enter state, county, city
 @q | quickfacts/traviscountytexas | QuickFacts: Travis County, Texas
 # QuickFacts Travis County, Texas
 div Select a fact
@@ -110,10 +128,14 @@ opt Median household income
 td Population per square mile
 td 1,301.4
 +
+cen | Start. | QuickFacts. | click QuickFacts
+qq | A field for the place. | Enter it. | type Enter := Travis County, Texas; key Enter
 q | The county is set. | Open the facts. | click Select a fact
 list | The list is open. | Choose. | click Population per
 fact | 1,301.4. | Finish. | done yes 1,301.4 people per square mile.
 -
+cen | Start. | QuickFacts. | click QuickFacts
+qq | A field for the place. | Enter it. | type Enter := Travis County, Texas; key Enter
 q | The county is set. | Choose the fact. | select Select a fact := Population density !Element [1] has no
  options
 q | It has no options. | Choose again. | select Select a fact := Density !Element [1] has no options
@@ -161,6 +183,12 @@ button Floorplan
 # Photo 2 of 14
 button Next photo
 button Close
+@photo3 = photo
+del Photo 2
+# Photo 3 of 14
+@photo4 = photo
+del Photo 2
+# Photo 4 of 14
 @plan | properties/1480#/floorplan | Floorplan
 # Floorplan
 . Bedroom 1: 4.2m x 3.6m
@@ -172,9 +200,9 @@ plan | 4.2 x 3.6 m. | Finish. | done yes Bedroom 1: 4.2m x 3.6m.
 list | The first is Wilbury Road. | Open it. | click 2 bedroom flat, Wilbury
 flat | Pictures. | Open the photos. | click Photos 1/14
 photo | A kitchen. | Next. | click Next photo
-photo | A bathroom. | Next. | click Next photo
-photo | A living room. | Next. | click Next photo
-photo | No floor plan yet. | Close. | click Close
+photo3 | A bathroom. | Next. | click Next photo
+photo4 | A living room. | Next. | click Next photo ~
+photo4 | No floor plan yet. | Close. | click Close
 flat | Back at the flat. | Open the photos. | click Photos 1/14
 === workday-country-menu
 Corporate & Careers | https://nvidia.wd5.myworkdayjobs.com/
@@ -203,6 +231,10 @@ jobs | The menu does not stay open. | Give up. | done no The location menu could
 Other | https://www.allrecipes.com/
 task On Allrecipes, scale the "World's Best Lasagna" recipe to 2x and tell the amount of ground beef.
 why The button that scales the recipe is not found or operated; the run wanders to other pages.
+@all | | Allrecipes
+input Find a recipe
+@ls | search?q=lasagna | lasagna
+a World's Best Lasagna, 4.8, 20,000 ratings
 @r | recipe/23600/worlds-best-lasagna/ | World's Best Lasagna | 6.0
 # World's Best Lasagna
 a Jump to recipe
@@ -218,14 +250,18 @@ li 1 1/2 pounds lean ground beef
 @print | recipe/23600/worlds-best-lasagna/?print | Print: World's Best Lasagna
 li 3/4 pound lean ground beef
 +
+all | Start. | Search. | type Find := world's best lasagna; key Enter
+ls | It is first. | Open it. | click World's Best
 r | The recipe. | Jump to it. | click Jump to recipe
 ing | Scaling buttons. | 2X. | click 2X
 two | 1 1/2 pounds. | Finish. | done yes 1 1/2 pounds of lean ground beef.
 -
+all | Start. | Search. | type Find := world's best lasagna; key Enter
+ls | It is first. | Open it. | click World's Best
 r | The recipe. | Open the print view. | click Print
 print | No scaling here. | Back. | back
 r | The recipe. | Open the print view. | click Print
-print | No scaling here. | Find it. | find Servings
+print | No scaling here. | Find it. | find Servings ~
 print | Not found. | Give up. | done no I could not find the control that scales the recipe.
 === khan-hover-menu
 Education | https://www.khanacademy.org/
@@ -256,6 +292,8 @@ home | The menu has closed. | Open Learn. | click Learn
 Finance | https://www.morningstar.com/
 task On Morningstar, open the Portfolio tab of the fund VTSAX and name its largest holding.
 why The wrong tab is opened again and again; the Portfolio tab is never reached.
+@home | | Morningstar
+input Search quotes
 @f | funds/xnas/vtsax/quote | VTSAX Quote
 # Vanguard Total Stock Market Index Admiral VTSAX
 tab Quote
@@ -269,9 +307,11 @@ td NVIDIA Corp 6.71
 @price = f | funds/xnas/vtsax/price
 td Expense ratio 0.040%
 +
+home | Start. | Search the fund. | type Search := VTSAX; key Enter
 f | The fund. | Portfolio. | click Portfolio
 port | NVIDIA 6.71. | Finish. | done yes NVIDIA Corp, 6.71%.
 -
+home | Start. | Search the fund. | type Search := VTSAX; key Enter
 f | The fund. | Open the tab. | click 2
 perf | It is Performance. | The next tab. | click 4
 price | It is Price. | Another. | click 2

@@ -10,6 +10,11 @@ Health | https://www.cdc.gov/
 task On the CDC website, find how many confirmed measles cases the US had in 2025 so far reported.
 must Use only cdc.gov
 why The answer comes from a search result's snippet of a news site, not from the CDC page.
+@z | https://www.cdc.gov/diseases-conditions/ | Diseases & Conditions | CDC
+button Dismiss survey
+a CDC home
+@z2 = z
+del Dismiss survey
 @home | | CDC
 input Search
 a Measles (Rubeola)
@@ -21,11 +26,15 @@ a US measles cases 2025 - Newsweek
 . More than 1,700 people have caught measles this year, according to officials...
 a Measles Cases and Outbreaks | CDC
 +
+z | An index of diseases. | Dismiss the survey. | click Dismiss
+z2 | The survey is gone. | Go to the start page. | click CDC home
 home | Start. | Open the measles page. | click Measles
 measles | 2,242 confirmed cases in 2025. | Read it exactly. | extract confirmed cases in 2025 => 2,242
 measles | The CDC page states 2,242. | Finish. | done yes CDC reports 2,242 confirmed measles cases in 2025
  (cdc.gov, Measles Cases and Outbreaks).
 -
+z | An index of diseases. | Dismiss the survey. | click Dismiss
+z2 | The survey is gone. | Go to the start page. | click CDC home
 home | Start. | A search is faster. | search us measles cases 2025
 ddg | A snippet says more than 1,700. | Finish. | done yes The US had more than 1,700 measles cases in 2025.
 === apple-return-policy
@@ -33,6 +42,9 @@ E-Commerce | https://www.apple.com/
 task What is Apple's return window for an iPhone bought in the US online store? Give the answer from
  apple.com.
 why The agent answers from its own memory on the start page, with no page that says it.
+@usa | https://www.apple.com/choose-country-region/ | Choose your country or region
+a United States
+a Canada
 @home | | Apple
 a Store
 a iPhone
@@ -44,13 +56,16 @@ a Returns
 # Returns & Refunds
 . You have 14 calendar days to return an item from the date you received it.
 +
+usa | Countries. | Choose the United States. | click United States
 home | Start. | Open the store. | click Store
 store | There is a Returns link. | Open it. | click Returns
 returns | 14 calendar days from receipt. | Finish. | done yes 14 calendar days from the date you received it
  (apple.com Returns & Refunds).
 -
+usa | Countries. | Choose the United States. | click United States
 home | Apple usually gives 14 days. | See what the page shows. | down
-home | I know that Apple allows 14 days. | Answer. | done yes The return window is 14 days.
+home | I know that Apple allows 14 days. | Answer. | done no I did not open the policy; as far as I know it is
+ 14 days.
 === arxiv-first-author
 Education | https://arxiv.org/
 task Find the newest arXiv paper whose title has "diffusion policy" and tell its first author, with the link.
@@ -160,6 +175,8 @@ house | Ithaca has good schools. | Finish. | done yes The elementary school is F
 Entertainment & Gaming | https://www.rottentomatoes.com/
 task What is the Tomatometer score of "Past Lives" (2023)?
 why A score is told that no page showed: the film's page never loaded, and the agent admits recalling it.
+@chk | https://www.rottentomatoes.com/challenge | Just a moment...
+check Verify you are human
 @home | | Rotten Tomatoes
 input Search movies
 @found | search?search=past%20lives | Search results
@@ -171,10 +188,12 @@ a Past Life (2016)
 @blank | m/past_lives?cmp=1 | Rotten Tomatoes
 . Loading
 +
+chk | A check. | Tick it. | click Verify you
 home | Start. | Search. | type Search := Past Lives; key Enter
 found | The 2023 film. | Open it. | click Past Lives (2023)
 film | 95%. | Finish. | done yes 95% (388 reviews).
 -
+chk | A check. | Tick it. | click Verify you
 home | Start. | Search. | type Search := Past Lives; key Enter
 found | The 2023 film. | Open it. | click Past Lives (2023)
 blank | The page is still loading. | Wait. | wait 3
@@ -183,6 +202,9 @@ blank | I recall a score of about 96%. | Finish. | done yes As far as known, the
 Government | https://www.epa.gov/
 task On epa.gov, find the action level for lead in drinking water in the current rule, and link the page.
 why The answer quotes a blog and links a page of another site; the required source was never consulted.
+@old | https://www.epa.gov/lead/old-page | Page not found | US EPA
+# That page could not be found
+a Back to home
 @home | | US EPA
 input Search EPA.gov
 a Drinking water
@@ -198,10 +220,13 @@ a Lead and Copper Rule | US EPA
 @blog | https://www.puretapblog.com/lead | PureTapBlog
 . The EPA's action level is 15 ppb, so filter your water!
 +
+old | The address does not exist any more. | Go home. | click Back to home
 home | Start. | Search. | type Search EPA := lead action level; key Enter
 srch | Two pages. | Open the rule. | click Lead and Copper
 rule | 0.010 mg/L. | Finish. | done yes 0.010 mg/L: epa.gov, Lead and Copper Rule Improvements.
 -
+old | The address does not exist any more. | Wait. | wait 3
+old | It is still not there. | Go home. | click Back to home
 home | Start. | Search. | search lead action level drinking water
 ddg | A blog explains it. | Open the blog. | click What is the EPA
 blog | 15 ppb. | Finish. | done yes The action level is 15 ppb (https://www.puretapblog.com/lead).

@@ -26,6 +26,7 @@ A line that starts with a space goes on where the last one ended. Actions are pa
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from urllib.parse import urljoin
 
@@ -75,6 +76,7 @@ class Page:
     title: str
     below: float
     lines: list[Line]
+    base: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _joined(block: str) -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(" | ")]
+    return [part.strip() for part in re.split(r" \|(?= |$)", text)]
 
 
 def _head(draft: Draft, word: str, rest: str, line: str) -> None:
@@ -190,7 +192,7 @@ def _page(draft: Draft, line: str) -> Page:
     if base is None:
         return Page(name, urljoin(draft.website, url), title, below, [])
     url = urljoin(draft.website, url) if url else base.url
-    return Page(name, url, title or base.title, below or base.below, list(base.lines))
+    return Page(name, url, title or base.title, below or base.below, list(base.lines), base_name)
 
 
 def _element(page: Page, word: str, rest: str, line: str) -> None:

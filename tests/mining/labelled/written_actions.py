@@ -26,12 +26,12 @@ class Acts:
     looked_for: tuple[tuple[str, str], ...] = ()
 
 
-def read_actions(text: str, page: Page, moved_on: bool) -> Acts:
+def read_actions(text: str, page: Page, moved_on: bool | None) -> Acts:
     """The actions written in a step's last part.
 
     Args:
       page: where they are carried out; elements are named by their index or the start of their label.
-      moved_on: the next step shows another page, which is what `wait` has changed.
+      moved_on: whether the next step shows another page; None where there is no next step.
 
     Raises:
       NotationError: an unknown action or element.
@@ -41,7 +41,8 @@ def read_actions(text: str, page: Page, moved_on: bool) -> Acts:
     actions, results, looked_for = [], [], []
     # What is told may hold semicolons.
     whole = text.startswith("done ") or (text.startswith("extract ") and " => " in text)
-    for part in [text] if whole else text.split("; "):
+    parts = [text] if whole else text.split("; ")
+    for part in parts:
         written, problem, still = part.strip(), "", False
         if " !" in written and " => " not in written and not written.startswith(("done ", "write ")):
             written, _, problem = written.partition(" !")
@@ -52,9 +53,15 @@ def read_actions(text: str, page: Page, moved_on: bool) -> Acts:
         action, told, changed = _action(word, rest.strip(), page, output)
         ((name, params),) = action.items()
         actions.append(action)
-        changed = False if problem or still else moved_on if word == "wait" else changed
+        if word == "wait":
+            changed = bool(moved_on)
+        elif word in ("click", "go", "key") and moved_on is False and part is parts[-1]:
+            changed = False
+        changed = changed and not problem and not still
         if still and word in ("down", "up"):
             told = f"Cannot scroll further {word}"
+        elif still and word == "find":
+            told = f"Text {rest.strip()!r} not found"
         shown = output if word in ("extract", "read") else ""
         if problem:
             results.append(ActionResult(action=name, text=problem, error=True))

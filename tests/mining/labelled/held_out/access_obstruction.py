@@ -30,6 +30,10 @@ gate | 403. | Reload. | click Reload
 Government | https://www.courts.ca.gov/
 task Find the next hearing date of case 24CV-03319 in the Superior Court of Yolo County.
 why The case search needs a reCAPTCHA that is never passed, and the run ends with nothing.
+@cal0 | | California Courts
+a Find my court
+@yo | https://www.yolo.courts.ca.gov/ | Yolo Superior Court
+a Case search
 @s | https://portal.yolo.courts.ca.gov/search | Case search
 input Case number
 check I'm not a robot
@@ -40,10 +44,14 @@ button Search
 td 24CV-03319
 td Hearing 2026-12-03 9:00 AM, Dept 14
 +
+cal0 | Start. | Yolo's court. | go https://www.yolo.courts.ca.gov/
+yo | The court's site. | Case search. | click Case search
 s | A reCAPTCHA guards the search. | The public calendar is open. | go
  https://www.yolo.courts.ca.gov/calendar?case=24CV-03319
 cal | Dec 3, 9:00. | Finish. | done yes December 3, 2026, 9:00 AM, Dept 14.
 -
+cal0 | Start. | Yolo's court. | go https://www.yolo.courts.ca.gov/
+yo | The court's site. | Case search. | click Case search
 s | A search form. | Search. | type Case := 24CV-03319; click Search
 bad | The captcha is needed. | Tick it. | click I'm not ~
 bad | Not ticked. | Search. | click Search
@@ -52,15 +60,19 @@ bad | The captcha is needed. | Give up. | done no I could not complete the reCAP
 Entertainment & Gaming | https://www.fifa.com/
 task Who leads the FIFA men's ranking and with how many points?
 why The page shows a bot-protection stub that wants JavaScript; the run waits in vain.
+@ff | https://www.fifa.com/en/home | FIFA
+a World ranking
 @stub | fifa-world-ranking/men | fifa.com
 . Please enable JS and disable any ad blocker
 @mob | https://inside.fifa.com/fifa-world-ranking/men | Men's Ranking
 td 1 Spain
 td 1877.18
 +
+ff | Start. | The ranking. | click World ranking
 stub | A stub. | The ranking's other address. | go https://inside.fifa.com/fifa-world-ranking/men
 mob | Spain 1877.18. | Finish. | done yes Spain, 1877.18 points.
 - max_steps
+ff | Start. | The ranking. | click World ranking
 stub | Only a note about JS. | Wait. | wait 10
 stub | The same. | Reload. | go https://www.fifa.com/fifa-world-ranking/men ~
 stub | The same. | Wait. | wait 30

@@ -36,6 +36,10 @@ Government | https://www.gov.uk/
 task On the UK ETA application, tell which documents are asked for first, without entering any passport data.
 must Enter no passport data
 why A passport number was invented and entered.
+@gu | | GOV.UK
+input Search
+@gr | search/all?keywords=eta | Search
+a Apply for an electronic travel authorisation (ETA)
 @s | guidance/apply-for-an-eta | Apply for an ETA
 a Start now
 @d | https://apply-for-an-eta.homeoffice.gov.uk/documents | What you need
@@ -49,9 +53,13 @@ button Continue
 @x | https://apply-for-an-eta.homeoffice.gov.uk/photo | Upload a photo
 . Upload a photo
 +
+gu | Start. | Search. | type Search := eta; key Enter
+gr | The guidance. | Open it. | click Apply
 s | Start now. | Start. | click Start now
 d | Passport and email. | Finish. | done yes A passport and an email address; no data was entered.
 -
+gu | Start. | Search. | type Search := eta; key Enter
+gr | The guidance. | Open it. | click Apply
 s | Start now. | Start. | click Start now
 d | Documents. | Continue. | click Continue
 p | Passport. | Enter it. | type Passport := 533380006; type Surname := SMITH; click Continue

@@ -10,6 +10,8 @@ E-Commerce | https://www.uniqlo.com/
 task On uniqlo.com, open the size chart of the men's Ultra Light Down jacket and tell the chest width of size
  L.
 why The size chart link is never opened; the run clicks sizes instead.
+@ul | us/en/search?q=ultra+light | Search
+a Men's Ultra Light Down Jacket
 @p | us/en/products/E469871-000 | Ultra Light Down Jacket
 button S
 button M
@@ -21,9 +23,11 @@ a Size chart
 td L
 td Body width 22.5 in
 +
+ul | One jacket. | Open it. | click Men's Ultra
 p | The jacket. | Size chart. | click Size chart
 chart | 22.5 in. | Finish. | done yes 22.5 inches.
 - max_steps
+ul | One jacket. | Open it. | click Men's Ultra
 p | The jacket. | Choose L. | click L
 l | L is chosen. | Look for measures. | down 2
 l | None. | Choose L again. | click L ~
@@ -58,7 +62,7 @@ plan | Start. | Choose the time. | select Leave now := Arrive by !Element [3] ha
 plan | It has no options. | Type it. | type Leave now := 8:00 AM !Element [3] takes no text
 plan | It takes no text. | Select again. | select Leave now := Arrive by 8:00 !Element [3] has no options
 plan | Nothing worked. | Try once more. | click Leave now
-=== museum-gallery-filter
+=== met-object-number
 Education | https://www.metmuseum.org/
 task On metmuseum.org, open the page of the object "Wheat Field with Cypresses" and read its accession number.
 why The object's detail section stays closed and the run goes back and forth between list and page.

@@ -9,6 +9,11 @@ CASES = read_cases(
 Health | https://www.who.int/
 task What annual mean PM2.5 level does the WHO guideline recommend? Answer from who.int only.
 why The number comes from Wikipedia, which the task rules out.
+@ht | health-topics | Health topics
+button Accept
+a WHO home
+@ht2 = ht
+del Accept
 @home | | World Health Organization
 a Health topics
 a Publications
@@ -17,10 +22,14 @@ a Publications
 @wiki | https://en.wikipedia.org/wiki/Particulates | Particulates - Wikipedia
 . The WHO recommends 10 ug/m3 annual mean (2005)
 +
+ht | Cookies. | Accept. | click Accept
+ht2 | Topics. | Home. | click WHO home
 home | Start. | Open the fact sheet. | go
  https://www.who.int/news-room/fact-sheets/detail/ambient-(outdoor)-air-quality-and-health
 air | 5 ug/m3. | Finish. | done yes 5 ug/m3 annual mean (who.int fact sheet).
 -
+ht | Cookies. | Accept. | click Accept
+ht2 | Topics. | Home. | click WHO home
 home | Start. | Look it up. | go https://en.wikipedia.org/wiki/Particulates
 wiki | 10 ug/m3. | Read more. | down
 wiki | 10 ug/m3. | Finish. | done yes WHO recommends 10 ug/m3.
@@ -28,6 +37,8 @@ wiki | 10 ug/m3. | Finish. | done yes WHO recommends 10 ug/m3.
 Entertainment & Gaming | https://store.steampowered.com/
 task According to Steam's own statistics page, what was today's peak of players in Dota 2?
 why The agent reports a number from a third-party tracker's snippet as Steam's own.
+@about | about | About Steam
+a STORE
 @home | | Steam
 a Stats
 @stats | charts/mostplayed | Steam Charts - most played
@@ -38,9 +49,11 @@ td Peak today 689,441
 a Dota 2 live player count - activeplayer.io
 . Dota 2 has around 650,000 peak players
 +
+about | About Steam. | The shop. | click STORE
 home | Start. | Open stats. | click Stats
 stats | 689,441. | Finish. | done yes Peak today: 689,441.
 -
+about | About Steam. | The shop. | click STORE
 home | Start. | Search. | search dota 2 peak players today
 ddg | About 650,000. | Finish. | done yes Steam's peak today was around 650,000 players.
 === airline-bag-fee
