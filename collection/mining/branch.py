@@ -8,6 +8,7 @@ import re
 
 from collection.steps import INVALID, StepView, view
 from rmsweb_jax.actions import Action
+from rmsweb_jax.actions.similarity import parse_url
 from rmsweb_jax.records.lean import Element, Run, Step, lean
 from rmsweb_jax.records.schema import Trajectory
 
@@ -36,6 +37,11 @@ class Branch:
         return tuple(_named(step) for step in self.steps)
 
     @functools.cached_property
+    def pages(self) -> tuple[str, ...]:
+        """Host and path of each step's address."""
+        return tuple(_page(step.step.observation.url) for step in self.steps)
+
+    @functools.cached_property
     def task_words(self) -> frozenset[str]:
         return words(" ".join((self.run.task.objective, *self.run.task.constraints)))
 
@@ -54,6 +60,11 @@ class Branch:
 def branch(run: Run | Trajectory) -> Branch:
     run = lean(run) if isinstance(run, Trajectory) else run
     return Branch(run, tuple(view(step) for step in run.steps))
+
+
+def _page(url: str) -> str:
+    parsed = parse_url(url)
+    return url if parsed is None else f"{parsed.host}{parsed.pathname.rstrip('/')}"
 
 
 def words(text: str) -> frozenset[str]:

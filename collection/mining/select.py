@@ -10,7 +10,7 @@ import numpy as np
 
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.mining.branch import Branch
-from collection.mining.features import trivial
+from collection.mining.signals import trivial
 from collection.mining.labels import Label, rule_label
 from collection.mining.pairs import RunPair
 from collection.mining.scores.action import action_scores, eligible
@@ -91,15 +91,7 @@ def cases(pairs: Sequence[RunPair], config: MiningConfig, label: Labels = rule_l
     """The last critical divergence of each pair; all pairs are of one task."""
     branches = dict.fromkeys(branch for pair in pairs for branch in (pair.success, pair.localization))
     states = StateAlignment(list(branches))
-    return [
-        _divergence(
-            pair,
-            label(pair.success, pair.localization),
-            states.scores(pair.success, pair.localization),
-            config,
-        )
-        for pair in pairs
-    ]
+    return [_divergence(pair, label(pair.success, pair.localization), states, config) for pair in pairs]
 
 
 def divergence(pair: RunPair, config: MiningConfig) -> Case:
@@ -107,9 +99,10 @@ def divergence(pair: RunPair, config: MiningConfig) -> Case:
     return cases((pair,), config)[0]
 
 
-def _divergence(pair: RunPair, label: Label, states: dict[str, np.ndarray], config: MiningConfig) -> Case:
+def _divergence(pair: RunPair, label: Label, states: StateAlignment, config: MiningConfig) -> Case:
     success, localization = pair.success, pair.localization
-    parts = states | category_scores(success, localization, label)
+    same = states.same_states(success, localization)
+    parts = states.scores(success, localization) | category_scores(success, localization, label, same)
     alive = eligible(success, localization)
     if not alive.any():
         return _case(pair, label, GATES[0], {}, None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collection.mining.branch import Branch
-from collection.mining.features import signal_table
+from collection.mining.signals import signal_table
+from collection.mining.scores.state import equal_pages
 from collection.steps import StepView
 from rmsweb_jax.actions import explain_actions
 
@@ -51,7 +52,7 @@ def eligible(success: Branch, localization: Branch) -> np.ndarray:
         [step.composition for step in success.steps], [s.composition for s in localization.steps]
     )
     same_meaning = _equal(success.signatures, localization.signatures)
-    same_page = _equal(_pages(success), _pages(localization))
+    same_page = equal_pages(success, localization)
     return allowed & ~same_actions & (same_page | ~same_meaning)
 
 
@@ -61,10 +62,6 @@ def _equal(ours, theirs) -> np.ndarray:
     first = np.array([numbers.setdefault(one, len(numbers)) for one in ours], int)
     second = np.array([numbers.setdefault(one, len(numbers)) for one in theirs], int)
     return first[:, None] == second[None, :]
-
-
-def _pages(branch: Branch) -> list[str]:
-    return [step.step.observation.fingerprint for step in branch.steps]
 
 
 def _contrast(ours: StepView, theirs: StepView) -> float:

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from collection.mining.branch import Branch
-from collection.mining.features import signal_table
-from collection.mining.labels import PAPER_SHARES, Label
+from collection.mining.labels import Label
+from collection.mining.signals import signal_table
+from collection.mining.taxonomy import TAXONOMY
 
 RADIUS = 2
 
-# Signals that show a category's closure on the success side, and its violation on the other.
-CLOSURE: dict[str, tuple[str, ...]] = {
-    "unverifiable_evidence": ("extracts", "acts"),
-    "endpoint_incomplete": ("acts", "submits"),
-    "access_obstruction": ("navigates", "acts"),
-    "ui_navigation": ("acts",),
-    "runtime_evaluation": ("acts",),
-    "constraint_mismatch": ("on_target", "acts"),
-    "filter_context": ("filters",),
-    "datetime_availability": ("dates",),
-    "target_discovery": ("on_target", "navigates", "acts"),
-    "extraction_omission": ("extracts",),
-    "login_payment_boundary": ("sensitive", "submits"),
-}
-VIOLATION: dict[str, tuple[str, ...]] = {
-    "unverifiable_evidence": ("claims_success",),
-    "endpoint_incomplete": ("finishes", "passive", "repeats", "fails"),
-    "access_obstruction": ("blocked",),
-    "ui_navigation": ("fails", "no_effect", "repeats"),
-    "runtime_evaluation": ("invalid",),
-    "constraint_mismatch": ("off_target", "strays"),
-    "filter_context": ("finishes", "off_target", "passive", "strays"),
-    "datetime_availability": ("finishes", "off_target", "passive", "strays"),
-    "target_discovery": ("passive", "searches", "repeats", "strays"),
-    "extraction_omission": ("finishes",),
-    "login_payment_boundary": ("finishes", "sensitive"),
-}
-assert CLOSURE.keys() == VIOLATION.keys() == PAPER_SHARES.keys()
-
 # [ours] Evidence counts less the farther it is from the step. One side alone stays below the gate.
 _BY_DISTANCE = (1.0, 0.7, 0.5)
-_ONE_SIDE, _BOTH_SIDES, _ALREADY_THERE = 0.4, 0.2, 0.3
+_ONE_SIDE, _BOTH_SIDES, _SETTLED = 0.4, 0.2, 0.6
 _PRIOR_FLOOR = 0.8
+# Signals of nearly every step that does something.
+GENERAL = frozenset(("acts", "submits", "navigates", "opens", "on_target"))
 
 
-def category_scores(success: Branch, localization: Branch, label: Label) -> dict[str, np.ndarray]:
-    """`category` and its parts `closure`, `violation`, `already_there`.
+def category_scores(
+    success: Branch, localization: Branch, label: Label, same_states: np.ndarray
+) -> dict[str, np.ndarray]:
+    """`category` and its parts `closure`, `violation`, `settled`.
+
+    Args:
+      same_states: `StateAlignment.same_states` of the two.
 
     Returns:
       float arrays [num_success_steps, num_localization_steps] in [0, 1].
@@ -56,28 +37,104 @@ def category_scores(success: Branch, localization: Branch, label: Label) -> dict
     ours = set(success.signatures)
     strange = np.array([step not in ours for step in localization.signatures], bool)
     bad["strays"] = strange & bad["acts"]
-    closing, violating = CLOSURE[label.category], VIOLATION[label.category]
-    closure = window(_any(good, closing))[:, None]
-    violation = window(_any(bad, violating))[None, :]
-    already = _already_there(success, localization, _any(good, closing))
+    # Where a run broke off, its last step is all there is to see of it.
+    bad["broke_off"] = np.zeros(len(localization), bool)
+    bad["broke_off"][-1:] = localization.run.outcome in ("crashed", "timeout")
+    same_states = _held(same_states, bad["acts"], localization.pages)
+    bad["skips"] = _skips(success, localization, same_states)
+    category = TAXONOMY[label.category]
+    closure = window(_any(good, category.closure))[:, None]
+    violation = window(_any(bad, category.violation))[None, :]
+    passed = _passed(good["acts"], same_states)
+    # Whoever leaves out a check may well get to the end without it.
+    left_out = _any(good, tuple(set(category.closure) - GENERAL)) & ~_taken(success, localization)
+    elsewhere = ~_at_same_state(good["acts"], same_states)
+    settled = np.where(left_out[:, None], np.minimum(passed, 0.5), passed)
+    settled = np.maximum(settled, np.maximum(elsewhere, _taken(success, localization)[:, None]))
     local = _ONE_SIDE * (closure + violation) + _BOTH_SIDES * np.minimum(closure, violation)
-    local = np.clip(local - _ALREADY_THERE * already, 0.0, 1.0)
+    local = np.clip(local - _SETTLED * settled, 0.0, 1.0)
     shape = (len(success), len(localization))
     return {
         "category": local * (_PRIOR_FLOOR + (1 - _PRIOR_FLOOR) * label.confidence),
         "closure": np.broadcast_to(closure, shape),
         "violation": np.broadcast_to(violation, shape),
-        "already_there": already,
+        "settled": settled,
     }
 
 
-def _already_there(success: Branch, localization: Branch, closing: np.ndarray) -> np.ndarray:
-    """How near to each localization step its branch does what the success step closes with: [n, m]."""
-    rows = [
-        window(np.array([closes and step == other for other in localization.signatures], bool))
-        for step, closes in zip(success.signatures, closing, strict=True)
-    ]
-    return np.array(rows).reshape(len(success), len(localization))
+def _taken(success: Branch, localization: Branch) -> np.ndarray:
+    """Which success steps the localization took too, with effect and on the same page: bool [n]."""
+    acts = signal_table(localization)["acts"]
+    done = {
+        (page, step)
+        for page, step, acted in zip(localization.pages, localization.signatures, acts, strict=True)
+        if acted
+    }
+    return np.array([step in done for step in zip(success.pages, success.signatures, strict=True)], bool)
+
+
+def _skips(success: Branch, localization: Branch, same_states: np.ndarray) -> np.ndarray:
+    """Which localization steps do at once what the success did only after more acts: bool [m]."""
+    done = _acts_before(signal_table(success)["acts"])
+    skips = np.zeros(len(localization), bool)
+    for j, step in enumerate(zip(localization.pages, localization.signatures, strict=True)):
+        here = same_states[:, j] > 0
+        took = [
+            done[i]
+            for i, other in enumerate(zip(success.pages, success.signatures, strict=True))
+            if step == other
+        ]
+        skips[j] = bool(took) and here.any() and min(took) > done[here].max()
+    return skips
+
+
+def _held(same_states: np.ndarray, acts: np.ndarray, pages: Sequence[str]) -> np.ndarray:
+    """Lets the localization stand where it stood as long as it does nothing: a scroll is no new state."""
+    held = same_states.copy()
+    for j in range(1, len(pages)):
+        if not acts[j - 1] and pages[j] == pages[j - 1] and held[:, j - 1].any():
+            held[:, j] = held[:, j - 1]
+    return held
+
+
+def _acts_before(acts: np.ndarray) -> np.ndarray:
+    """How many acts the success had done before each of its steps: steps without any stand still."""
+    return np.cumsum(acts) - acts
+
+
+def _at_same_state(acts: np.ndarray, same_states: np.ndarray) -> np.ndarray:
+    """Whether the localization stands where the success stood, and not some acts before or after: [n, m].
+
+    Where it stands at no state of the success, that is for S_state to say.
+    """
+    done = _acts_before(acts)
+    standing = np.ones(same_states.shape, bool)
+    for j in range(same_states.shape[1]):
+        here = np.unique(done[same_states[:, j] > 0])
+        if here.size:
+            standing[:, j] = np.isin(done, here)
+    return standing
+
+
+def _passed(acts: np.ndarray, same_states: np.ndarray) -> np.ndarray:
+    """How sure it is that a divergence was made good later: float [n, m].
+
+    It was where the localization comes to a state that lies behind the success step, after all; surely so
+    where that is the very next state, to which the success step led.
+    """
+    done = _acts_before(acts)
+    passed = np.zeros(same_states.shape)
+    # How sure it is that the localization later stands where the success had done so many acts.
+    reached = np.zeros(int(done.max(initial=0)) + 2)
+    for j in reversed(range(same_states.shape[1])):
+        further = np.maximum.accumulate(reached[::-1])[::-1]
+        passed[:, j] = np.maximum(further[done + 1], reached[done + 1] > 0)
+        here = same_states[:, j] > 0
+        if here.any():
+            # The earliest of several equal states: no more is certain.
+            first = done[here].min()
+            reached[first] = max(reached[first], same_states[here, j].max())
+    return passed
 
 
 def window(signal: np.ndarray) -> np.ndarray:
@@ -92,4 +149,5 @@ def window(signal: np.ndarray) -> np.ndarray:
 
 
 def _any(table: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
-    return np.logical_or.reduce([table[name] for name in names])
+    nothing = np.zeros(len(table["acts"]), bool)
+    return np.logical_or.reduce([nothing, *(table[name] for name in names)])

@@ -11,10 +11,12 @@ from rapidfuzz import fuzz, process
 
 from collection.mining.branch import Branch
 from rmsweb_jax.actions.similarity import parse_url
+from rmsweb_jax.records.lean import Step
 
 # [ours] The paper names the four parts.
 URL_WEIGHT, DOM_WEIGHT, MEMORY_WEIGHT, PROGRESS_WEIGHT = 0.30, 0.40, 0.15, 0.15
 _SAME_PAGE = 0.8
+SAME_STATE = 0.8
 
 
 class StateAlignment:
@@ -30,7 +32,8 @@ class StateAlignment:
         for branch in branches:
             self._first[id(branch)] = total
             total += len(branch)
-        self._overlap = dom_overlap(branches)
+        pages = Pages(branches)
+        self._overlap, self._likeness = pages.overlap(), pages.likeness()
 
     def scores(self, success: Branch, localization: Branch) -> dict[str, np.ndarray]:
         """`state` and its parts `url`, `dom`, `memory`, `progress`.
@@ -38,20 +41,49 @@ class StateAlignment:
         Returns:
           float arrays [num_success_steps, num_localization_steps] in [0, 1].
         """
-        ours, theirs = self._first[id(success)], self._first[id(localization)]
         parts = {
             "url": url_similarity(_urls(success), _urls(localization)),
-            "dom": self._overlap[ours : ours + len(success), theirs : theirs + len(localization)],
+            "dom": self._between(self._overlap, success, localization),
             "memory": memory_similarity(success, localization),
             "progress": progress_closeness(len(success), len(localization)),
         }
         weights = {"url": URL_WEIGHT, "dom": DOM_WEIGHT, "memory": MEMORY_WEIGHT, "progress": PROGRESS_WEIGHT}
         return {"state": sum((weights[name] * part for name, part in parts.items()), np.zeros(()))} | parts
 
+    def same_states(self, success: Branch, localization: Branch) -> np.ndarray:
+        """How sure it is that two steps stand at the same state of the site.
+
+        Equal pages do for certain. Else a page is at the state of those pages of the success that are most
+        like it, if they are alike enough in what tells the runs' pages apart.
+
+        Returns:
+          float [num_success_steps, num_localization_steps]: 1 certain, 0.5 likely, 0 no.
+        """
+        likeness = self._between(self._likeness, success, localization)
+        urls = url_similarity(_urls(success), _urls(localization))
+        likeness = np.where(urls >= _SAME_PAGE, likeness, 0.0)
+        nearest = likeness >= np.maximum(likeness.max(0, initial=0.0) - 1e-6, SAME_STATE)
+        likely = np.where(likeness > 1 - 1e-6, 1.0, 0.5) * nearest
+        equal = equal_pages(success, localization)
+        return np.where(equal.any(0), equal, likely)
+
+    def _between(self, table: np.ndarray, success: Branch, localization: Branch) -> np.ndarray:
+        ours, theirs = self._first[id(success)], self._first[id(localization)]
+        return table[ours : ours + len(success), theirs : theirs + len(localization)]
+
 
 def state_scores(success: Branch, localization: Branch) -> dict[str, np.ndarray]:
     """As `StateAlignment.scores`, for a single pair."""
     return StateAlignment((success, localization)).scores(success, localization)
+
+
+def equal_pages(success: Branch, localization: Branch) -> np.ndarray:
+    """Which steps saw the very same page: bool [num_success_steps, num_localization_steps]."""
+    ours, theirs = (
+        np.array([step.step.observation.fingerprint for step in branch.steps], object)
+        for branch in (success, localization)
+    )
+    return (ours[:, None] == theirs[None, :]).astype(bool)
 
 
 def url_similarity(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
@@ -66,46 +98,55 @@ def url_similarity(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     return table.reshape(len(ours), len(theirs))[np.ix_(rows, columns)]
 
 
-def dom_overlap(branches: Sequence[Branch]) -> np.ndarray:
-    """Jaccard overlap of the multisets of visible elements, between all steps of all branches.
+class Pages:
+    """The pages of some runs as multisets of visible elements, equal pages kept once.
 
     An element is its tag, its text, and whether it can be acted on: under a dialog or a cover the
     same elements are another state.
-
-    Returns:
-      float [num_steps, num_steps], branch after branch.
     """
-    pages: dict[frozenset[tuple], int] = {}
-    page_of: list[int] = []
-    for branch in branches:
-        for step in branch.steps:
-            seen: Counter[tuple] = Counter()
-            page = []
-            for item in step.step.observation.elements:
-                key = (item.tag, item.text, item.index is not None)
-                # The nth of its kind is an element of its own: the sets then overlap as multisets do.
-                page.append((key, seen[key]))
-                seen[key] += 1
-            page_of.append(pages.setdefault(frozenset(page), len(pages)))
-    distinct = _jaccard(list(pages))
-    return distinct[np.ix_(page_of, page_of)]
+
+    def __init__(self, branches: Sequence[Branch]):
+        pages: dict[frozenset[tuple], int] = {}
+        self._page_of: list[int] = []
+        for branch in branches:
+            for step in branch.steps:
+                self._page_of.append(pages.setdefault(_page(step.step), len(pages)))
+        column: dict[tuple, int] = {}
+        rows = [np.array([column.setdefault(key, len(column)) for key in page], np.intp) for page in pages]
+        self._holds = np.zeros((len(pages), len(column)), np.float32)
+        for row, columns in zip(self._holds, rows, strict=True):
+            row[columns] = 1.0
+
+    def overlap(self) -> np.ndarray:
+        """Jaccard overlap between all steps: float [num_steps, num_steps], branch after branch."""
+        return self._jaccard(np.ones(self._holds.shape[1], np.float32))
+
+    def likeness(self) -> np.ndarray:
+        """As `overlap`, of what tells the pages apart: what all of them hold counts nothing."""
+        return self._jaccard(1 - self._holds.mean(0))
+
+    def _jaccard(self, weights: np.ndarray) -> np.ndarray:
+        # What a single page holds is shared with none.
+        common = self._holds.sum(0) > 1
+        shared = self._holds[:, common]
+        both = (shared * weights[common]) @ shared.T
+        sizes = self._holds @ weights
+        np.fill_diagonal(both, sizes)
+        union = sizes[:, None] + sizes[None, :] - both
+        # Two pages without any element are equally empty.
+        table = np.where(union > 1e-6, both / np.maximum(union, 1e-6), 1.0).astype(float)
+        return table[np.ix_(self._page_of, self._page_of)]
 
 
-def _jaccard(pages: Sequence[frozenset[tuple]]) -> np.ndarray:
-    """Float [num_pages, num_pages]."""
-    column: dict[tuple, int] = {}
-    rows = [np.array([column.setdefault(key, len(column)) for key in page], np.intp) for page in pages]
-    holds = np.zeros((len(pages), len(column)), np.float32)
-    for row, columns in zip(holds, rows, strict=True):
-        row[columns] = 1.0
-    # What a single page holds is shared with none.
-    shared = holds[:, holds.sum(0) > 1]
-    both = shared @ shared.T
-    sizes = np.array([len(page) for page in pages], np.float32)
-    np.fill_diagonal(both, sizes)
-    union = sizes[:, None] + sizes[None, :] - both
-    # Two pages without any element are equally empty.
-    return np.where(union > 0, both / np.maximum(union, 1), 1.0).astype(float)
+def _page(step: Step) -> frozenset[tuple]:
+    seen: Counter[tuple] = Counter()
+    page = []
+    for item in step.observation.elements:
+        key = (item.tag, item.text, item.index is not None)
+        # The nth of its kind is an element of its own: the sets then overlap as multisets do.
+        page.append((key, seen[key]))
+        seen[key] += 1
+    return frozenset(page)
 
 
 def memory_similarity(success: Branch, localization: Branch) -> np.ndarray:
