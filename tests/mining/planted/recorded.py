@@ -1,0 +1,37 @@
+"""Element lists of real documents, as filler below the planted sites' own lines."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import random
+
+from tests.mining.planted.pages import Block, Line
+
+_FILE = pathlib.Path(__file__).with_name("recorded.json")
+
+
+@functools.cache
+def recorded_pages() -> tuple[tuple[Line, ...], ...]:
+    """The lines of every recorded page (see `record_pages`)."""
+    pages = json.loads(_FILE.read_text(encoding="utf-8"))
+    return tuple(
+        tuple(
+            Line(tag, words, tuple(attributes.items()), interactive, key=f"recorded {name} {number}")
+            for number, (tag, words, attributes, interactive) in enumerate(lines)
+        )
+        for name, lines in pages.items()
+    )
+
+
+def filler(rng: random.Random, lines: int, apart: Block | None = None) -> Block:
+    """So many lines of recorded pages, whole lists one after the other; none that `apart` has."""
+    taken = set(apart.lines) if apart else set()
+    pages = [page for page in recorded_pages() if not taken & set(page)]
+    rng.shuffle(pages)
+    found: list[Line] = []
+    while len(found) < lines:
+        found += pages[0]
+        pages = pages[1:] + pages[:1]
+    return Block(tuple(found[:lines]))
