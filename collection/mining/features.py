@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
-from collection.mining.branch import Branch
+from collection.mining.branch import Branch, words
 from collection.mining.signals import BOUNDARY, DATE, refuses, signal_table, task_has_dates
 from collection.sites import site_of
 
@@ -15,7 +16,7 @@ Table = dict[str, np.ndarray]
 # Verbs that ask for something to be done, at the head of a sentence or of one of its parts; whoever is
 # asked to find or compare something is done with an answer.
 _ORDER = re.compile(
-    r"(?:^|[.;:,!?]\s+|\b(?:and|then|to|please)\s+)"
+    r"(?:^|[.;:,!?]\s+|\b(?:and|then|(?<!how )to|please)\s+)"
     r"(add|apply (?:for|to)|book|buy|cancel|change|check ?out|complete|contact|create|delete|donate|download|edit|enrol+"
     r"|fill|follow|join|like|log ?in|make|mark|message|order|pay|pin|place|post|publish|purchase|rate|register"
     r"|remove|rename|renew|rent|report an?|request|reserve|rsvp|save|schedule|send|set|share|sign ?(?:in|up)|star"
@@ -26,6 +27,7 @@ _FACT = re.compile(r"\d[\d,.:/-]*\d|\d|\b[A-Z][\w'-]{2,}")
 _COMMON = frozenset(
     "the this that there these they its you your from with and for not are was none all".split()
 )
+_SMALL = _COMMON | frozenset("a an in of on at to by or be as is it no any at most least must only".split())
 _FILTERED = re.compile(
     r"\b(filter|sort|newest|cheapest|lowest|highest|top[- ]rated|most \w+|only show)", re.IGNORECASE
 )
@@ -159,9 +161,11 @@ def _choices(success: Branch, localization: Branch, good: Table, bad: Table) -> 
         for i in range(len(success))
     )
     said = " ".join(_said(localization, at) for at in range(len(localization)))
-    missing = " ".join(
-        _said(success, at) for at in np.flatnonzero(good["acts"]) if success.signatures[at] not in theirs
-    )
+    missing_acts = [at for at in np.flatnonzero(good["acts"]) if success.signatures[at] not in theirs]
+    missing = " ".join(_said(success, at) for at in missing_acts)
+    # What the task demands, and which of it this run ever named.
+    demands = words(" ".join(success.run.task.constraints)) - _SMALL
+    heeded = _named_by(localization, range(len(localization)))
     extra = [
         at for at in np.flatnonzero(bad["acts"] & ~bad["extracts"]) if localization.signatures[at] not in ours
     ]
@@ -177,6 +181,7 @@ def _choices(success: Branch, localization: Branch, good: Table, bad: Table) -> 
         "date_gap": float(failed and lacks("dates")),
         "date_asked": float(failed and task_has_dates(success)),
         "date_decided": float(failed and bool(DATE.search(missing))),
+        "constraint_decided": float(failed and bool(_named_by(success, missing_acts) & demands - heeded)),
         "filter_decided": float(failed and bool(_FILTERED.search(missing))),
         "boundary_decided": float(failed and bool(BOUNDARY.search(missing))),
         "overstepped": float(failed and bool(extra) and needed <= theirs),
@@ -214,6 +219,11 @@ def _answer(success: Branch, localization: Branch) -> dict[str, float]:
         "unseen": len(unseen) / len(numbers) if numbers else 0.0,
         "from_memory": float(bool(_TRUST.search(said + " " + localization.run.final_text))),
     }
+
+
+def _named_by(branch: Branch, steps: Iterable[int]) -> frozenset[str]:
+    """The words that some steps act on or type."""
+    return words(" ".join(branch.named[at] for at in steps if not branch.steps[at].is_done))
 
 
 def _said(branch: Branch, at: int) -> str:

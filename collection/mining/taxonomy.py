@@ -39,7 +39,7 @@ TAXONOMY: dict[str, Category] = {
     "endpoint_incomplete": Category(
         "Critical action or task endpoint incomplete",
         18.73,
-        {"act_missing": 0.5, "act_untried": 0.9, "early": 0.2},
+        {"act_missing": 0.7, "act_untried": 0.7, "early": 0.2, "boundary_shunned": 0.2},
         ("acts", "submits"),
         ("finishes", "passive", "notes", "repeats", "fails"),
     ),
@@ -67,7 +67,7 @@ TAXONOMY: dict[str, Category] = {
     "constraint_mismatch": Category(
         "Hard constraint, target object, or numeric threshold mismatch",
         6.02,
-        {"rival_claimed": 0.8, "answer_wrong": 0.2},
+        {"rival_claimed": 0.8, "answer_wrong": 0.2, "constraint_decided": 0.4},
         ("on_target", "acts"),
         ("off_target", "strays"),
     ),
@@ -95,7 +95,7 @@ TAXONOMY: dict[str, Category] = {
     "target_discovery": Category(
         "Target discovery or search-strategy failure",
         1.82,
-        {"page_unclaimed": 0.7, "wandering": 0.4, "gave_up": 0.2, "detour": 0.9},
+        {"page_unclaimed": 0.6, "wandering": 0.4, "gave_up": 0.1, "detour": 0.9},
         ("on_target", "navigates", "acts"),
         ("passive", "searches", "repeats", "strays"),
     ),
@@ -115,7 +115,7 @@ TAXONOMY: dict[str, Category] = {
             "overstepped": 0.9,
             "at_login": 0.3,
             "secret_withheld": 0.5,
-            "secret_strays": 1.0,
+            "secret_strays": 1.6,
         },
         ("sensitive", "boundary", "submits"),
         ("finishes", "sensitive", "boundary", "login_wall", "skips"),

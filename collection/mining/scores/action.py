@@ -10,8 +10,8 @@ from collection.mining.scores.state import equal_pages
 from collection.steps import StepView
 from rmsweb_jax.actions import explain_actions
 
-# [ours] Weights of how different the actions are and of whether one of them changes the page's state.
-CONTRAST_WEIGHT, OPERATION_WEIGHT = 0.6, 0.4
+# [ours] Weights of how different the actions are, and of whether one of them, or both, do something.
+CONTRAST_WEIGHT, OPERATION_WEIGHT, BOTH_WEIGHT = 0.5, 0.3, 0.2
 # The success's action is no news where the other branch took it too, only at another time.
 _TAKEN_ELSEWHERE = 0.5
 _LOW_INFORMATION = 0.5
@@ -31,9 +31,11 @@ def action_scores(success: Branch, localization: Branch, where: np.ndarray | Non
     elsewhere = set(localization.signatures)
     taken = np.array([step in elsewhere for step in success.signatures], bool)
     contrast *= np.where(taken, _TAKEN_ELSEWHERE, 1.0)[:, None]
-    idle = _both("passive", success, localization)
-    low = idle | _both("searches", success, localization)
-    scores = CONTRAST_WEIGHT * contrast + OPERATION_WEIGHT * ~idle
+    ours, theirs = _operates(success)[:, None], _operates(localization)[None, :]
+    low = ~(ours | theirs)
+    # Where the other run only ended, there is one operation to learn from.
+    both = ours & theirs & ~signal_table(localization)["finishes"][None, :]
+    scores = CONTRAST_WEIGHT * contrast + OPERATION_WEIGHT * (ours | theirs) + BOTH_WEIGHT * both
     return np.where(where, np.where(low, _LOW_INFORMATION * scores, scores), 0.0)
 
 
@@ -45,8 +47,11 @@ def eligible(success: Branch, localization: Branch) -> np.ndarray:
     """
     allowed = np.zeros((len(success), len(localization)), bool)
     allowed[np.ix_(success.candidates, localization.candidates)] = True
+    good, bad = signal_table(success), signal_table(localization)
     for name in ("searches", "trivial"):
-        allowed &= ~_both(name, success, localization)
+        # An unusable reply adds no action to the two.
+        ours, theirs = good[name] | good["invalid"], bad[name] | bad["invalid"]
+        allowed &= ~(ours[:, None] & theirs[None, :])
     # On one page indices tell actions apart; between pages only what the indices stand for does.
     same_actions = _equal(
         [step.composition for step in success.steps], [s.composition for s in localization.steps]
@@ -71,5 +76,7 @@ def _contrast(ours: StepView, theirs: StepView) -> float:
     return 1.0 - explain_actions(theirs.reply.executable, ours.reply.executable).score
 
 
-def _both(signal: str, success: Branch, localization: Branch) -> np.ndarray:
-    return signal_table(success)[signal][:, None] & signal_table(localization)[signal][None, :]
+def _operates(branch: Branch) -> np.ndarray:
+    """Steps that click, type, select, navigate, extract or finish: bool [num_steps]."""
+    signals = signal_table(branch)
+    return ~(signals["passive"] | signals["searches"] | signals["notes"] | signals["invalid"])

@@ -15,8 +15,8 @@ RADIUS = 2
 
 # [ours] Evidence counts less the farther it is from the step. One side alone stays below the gate.
 _BY_DISTANCE = (1.0, 0.7, 0.5)
-_ONE_SIDE, _BOTH_SIDES, _SETTLED = 0.4, 0.2, 0.6
-_PRIOR_FLOOR = 0.8
+_ONE_SIDE, _BOTH_SIDES, _SETTLED = 0.4, 0.1, 0.6
+_PRIOR_FLOOR = 0.5
 # Signals of nearly every step that does something.
 GENERAL = frozenset(("acts", "submits", "navigates", "opens", "on_target"))
 
@@ -52,7 +52,8 @@ def category_scores(
     settled = np.where(left_out[:, None], np.minimum(passed, 0.5), passed)
     settled = np.maximum(settled, np.maximum(elsewhere, _taken(success, localization)[:, None]))
     local = _ONE_SIDE * (closure + violation) + _BOTH_SIDES * np.minimum(closure, violation)
-    local = np.clip(local - _SETTLED * settled, 0.0, 1.0)
+    # Squared: what is only likely made good counts little.
+    local = np.clip(local - _SETTLED * settled**2, 0.0, 1.0)
     shape = (len(success), len(localization))
     return {
         "category": local * (_PRIOR_FLOOR + (1 - _PRIOR_FLOOR) * label.confidence),
