@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
+from configs import collect
+
 VARIANTS = ("demo", "smoke", "paper")
 
 
@@ -24,6 +26,14 @@ def get_config(variant: str = "demo") -> ConfigDict:
     config.workers = 0
     # Pairs of a task that are compared at most: successes with failures, the shortest success with longer.
     config.pairs = ConfigDict({"max_primary": 12, "max_secondary": 4})
+    # Who names a pair's failure: none (rules alone), gemini, or chat: as in configs/collect.py.
+    config.actor = collect.actor("gemini", model="gemini-3-pro-preview", max_tokens=4096)
+    if variant != "paper":
+        config.actor.kind = "none"
+    # Below the first confidence a second pass reviews, below the second the rules decide; of each run the
+    # model reads so many last steps. Pairs at once, in each process.
+    config.judging = ConfigDict({"review_below": 0.70, "rule_below": 0.30, "final_steps": 5})
+    config.threads = 8
     # S_total = the weighted sum of three scores, each in [0, 1]; what is below a minimum is dropped.
     config.select = ConfigDict(
         {

@@ -4,7 +4,9 @@
         --config.pools=runs/demo/collect,runs/demo/collect_policy --workdir=runs/demo/mine
 
 The workdir gets `prompts/` (what RL trains on), `audit/` (one record a task, with both sides) and
-`report.json`. With `--explain=TASK_ID` the stored decision about one task is printed instead.
+`report.json`. Where a model names the failures (`paper`), `calls.sqlite` holds what was spent and
+`answers.sqlite` what was answered, so that the same command asks nothing twice. With `--explain=TASK_ID`
+the stored decision about one task is printed instead.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict
 
+from collection.llm.config import ActorConfig
+from collection.llm.ledger import LEDGER
 from collection.mining.audit import explain
 from collection.mining.balance import BalanceConfig
+from collection.mining.judging import ANSWERS, JudgeConfig
 from collection.mining.pairs import PairConfig
-from collection.mining.pipeline import DECISIONS, Mined, Settings, mine_pools, summarize
+from collection.mining.pipeline import DECISIONS, Judging, Mined, Settings, mine_pools, summarize
 from collection.mining.select import MiningConfig
 from experiments import cli
 from rmsweb_jax.errors import UserError
@@ -31,6 +37,11 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import AuditPair, Trajectory
 from rmsweb_jax.records.shards import read_dataset, write_dataset
+
+SAFE_KEYS = (
+    *("workers", "threads", "actor.timeout_s", "actor.calls", "actor.cap_usd"),
+    *("actor.requests_per_minute", "actor.tokens_per_minute"),
+)
 
 _EXPLAIN = flags.DEFINE_string("explain", "", "Print the decision about this task and stop.")
 
@@ -45,7 +56,9 @@ def main(config: ConfigDict, workdir: Path) -> None:
     settings = config.to_dict()
     mined = mine_pools(
         pools,
-        Settings(MiningConfig(**settings["select"]), PairConfig(**settings["pairs"])),
+        Settings(
+            MiningConfig(**settings["select"]), PairConfig(**settings["pairs"]), _judging(settings, workdir)
+        ),
         BalanceConfig(**settings["balance"]),
         settings["workers"] or os.cpu_count() or 1,
         lambda done, total: progress.update(done, total=total),
@@ -62,6 +75,18 @@ def main(config: ConfigDict, workdir: Path) -> None:
     progress.close()
     report = {"stage": "mine", "seconds": time.monotonic() - start, "pools": [str(pool) for pool in pools]}
     write_atomic(workdir / "report.json", json.dumps(report | summary, indent=1).encode())
+
+
+def _judging(settings: dict[str, Any], workdir: Path) -> Judging | None:
+    if settings["actor"]["kind"] == "none":
+        return None
+    return Judging(
+        ActorConfig(**settings["actor"]).resolve(),
+        JudgeConfig(**settings["judging"]),
+        workdir / LEDGER,
+        workdir / ANSWERS,
+        settings["threads"],
+    )
 
 
 def pool_folders(config: ConfigDict) -> list[Path]:
@@ -117,4 +142,4 @@ def _entry(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(_entry, "configs/mine.py:demo")
+    cli.run(_entry, "configs/mine.py:demo", SAFE_KEYS)

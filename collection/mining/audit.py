@@ -33,6 +33,7 @@ def to_audit(case: Case, tried: Sequence[Case]) -> AuditPair:
     ours, theirs = _side(success, case.success_at), _side(localization, case.localization_at)
     notes = [f"{case.pair.kind} pair"]
     notes += [f"{name}={value:g}" for name, value in sorted(case.label.features.items())]
+    notes += case.label.notes
     return AuditPair(
         task_id=success.run.task.task_id,
         site=_site(success),
@@ -70,22 +71,21 @@ def without_pair(runs: Sequence[Branch]) -> AuditPair:
 
 
 def explain(audit: AuditPair, objective: str) -> str:
-    """One case in a few lines of text."""
+    """One case, readably: what was decided and why, who said so, and every pair that was tried."""
     lines = [
         f"task          {audit.task_id}: {objective}",
         f"decision      {audit.decision}",
     ]
     if audit.localization_id:
         lines += [
-            f"label         {audit.category} ({audit.label_confidence:.2f}, {audit.label_source}; "
-            + f"{', '.join(audit.notes)})",
+            f"label         {audit.category} ({audit.label_confidence:.2f}, by {audit.label_source})",
             f"success       {audit.success_id} step {audit.success_step}: {audit.success_response}",
             f"localization  {audit.localization_id} step {audit.localization_step}: "
             + audit.localization_response,
             "scores        "
             + ", ".join(f"{name} {value:.3f}" for name, value in sorted(audit.scores.items())),
         ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note          {note}" for note in audit.notes)])
 
 
 def _tried(case: Case) -> str:

@@ -1,33 +1,20 @@
-"""How a run differs from a success of the same task: the features of which labels are made."""
+"""How a run differs from a success of its task: small named features in [0, 1], of which labels are made.
+
+Which feature speaks for which failure mode, and how strongly, stands in `collection.mining.taxonomy`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import numpy as np
 
-from collection.mining.branch import Branch, words
-from collection.mining.signals import BOUNDARY, DATE, refuses, signal_table, task_has_dates
+from collection.mining.branch import Branch
+from collection.mining.contrast import Contrast, said, seen
+from collection.mining.signals import BOUNDARY, DATE, refuses, task_has_dates
 from collection.sites import site_of
 
-Table = dict[str, np.ndarray]
-
-# Verbs that ask for something to be done, at the head of a sentence or of one of its parts; whoever is
-# asked to find or compare something is done with an answer.
-_ORDER = re.compile(
-    r"(?:^|[.;:,!?]\s+|\b(?:and|then|(?<!how )to|please)\s+)"
-    r"(add|apply (?:for|to)|book|buy|cancel|change|check ?out|complete|contact|create|delete|donate|download|edit|enrol+"
-    r"|fill|follow|join|like|log ?in|make|mark|message|order|pay|pin|place|post|publish|purchase|rate|register"
-    r"|remove|rename|renew|rent|report an?|request|reserve|rsvp|save|schedule|send|set|share|sign ?(?:in|up)|star"
-    r"|submit|subscribe|turn|unsubscribe|update|upload|vote|write)\b",
-    re.IGNORECASE,
-)
-_FACT = re.compile(r"\d[\d,.:/-]*\d|\d|\b[A-Z][\w'-]{2,}")
-_COMMON = frozenset(
-    "the this that there these they its you your from with and for not are was none all".split()
-)
-_SMALL = _COMMON | frozenset("a an in of on at to by or be as is it no any at most least must only".split())
 _FILTERED = re.compile(
     r"\b(filter|sort|newest|cheapest|lowest|highest|top[- ]rated|most \w+|only show)", re.IGNORECASE
 )
@@ -39,214 +26,278 @@ _TRUST = re.compile(
     re.IGNORECASE,
 )
 
-
-def pair_features(success: Branch, localization: Branch) -> dict[str, float]:
-    """How the localization run differs from the success, each in [0, 1]."""
-    good, bad = signal_table(success), signal_table(localization)
-    return _joined(
-        _ending(success, localization)
-        | _trouble(localization, good, bad)
-        | _closure(success, localization, good, bad)
-        | _choices(success, localization, good, bad)
-        | _answer(success, localization)
-    )
+Feature = Callable[[Contrast], float]
 
 
-def _joined(found: dict[str, float]) -> dict[str, float]:
-    """Adds what only says something together: the same trouble, with and without a claim of success."""
-    claimed = found["false_claim"]
-    return found | {
-        "stopped": found["blocked"] * (1 - 0.6 * claimed),
-        "failing_claimed": found["failing"] * claimed * (1 - found["ordered"]),
-        "failing_unclaimed": found["failing"] * (1 - claimed),
-        "control_claimed": found["control_unused"] * claimed,
-        "control_unclaimed": found["control_unused"] * (1 - claimed),
-        "rival_claimed": found["rival_choice"] * claimed * (1 - found["omits"]) * (1 - found["overstepped"]),
-        "page_claimed": found["page_missing"] * claimed * (1 - found["ordered"]),
-        "page_unclaimed": found["page_missing"]
-        * (1 - claimed)
-        * (1 - max(found["control_unused"], found["boundary_stop"])),
-        "verdict_doubted": found["answer_same"]
-        * claimed
-        * (1 - max(found[name] for name in ("act_missing", "rival_choice", "page_missing", "secret_strays"))),
-        "boundary_shunned": found["boundary_decided"] * (1 - claimed),
-        "act_untried": found["act_in_reach"] * (1 - max(found["failing"], found["invalid"])),
-        "secret_withheld": found["secret_gap"] * (1 - claimed),
-    }
+# How the run ended.
 
 
-def _ending(success: Branch, localization: Branch) -> dict[str, float]:
-    run = localization.run
-    failed = not run.success and bool(localization.steps)
-    return {
-        "boundary_stop": float(
-            failed
-            and run.declared_success is not True
-            and bool(BOUNDARY.search(run.final_text + " " + _said(localization, len(localization) - 1)))
-        ),
-        "crashed": float(run.outcome in ("crashed", "timeout")),
-        "gave_up": float(failed and run.outcome == "done" and run.declared_success is not True),
-        "out_of_steps": float(run.outcome in ("max_steps", "failures")),
-        "false_claim": float(failed and run.outcome == "done" and run.declared_success is True),
-        "detour": float(run.success and len(localization) > len(success)),
-    }
+def crashed(pair: Contrast) -> float:
+    """The run broke off."""
+    return float(pair.localization.run.outcome in ("crashed", "timeout"))
 
 
-def _trouble(localization: Branch, good: Table, bad: Table) -> dict[str, float]:
-    steps = max(len(localization), 1)
+def invalid(pair: Contrast) -> float:
+    """Replies could not be used; 1 from every second step on."""
+    return min(1.0, 2 * _mean(pair.bad["invalid"]))
+
+
+def stopped(pair: Contrast) -> float:
+    """A site turned the run away at its end. Who claims success all the same had got by."""
+    run = pair.localization.run
+    refused = run.outcome in ("blocked", "captcha", "unreachable") or bool(pair.bad["blocked"][-3:].any())
+    refused |= run.declared_success is False and refuses(run.final_text)
+    return (0.4 if pair.claimed else 1.0) * refused
+
+
+def gave_up(pair: Contrast) -> float:
+    """The run itself said that it had failed."""
+    run = pair.localization.run
+    return float(pair.failed and run.outcome == "done" and run.declared_success is not True)
+
+
+def detour(pair: Contrast) -> float:
+    """A success too, and a longer one."""
+    return float(not pair.failed and len(pair.localization) > len(pair.success))
+
+
+def verdict_doubted(pair: Contrast) -> float:
+    """The same answer in the same way, and yet failed."""
+    same = pair.claimed and bool(pair.given) and pair.wanted <= pair.given
+    return float(same and not (act_missing(pair) or rival(pair) or page_missing(pair) or secret_strays(pair)))
+
+
+# Trouble on the way.
+
+
+def failing(pair: Contrast) -> float:
+    """Acts failed, had no effect or were repeated; 1 from two in five steps on."""
+    bad = pair.bad
     # Scrolling the same page again is looking around, not trouble.
     repeated = bad["repeats"] & ~bad["passive"] & ~bad["invalid"]
     trouble = (bad["fails"] & ~bad["invalid"]) | bad["no_effect"] | repeated
-    trouble &= ~bad["blocked"] & ~bad["notes"]
-    run = localization.run
-    refused = run.outcome in ("blocked", "captcha", "unreachable") or bool(bad["blocked"][-3:].any())
-    # Who says so at the end was stopped by it, and had no reason to claim success.
-    refused |= run.declared_success is False and refuses(run.final_text)
-    looking = _mean(bad["passive"] | bad["searches"]) - _mean(good["passive"] | good["searches"])
-    return {
-        "invalid": min(1.0, 2 * int(bad["invalid"].sum()) / steps),
-        "failing": min(1.0, 2.5 * int(trouble.sum()) / steps),
-        "blocked": float(refused),
-        "wandering": min(1.0, 2 * max(0.0, looking)),
-        "at_login": float(bool(bad["login_wall"][-2:].any())),
-    }
+    return min(1.0, 2.5 * _mean(trouble & ~bad["blocked"] & ~bad["notes"]))
 
 
-def _closure(success: Branch, localization: Branch, good: Table, bad: Table) -> dict[str, float]:
-    """What the success did last, and how near the other run came to it."""
-    acting = np.flatnonzero(good["acts"])
-    failed = not localization.run.success
-    task = success.run.task
-    ordered = bool(_ORDER.search(". ".join((task.objective, *task.constraints))))
-    if not failed or not len(acting):
-        return dict.fromkeys(
-            ("ordered", "act_missing", "act_in_reach", "page_missing", "control_unused", "early"), 0.0
-        )
-    last = int(acting[-1])
-    missing = success.signatures[last] not in localization.signatures
-    stood_there = success.pages[last] in localization.pages
-    evidence = success.pages[-1]
-    needed, did = len(acting), int(bad["acts"].sum())
-    unused = any(
-        success.signatures[at] not in localization.signatures and success.pages[at] in localization.pages
-        for at in np.flatnonzero(good["adjusts"])
+def failing_claimed(pair: Contrast) -> float:
+    """Acts had no effect, and the answer is given as if they had."""
+    return failing(pair) * (pair.claimed and not pair.ordered)
+
+
+def failing_unclaimed(pair: Contrast) -> float:
+    return failing(pair) * (not pair.claimed)
+
+
+def wandering(pair: Contrast) -> float:
+    """More looking and searching than the success needed."""
+    share = [_mean(table["passive"] | table["searches"]) for table in (pair.bad, pair.good)]
+    return min(1.0, 2 * max(0.0, share[0] - share[1]))
+
+
+# What the success did and this run did not.
+
+
+def act_missing(pair: Contrast) -> float:
+    """Something was to be done, and the success's last act is missing."""
+    return float(pair.failed and pair.ordered and pair.last_act in pair.missing)
+
+
+def act_untried(pair: Contrast) -> float:
+    """`act_missing`, though the run stood at that page and met no trouble there."""
+    at = pair.last_act
+    in_reach = at is not None and pair.success.pages[at] in pair.localization.pages
+    return act_missing(pair) * in_reach * (1 - max(failing(pair), invalid(pair)))
+
+
+def early(pair: Contrast) -> float:
+    """The share of acts that were left when the run declared itself done."""
+    needed, did = int(pair.good["acts"].sum()), int(pair.bad["acts"].sum())
+    finished = pair.failed and pair.localization.run.outcome == "done"
+    return max(0.0, (needed - did) / needed) if finished and needed else 0.0
+
+
+def page_missing(pair: Contrast) -> float:
+    """The page on which the success ended was never reached."""
+    known = pair.failed and pair.last_act is not None
+    return float(known and pair.success.pages[-1] not in pair.localization.pages)
+
+
+def page_claimed(pair: Contrast) -> float:
+    """`page_missing`, and yet there is an answer."""
+    return page_missing(pair) * (pair.claimed and not pair.ordered)
+
+
+def page_unclaimed(pair: Contrast) -> float:
+    """`page_missing`, and neither a control nor an account explains it."""
+    return page_missing(pair) * (not (pair.claimed or control_unused(pair) or boundary_stop(pair)))
+
+
+def control_unused(pair: Contrast) -> float:
+    """The success used a control of a page (a tab, a box, a list) at which this run stood, too."""
+    here = set(pair.localization.pages)
+    return float(
+        pair.failed
+        and any(pair.good["adjusts"][at] and pair.success.pages[at] in here for at in pair.missing)
     )
-    return {
-        "ordered": float(ordered),
-        "control_unused": float(unused),
-        "act_missing": float(ordered and missing),
-        "act_in_reach": float(ordered and missing and stood_there),
-        "page_missing": float(evidence not in localization.pages),
-        "early": max(0.0, (needed - did) / needed) if localization.run.outcome == "done" else 0.0,
+
+
+def control_claimed(pair: Contrast) -> float:
+    return control_unused(pair) * pair.claimed
+
+
+def control_unclaimed(pair: Contrast) -> float:
+    return control_unused(pair) * (not pair.claimed)
+
+
+def filter_gap(pair: Contrast) -> float:
+    """The success filtered or sorted, this run did not."""
+    return float(pair.lacks("filters"))
+
+
+def filter_claimed(pair: Contrast) -> float:
+    """`filter_gap`, and the run speaks as if it had."""
+    return filter_gap(pair) * bool(_FILTERED.search(pair.said))
+
+
+def filter_asked(pair: Contrast) -> float:
+    """The task asks for a filter or an order."""
+    return float(pair.failed and bool(_FILTERED.search(pair.request)))
+
+
+def filter_decided(pair: Contrast) -> float:
+    """The success spoke of a filter or an order when it did what this run did not."""
+    return float(pair.failed and bool(_FILTERED.search(pair.goals_missing)))
+
+
+def date_gap(pair: Contrast) -> float:
+    """The success acted on a date, a time or availability, this run did not."""
+    return float(pair.lacks("dates"))
+
+
+def date_asked(pair: Contrast) -> float:
+    """The task names a date, a time or availability."""
+    return float(pair.failed and task_has_dates(pair.success))
+
+
+def date_decided(pair: Contrast) -> float:
+    """The success spoke of a date or availability when it did what this run did not."""
+    return float(pair.failed and bool(DATE.search(pair.goals_missing)))
+
+
+# What this run did and the success did not.
+
+
+def rival(pair: Contrast) -> float:
+    """At one page the success chose one thing, and this run another."""
+    theirs = {pair.localization.pages[at] for at in pair.extra}
+    return float(pair.failed and any(pair.success.pages[at] in theirs for at in pair.missing))
+
+
+def rival_claimed(pair: Contrast) -> float:
+    """`rival`, taken for the right one; no field is only missing, and no line overstepped."""
+    return rival(pair) * (pair.claimed and not (omits(pair) or overstepped(pair)))
+
+
+def constraint_decided(pair: Contrast) -> float:
+    """The success's missing acts name what the task demands, this run never does."""
+    return float(pair.failed and bool(pair.demands_missed))
+
+
+def foreign_source(pair: Contrast) -> float:
+    """The run ended on a site where the success never was."""
+    if not pair.failed or not pair.localization.steps:
+        return 0.0
+    home = {site_of(step.step.observation.url) for step in pair.success.steps}
+    return float(site_of(pair.localization.steps[-1].step.observation.url) not in home)
+
+
+# Accounts, money, personal data.
+
+
+def at_login(pair: Contrast) -> float:
+    """The run ended before a page that wants an account."""
+    return float(bool(pair.bad["login_wall"][-2:].any()))
+
+
+def boundary_stop(pair: Contrast) -> float:
+    """The run ended without success, speaking of accounts, money or personal data."""
+    branch = pair.localization
+    if not pair.failed or not branch.steps or branch.run.declared_success is True:
+        return 0.0
+    return float(bool(BOUNDARY.search(f"{branch.run.final_text} {said(branch, len(branch) - 1)}")))
+
+
+def boundary_shunned(pair: Contrast) -> float:
+    """The success spoke of such things when it did what this run did not."""
+    return float(pair.failed and not pair.claimed and bool(BOUNDARY.search(pair.goals_missing)))
+
+
+def overstepped(pair: Contrast) -> float:
+    """All that the success did, and then more."""
+    needed = {
+        pair.success.signatures[at] for at in np.flatnonzero(pair.good["acts"] & ~pair.good["extracts"])
     }
+    return float(pair.failed and bool(pair.extra) and needed <= set(pair.localization.signatures))
 
 
-def _choices(success: Branch, localization: Branch, good: Table, bad: Table) -> dict[str, float]:
-    """What the success chose and the other run did not, or chose otherwise."""
-    failed = not localization.run.success
-    ours, theirs = set(success.signatures), set(localization.signatures)
+def secret_withheld(pair: Contrast) -> float:
+    """The success gave a secret or a payment, this run did not."""
+    return float(pair.lacks("sensitive") and not pair.claimed)
 
-    def lacks(signal: str) -> bool:
-        return any(success.signatures[at] not in theirs for at in np.flatnonzero(good[signal] & good["acts"]))
 
-    strayed = [
-        at
-        for at in np.flatnonzero(bad["acts"] & ~bad["extracts"])
-        if localization.signatures[at] not in ours and localization.pages[at] in success.pages
-    ]
-    # At one page the success did one thing, and this run another.
-    rivals = any(
-        success.pages[i] == localization.pages[j] and good["acts"][i] and success.signatures[i] not in theirs
-        for j in strayed
-        for i in range(len(success))
+def secret_strays(pair: Contrast) -> float:
+    """This run gave a secret or a payment, the success none at all."""
+    return float(pair.failed and bool(pair.bad["sensitive"].any()) and not pair.good["sensitive"].any())
+
+
+# The answers, fact by fact.
+
+
+def answer_wrong(pair: Contrast) -> float:
+    """The share of the answer's facts that the success's does not hold."""
+    return len(pair.given - pair.wanted) / len(pair.given) if pair.given else 0.0
+
+
+def answer_short(pair: Contrast) -> float:
+    """The share of the success's facts that the answer lacks, the less the more of it is wrong."""
+    return len(pair.wanted - pair.given) / len(pair.wanted) * (1 - answer_wrong(pair)) if pair.given else 0.0
+
+
+def omits(pair: Contrast) -> float:
+    """Of several things asked for, some are missing, and what there is is mostly right."""
+    lacking = bool(pair.given) and bool(pair.wanted - pair.given) and answer_wrong(pair) < 0.4
+    return float(lacking and bool(_SEVERAL.search(pair.request)))
+
+
+def unseen(pair: Contrast) -> float:
+    """The share of the answer's numbers that stood nowhere."""
+    numbers = [fact for fact in pair.given if any(sign.isdigit() for sign in fact)]
+    return sum(not seen(pair.localization, fact) for fact in numbers) / len(numbers) if numbers else 0.0
+
+
+def from_memory(pair: Contrast) -> float:
+    """The answer rests on what the model believes to know."""
+    return float(bool(pair.given) and bool(_TRUST.search(pair.said)))
+
+
+FEATURES: dict[str, Feature] = {
+    function.__name__: function
+    for function in (
+        *(crashed, invalid, stopped, gave_up, detour, verdict_doubted),
+        *(failing_claimed, failing_unclaimed, wandering),
+        *(act_missing, act_untried, early, page_claimed, page_unclaimed, control_claimed, control_unclaimed),
+        *(filter_gap, filter_claimed, filter_asked, filter_decided, date_gap, date_asked, date_decided),
+        *(rival_claimed, constraint_decided, foreign_source),
+        *(at_login, boundary_stop, boundary_shunned, overstepped, secret_withheld, secret_strays),
+        *(answer_wrong, answer_short, omits, unseen, from_memory),
     )
-    said = " ".join(_said(localization, at) for at in range(len(localization)))
-    missing_acts = [at for at in np.flatnonzero(good["acts"]) if success.signatures[at] not in theirs]
-    missing = " ".join(_said(success, at) for at in missing_acts)
-    # What the task demands, and which of it this run ever named.
-    demands = words(" ".join(success.run.task.constraints)) - _SMALL
-    heeded = _named_by(localization, range(len(localization)))
-    extra = [
-        at for at in np.flatnonzero(bad["acts"] & ~bad["extracts"]) if localization.signatures[at] not in ours
-    ]
-    needed = {success.signatures[at] for at in np.flatnonzero(good["acts"] & ~good["extracts"])}
-    wanted = " ".join((success.run.task.objective, *success.run.task.constraints))
-    filter_gap = failed and lacks("filters")
-    home = {site_of(step.step.observation.url) for step in success.steps}
-    return {
-        "rival_choice": float(failed and rivals),
-        "filter_gap": float(filter_gap),
-        "filter_claimed": float(filter_gap and bool(_FILTERED.search(said + localization.run.final_text))),
-        "filter_asked": float(failed and bool(_FILTERED.search(wanted))),
-        "date_gap": float(failed and lacks("dates")),
-        "date_asked": float(failed and task_has_dates(success)),
-        "date_decided": float(failed and bool(DATE.search(missing))),
-        "constraint_decided": float(failed and bool(_named_by(success, missing_acts) & demands - heeded)),
-        "filter_decided": float(failed and bool(_FILTERED.search(missing))),
-        "boundary_decided": float(failed and bool(BOUNDARY.search(missing))),
-        "overstepped": float(failed and bool(extra) and needed <= theirs),
-        "secret_gap": float(failed and lacks("sensitive")),
-        "secret_strays": float(failed and bool(bad["sensitive"].any()) and not good["sensitive"].any()),
-        "foreign_source": float(
-            failed
-            and bool(localization.steps)
-            and site_of(localization.steps[-1].step.observation.url) not in home
-        ),
-    }
+}
 
 
-def _answer(success: Branch, localization: Branch) -> dict[str, float]:
-    """What the answers hold, fact by fact."""
-    wanted, given = facts(success.run.final_text), facts(localization.run.final_text)
-    failed = not localization.run.success
-    if not failed or not given or not wanted:
-        return dict.fromkeys(
-            ("omits", "answer_same", "answer_wrong", "answer_short", "unseen", "from_memory"), 0.0
-        )
-    unseen = [
-        fact for fact in given if any(sign.isdigit() for sign in fact) and not _seen(localization, fact)
-    ]
-    numbers = [fact for fact in given if any(sign.isdigit() for sign in fact)]
-    said = " ".join(_said(localization, at) for at in range(len(localization)))
-    task = success.run.task
-    several = bool(_SEVERAL.search(" ".join((task.objective, *task.constraints))))
-    wrong = len(given - wanted) / len(given)
-    return {
-        "omits": float(several and wanted != given and bool(wanted - given) and wrong < 0.4),
-        "answer_same": float(wanted <= given),
-        "answer_wrong": wrong,
-        "answer_short": len(wanted - given) / len(wanted) * (1 - wrong),
-        "unseen": len(unseen) / len(numbers) if numbers else 0.0,
-        "from_memory": float(bool(_TRUST.search(said + " " + localization.run.final_text))),
-    }
-
-
-def _named_by(branch: Branch, steps: Iterable[int]) -> frozenset[str]:
-    """The words that some steps act on or type."""
-    return words(" ".join(branch.named[at] for at in steps if not branch.steps[at].is_done))
-
-
-def _said(branch: Branch, at: int) -> str:
-    reply = branch.steps[at].reply
-    return f"{reply.memory} {reply.next_goal}" if reply else ""
-
-
-def facts(text: str) -> frozenset[str]:
-    """The numbers and names of an answer, in lower case and without commas."""
-    found = (fact.replace(",", "").strip(".:/-").casefold() for fact in _FACT.findall(text))
-    return frozenset(fact for fact in found if fact and fact not in _COMMON)
-
-
-def _seen(branch: Branch, fact: str) -> bool:
-    """Whether a number stood on a page, in what was read from one, or in the task."""
-    if fact in branch.task_words:
-        return True
-    for step in branch.steps:
-        if fact in step.step.observation.page_text.replace(",", ""):
-            return True
-        if any(fact in result.output.replace(",", "") for result in step.step.results):
-            return True
-    return False
+def pair_features(success: Branch, localization: Branch) -> dict[str, float]:
+    """Every feature of a pair, in [0, 1]."""
+    pair = Contrast(success, localization)
+    return {name: float(feature(pair)) for name, feature in FEATURES.items()}
 
 
 def _mean(values: np.ndarray) -> float:

@@ -32,6 +32,11 @@ class Label:
     source: Literal["rule", "judge", "review"]
     features: dict[str, float]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the audit should hold."""
+        return ()
+
 
 def rule_label(success: Branch, localization: Branch) -> Label:
     """The category for which the rule features speak most; ties go to the paper's more frequent one."""

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from collection.llm.config import ActorConfig, make_model
 from collection.mining.audit import to_audit, to_prompt, without_pair
 from collection.mining.balance import BalanceConfig, balance
 from collection.mining.branch import Branch
-from collection.mining.labels import PAPER_SHARES
-from collection.mining.pairs import PairConfig, by_task, run_pairs
+from collection.mining.judging import JudgeConfig, JudgedLabels
+from collection.mining.labels import PAPER_SHARES, Label, rule_label
+from collection.mining.pairs import PairConfig, RunPair, by_task, run_pairs
 from collection.mining.pool import Map, Place, Source, find_sources, open_pool, read_runs
 from collection.mining.select import GATES, KEPT, MiningConfig, cases
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
@@ -30,11 +32,28 @@ _SMALL_BYTES = 32 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
+class Judging:
+    """A model that names failures.
+
+    Attributes:
+      ledger, answers: files that all processes share: what was spent, and what was answered.
+      threads: pairs at once, in each process.
+    """
+
+    actor: ActorConfig
+    config: JudgeConfig
+    ledger: Path
+    answers: Path
+    threads: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
-    """What decides about a task."""
+    """What decides about a task; without `judging` the rules name its failure."""
 
     select: MiningConfig
     pairs: PairConfig
+    judging: Judging | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +124,25 @@ def mine_pools(
 
 def mine_task(runs: Sequence[Branch], settings: Settings) -> Finding:
     """The last critical divergence among the runs of a task, or why there is none."""
-    tried = cases(run_pairs(runs, settings.pairs), settings.select)
+    pairs = run_pairs(runs, settings.pairs)
+    tried = cases(pairs, _labels(pairs, settings.judging), settings.select)
     if not tried:
         return Finding(without_pair(runs))
     best = max(tried, key=lambda case: case.rank)
     prompt = to_prompt(best) if best.decision == KEPT else None
     return Finding(to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.run.actor)
+
+
+def _labels(pairs: Sequence[RunPair], judging: Judging | None) -> Sequence[Label]:
+    if judging is None:
+        return [rule_label(pair.success, pair.localization) for pair in pairs]
+    return _judge(judging).label_many(pairs, judging.threads)
+
+
+@functools.cache
+def _judge(judging: Judging) -> JudgedLabels:
+    """One a process; it ends with it."""
+    return JudgedLabels(make_model(judging.actor, judging.ledger), judging.answers, judging.config)
 
 
 def _mine_batch(

@@ -10,12 +10,12 @@ import numpy as np
 
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.mining.branch import Branch
-from collection.mining.signals import trivial
 from collection.mining.labels import Label, rule_label
 from collection.mining.pairs import RunPair
 from collection.mining.scores.action import action_scores, eligible
 from collection.mining.scores.category import category_scores
 from collection.mining.scores.state import StateAlignment
+from collection.mining.signals import trivial
 from rmsweb_jax.actions import score_response
 
 # In the order in which they are applied; a case is reported under the first that left nothing.
@@ -29,9 +29,6 @@ GATES = (
     "no_screenshot",
 )
 KEPT = "kept"
-
-
-Labels = Callable[[Branch, Branch], Label]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,25 +75,27 @@ class Case:
         return (self.depth, total, self.pair.kind == "primary", *later, -len(self.pair.success), *names)
 
 
-def best_case(pairs: Sequence[RunPair], config: MiningConfig, label: Labels = rule_label) -> Case | None:
-    """The task's case with the highest S_total among those that pass most gates; None without pairs.
+def best_case(pairs: Sequence[RunPair], config: MiningConfig) -> Case | None:
+    """The task's case with the highest S_total among those that pass most gates, by rule labels; or None."""
+    labels = [rule_label(pair.success, pair.localization) for pair in pairs]
+    return max(cases(pairs, labels, config), key=lambda case: case.rank, default=None)
+
+
+def cases(pairs: Sequence[RunPair], labels: Sequence[Label], config: MiningConfig) -> list[Case]:
+    """The last critical divergence of each pair.
 
     Args:
-      label: says which failure a success and another run show.
+      pairs: of one task.
+      labels: the failure that each pair shows.
     """
-    return max(cases(pairs, config, label), key=lambda case: case.rank, default=None)
-
-
-def cases(pairs: Sequence[RunPair], config: MiningConfig, label: Labels = rule_label) -> list[Case]:
-    """The last critical divergence of each pair; all pairs are of one task."""
     branches = dict.fromkeys(branch for pair in pairs for branch in (pair.success, pair.localization))
     states = StateAlignment(list(branches))
-    return [_divergence(pair, label(pair.success, pair.localization), states, config) for pair in pairs]
+    return [_divergence(pair, label, states, config) for pair, label in zip(pairs, labels, strict=True)]
 
 
 def divergence(pair: RunPair, config: MiningConfig) -> Case:
     """The last critical divergence between two runs, by the rule label."""
-    return cases((pair,), config)[0]
+    return cases((pair,), (rule_label(pair.success, pair.localization),), config)[0]
 
 
 def _divergence(pair: RunPair, label: Label, states: StateAlignment, config: MiningConfig) -> Case:

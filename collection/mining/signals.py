@@ -33,7 +33,8 @@ _MONTHS = (
     "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
 )
 DATE = re.compile(
-    rf"\b(\d{{4}}-\d{{1,2}}-\d{{1,2}}|\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{2,4}}|(?:{_MONTHS})\.? \d{{1,4}}|\d{{1,2}} (?:{_MONTHS})\b"
+    r"\b(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
+    rf"|(?:{_MONTHS})\.? \d{{1,4}}|\d{{1,2}} (?:{_MONTHS})\b"
     r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|today|weekend|next (?:week|month)"
     r"|check-?(?:in|out)|depart\w*|arriv\w*|availab\w+|in stock|dates?|\d{1,2}:\d{2}|[ap]m)\b",
     re.IGNORECASE,
@@ -84,7 +85,8 @@ _SENSITIVE = re.compile(
 )
 # Where agents are told to stop, or go on alone: accounts, money, and what is nobody's business.
 BOUNDARY = re.compile(
-    r"\b(sign(?:ed|ing)? ?(?:in|up)|logg?(?:ed|ing)? ?in|log ?in|account|password|credentials?|guest|card|pay(?:ing|ment)?"
+    r"\b(sign(?:ed|ing)? ?(?:in|up)|logg?(?:ed|ing)? ?in|log ?in|account|password|credentials?|guest|card"
+    r"|pay(?:ing|ment)?"
     r"|deposit|trial|subscri\w+|ssn|social security|id number|passport|personal (?:data|details)|private data"
     r"|background check|members?)\b",
     re.IGNORECASE,

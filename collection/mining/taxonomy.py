@@ -67,7 +67,7 @@ TAXONOMY: dict[str, Category] = {
     "constraint_mismatch": Category(
         "Hard constraint, target object, or numeric threshold mismatch",
         6.02,
-        {"rival_claimed": 0.8, "answer_wrong": 0.2, "constraint_decided": 0.4},
+        {"rival_claimed": 0.8, "answer_wrong": 0.2, "constraint_decided": 0.6},
         ("on_target", "acts"),
         ("off_target", "strays"),
     ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collection.mining.branch import Branch
-from collection.mining.signals import signal_table
 from collection.mining.scores.state import equal_pages
+from collection.mining.signals import signal_table
 from collection.steps import StepView
 from rmsweb_jax.actions import explain_actions
 

@@ -30,7 +30,7 @@ def observe(page: Page, before: Page | None) -> Observation:
             elements.append(Element(index=None, tag=tag, text=text))
     fingerprint = hashlib.sha256("\n".join(plain).encode()).hexdigest()
     # Now and then a page has no picture.
-    shot = None if fingerprint.startswith("0") else hashlib.sha256(f"png {fingerprint}".encode()).hexdigest()
+    shot = None if fingerprint.startswith("00") else hashlib.sha256(f"png {fingerprint}".encode()).hexdigest()
     return Observation(
         url=page.url,
         title=page.title,
