@@ -32,6 +32,16 @@ class Branch:
         return tuple(signature(step) for step in self.steps)
 
     @functools.cached_property
+    def targets(self) -> tuple[tuple[int | None, ...], ...]:
+        """The indices that each step's actions name: what tells actions apart on one page."""
+        return tuple(
+            tuple(getattr(action.params, "index", None) for action in step.reply.executable)
+            if step.reply
+            else ()
+            for step in self.steps
+        )
+
+    @functools.cached_property
     def named(self) -> tuple[str, ...]:
         """Everything each step's actions name: labels of their elements and their own text."""
         return tuple(_named(step) for step in self.steps)
@@ -87,10 +97,16 @@ def signature(step: StepView[Step]) -> tuple[str, ...]:
 
 def _describe(step: StepView[Step], action: Action) -> str:
     params = action.params.model_dump(exclude_defaults=True)
+    # Case and spaces are no other decision.
+    params = {name: _plain(value) if isinstance(value, str) else value for name, value in params.items()}
     element = element_of(step, action)
     if element is not None and element.text:
         params["index"] = f"{element.tag} {element.text}"
     return f"{action.name} {params}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def _named(step: StepView[Step]) -> str:

@@ -69,7 +69,7 @@ TAXONOMY: dict[str, Category] = {
         6.02,
         {"rival_claimed": 0.8, "answer_wrong": 0.2, "constraint_decided": 0.6},
         ("on_target", "acts"),
-        ("off_target", "strays"),
+        ("off_target", "strays", "passive"),
     ),
     "filter_context": Category(
         "Filter/sort/search context not applied",

@@ -53,12 +53,9 @@ def eligible(success: Branch, localization: Branch) -> np.ndarray:
         ours, theirs = good[name] | good["invalid"], bad[name] | bad["invalid"]
         allowed &= ~(ours[:, None] & theirs[None, :])
     # On one page indices tell actions apart; between pages only what the indices stand for does.
-    same_actions = _equal(
-        [step.composition for step in success.steps], [s.composition for s in localization.steps]
-    )
-    same_meaning = _equal(success.signatures, localization.signatures)
-    same_page = equal_pages(success, localization)
-    return allowed & ~same_actions & (same_page | ~same_meaning)
+    same = _equal(success.signatures, localization.signatures)
+    same_target = _equal(success.targets, localization.targets)
+    return allowed & ~(same & (same_target | ~equal_pages(success, localization)))
 
 
 def _equal(ours, theirs) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,14 +44,21 @@ def category_scores(
     same_states = _held(same_states, bad["acts"], localization.pages)
     bad["skips"] = _skips(success, localization, same_states)
     category = TAXONOMY[label.category]
+    violating = category.violation
+    if localization.run.success:
+        # Who got there all the same is not blamed for having looked around.
+        violating = tuple(set(violating) - {"passive", "repeats", "searches", "finishes"})
+        settled = _taken_by(success, localization)
+    else:
+        taken = _taken_by(success, localization).any(1)
+        passed = _passed(good["acts"], same_states)
+        # Whoever leaves out a check, or fills in something else, may well get to the end with it.
+        unseen = _any(good, tuple(set(category.closure) - GENERAL)) | _fills_in_place(success)
+        passed = np.where((unseen & ~taken)[:, None], np.minimum(passed, 0.5), passed)
+        settled = np.maximum(passed, taken[:, None])
+    settled = np.maximum(settled, ~_at_same_state(good["acts"], same_states))
     closure = window(_any(good, category.closure))[:, None]
-    violation = window(_any(bad, category.violation))[None, :]
-    passed = _passed(good["acts"], same_states)
-    # Whoever leaves out a check may well get to the end without it.
-    left_out = _any(good, tuple(set(category.closure) - GENERAL)) & ~_taken(success, localization)
-    elsewhere = ~_at_same_state(good["acts"], same_states)
-    settled = np.where(left_out[:, None], np.minimum(passed, 0.5), passed)
-    settled = np.maximum(settled, np.maximum(elsewhere, _taken(success, localization)[:, None]))
+    violation = window(_any(bad, violating))[None, :]
     local = _ONE_SIDE * (closure + violation) + _BOTH_SIDES * np.minimum(closure, violation)
     # Squared: what is only likely made good counts little.
     local = np.clip(local - _SETTLED * settled**2, 0.0, 1.0)
@@ -63,15 +71,27 @@ def category_scores(
     }
 
 
-def _taken(success: Branch, localization: Branch) -> np.ndarray:
-    """Which success steps the localization took too, with effect and on the same page: bool [n]."""
+def _taken_by(success: Branch, localization: Branch) -> np.ndarray:
+    """Which success steps the localization took up to each of its steps: bool [n, m].
+
+    It did the same, with effect and on the same page.
+    """
     acts = signal_table(localization)["acts"]
-    done = {
-        (page, step)
-        for page, step, acted in zip(localization.pages, localization.signatures, acts, strict=True)
-        if acted
-    }
-    return np.array([step in done for step in zip(success.pages, success.signatures, strict=True)], bool)
+    taken = np.zeros((len(success), len(localization)), bool)
+    for j, step in enumerate(zip(localization.pages, localization.signatures, strict=True)):
+        if acts[j]:
+            taken[:, j] = [step == other for other in zip(success.pages, success.signatures, strict=True)]
+    return np.logical_or.accumulate(taken, axis=1)
+
+
+def _fills_in_place(branch: Branch) -> np.ndarray:
+    """Steps that fill in a field and stay on the page, which may show nothing of it: bool [n]."""
+    fills = np.array(
+        [bool({"input_text", "select_dropdown_option"} & set(step.action_names)) for step in branch.steps],
+        bool,
+    )
+    stays = np.array([one == other for one, other in itertools.pairwise((*branch.pages, ""))], bool)
+    return fills & stays
 
 
 def _skips(success: Branch, localization: Branch, same_states: np.ndarray) -> np.ndarray:

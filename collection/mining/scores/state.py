@@ -123,7 +123,7 @@ class Pages:
 
     def likeness(self) -> np.ndarray:
         """As `overlap`, of what tells the pages apart: what all of them hold counts nothing."""
-        return self._jaccard(1 - self._holds.mean(0))
+        return self._jaccard(1 - self._holds.sum(0) / max(len(self._holds), 1))
 
     def _jaccard(self, weights: np.ndarray) -> np.ndarray:
         # What a single page holds is shared with none.
