@@ -98,15 +98,15 @@ def wandering(pair: Contrast) -> float:
 
 
 def act_missing(pair: Contrast) -> float:
-    """Something was to be done, and the success's last act is missing."""
-    return float(pair.failed and pair.ordered and pair.last_act in pair.missing)
+    """Something was to be done, and the success's last act is missing from a run that could have done it."""
+    return (pair.failed and pair.ordered and pair.last_act in pair.missing) * _whole(pair)
 
 
 def act_untried(pair: Contrast) -> float:
     """`act_missing`, though the run stood at that page and met no trouble there."""
     at = pair.last_act
     in_reach = at is not None and pair.success.pages[at] in pair.localization.pages
-    return act_missing(pair) * in_reach * (1 - max(failing(pair), invalid(pair)))
+    return act_missing(pair) * in_reach * (1 - failing(pair))
 
 
 def early(pair: Contrast) -> float:
@@ -229,7 +229,8 @@ def boundary_stop(pair: Contrast) -> float:
 
 def boundary_shunned(pair: Contrast) -> float:
     """The success spoke of such things when it did what this run did not."""
-    return float(pair.failed and not pair.claimed and bool(BOUNDARY.search(pair.goals_missing)))
+    shunned = pair.failed and not pair.claimed and bool(BOUNDARY.search(pair.goals_missing))
+    return shunned * _whole(pair)
 
 
 def overstepped(pair: Contrast) -> float:
@@ -242,7 +243,7 @@ def overstepped(pair: Contrast) -> float:
 
 def secret_withheld(pair: Contrast) -> float:
     """The success gave a secret or a payment, this run did not."""
-    return float(pair.lacks("sensitive") and not pair.claimed)
+    return (pair.lacks("sensitive") and not pair.claimed) * _whole(pair)
 
 
 def secret_strays(pair: Contrast) -> float:
@@ -298,6 +299,11 @@ def pair_features(success: Branch, localization: Branch) -> dict[str, float]:
     """Every feature of a pair, in [0, 1]."""
     pair = Contrast(success, localization)
     return {name: float(feature(pair)) for name, feature in FEATURES.items()}
+
+
+def _whole(pair: Contrast) -> float:
+    """How far the run went on as an agent's: what a broken one did not do explains nothing."""
+    return 1 - max(crashed(pair), invalid(pair))
 
 
 def _mean(values: np.ndarray) -> float:

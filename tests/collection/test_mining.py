@@ -11,7 +11,7 @@ from collection.mining.branch import branch
 from collection.mining.pairs import RunPair, by_task, run_pairs
 from collection.mining.pipeline import mine
 from collection.mining.select import divergence
-from rmsweb_jax.records.schema import Message, TextPart
+from rmsweb_jax.records.schema import Message, Step, TextPart, Trajectory
 from tests.collection.login_runs import (
     CONFIG,
     INVALID,
@@ -36,7 +36,7 @@ from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWO
         (WRONG_TEXT, "constraint_mismatch", (1, 1)),
         (PREMATURE, "endpoint_incomplete", (1, 1)),
         (SKIPPED, "endpoint_incomplete", (1, 1)),
-        (WANDERS, "target_discovery", (1, 1)),
+        (WANDERS, "endpoint_incomplete", (1, 1)),
     ],
 )
 def test_the_divergence_is_found(localization, category, at):
@@ -64,17 +64,18 @@ def test_one_step_tasks_are_mined():
     assert (case.decision, case.success_at, case.localization_at) == ("kept", 0, 0)
 
 
+def longer_by(*first: Step) -> Trajectory:
+    return trajectory(*first, *steps(TYPE, TYPE_PASSWORD, CLICK), after(5), objective=OBJECTIVE, attempt=2)
+
+
 def test_a_detour_is_mined_from_two_successes():
-    longer = trajectory(
-        step(1, SCROLL, changed=False),
-        *steps(TYPE, TYPE_PASSWORD, CLICK),
-        after(5),
-        objective=OBJECTIVE,
-        attempt=2,
-    )
-    case = case_of(success(), longer)
+    case = case_of(success(), longer_by(step(1, WRONG_BUTTON)))
     assert (case.pair.kind, case.decision, case.label.category) == ("secondary", "kept", "target_discovery")
     assert (case.success_at, case.localization_at) == (0, 0)
+
+
+def test_a_success_that_only_looked_around_is_no_detour():
+    assert case_of(success(), longer_by(step(1, SCROLL, changed=False))).decision == "category_score"
 
 
 def test_pairs():

@@ -129,12 +129,8 @@ def _at_same_state(acts: np.ndarray, same_states: np.ndarray) -> np.ndarray:
     Where it stands at no state of the success, that is for S_state to say.
     """
     done = _acts_before(acts)
-    standing = np.ones(same_states.shape, bool)
-    for j in range(same_states.shape[1]):
-        here = np.unique(done[same_states[:, j] > 0])
-        if here.size:
-            standing[:, j] = np.isin(done, here)
-    return standing
+    here = (same_states > 0).T @ (done[:, None] == done[None, :])
+    return here.T | ~(same_states > 0).any(0)
 
 
 def _passed(acts: np.ndarray, same_states: np.ndarray) -> np.ndarray:

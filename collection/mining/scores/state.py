@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rapidfuzz import fuzz, process
 
 from collection.mining.branch import Branch
 from rmsweb_jax.actions.similarity import parse_url
-from rmsweb_jax.records.lean import Step
+from rmsweb_jax.records.lean import Element
 
 # [ours] The paper names the four parts.
 URL_WEIGHT, DOM_WEIGHT, MEMORY_WEIGHT, PROGRESS_WEIGHT = 0.30, 0.40, 0.15, 0.15
@@ -107,10 +106,17 @@ class Pages:
 
     def __init__(self, branches: Sequence[Branch]):
         pages: dict[frozenset[tuple], int] = {}
+        known: dict[tuple, int] = {}
         self._page_of: list[int] = []
         for branch in branches:
             for step in branch.steps:
-                self._page_of.append(pages.setdefault(_page(step.step), len(pages)))
+                observation = step.step.observation
+                shown = sum(item.index is not None for item in observation.elements)
+                # Most looks are at a page that was looked at before.
+                key = (observation.fingerprint, len(observation.elements), shown)
+                if key not in known:
+                    known[key] = pages.setdefault(_page(observation.elements), len(pages))
+                self._page_of.append(known[key])
         column: dict[tuple, int] = {}
         rows = [np.array([column.setdefault(key, len(column)) for key in page], np.intp) for page in pages]
         self._holds = np.zeros((len(pages), len(column)), np.float32)
@@ -138,14 +144,15 @@ class Pages:
         return table[np.ix_(self._page_of, self._page_of)]
 
 
-def _page(step: Step) -> frozenset[tuple]:
-    seen: Counter[tuple] = Counter()
+def _page(elements: Iterable[Element]) -> frozenset[tuple]:
+    """The elements, the nth of its kind as one of its own: such sets overlap as multisets do."""
+    times: dict[tuple, int] = {}
     page = []
-    for item in step.observation.elements:
+    for item in elements:
         key = (item.tag, item.text, item.index is not None)
-        # The nth of its kind is an element of its own: the sets then overlap as multisets do.
-        page.append((key, seen[key]))
-        seen[key] += 1
+        seen = times.get(key, 0)
+        times[key] = seen + 1
+        page.append((key, seen) if seen else key)
     return frozenset(page)
 
 
