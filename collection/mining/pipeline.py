@@ -18,7 +18,7 @@ from collection.mining.branch import Branch
 from collection.mining.judging import JudgeConfig, JudgedLabels
 from collection.mining.labels import PAPER_SHARES, Label, rule_label
 from collection.mining.pairs import PairConfig, RunPair, by_task, run_pairs
-from collection.mining.pool import Map, Place, Source, find_sources, open_pool, read_runs
+from collection.mining.pool import Map, Place, Source, check_messages, find_sources, open_pool, read_runs
 from collection.mining.select import GATES, KEPT, MiningConfig, cases
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 
@@ -148,7 +148,15 @@ def _judge(judging: Judging) -> JudgedLabels:
 def _mine_batch(
     sources: Sequence[Source], settings: Settings, batch: Sequence[Sequence[Place]]
 ) -> list[Finding]:
-    return [mine_task(list(read_runs(sources, places)), settings) for places in batch]
+    findings = []
+    for places in batch:
+        try:
+            findings.append(mine_task(list(read_runs(sources, places)), settings))
+        except ValueError:
+            # Prompts are parsed where they are asked for, and then nobody knows whose they are.
+            check_messages(sources, places)
+            raise
+    return findings
 
 
 def _balanced(findings: Sequence[Finding], balancing: BalanceConfig) -> Mined:

@@ -108,6 +108,19 @@ def read_runs(sources: Sequence[Source], places: Sequence[Place]) -> Iterator[Br
             raise _unfit(source, place.record) from error
 
 
+def check_messages(sources: Sequence[Source], places: Sequence[Place]) -> None:
+    """What reading some runs leaves out: whether their prompts are prompts.
+
+    Raises:
+      UserError: a record does not fit its schema version.
+    """
+    for place, found in zip(places, read_runs(sources, places), strict=True):
+        try:
+            _ = [step.step.messages for step in found.steps]
+        except ValueError as error:
+            raise _unfit(sources[place.source], place.record) from error
+
+
 def _sources(folder: Path) -> Iterator[Source]:
     manifest = load_manifest(folder)
     if manifest.kind != "trajectories":

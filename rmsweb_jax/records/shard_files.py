@@ -7,6 +7,7 @@ to disk and renamed, and every reader compares it with what the manifest says.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -82,13 +83,15 @@ def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[byt
       UserError: the file does not give them.
     """
     path = folder / shard.file
-    reader = ArrayRecordReader(str(path), _RANDOM_READS)
-    try:
-        if not reader.ok() or reader.num_records() != shard.records:
-            raise UserError(f"{path}: does not hold the {shard.records} records of the manifest: {AGAIN}")
-        return reader.read(list(numbers))
-    finally:
-        reader.close()
+    check_size(path, shard)
+    # A reader that has met damage says so by the error of any call, `close` too.
+    with (
+        contextlib.suppress(RuntimeError),
+        contextlib.closing(ArrayRecordReader(str(path), _RANDOM_READS)) as reader,
+    ):
+        if reader.ok() and reader.num_records() == shard.records:
+            return reader.read(list(numbers))
+    raise UserError(f"{path}: does not hold the {shard.records} records of the manifest: {AGAIN}")
 
 
 def check_shard(folder: Path, shard: Shard) -> None:

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from collection.mining.branch import branch
-from collection.mining.signals import SIGNALS, signal_table
 from collection.mining.features import pair_features
 from collection.mining.labels import PAPER_SHARES, rule_label
-from collection.mining.taxonomy import TAXONOMY
 from collection.mining.scores.action import action_scores, eligible
 from collection.mining.scores.category import category_scores, window
 from collection.mining.scores.state import StateAlignment, progress_closeness, state_scores, url_similarity
+from collection.mining.signals import SIGNALS, signal_table
+from collection.mining.taxonomy import TAXONOMY
 from tests.collection.trajectories import (
     CLICK,
     DONE,
