@@ -1,0 +1,56 @@
+"""What the miner makes of a planted pair, beside what was planted."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from collection.mining.branch import branch
+from collection.mining.pairs import RunPair
+from collection.mining.select import KEPT, Case, MiningConfig, divergence
+from rmsweb_jax.records.schema import Trajectory
+from tests.mining.planted import Planted
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A planted (or unplanted) pair and the miner's decision on it."""
+
+    planted: Planted
+    case: Case
+
+    @property
+    def kept(self) -> bool:
+        return self.case.decision == KEPT
+
+    @property
+    def chosen(self) -> tuple[int, int] | None:
+        """Success and localization step, from 1; None where there was no candidate."""
+        if self.case.success_at is None or self.case.localization_at is None:
+            return None
+        return self.case.success_at + 1, self.case.localization_at + 1
+
+    @property
+    def found(self) -> bool:
+        """The planted success step is kept: the RL corpus gets the right prompt."""
+        return self.kept and self.chosen is not None and self.chosen[0] == self.planted.success_step
+
+    @property
+    def exact(self) -> bool:
+        """`found`, and the localization step is one at which the run stands before that decision."""
+        acceptable = self.planted.acceptable_localization_steps
+        return self.found and self.chosen is not None and self.chosen[1] in acceptable
+
+    @property
+    def labelled(self) -> bool:
+        """The rule label is the planted failure mode."""
+        return self.case.label.category == self.planted.category
+
+
+def pair_of(success: Trajectory, localization: Trajectory) -> RunPair:
+    kind = "secondary" if localization.success else "primary"
+    return RunPair(kind, branch(success), branch(localization))
+
+
+def measure(planted: Planted) -> Measured:
+    """Mines a pair by itself with the recipe's gates and the rule label."""
+    return Measured(planted, divergence(pair_of(planted.success, planted.localization), MiningConfig()))
