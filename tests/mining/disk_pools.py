@@ -1,0 +1,86 @@
+"""Pools written to disk, and what the mining stage makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from configs.mine import get_config
+from experiments.mine import main
+from rmsweb_jax.records.images import ImageStore, record_images
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import write_dataset
+from tests.mining.planted.pages import SCREENSHOTS
+
+# Other from run to run: the lock, the speed, the settings as given.
+OWN = (".lock", "progress.json", "config.json")
+
+
+def put_pool(folder: Path, runs: Sequence[Trajectory], shard_size: int = 1024) -> Path:
+    """A data set of runs with the screenshots that they name."""
+    names = {name for run in runs for name in record_images(run)}
+    for png in (b"png", *(png for _, png in SCREENSHOTS)):
+        if hashlib.sha256(png).hexdigest() in names:
+            ImageStore(folder).put(png)
+    write_dataset(folder, runs, "trajectories", shard_size=shard_size)
+    return folder
+
+
+def put_entries(folder: Path, entries: Sequence[bytes], version: int, kind: str = "trajectories") -> Path:
+    """A data set of one shard with any bytes as records, as a writer of that schema version left it."""
+    folder.mkdir(exist_ok=True)
+    ImageStore(folder).put(b"png")
+    path = folder / f"{kind}-00000.array_record"
+    writer = ArrayRecordWriter(str(path), "group_size:1")
+    for entry in entries:
+        writer.write(entry)
+    writer.close()
+    data = path.read_bytes()
+    shard = {"file": path.name, "records": len(entries), "bytes": len(data), "content": ""}
+    shard["sha256"] = hashlib.sha256(data).hexdigest()
+    manifest = {"schema_version": version, "kind": kind, "finished": True, "records": len(entries)}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": [shard], "provenance": {}}))
+    return folder
+
+
+def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1, **balance: float) -> dict:
+    """Runs the whole stage; its report."""
+    config = get_config("demo")
+    config.pools = ",".join(map(str, pools))
+    config.workers = workers
+    config.balance.update(balance)
+    workdir.mkdir(exist_ok=True)
+    main(config, workdir)
+    return json.loads((workdir / "report.json").read_text())
+
+
+def outcome(workdir: Path) -> dict[str, bytes]:
+    """Every file of a finished stage; without the seconds and the pools' names."""
+    found = {}
+    for path in sorted(workdir.rglob("*")):
+        name = str(path.relative_to(workdir))
+        if path.is_file() and name not in OWN:
+            found[name] = _READ.get(path.name, Path.read_bytes)(path)
+    return found
+
+
+def _manifest(path: Path) -> bytes:
+    manifest = json.loads(path.read_text())
+    # The settings are there as well as the folders.
+    for fields in (manifest["provenance"], manifest["provenance"]["settings"]):
+        for name in ("pools", "workers"):
+            fields.pop(name, None)
+    return json.dumps(manifest).encode()
+
+
+def _report(path: Path) -> bytes:
+    report = json.loads(path.read_text())
+    del report["seconds"], report["pools"]
+    return json.dumps(report).encode()
+
+
+_READ: dict[str, Callable[[Path], bytes]] = {"manifest.json": _manifest, "report.json": _report}

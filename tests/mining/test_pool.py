@@ -1,0 +1,196 @@
+"""Pools on disk: every run is found once, and whatever is wrong with a data set is told in one line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from collection.mining.pool import Place, find_sources, open_pool, read_runs
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
+from rmsweb_jax.records.shards import migrate_dataset, write_dataset
+from tests.collection.login_runs import PREMATURE, WRONG_TEXT, success
+from tests.mining.disk_pools import mine_pools_at, outcome, put_entries, put_pool
+from tests.mining.runs import failure_of, success_of
+from tests.records.sets import NEW_IN_3, version_1
+
+RUNS = [success(), success(attempt=2), PREMATURE, WRONG_TEXT.model_copy(update={"trajectory_id": "wrong"})]
+OTHER = [success(task_id="miniwob/login-user/2"), success(task_id="miniwob/login-user/3", actor="sft")]
+
+
+def ids(*folders: Path) -> dict[str, list[str]]:
+    """Trajectory ids by task, read at the places that the pool tells."""
+    pool = open_pool(find_sources(folders))
+    found = {
+        task_id: [one.run.trajectory_id for one in read_runs(pool.sources, places)]
+        for task_id, places in pool.tasks.items()
+    }
+    assert pool.runs == sum(map(len, found.values()))
+    return found
+
+
+def expected(runs: list[Trajectory]) -> dict[str, list[str]]:
+    tasks = sorted({run.task.task_id for run in runs})
+    return {task: sorted({run.trajectory_id for run in runs if run.task.task_id == task}) for task in tasks}
+
+
+def damage(error: pytest.ExceptionInfo[UserError]) -> str:
+    """The message of an error, which is one line."""
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_runs_of_a_task_spread_over_data_sets_and_shards(tmp_path):
+    mixed = [RUNS[0], OTHER[0], RUNS[2], OTHER[1], RUNS[1], RUNS[3]]
+    first = put_pool(tmp_path / "a", mixed[:4], shard_size=1)
+    second = put_pool(tmp_path / "b", mixed[4:], shard_size=2)
+    assert ids(first, second) == ids(second, first) == expected(mixed)
+    pool = open_pool(find_sources([first, second]))
+    assert len({place.source for place in pool.tasks["miniwob/login-user/1"]}) == 3
+
+
+def test_records_are_read_at_their_places_in_any_order(tmp_path):
+    runs = [failure_of(1, attempt=attempt) for attempt in range(1, 71)]
+    (source,) = find_sources([put_pool(tmp_path / "a", runs)])
+    order = [69, 0, 33, 32, 31, 68, 1]
+    found = read_runs([source], [Place(0, record) for record in order])
+    assert [one.run.trajectory_id for one in found] == [runs[record].trajectory_id for record in order]
+
+
+def test_a_run_in_several_data_sets_counts_once(tmp_path):
+    folders = [put_pool(tmp_path / name, RUNS, size) for name, size in (("a", 4), ("b", 1), ("c", 3))]
+    assert ids(*folders, folders[0]) == expected(RUNS)
+    report = mine_pools_at(tmp_path / "mine", *folders)
+    alone = mine_pools_at(tmp_path / "alone", folders[0])
+    assert (report["tasks"], report["prompts"]) == (alone["tasks"], alone["prompts"]) == (1, 1)
+    assert outcome(tmp_path / "mine") == outcome(tmp_path / "alone")
+
+
+def test_equal_ids_of_different_tasks_are_different_runs(tmp_path):
+    twins = [run.model_copy(update={"trajectory_id": "same"}) for run in (RUNS[0], *OTHER)]
+    assert ids(put_pool(tmp_path / "a", twins)) == {run.task.task_id: ["same"] for run in twins}
+
+
+def test_a_changed_shard_is_one_line(tmp_path):
+    folder = put_pool(tmp_path / "a", RUNS, shard_size=2)
+    path = folder / "trajectories-00001.array_record"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="shard has changed since it was written: make") as error:
+        mine_pools_at(tmp_path / "mine", folder)
+    assert damage(error).startswith(str(path))
+    assert not outcome(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(("change", "words"), [("cut", r"shard has \d+ bytes, the"), ("gone", "missing")])
+def test_a_short_or_missing_shard_is_one_line(tmp_path, change, words):
+    folder = put_pool(tmp_path / "a", RUNS, shard_size=2)
+    path = folder / "trajectories-00001.array_record"
+    if change == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        path.unlink()
+    with pytest.raises(UserError, match=words) as error:
+        mine_pools_at(tmp_path / "mine", folder)
+    assert damage(error).startswith(str(path))
+
+
+def test_a_shard_that_goes_while_it_is_mined_is_one_line(tmp_path):
+    folder = put_pool(tmp_path / "a", RUNS)
+    pool = open_pool(find_sources([folder]))
+    (folder / "trajectories-00000.array_record").unlink()
+    with pytest.raises(UserError, match="shard missing: make") as error:
+        list(read_runs(pool.sources, [Place(0, 1)]))
+    damage(error)
+
+
+@pytest.mark.parametrize("part", ["whole", "one record"])
+def test_a_shard_that_changes_while_it_is_mined_is_one_line(tmp_path, part):
+    folder = put_pool(tmp_path / "a", RUNS)
+    pool = open_pool(find_sources([folder]))
+    path = folder / "trajectories-00000.array_record"
+    data = path.read_bytes()
+    # The records come first, one after the other; their table is at the end.
+    end = len(data) if part == "whole" else pool.sources[0].shard.bytes // 4
+    path.write_bytes(bytes(byte ^ 0x55 for byte in data[:end]) + data[end:])
+    with pytest.raises(UserError, match="does not hold the 4 records of the manifest: make") as error:
+        list(read_runs(pool.sources, [Place(0, 0)]))
+    damage(error)
+
+
+def test_a_folder_of_another_kind_is_one_line(tmp_path):
+    sample = SftSample(sample_id="1", task_id="t", site="s", kind="action", messages=(), response="r")
+    write_dataset(tmp_path / "sft", [sample], "sft_samples")
+    with pytest.raises(UserError, match="sft: holds sft_samples, not trajectories: give another") as error:
+        mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "a", RUNS), tmp_path / "sft")
+    damage(error)
+
+
+@pytest.mark.parametrize("what", ["empty", "unfinished", "no data set", "no folder", "a file", "newer"])
+def test_a_folder_without_a_finished_data_set_is_one_line(tmp_path, what):
+    folder = put_pool(tmp_path / "a", RUNS)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    if what == "empty":
+        path.write_text(json.dumps(manifest | {"records": 0, "shards": []}))
+    elif what == "unfinished":
+        path.write_text(json.dumps(manifest | {"finished": False}))
+    elif what == "newer":
+        path.write_text(json.dumps(manifest | {"schema_version": SCHEMA_VERSION + 1}))
+    elif what == "no data set":
+        path.unlink()
+    else:
+        folder = tmp_path / ("gone" if what == "no folder" else "a/manifest.json")
+    words = {"empty": "the data set is empty", "newer": "is newer than"}
+    with pytest.raises(UserError, match=words.get(what, "no finished data set here")) as error:
+        mine_pools_at(tmp_path / "mine", folder)
+    assert damage(error).startswith(str(folder))
+
+
+def test_pools_of_all_schema_versions_give_what_migrated_ones_give(tmp_path):
+    runs = [run for number in range(6) for run in (success_of(number), failure_of(number))]
+    tasks = sorted(range(12), key=lambda at: (at % 3, at))
+    thirds = [[runs[at] for at in tasks[first : first + 4]] for first in (0, 4, 8)]
+    folders = [
+        put_entries(tmp_path / "v1", [version_1(run) for run in thirds[0]], 1),
+        put_entries(
+            tmp_path / "v2", [run.model_dump_json(exclude=NEW_IN_3).encode() for run in thirds[1]], 2
+        ),
+        put_pool(tmp_path / "v3", thirds[2]),
+    ]
+    spread = {run.task.task_id for run in thirds[0]} & {run.task.task_id for run in thirds[1]}
+    assert spread
+    before = ids(*folders)
+    report = mine_pools_at(tmp_path / "before", *folders)
+    assert report["tasks"] == 6 and report["prompts"]
+    for folder in folders:
+        migrate_dataset(folder)
+    assert ids(*folders) == before
+    mine_pools_at(tmp_path / "after", *folders)
+    assert outcome(tmp_path / "after") == outcome(tmp_path / "before")
+
+
+@pytest.mark.parametrize(("version", "entry"), [(1, b"{}"), (2, b"[]"), (3, b"7"), (3, b'{"task": "')])
+def test_a_record_that_does_not_fit_is_told_with_shard_and_number(tmp_path, version, entry):
+    good = version_1(RUNS[0]) if version == 1 else RUNS[0].model_dump_json(exclude=NEW_IN_3).encode()
+    folder = put_entries(tmp_path / "a", [good, good, entry, good], version)
+    where = re.escape(str(folder / "trajectories-00000.array_record"))
+    with pytest.raises(UserError, match=f"{where}: record 2 does not fit schema version {version}: make"):
+        mine_pools_at(tmp_path / "mine", folder)
+
+
+@pytest.mark.parametrize("field", ["steps", "messages"])
+def test_a_record_whose_steps_do_not_fit_is_told_with_shard_and_number(tmp_path, field):
+    broken = json.loads(RUNS[0].model_dump_json())
+    if field == "steps":
+        broken["steps"][1]["observation"] = {"url": 7}
+    else:
+        broken["steps"][1]["messages"] = [{"role": "robot"}]
+    entries = [RUNS[2].model_dump_json().encode(), json.dumps(broken).encode()]
+    folder = put_entries(tmp_path / "a", entries, SCHEMA_VERSION)
+    with pytest.raises(UserError, match="record 1 does not fit schema version 3: make") as error:
+        mine_pools_at(tmp_path / "mine", folder)
+    damage(error)
