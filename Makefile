@@ -9,8 +9,8 @@ WORKDIR ?= runs/$(DEMO)
 BENCHMARKS ?= tiny 2b
 
 .PHONY: demo test lint base browser-policy clean \
-  proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-hostile proof-kill \
-  proof-llm proof-loading proof-miniwob proof-ray proof-reflection proof-resume proof-reward \
+  proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
+  proof-hostile proof-kill proof-llm proof-loading proof-mining-speed proof-miniwob proof-ray proof-reflection proof-resume proof-reward \
   proof-rl-resume proof-rows proof-sampler proof-tpu proof-verl
 .DELETE_ON_ERROR:
 
@@ -58,9 +58,17 @@ proof-llm: $(VENV)/.dev
 proof-collector-speed: $(VENV)/.dev chromium
 	$(BIN)/python -m tests.collector_bench.proof_speed --output=docs/results/collector.md
 
+# Mining on generated pairs whose divergence is known, and on pairs labelled by hand: two minutes.
+proof-mining: $(VENV)/.dev
+	$(BIN)/python -m tests.mining.proof_mining --output=docs/results/mining.md
+
 # MiniWoB++ pages that scripted policies solve from what an agent is shown: a minute.
 proof-miniwob: $(VENV)/.dev chromium
 	$(BIN)/python -m tests.collection.proof_miniwob --output=docs/results/miniwob.md
+
+# The miner on generated pools of three sizes, to 30,000 runs: ten minutes on an idle machine.
+proof-mining-speed: $(VENV)/.dev
+	$(BIN)/python -m tests.mining.proof_speed --output=docs/results/mining_speed.md
 
 # Peak host memory while a checkpoint in the shape of Qwen3-VL-2B is loaded.
 proof-loading: $(VENV)/.dev
@@ -107,6 +115,11 @@ proof-sampler: $(VENV)/.dev
 proof-ablations: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
 	$(BIN)/python -m experiments.ablations --config=configs/ablations.py:demo --workdir=runs/ablations
+
+# Which of the teacher's drawn mistakes the miner finds in the demo's runs; a minute, after the demo.
+proof-demo-mining: $(VENV)/.dev chromium
+	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
+	$(BIN)/python -m tests.mining.proof_demo_mining --run=runs/demo --output=docs/results/demo_mining.md
 
 # What the paper's runs need of TPU slices, from the real compiler and no TPU: about an hour.
 proof-tpu: $(VENV)/.dev

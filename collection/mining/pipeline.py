@@ -63,12 +63,14 @@ class Finding:
     Attributes:
       prompt: where every gate was passed.
       kind, actor: of the best pair and of its localization run; empty without one.
+      pairs: how many were tried.
     """
 
     audit: AuditPair
     prompt: RlPrompt | None = None
     kind: str = ""
     actor: str = ""
+    pairs: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +81,14 @@ class Mined:
       prompts: the RL corpus.
       audits: one record a task, kept or dropped.
       pair_kinds, localization_actors: of the kept prompts, counted.
+      pairs: how many pairs of runs were tried.
     """
 
     prompts: list[RlPrompt]
     audits: list[AuditPair]
     pair_kinds: dict[str, int]
     localization_actors: dict[str, int]
+    pairs: int
 
 
 def mine(trajectories: Iterable[Trajectory], select: MiningConfig, balancing: BalanceConfig) -> Mined:
@@ -130,7 +134,9 @@ def mine_task(runs: Sequence[Branch], settings: Settings) -> Finding:
         return Finding(without_pair(runs))
     best = max(tried, key=lambda case: case.rank)
     prompt = to_prompt(best) if best.decision == KEPT else None
-    return Finding(to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.run.actor)
+    return Finding(
+        to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.run.actor, len(tried)
+    )
 
 
 def _labels(pairs: Sequence[RunPair], judging: Judging | None) -> Sequence[Label]:
@@ -174,6 +180,7 @@ def _balanced(findings: Sequence[Finding], balancing: BalanceConfig) -> Mined:
         audits,
         dict(sorted(Counter(finding.kind for finding in kept).items())),
         dict(sorted(Counter(finding.actor for finding in kept).items())),
+        sum(finding.pairs for finding in findings),
     )
 
 
@@ -201,6 +208,7 @@ def summarize(mined: Mined) -> dict:
     labelled = [audit for audit in mined.audits if audit.category]
     return {
         "tasks": len(mined.audits),
+        "pairs": mined.pairs,
         "prompts": len(mined.prompts),
         "decisions": {name: decisions[name] for name in DECISIONS},
         "categories": {

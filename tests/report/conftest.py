@@ -147,7 +147,7 @@ def write_mining(root: Path) -> None:
     )
     prompt = RlPrompt(**common, prompt_id="p", messages=(), target="{}")
     write_dataset(root / "mine/audit", [audit, dropped], "audit_pairs")
-    mined = Mined([prompt], [audit, dropped], {}, {})
+    mined = Mined([prompt], [audit, dropped], {}, {}, 1)
     write_report(root / "mine", {"stage": "mine", "seconds": 1.0, **summarize(mined)})
 
 
