@@ -39,7 +39,7 @@ run writes them. The rules name the failures; no model is asked. Reading, checki
 balancing and writing are counted. Memory is the proportional set size of the script and its processes
 together, looked at five times a second. Generated pages compress and repeat better than real ones.
 
-| tasks | runs | pairs | records, GB | on disk, MB | seconds | seconds / 1,000 pairs | peak memory, MB | prompts |
+| tasks | runs | pairs | records, GB | disk, MB | seconds | seconds / 1,000 pairs | memory, MB | prompts |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
