@@ -10,8 +10,9 @@ BENCHMARKS ?= tiny 2b
 
 .PHONY: demo test lint base browser-policy clean \
   proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
-  proof-hostile proof-kill proof-llm proof-loading proof-mining-speed proof-miniwob proof-ray proof-reflection proof-resume proof-reward \
-  proof-rl-resume proof-rows proof-sampler proof-tpu proof-verl
+  proof-hostile proof-kill proof-llm proof-loading proof-mining-speed proof-miniwob proof-ray \
+  proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler proof-tpu \
+  proof-verl
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -116,7 +117,7 @@ proof-ablations: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
 	$(BIN)/python -m experiments.ablations --config=configs/ablations.py:demo --workdir=runs/ablations
 
-# Which of the teacher's drawn mistakes the miner finds in the demo's runs; a minute, after the demo.
+# Which of the teacher's drawn mistakes the miner finds in the demo's runs; seconds, after the demo.
 proof-demo-mining: $(VENV)/.dev chromium
 	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
 	$(BIN)/python -m tests.mining.proof_demo_mining --run=runs/demo --output=docs/results/demo_mining.md

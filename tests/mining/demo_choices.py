@@ -1,0 +1,176 @@
+"""What the miner chose in a pool of the scripted teacher's runs, beside the mistakes that are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from collection.mining.balance import BalanceConfig
+from collection.mining.branch import branch
+from collection.mining.labels import rule_label
+from collection.mining.pairs import PairConfig
+from collection.mining.pipeline import Settings, mine_pools
+from collection.mining.scores.action import action_scores, eligible
+from collection.mining.scores.category import category_scores
+from collection.mining.scores.state import StateAlignment
+from collection.mining.select import KEPT, MiningConfig
+from configs import mine
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import AuditPair, Trajectory
+from rmsweb_jax.records.shards import read_dataset
+from tests.mining.demo_mistakes import (
+    Acts,
+    KnownMistake,
+    Reading,
+    acts_in,
+    read_guidance,
+    read_run,
+    read_settings,
+    view_of,
+)
+
+Known = Mapping[str, tuple[Trajectory, Reading]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What the miner chose for a task whose localization run holds a known mistake.
+
+    Attributes:
+      success, localization: the runs of the chosen pair.
+      right_at: the success's first step that does what the teacher without mistakes would have done at the
+        mistake; None where no step of it does.
+      there: the scores of (`right_at`, the mistake's step) in the same pair of runs; empty without it.
+    """
+
+    audit: AuditPair
+    mistake: KnownMistake
+    success: Trajectory
+    localization: Trajectory
+    right_at: int | None
+    there: dict[str, float]
+
+    @property
+    def kept(self) -> bool:
+        return self.audit.decision == KEPT
+
+    @property
+    def at_mistake(self) -> bool:
+        """The localization step is the one that holds the mistake."""
+        return self.audit.localization_step == self.mistake.step
+
+    @property
+    def at_remedy(self) -> bool:
+        """The success step does what should have been done on the state of the mistake."""
+        at = self.audit.success_step
+        return at is not None and _did(self.success, at) == self.mistake.right
+
+    @property
+    def hit(self) -> bool:
+        return self.at_mistake and self.at_remedy
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A pool, mined.
+
+    Attributes:
+      decisions: of all tasks, counted.
+      choices: of the tasks whose chosen localization run holds a known mistake.
+      by_policy, by_clean: mined tasks that are held against a run of the policy, or against a success
+        of the teacher without a mistake that was longer.
+    """
+
+    name: str
+    decisions: Counter[str]
+    choices: list[Choice]
+    by_policy: int
+    by_clean: int
+
+    @property
+    def mined(self) -> list[Choice]:
+        return [choice for choice in self.choices if choice.kept]
+
+    @property
+    def share(self) -> float:
+        """Of the mined tasks with a known mistake, those in which its step was chosen."""
+        return sum(choice.hit for choice in self.mined) / max(len(self.mined), 1)
+
+
+def read_teacher(folder: Path) -> Known:
+    """Every run of the scripted teacher and what is known of it, by trajectory id.
+
+    Raises:
+      UserError: there is none, or the folder is no collecting run.
+    """
+    config, guidance = read_settings(folder), read_guidance(folder)
+    runs = [run for run in read_dataset(folder, Trajectory) if run.model == "scripted"]
+    if not runs:
+        raise UserError(
+            f"{folder}: no run of the scripted teacher: collect with --config.actor.kind=scripted"
+        )
+    return {run.trajectory_id: (run, read_run(run, config, guidance)) for run in runs}
+
+
+def measure(
+    name: str,
+    run: Path,
+    folders: Iterable[str],
+    readings: Known,
+) -> Measured:
+    """Mines the pools with the demo's settings, and holds what was chosen against what is known."""
+    pools = [run / folder for folder in folders]
+    config = mine.get_config("demo").to_dict()
+    settings = Settings(MiningConfig(**config["select"]), PairConfig(**config["pairs"]))
+    mined = mine_pools(pools, settings, BalanceConfig(**config["balance"]))
+    runs = {one.trajectory_id: one for pool in pools for one in read_dataset(pool, Trajectory)}
+    choices, others = [], Counter()
+    for audit in mined.audits:
+        if not audit.localization_id:
+            continue
+        known = readings.get(audit.localization_id)
+        if known is None or known[1].found is None:
+            others["policy" if known is None else "clean"] += audit.decision == KEPT
+            continue
+        choices.append(_choice(audit, known[1].found, runs, settings.select))
+    decisions = Counter(audit.decision for audit in mined.audits)
+    return Measured(name, decisions, choices, others["policy"], others["clean"])
+
+
+def _choice(
+    audit: AuditPair, mistake: KnownMistake, runs: dict[str, Trajectory], config: MiningConfig
+) -> Choice:
+    success, localization = runs[audit.success_id], runs[audit.localization_id]
+    right_at = next(
+        (step.number for step in success.steps if _did(success, step.number) == mistake.right), None
+    )
+    there = scores_at(success, localization, right_at, mistake.step, config) if right_at else {}
+    return Choice(audit, mistake, success, localization, right_at, there)
+
+
+def _did(run: Trajectory, number: int) -> Acts:
+    step = run.steps[number - 1]
+    try:
+        return acts_in(view_of(step), step.response)
+    except UserError:
+        return ()
+
+
+def scores_at(
+    success: Trajectory, localization: Trajectory, ours: int, theirs: int, config: MiningConfig
+) -> dict[str, float]:
+    """The miner's scores of a pair of steps (1-based), and `eligible`."""
+    good, bad = branch(success), branch(localization)
+    states = StateAlignment((good, bad))
+    same = states.same_states(good, bad)
+    parts = states.scores(good, bad) | category_scores(good, bad, rule_label(good, bad), same)
+    parts |= {"action": action_scores(good, bad), "eligible": eligible(good, bad)}
+    weights = {
+        "state": config.state_weight,
+        "action": config.action_weight,
+        "category": config.category_weight,
+    }
+    found = {name: float(part[ours - 1, theirs - 1]) for name, part in parts.items()}
+    return found | {"total": sum(weight * found[name] for name, weight in weights.items())}
