@@ -20,6 +20,7 @@ from collection.mining.labels import PAPER_SHARES, Label, rule_label
 from collection.mining.pairs import PairConfig, RunPair, by_task, run_pairs
 from collection.mining.pool import Map, Place, Source, check_messages, find_sources, open_pool, read_runs
 from collection.mining.select import GATES, KEPT, MiningConfig, cases
+from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 
 DECISIONS = ("no_success", "no_contrast", *GATES, "runtime_gate", "obstruction_cap", "domain_cap", KEPT)
@@ -192,7 +193,7 @@ def _processes(workers: int) -> Iterator[Map]:
         return
     # Forking a process that has read shards would copy their threads' locks.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as executor:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=exit_with_parent) as executor:
         try:
             yield executor.map
         except BaseException:
