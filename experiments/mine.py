@@ -33,7 +33,7 @@ from collection.mining.select import MiningConfig
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.files import is_temporary, write_atomic
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import AuditPair, Trajectory
 from rmsweb_jax.records.shards import read_dataset, write_dataset
@@ -50,6 +50,8 @@ def main(config: ConfigDict, workdir: Path) -> None:
     """Writes prompts and audit and then the report, whose presence means that the stage is done."""
     if (workdir / "report.json").exists():
         return
+    for path in filter(is_temporary, workdir.iterdir()):
+        path.unlink()  # A run that was killed has left it.
     start = time.monotonic()
     pools = pool_folders(config)
     progress = Progress(workdir, "mine", 1)
