@@ -1,0 +1,139 @@
+"""The caps of the mined corpus, over random audits: in whole numbers, and whatever the order."""
+
+from collections import Counter
+from fractions import Fraction
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from collection.mining.balance import BalanceConfig, balance
+from collection.mining.taxonomy import TAXONOMY
+from rmsweb_jax.records.schema import AuditPair
+
+CONFIG = BalanceConfig()
+SITE_SHARE, OBSTRUCTION_SHARE = Fraction(30, 100), Fraction(10, 100)
+REASONS = {"kept", "runtime_gate", "obstruction_cap", "domain_cap"}
+# A few values again and again, since ties decide, and those at the thresholds with their neighbours.
+SCORES = st.sampled_from([0.0, 0.599999, 0.6, 0.600001, 0.75, 1.0]) | st.floats(0, 1)
+CONFIDENCES = st.sampled_from([0.0, 0.849999, 0.85, 0.850001, 1.0]) | st.floats(0, 1)
+CATEGORIES = st.sampled_from(["access_obstruction", "runtime_evaluation", *TAXONOMY])
+
+
+def audit(number: int, site: str, category: str, confidence=0.9, in_category=0.7, total=0.7) -> AuditPair:
+    return AuditPair(
+        task_id=f"task-{number}",
+        site=site,
+        success_id="good",
+        localization_id="bad",
+        category=category,
+        label_confidence=confidence,
+        label_source="rule",
+        decision="kept",
+        scores={"total": total, "category": in_category},
+    )
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> list[AuditPair]:
+    """Up to 90 audits: of few sites or many, of all categories or mostly one."""
+    sites = st.integers(1, draw(st.sampled_from([1, 2, 3, 4, 5, 12, 60])))
+    # Squared, so that some sites have most of the tasks.
+    names = sites.map(lambda number: f"site-{number * number // 7}")
+    mostly = st.one_of(st.just(draw(CATEGORIES)), CATEGORIES)
+    rows = draw(st.lists(st.tuples(names, mostly, CONFIDENCES, SCORES, SCORES), max_size=90))
+    return [audit(number, *row) for number, row in enumerate(rows)]
+
+
+def kept_of(audits: list[AuditPair]) -> list[AuditPair]:
+    decisions = balance(audits, CONFIG)
+    return [one for one in audits if decisions[one.task_id] == "kept"]
+
+
+def few(number: int, sites: int, category: str = "ui_navigation") -> list[AuditPair]:
+    return [audit(at, f"site-{at % sites}", category) for at in range(number)]
+
+
+@settings(max_examples=120)
+@given(pools())
+@example([])
+@example(few(10, 4))
+@example(few(13, 3))
+@example(few(1, 1, "access_obstruction"))
+@example(few(40, 40, "access_obstruction"))
+def test_no_site_and_no_obstruction_above_its_share(audits):
+    kept = kept_of(audits)
+    sites = Counter(one.site for one in kept)
+    if len(sites) < 4:
+        assert len(set(sites.values())) <= 1, "equal shares where 30 % of so few sites are impossible"
+    else:
+        assert all(count <= SITE_SHARE * len(kept) for count in sites.values())
+    obstructed = sum(one.category == "access_obstruction" for one in kept)
+    assert obstructed <= OBSTRUCTION_SHARE * len(kept)
+
+
+@settings(max_examples=120)
+@given(pools())
+def test_runtime_failures_are_kept_or_dropped_by_their_own_gate(audits):
+    decisions = balance(audits, CONFIG)
+    assert decisions.keys() == {one.task_id for one in audits} and set(decisions.values()) <= REASONS
+    for one in audits:
+        clear = one.label_confidence >= 0.85 and one.scores["category"] >= 0.60
+        gated = one.category == "runtime_evaluation" and not clear
+        assert (decisions[one.task_id] == "runtime_gate") == gated
+        if decisions[one.task_id] == "obstruction_cap":
+            assert one.category == "access_obstruction"
+
+
+@settings(max_examples=60)
+@given(pools(), st.randoms(use_true_random=False))
+def test_the_order_decides_nothing(audits, order):
+    decisions = balance(audits, CONFIG)
+    shuffled = order.sample(audits, len(audits))
+    assert balance(shuffled, CONFIG) == decisions
+    assert balance(audits[::-1], CONFIG) == decisions
+
+
+@settings(max_examples=60)
+@given(pools())
+def test_what_is_kept_stays_when_it_is_balanced_again(audits):
+    kept = kept_of(audits)
+    assert kept_of(kept) == kept
+
+
+@settings(max_examples=60)
+@given(pools())
+def test_no_site_is_lost_but_to_the_other_gates(audits):
+    decisions = balance(audits, CONFIG)
+    others = [one for one in audits if decisions[one.task_id] in ("kept", "domain_cap")]
+    assert {one.site for one in others} == {one.site for one in kept_of(audits)}
+
+
+@settings(max_examples=60)
+@given(pools())
+def test_a_site_keeps_the_best_of_each_category(audits):
+    decisions = balance(audits, CONFIG)
+    groups: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for one in audits:
+        group = groups.setdefault((one.site, one.category), {"kept": [], "domain_cap": []})
+        group.setdefault(decisions[one.task_id], []).append(one.scores["total"])
+    for group in groups.values():
+        if group["kept"] and group["domain_cap"]:
+            assert min(group["kept"]) >= max(group["domain_cap"])
+
+
+def test_shares_that_come_out_even_are_used_up():
+    """30 % of 10 are 3 and 10 % are 1, not less by a rounding error."""
+    for size in (10, 20, 30, 70, 90):
+        big = [audit(at, "big", "ui_navigation") for at in range(size)]
+        rest = few(size * 7 // 10, size)
+        blocked = size // 10
+        rest = [
+            audit(size + at, one.site, "access_obstruction" if at < 2 * blocked else one.category)
+            for at, one in enumerate(rest)
+        ]
+        # Those beyond the cap are made up for.
+        rest += [audit(3 * size + at, f"more-{at}", "ui_navigation") for at in range(blocked)]
+        kept = kept_of(big + rest)
+        assert len(kept) == size
+        assert sum(one.site == "big" for one in kept) == 3 * size // 10
+        assert sum(one.category == "access_obstruction" for one in kept) == blocked
