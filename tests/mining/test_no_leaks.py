@@ -1,0 +1,145 @@
+"""Prompts hold nothing of the run that failed, nor of reflections; the audit shows both sides."""
+
+import functools
+import json
+import re
+
+import pytest
+
+from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from rmsweb_jax.records.shards import read_dataset
+from tests.mining.disk_pools import mine_pools_at, put_pool
+from tests.mining.planted import CATEGORIES, Planted, planted_pair
+
+CHARS = 12
+GUIDANCE = "Before you finish, open the linked source document and compare every figure"
+
+
+@functools.cache
+def pairs() -> dict[str, Planted]:
+    """20 pairs by task, of all categories, of tasks on sites of their own: no cap drops any."""
+    found = {}
+    for number in range(20):
+        pair = planted_pair(list(CATEGORIES)[number % len(CATEGORIES)], number)
+        task = pair.success.task.model_copy(update={"site": f"site-{number}.test"})
+        runs = [run.model_copy(update={"task": task}) for run in (pair.success, pair.localization)]
+        # Who else ran it must not be told either.
+        failed = runs[1].model_copy(
+            update={"actor": "policy-r2", "trajectory_id": f"{task.task_id}#policy-r2-2"}
+        )
+        found[task.task_id] = Planted(
+            runs[0], failed, pair.category, pair.success_step, pair.localization_step
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory) -> tuple[dict[str, RlPrompt], dict[str, AuditPair]]:
+    folder = tmp_path_factory.mktemp("leaks")
+    pool = put_pool(
+        folder / "pool", [run for pair in pairs().values() for run in (pair.success, pair.localization)]
+    )
+    told = [{"task_id": name, "attempt": 1, "guidance": GUIDANCE} for name in pairs()]
+    (pool / "reflections.jsonl").write_text("\n".join(map(json.dumps, told)))
+    mine_pools_at(folder / "mine", pool, max_obstruction_share=1.0)
+    prompts = {one.task_id: one for one in read_dataset(folder / "mine/prompts", RlPrompt)}
+    audits = {one.task_id: one for one in read_dataset(folder / "mine/audit", AuditPair)}
+    assert audits.keys() == pairs().keys()
+    return prompts, audits
+
+
+def strings(value: object) -> list[str]:
+    """Every text in a record, however deep."""
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in strings(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def pieces(texts: list[str]) -> set[str]:
+    """All substrings of `CHARS` characters."""
+    return {text[at : at + CHARS] for text in texts for at in range(len(text) - CHARS + 1)}
+
+
+def replies(run: Trajectory) -> list[str]:
+    """Replies as they were given, and the texts inside of them."""
+    inside = [text for step in run.steps if step.response.startswith("{") for text in _texts(step.response)]
+    return [*(step.response for step in run.steps), *inside]
+
+
+def _texts(response: str) -> list[str]:
+    try:
+        return strings(json.loads(response))
+    except json.JSONDecodeError:
+        return []
+
+
+def seen_by(run: Trajectory) -> list[str]:
+    """What a run's own record holds, also as it is written out inside of replies."""
+    return [*strings(run.model_dump(mode="json")), *replies(run)]
+
+
+def of_failure(pair: Planted, texts: list[str]) -> set[str]:
+    """Pieces of some texts that the success's record does not hold."""
+    return pieces(texts) - pieces(seen_by(pair.success))
+
+
+def test_enough_is_mined(mined):
+    prompts, _ = mined
+    assert len(prompts) >= 15
+    assert len({pairs()[name].category for name in prompts}) >= 9
+
+
+def test_no_reply_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
+    prompts, audits = mined
+    told = 0
+    for name, prompt in prompts.items():
+        pair = pairs()[name]
+        own = of_failure(pair, replies(pair.localization))
+        assert own, "a pair whose runs say the same shows nothing"
+        # The target is rendered anew: compared with the texts in it, not with its spaces and quotes.
+        held = pieces([*strings(prompt.model_dump(mode="json", exclude={"target"})), *_texts(prompt.target)])
+        assert not own & held, name
+        audit = audits[name]
+        response = audit.localization_response
+        assert response == pair.localization.steps[(audit.localization_step or 0) - 1].response
+        told += bool(of_failure(pair, [response]) & pieces([audit.model_dump()["localization_response"]]))
+    assert told >= len(prompts) - 2
+
+
+def test_no_page_of_the_failed_run_is_in_a_prompt(mined):
+    prompts, _ = mined
+    pages = 0
+    for name, prompt in prompts.items():
+        pair = pairs()[name]
+        seen = [
+            text
+            for step in pair.localization.steps
+            for text in strings(step.observation.model_dump(mode="json"))
+        ]
+        own = of_failure(pair, seen)
+        pages += bool(own)
+        assert not own & pieces(strings(prompt.model_dump(mode="json"))), name
+    assert pages >= 10
+
+
+def test_prompt_and_reply_are_the_successful_steps_own(mined):
+    prompts, audits = mined
+    for name, prompt in prompts.items():
+        step = pairs()[name].success.steps[(audits[name].success_step or 0) - 1]
+        assert prompt.messages == step.messages
+        assert json.loads(prompt.target)["action"] == json.loads(step.response)["action"]
+
+
+def test_no_id_of_the_failed_run_and_no_reflection_is_in_a_prompt(mined):
+    prompts, audits = mined
+    for name, prompt in prompts.items():
+        text = prompt.model_dump_json()
+        assert "policy-r2" not in text and "reflection_guidance" not in text
+        assert not pieces([GUIDANCE]) & pieces(strings(prompt.model_dump(mode="json")))
+        assert audits[name].localization_id == pairs()[name].localization.trajectory_id
+        assert re.search("policy-r2", audits[name].model_dump_json())
+        assert prompt.model_dump().keys() == {
+            "prompt_id", "task_id", "site", "category", "messages", "target"
+        }  # fmt: skip
