@@ -10,9 +10,9 @@ BENCHMARKS ?= tiny 2b
 
 .PHONY: demo test lint base browser-policy clean \
   proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
-  proof-hostile proof-kill proof-llm proof-loading proof-mining-speed proof-miniwob proof-ray \
-  proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler proof-tpu \
-  proof-verl
+  proof-hostile proof-kill proof-llm proof-loading proof-mining proof-mining-speed proof-miniwob \
+  proof-ray proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler \
+  proof-tpu proof-verl
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
