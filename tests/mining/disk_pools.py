@@ -52,7 +52,7 @@ def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1, **balance: floa
     config = get_config("demo")
     config.pools = ",".join(map(str, pools))
     config.workers = workers
-    config.balance.update(balance)
+    config.update({"balance": balance})
     workdir.mkdir(exist_ok=True)
     main(config, workdir)
     return json.loads((workdir / "report.json").read_text())

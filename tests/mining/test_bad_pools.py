@@ -1,0 +1,234 @@
+"""Pools with too little, too much or nothing usable in them: each task gets its audit, and no run stops."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collection.mining.labels import PAPER_SHARES
+from collection.mining.pipeline import DECISIONS
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
+from rmsweb_jax.records.shards import read_dataset
+from tests.collection.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
+from tests.collection.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
+from tests.mining.disk_pools import mine_pools_at, put_pool
+from tests.mining.planted import planted_pair
+
+ROOT = Path(__file__).parents[2]
+BAD = "miniwob/bad/1"
+GOOD = [success(), PREMATURE]
+WON = (TYPE, TYPE_PASSWORD, CLICK)
+LOST = (TYPE, DONE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What became of the bad task beside a good one."""
+
+    report: dict
+    audit: AuditPair
+    prompt: RlPrompt | None
+
+
+def mined_with(tmp_path: Path, *runs: Trajectory) -> Result:
+    """Mines a pool of a good task and these runs of a bad one; the good one's prompt has to come out."""
+    report = mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", [*runs, *GOOD]))
+    prompts = {one.task_id: one for one in read_dataset(tmp_path / "mine/prompts", RlPrompt)}
+    audits = {one.task_id: one for one in read_dataset(tmp_path / "mine/audit", AuditPair)}
+    assert audits["miniwob/login-user/1"].decision == "kept" and "miniwob/login-user/1" in prompts
+    assert report["tasks"] == len(audits) == 2 and set(report["decisions"]) == set(DECISIONS)
+    assert all(0 <= score <= 1 for score in audits[BAD].scores.values())
+    return Result(report, audits[BAD], prompts.get(BAD))
+
+
+def won(*actions, **options) -> Trajectory:
+    return success(task_id=BAD, **options) if not actions else with_steps(steps(*actions), **options)
+
+
+def with_steps(items: tuple[Step, ...], **options) -> Trajectory:
+    return trajectory(*items, task_id=BAD, objective=OBJECTIVE, **options)
+
+
+def lost(*items: Step, **options) -> Trajectory:
+    return failure(*(items or steps(*LOST)), task_id=BAD, **options)
+
+
+@pytest.mark.parametrize(
+    ("runs", "decision"),
+    [
+        ([won()], "no_contrast"),
+        ([lost()], "no_success"),
+        ([lost(), lost(attempt=2), lost(attempt=3)], "no_success"),
+        ([won(), won(attempt=2), won(attempt=3)], "no_contrast"),
+        ([trajectory(task_id=BAD)], "no_contrast"),
+        ([trajectory(task_id=BAD), lost()], "no_contrast"),
+        ([won(), failure(task_id=BAD, outcome="unreachable")], "no_contrast"),
+        ([failure(task_id=BAD, outcome="crashed")], "no_success"),
+    ],
+)
+def test_nothing_to_compare(tmp_path, runs, decision):
+    result = mined_with(tmp_path, *runs)
+    assert (result.audit.decision, result.prompt) == (decision, None)
+    assert result.audit.localization_id == "" and result.audit.notes == (f"{len(runs)} runs",)
+
+
+def test_a_run_without_steps_beside_others_is_passed_over(tmp_path):
+    empty = failure(task_id=BAD, outcome="unreachable", attempt=2)
+    result = mined_with(tmp_path, won(), empty, lost())
+    assert result.audit.decision == "kept" and result.audit.localization_id == lost().trajectory_id
+
+
+def test_identical_runs_hold_no_decision(tmp_path):
+    same = won().model_copy(update={"success": False, "trajectory_id": "judged", "reward": -1.0})
+    result = mined_with(tmp_path, won(), same)
+    assert result.prompt is None
+    assert result.audit.decision in ("no_eligible_pair", "category_score", "total_score")
+
+
+def test_runs_without_screenshots(tmp_path):
+    blind = with_steps((*steps(*WON, screenshot=None), step(4, DONE, screenshot=None)))
+    result = mined_with(tmp_path, blind, lost(*steps(*LOST, screenshot=None)))
+    assert (result.audit.decision, result.prompt) == ("no_screenshot", None)
+    assert result.audit.success_screenshot is result.audit.localization_screenshot is None
+
+
+BROKEN = {
+    "unusable_reply": {"response": "Sure, I will!", "error": "no JSON", "results": ()},
+    "unparsed_reply": {"response": '{"action": [{"fly": {}}]}', "results": ()},
+    "empty_reply": {"response": "", "results": ()},
+    "no_messages": {"messages": ()},
+    "no_results": {"results": ()},
+}
+
+
+@pytest.mark.parametrize("side", ["success", "localization", "both"])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_runs_of_broken_steps(tmp_path, fault, side):
+    def broken(run: Trajectory) -> Trajectory:
+        return run.model_copy(
+            update={"steps": tuple(one.model_copy(update=BROKEN[fault]) for one in run.steps)}
+        )
+
+    ours, theirs = won(), lost()
+    ours = ours if side == "localization" else broken(ours)
+    theirs = theirs if side == "success" else broken(theirs)
+    result = mined_with(tmp_path, ours, theirs)
+    if side != "localization":
+        assert result.prompt is None
+    else:
+        assert result.prompt
+        (step_,) = (one for one in won().steps if one.number == result.audit.success_step)
+        assert result.prompt.messages == step_.messages
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_step_is_never_a_prompt(tmp_path, fault):
+    items = list(won().steps)
+    items[1] = items[1].model_copy(update=BROKEN[fault])
+    result = mined_with(tmp_path, with_steps(tuple(items)), lost())
+    # Where all of them are sound it is the second.
+    assert result.prompt and result.audit.success_step == 3
+    assert result.prompt.messages and json.loads(result.prompt.target)["action"]
+
+
+def test_runs_of_200_steps(tmp_path):
+    wander = [
+        step(number, (SCROLL, TYPE, CLICK)[number % 3], page=f"page {number % 40}", memory=f"at {number}")
+        for number in range(1, 199)
+    ]
+    ours = with_steps((*wander, step(199, TYPE_PASSWORD), after(200)))
+    theirs = lost(*wander, step(199, SCROLL), step(200, DONE), outcome="max_steps")
+    result = mined_with(tmp_path, ours, theirs, won(attempt=2))
+    assert (result.audit.decision, result.audit.success_id) == ("kept", ours.trajectory_id)
+    assert (result.audit.success_step, result.audit.localization_step) == (199, 199)
+
+
+@pytest.mark.parametrize("side", ["success", "localization", "both"])
+def test_steps_with_empty_pages(tmp_path, side):
+    nothing = {"elements": (), "page": "", "url": ""}
+    ours = won() if side == "localization" else with_steps((*steps(*WON, **nothing), after(4)))
+    theirs = lost() if side == "success" else lost(*steps(*LOST, **nothing))
+    result = mined_with(tmp_path, ours, theirs)
+    assert result.audit.decision in DECISIONS
+    if side != "both":
+        assert result.audit.scores["dom"] == 0 and result.prompt is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"\ud83d", r"\u0000", "\u2028\u202e\ufeff", "🦉" * 5000, "'; </script> {{7*7}} %s {0}"],
+    ids=["half a pair", "zero", "invisible", "long", "signs"],
+)
+def test_replies_and_addresses_of_odd_characters(tmp_path, text):
+    response = f'{{"evaluation_previous_goal":"{text}","memory":"{text}","next_goal":"{text}","action":'
+    odd = [
+        one.model_copy(
+            update={
+                "response": response + json.dumps(json.loads(one.response)["action"]) + "}",
+                "observation": one.observation.model_copy(update={"url": f"http://[{text}"}),
+            }
+        )
+        for one in (*won().steps, *lost().steps)
+    ]
+    result = mined_with(tmp_path, with_steps(tuple(odd[:4])), lost(*odd[4:]))
+    # Half a pair is no text that JSON could hold: such a reply cannot be used.
+    assert bool(result.prompt) == (text != r"\ud83d")
+    if result.prompt:
+        assert json.loads(result.prompt.target)["action"]
+
+
+def test_categories_without_an_example_are_in_the_report(tmp_path):
+    pair = planted_pair("endpoint_incomplete", 0)
+    report = mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", [pair.success, pair.localization]))
+    assert report["categories"].keys() == PAPER_SHARES.keys()
+    shares = {name: (one["prompts"], one["share"]) for name, one in report["categories"].items()}
+    assert shares.pop("endpoint_incomplete") == (1, 100.0)
+    assert set(shares.values()) == {(0, 0.0)}
+
+
+def gated_away(folder: Path) -> Path:
+    blind = trajectory(*steps(*WON, screenshot=None), step(4, DONE, screenshot=None), task_id="miniwob/a/1")
+    runs = [blind, failure(*steps(*LOST, screenshot=None), task_id="miniwob/a/1"), won(), PREMATURE]
+    return put_pool(folder, runs)
+
+
+def test_a_pool_whose_every_candidate_is_gated_away_is_one_line_and_no_files(tmp_path):
+    pool, workdir = gated_away(tmp_path / "pool"), tmp_path / "mine"
+    command = [sys.executable, "-m", "experiments.mine", "--config=configs/mine.py:demo"]
+    result = subprocess.run(
+        [*command, f"--config.pools={pool}", f"--workdir={workdir}"],
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {pool}: no prompt could be mined (no_success 1, no_contrast 1, no_sc")
+    assert line.endswith("add runs that fail where others succeed")
+    assert {path.name for path in workdir.iterdir()} <= {"config.json", ".lock", "progress.json"}
+
+
+def test_more_runs_after_a_pool_without_prompts(tmp_path):
+    """What was told to be done helps: the same folder, with more runs."""
+    pool = gated_away(tmp_path / "pool")
+    with pytest.raises(UserError, match="no prompt could be mined"):
+        mine_pools_at(tmp_path / "mine", pool)
+    report = mine_pools_at(tmp_path / "mine", pool, put_pool(tmp_path / "more", GOOD))
+    assert report["prompts"] == 1
+
+
+def test_a_screenshot_that_is_not_there_is_one_line(tmp_path):
+    pool = put_pool(tmp_path / "pool", GOOD)
+    path = ImageStore(pool).path(SHOT)
+    path.unlink()
+    with pytest.raises(UserError, match="missing screenshot: make that data set again") as error:
+        mine_pools_at(tmp_path / "mine", pool)
+    assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+    assert not [path for path in (tmp_path / "mine").rglob("*.json") if path.name != "progress.json"]
