@@ -1,0 +1,112 @@
+"""The mining stage, killed and run again, in processes that have read no shard before.
+
+    python -m tests.mining.kill_mine stop WORKDIR POOL EVERY
+    python -m tests.mining.kill_mine workers WORKDIR POOL
+
+`stop` kills runs before, in the middle of and after every EVERY-th change of the disk, the first and the last
+one of each kind of file, and at readings; it prints as JSON what each left behind that a run nobody killed
+does not. `workers` starts two processes, prints their numbers and kills itself when the first tasks are
+mined.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collection.mining import pipeline, pool
+from experiments import mine
+from rmsweb_jax import progress
+from rmsweb_jax.records import shard_files
+from tests.mining.disk_pools import mine_pools_at, outcome
+from tests.records.crash import Disk, Part, Point
+from tests.records.kill_run import Tell, die, in_child
+
+_PARTS: tuple[Part, ...] = ("before", "middle", "after")
+
+
+def run(tell: Tell, workdir: Path, folder: Path, point: Point | None, readings: int | None) -> None:
+    """Tells the paths of all operations and the number of readings; or dies."""
+    # How often progress is written is a matter of time.
+    progress._INTERVAL_S = 1e9
+    workdir.mkdir(exist_ok=True)
+    seen = Counter()
+    read = shard_files.read_entries
+
+    def reading(*arguments: Any) -> list[bytes]:
+        seen["read"] += 1
+        return die() if seen["read"] == readings else read(*arguments)
+
+    shard_files.read_entries = pool.read_entries = reading
+    disk = Disk(workdir, point, die)
+    with disk.watched():
+        mine_pools_at(workdir, folder)
+    tell(([(one.path, one.parted) for one in disk.operations], seen["read"]))
+
+
+def stop(root: Path, folder: Path, every: int) -> dict[str, Any]:
+    """Counts of kills by what was being written, and the names of files that are not as they should be."""
+    (operations, readings), _ = in_child(run, root / "whole", folder, None, None)
+    wanted, names = outcome(root / "whole"), _names(root / "whole")
+    points = []
+    for part in _PARTS:
+        phases = [_phase(path) for path, parted in operations if parted or part != "middle"]
+        last = {phase: at for at, phase in enumerate(phases)}
+        edges = {*last.values(), *map(phases.index, last)}
+        points += [Point(at, part) for at in sorted(edges | set(range(0, len(phases), every)))]
+    moments = [(point, None) for point in points] + [(None, number) for number in (1, 2, readings)]
+    kills, different = Counter(), []
+    for number, (point, reading) in enumerate(moments):
+        workdir = root / f"run-{number}"
+        _, code = in_child(run, workdir, folder, point, reading)
+        # An operation that raises, as the removal of what is not there, has no "after".
+        kills[_place(operations, point)] += bool(code)
+        in_child(run, workdir, folder, None, None)
+        found = outcome(workdir)
+        if found != wanted or _names(workdir) != names:
+            wrong = {name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)}
+            different.append([str((point, reading)), sorted(wrong | (_names(workdir) ^ names))])
+        shutil.rmtree(workdir)
+    return {"kills": kills, "different": different}
+
+
+def _names(workdir: Path) -> set[str]:
+    return {str(path.relative_to(workdir)) for path in workdir.rglob("*")}
+
+
+def _place(operations: list[tuple[str, bool]], point: Point | None) -> str:
+    if point is None:
+        return "reading"
+    return _phase([path for path, parted in operations if parted or point.part != "middle"][point.number])
+
+
+def _phase(path: str) -> str:
+    """The file or folder of the stage to which a path belongs: `prompts`, `audit`, `report`, ..."""
+    inside = path.partition("/whole/")[2]
+    return inside.split("/")[0].lstrip(".").split(".")[0] or "workdir"
+
+
+def workers(workdir: Path, folder: Path) -> None:
+    """Never comes back."""
+    pipeline._SMALL_BYTES = 0
+
+    def update(*_: Any, **__: Any) -> None:
+        print(json.dumps([child.pid for child in multiprocessing.active_children()]), flush=True)
+        die()
+
+    mine.Progress.update = update
+    mine_pools_at(workdir, folder, workers=2)
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {"stop": stop, "workers": workers}
+
+if __name__ == "__main__":
+    command, *names = sys.argv[1:3] + sys.argv[3:]
+    folders, rest = [Path(name) for name in names[:2]], [int(name) for name in names[2:]]
+    print(json.dumps(COMMANDS[command](*folders, *rest)))

@@ -1,0 +1,141 @@
+"""However pools lie on disk and whoever reads them, and wherever a run is killed: the same bytes."""
+
+import functools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collection.mining import pipeline
+from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from rmsweb_jax.records.shards import read_dataset
+from tests.mining.disk_pools import mine_pools_at, outcome, put_pool
+from tests.mining.planted.pool import pool_json
+from tests.mining.runs import failure_of, success_of
+
+ROOT = Path(__file__).parents[2]
+# Runs of several actors and equal lengths: ties are part of it.
+SMALL = [
+    run
+    for number in range(5)
+    for run in (success_of(number), failure_of(number), failure_of(number, actor="base"))
+]
+
+
+@functools.cache
+def large() -> list[Trajectory]:
+    given = {"tasks": 22, "runs": 4, "steps": 5, "elements": 40, "seed": 3}
+    return [Trajectory.model_validate_json(text) for text in pool_json(**given)]
+
+
+@pytest.fixture(scope="module")
+def in_order(tmp_path_factory) -> dict[str, bytes]:
+    """What mining makes of one data set in the order of writing, in one process."""
+    folder = tmp_path_factory.mktemp("in_order")
+    report = mine_pools_at(folder / "mine", put_pool(folder / "pool", large()))
+    assert report["tasks"] == 22 and report["prompts"] > 10 and len(report["categories"]) == 11
+    return outcome(folder / "mine")
+
+
+def spread(folder: Path, runs: list[Trajectory], data_sets: int, shard_size: int, seed: int) -> list[Path]:
+    """The runs, shuffled, in several data sets; some of them twice."""
+    order = random.Random(seed)
+    shuffled = order.sample(runs, len(runs))
+    shares: list[list[Trajectory]] = [shuffled[number::data_sets] for number in range(data_sets)]
+    shares[0] = shares[0] + order.sample(shuffled, 3)
+    folders = [put_pool(folder / f"{seed}-{at}", share, shard_size) for at, share in enumerate(shares)]
+    return order.sample(folders, len(folders))
+
+
+@pytest.mark.parametrize(("data_sets", "shard_size"), [(1, 1024), (3, 7), (5, 1)])
+def test_the_order_of_runs_and_where_they_lie_decide_nothing(tmp_path, in_order, data_sets, shard_size):
+    folders = spread(tmp_path, large(), data_sets, shard_size, seed=data_sets)
+    mine_pools_at(tmp_path / "mine", *folders)
+    assert outcome(tmp_path / "mine") == in_order
+
+
+def test_two_processes_give_what_one_gives(tmp_path, in_order, monkeypatch):
+    monkeypatch.setattr(pipeline, "_SMALL_BYTES", 0)
+    processes = []
+    make = pipeline.ProcessPoolExecutor
+    monkeypatch.setattr(
+        pipeline,
+        "ProcessPoolExecutor",
+        lambda *args, **options: processes.append(args) or make(*args, **options),
+    )
+    mine_pools_at(tmp_path / "mine", *spread(tmp_path, large(), 2, 5, seed=8), workers=2)
+    assert processes == [(2,)]
+    assert outcome(tmp_path / "mine") == in_order
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_the_hashes_of_strings_decide_nothing(tmp_path, in_order, seed):
+    folder = put_pool(tmp_path / "pool", large())
+    options = (f"--config.pools={folder}", f"--workdir={tmp_path / 'mine'}", "--config.workers=1")
+    result = subprocess.run(
+        [sys.executable, "-m", "experiments.mine", "--config=configs/mine.py:demo", *options],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    assert outcome(tmp_path / "mine") == in_order
+
+
+def test_a_finished_run_is_left_alone(tmp_path):
+    folder = put_pool(tmp_path / "pool", SMALL)
+    first = mine_pools_at(tmp_path / "mine", folder)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*")}
+    assert mine_pools_at(tmp_path / "mine", folder) == first
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*")} == stamps
+
+
+def test_runs_killed_anywhere_and_run_again_leave_the_same_files(tmp_path):
+    folder = put_pool(tmp_path / "pool", SMALL)
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.mining.kill_mine", "stop", str(tmp_path), str(folder), "25"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["different"] == []
+    assert {"reading", "prompts", "audit", "report"} <= told["kills"].keys(), told["kills"]
+
+
+def test_no_process_outlives_a_run_that_is_killed(tmp_path, in_order):
+    folder = put_pool(tmp_path / "pool", large())
+    command = [sys.executable, "-m", "tests.mining.kill_mine", "workers", str(tmp_path / "mine"), str(folder)]
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert run.stdout
+    children = json.loads(run.stdout.readline())
+    assert len(children) == 2
+    try:
+        # They share its output, which ends when the last of them does.
+        run.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        raise
+    assert run.returncode == -signal.SIGKILL
+    mine_pools_at(tmp_path / "mine", folder)
+    assert outcome(tmp_path / "mine") == in_order
+
+
+def test_what_is_compared_is_what_was_written(in_order, tmp_path):
+    """The comparison would see a change of one letter."""
+    mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", large()))
+    assert {"report.json", "prompts/manifest.json", "audit/manifest.json"} <= in_order.keys()
+    assert len(list(read_dataset(tmp_path / "mine/prompts", RlPrompt))) > 10
+    assert len(list(read_dataset(tmp_path / "mine/audit", AuditPair))) == 22
+    other = [run.model_copy(update={"final_text": "x", "steps": run.steps[:-1]}) for run in large()]
+    mine_pools_at(tmp_path / "other", put_pool(tmp_path / "changed", other))
+    changed = outcome(tmp_path / "other")
+    assert {name for name in in_order if changed.get(name) != in_order[name]} >= {"audit/manifest.json"}
