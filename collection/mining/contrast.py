@@ -16,10 +16,11 @@ from collection.mining.signals import signal_table
 # asked to find or compare something is done with an answer.
 _ORDER = re.compile(
     r"(?:^|[.;:,!?]\s+|\b(?:and|then|(?<!how )to|please)\s+)"
-    r"(add|apply (?:for|to)|book|buy|cancel|change|check ?out|complete|contact|create|delete|donate|download"
-    r"|edit|enrol+|fill|follow|join|like|log ?in|make|mark|message|order|pay|pin|place|post|publish|purchase"
-    r"|rate|register|remove|rename|renew|rent|report an?|request|reserve|rsvp|save|schedule|send|set|share"
-    r"|sign ?(?:in|up)|star|submit|subscribe|turn|unsubscribe|update|upload|vote|write)\b",
+    r"(add|apply (?:for|to)|book|buy|cancel|change|check ?out|click|complete|contact|create|delete|donate"
+    r"|download|drag|edit|enrol+|enter|expand|fill|focus|follow|join|like|log ?in|make|mark|message|order|pay"
+    r"|pin|place|post|press|publish|purchase|rate|register|remove|rename|renew|rent|report an?|request"
+    r"|reserve|rsvp|save|schedule|select|send|set|share|sign ?(?:in|up)|star|submit|subscribe|tick|turn|type"
+    r"|unsubscribe|update|upload|vote|write)\b",
     re.IGNORECASE,
 )
 _FACT = re.compile(r"\d[\d,.:/-]*\d|\d|\b[A-Z][\w'-]{2,}")

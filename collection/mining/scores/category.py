@@ -47,10 +47,10 @@ def category_scores(
     violating = category.violation
     if localization.run.success:
         # Who got there all the same is not blamed for having looked around.
-        violating = tuple(set(violating) - {"passive", "repeats", "searches", "finishes"})
+        violating = ("strays", "fails", "no_effect")
         settled = _taken_by(success, localization)
     else:
-        taken = _taken_by(success, localization).any(1)
+        taken = np.any(_taken_by(success, localization), axis=1)
         passed = _passed(good["acts"], same_states)
         # Whoever leaves out a check, or fills in something else, may well get to the end with it.
         unseen = _any(good, tuple(set(category.closure) - GENERAL)) | _fills_in_place(success)
@@ -141,8 +141,10 @@ def _passed(acts: np.ndarray, same_states: np.ndarray) -> np.ndarray:
     """
     done = _acts_before(acts)
     passed = np.zeros(same_states.shape)
-    # How sure it is that the localization later stands where the success had done so many acts.
+    # How sure it is that the localization later stands where the success had done so many acts. Where the
+    # success ended says little: the run that failed came there too.
     reached = np.zeros(int(done.max(initial=0)) + 2)
+    sure = np.where(done == done.max(initial=0), 0.5, 1.0)
     for j in reversed(range(same_states.shape[1])):
         further = np.maximum.accumulate(reached[::-1])[::-1]
         passed[:, j] = np.maximum(further[done + 1], reached[done + 1] > 0)
@@ -150,7 +152,7 @@ def _passed(acts: np.ndarray, same_states: np.ndarray) -> np.ndarray:
         if here.any():
             # The earliest of several equal states: no more is certain.
             first = done[here].min()
-            reached[first] = max(reached[first], same_states[here, j].max())
+            reached[first] = max(reached[first], (sure * same_states[:, j])[here].max())
     return passed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from rmsweb_jax.records.lean import Element
 # [ours] The paper names the four parts.
 URL_WEIGHT, DOM_WEIGHT, MEMORY_WEIGHT, PROGRESS_WEIGHT = 0.30, 0.40, 0.15, 0.15
 _SAME_PAGE = 0.8
+_INDEX = re.compile(r"\*?\[\d+\]")
 SAME_STATE = 0.8
 
 
@@ -32,7 +34,7 @@ class StateAlignment:
             self._first[id(branch)] = total
             total += len(branch)
         pages = Pages(branches)
-        self._overlap, self._likeness = pages.overlap(), pages.likeness()
+        self._pages, self._overlap, self._same_text = pages, pages.overlap(), pages.same_text()
 
     def scores(self, success: Branch, localization: Branch) -> dict[str, np.ndarray]:
         """`state` and its parts `url`, `dom`, `memory`, `progress`.
@@ -52,23 +54,25 @@ class StateAlignment:
     def same_states(self, success: Branch, localization: Branch) -> np.ndarray:
         """How sure it is that two steps stand at the same state of the site.
 
-        Equal pages do for certain. Else a page is at the state of those pages of the success that are most
-        like it, if they are alike enough in what tells the runs' pages apart.
+        The same text on the same page is for certain. Else a page is at the state of those pages of the
+        success that are most like it, if they are alike enough in what tells the runs' pages apart.
 
         Returns:
           float [num_success_steps, num_localization_steps]: 1 certain, 0.5 likely, 0 no.
         """
-        likeness = self._between(self._likeness, success, localization)
-        urls = url_similarity(_urls(success), _urls(localization))
-        likeness = np.where(urls >= _SAME_PAGE, likeness, 0.0)
+        here = url_similarity(_urls(success), _urls(localization)) >= _SAME_PAGE
+        equal = self._between(self._same_text, success, localization) & here
+        likeness = self._pages.likeness(self._steps(success), self._steps(localization)) * here
         nearest = likeness >= np.maximum(likeness.max(0, initial=0.0) - 1e-6, SAME_STATE)
-        likely = np.where(likeness > 1 - 1e-6, 1.0, 0.5) * nearest
-        equal = equal_pages(success, localization)
-        return np.where(equal.any(0), equal, likely)
+        return np.where(equal.any(0), equal, 0.5 * nearest)
 
     def _between(self, table: np.ndarray, success: Branch, localization: Branch) -> np.ndarray:
-        ours, theirs = self._first[id(success)], self._first[id(localization)]
-        return table[ours : ours + len(success), theirs : theirs + len(localization)]
+        return table[self._steps(success), self._steps(localization)]
+
+    def _steps(self, branch: Branch) -> slice:
+        """Where its steps lie in tables of all steps."""
+        first = self._first[id(branch)]
+        return slice(first, first + len(branch))
 
 
 def state_scores(success: Branch, localization: Branch) -> dict[str, np.ndarray]:
@@ -106,8 +110,10 @@ class Pages:
 
     def __init__(self, branches: Sequence[Branch]):
         pages: dict[frozenset[tuple], int] = {}
-        known: dict[tuple, int] = {}
+        known: dict[tuple, tuple[int, int]] = {}
+        texts: dict[str, int] = {}
         self._page_of: list[int] = []
+        self._text_of: list[int] = []
         for branch in branches:
             for step in branch.steps:
                 observation = step.step.observation
@@ -115,8 +121,10 @@ class Pages:
                 # Most looks are at a page that was looked at before.
                 key = (observation.fingerprint, len(observation.elements), shown)
                 if key not in known:
-                    known[key] = pages.setdefault(_page(observation.elements), len(pages))
-                self._page_of.append(known[key])
+                    page, text = _page(observation.elements), _INDEX.sub("", observation.page_text)
+                    known[key] = pages.setdefault(page, len(pages)), texts.setdefault(text, len(texts))
+                self._page_of.append(known[key][0])
+                self._text_of.append(known[key][1])
         column: dict[tuple, int] = {}
         rows = [np.array([column.setdefault(key, len(column)) for key in page], np.intp) for page in pages]
         self._holds = np.zeros((len(pages), len(column)), np.float32)
@@ -125,23 +133,40 @@ class Pages:
 
     def overlap(self) -> np.ndarray:
         """Jaccard overlap between all steps: float [num_steps, num_steps], branch after branch."""
-        return self._jaccard(np.ones(self._holds.shape[1], np.float32))
-
-    def likeness(self) -> np.ndarray:
-        """As `overlap`, of what tells the pages apart: what all of them hold counts nothing."""
-        return self._jaccard(1 - self._holds.sum(0) / max(len(self._holds), 1))
-
-    def _jaccard(self, weights: np.ndarray) -> np.ndarray:
         # What a single page holds is shared with none.
-        common = self._holds.sum(0) > 1
-        shared = self._holds[:, common]
-        both = (shared * weights[common]) @ shared.T
-        sizes = self._holds @ weights
-        np.fill_diagonal(both, sizes)
-        union = sizes[:, None] + sizes[None, :] - both
-        # Two pages without any element are equally empty.
-        table = np.where(union > 1e-6, both / np.maximum(union, 1e-6), 1.0).astype(float)
+        common = self._holds[:, self._holds.sum(0) > 1]
+        table = _jaccard(common @ common.T, self._holds.sum(1))
+        np.fill_diagonal(table, 1.0)
         return table[np.ix_(self._page_of, self._page_of)]
+
+    def likeness(self, ours: slice, theirs: slice) -> np.ndarray:
+        """Overlap of what tells the pages of two branches apart: what all of them hold counts nothing.
+
+        Args:
+          ours, theirs: the steps of each.
+
+        Returns:
+          float [num_our_steps, num_their_steps].
+        """
+        first, second = np.array(self._page_of[ours], int), np.array(self._page_of[theirs], int)
+        pages, places = np.unique(np.concatenate((first, second)), return_inverse=True)
+        holds = self._holds[pages]
+        held = holds.sum(0)
+        holds = holds[:, held > 0] * np.sqrt(1 - held[held > 0] / max(len(pages), 1))
+        table = _jaccard(holds @ holds.T, (holds**2).sum(1))
+        return table[np.ix_(places[: len(first)], places[len(first) :])]
+
+    def same_text(self) -> np.ndarray:
+        """Whether two steps were shown the same, but for indices: bool [num_steps, num_steps]."""
+        texts = np.array(self._text_of, int)
+        return texts[:, None] == texts[None, :]
+
+
+def _jaccard(both: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """From the sizes of intersections [n, n] and of sets [n]."""
+    union = sizes[:, None] + sizes[None, :] - both
+    # Two pages without any element are equally empty.
+    return np.where(union > 1e-6, both / np.maximum(union, 1e-6), 1.0).astype(float)
 
 
 def _page(elements: Iterable[Element]) -> frozenset[tuple]:
