@@ -85,15 +85,13 @@ def test_a_case_does_not_depend_on_the_other_pairs_of_its_task():
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_a_run_that_strayed_changes_no_decision_on_another_pair(category):
+def test_a_case_does_not_depend_on_a_run_that_strayed(category):
     lost = unplanted_pair(next(seed for seed in UNPLANTED if KINDS[seed % len(KINDS)] == "apart"))
     strayed = pair_of(lost.success, lost.localization)
     for one in measured(category):
         pair = one.case.pair
-        # Its weights of what tells the task's pages apart are other ones, so scores may differ.
-        case = together([pair, RunPair("primary", pair.success, strayed.localization)])[0]
-        assert (case.decision, case.label) == (one.case.decision, one.case.label)
-        assert (case.success_at, case.localization_at) == (one.case.success_at, one.case.localization_at)
+        # Its pages are of another site: what tells the task's pages apart is not theirs to change.
+        assert together([pair, RunPair("primary", pair.success, strayed.localization)])[0] == one.case
 
 
 def test_a_task_does_not_depend_on_the_tasks_mined_beside_it():
