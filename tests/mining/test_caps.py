@@ -3,6 +3,7 @@
 from collections import Counter
 from fractions import Fraction
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -137,3 +138,13 @@ def test_shares_that_come_out_even_are_used_up():
         assert len(kept) == size
         assert sum(one.site == "big" for one in kept) == 3 * size // 10
         assert sum(one.category == "access_obstruction" for one in kept) == blocked
+
+
+@pytest.mark.parametrize("others", range(4, 40))
+def test_as_many_are_kept_as_the_shares_allow(others):
+    """The largest number whose share is not above the cap, in whole numbers."""
+    big = [audit(at, "big", "ui_navigation") for at in range(40)]
+    rest = [audit(100 + at, f"site-{at}", "ui_navigation") for at in range(others)]
+    assert len(kept_of(big + rest)) == others + 3 * others // 7
+    blocked = [audit(at, f"wall-{at}", "access_obstruction") for at in range(40)]
+    assert len(kept_of(blocked + rest)) == others + others // 9

@@ -30,7 +30,9 @@ SMALL = [
 @functools.cache
 def large() -> list[Trajectory]:
     given = {"tasks": 22, "runs": 4, "steps": 5, "elements": 40, "seed": 3}
-    return [Trajectory.model_validate_json(text) for text in pool_json(**given)]
+    alone = [success_of(1, attempt=attempt, actor=actor) for actor in ("sft", "base") for attempt in (1, 2)]
+    hopeless = [failure_of(2, attempt=attempt) for attempt in (1, 2, 3)]
+    return [*(Trajectory.model_validate_json(text) for text in pool_json(**given)), *alone, *hopeless]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def in_order(tmp_path_factory) -> dict[str, bytes]:
     """What mining makes of one data set in the order of writing, in one process."""
     folder = tmp_path_factory.mktemp("in_order")
     report = mine_pools_at(folder / "mine", put_pool(folder / "pool", large()))
-    assert report["tasks"] == 22 and report["prompts"] > 10 and len(report["categories"]) == 11
+    assert report["tasks"] == 24 and report["prompts"] > 10 and len(report["categories"]) == 11
     return outcome(folder / "mine")
 
 
@@ -134,7 +136,7 @@ def test_what_is_compared_is_what_was_written(in_order, tmp_path):
     mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", large()))
     assert {"report.json", "prompts/manifest.json", "audit/manifest.json"} <= in_order.keys()
     assert len(list(read_dataset(tmp_path / "mine/prompts", RlPrompt))) > 10
-    assert len(list(read_dataset(tmp_path / "mine/audit", AuditPair))) == 22
+    assert len(list(read_dataset(tmp_path / "mine/audit", AuditPair))) == 24
     other = [run.model_copy(update={"final_text": "x", "steps": run.steps[:-1]}) for run in large()]
     mine_pools_at(tmp_path / "other", put_pool(tmp_path / "changed", other))
     changed = outcome(tmp_path / "other")
