@@ -151,9 +151,10 @@ def _rows(branch: Branch, rows: np.ndarray, gate: Callable[[Branch, int], bool])
 
 
 def makes_progress(success: Branch, at: int) -> bool:
-    """The success-side action did something, and more than look around."""
+    """The success-side action did something that lasted, and more than look around."""
     step = success.steps[at]
-    return step.complete and step.effective and not step.failed and not trivial(success, at)
+    undone = at + 1 < len(success) and set(success.steps[at + 1].action_names) == {"go_back"}
+    return step.complete and step.effective and not step.failed and not undone and not trivial(success, at)
 
 
 # A success meets several other runs.

@@ -110,6 +110,8 @@ class Pages:
 
     def __init__(self, branches: Sequence[Branch]):
         pages: dict[frozenset[tuple], int] = {}
+        # In page order: the order of a set, and with it of sums, would change from process to process.
+        listed: list[list[tuple]] = []
         known: dict[tuple, tuple[int, int]] = {}
         texts: dict[str, int] = {}
         self._page_of: list[int] = []
@@ -122,12 +124,14 @@ class Pages:
                 key = (observation.fingerprint, len(observation.elements), shown)
                 if key not in known:
                     page, text = _page(observation.elements), _INDEX.sub("", observation.page_text)
-                    known[key] = pages.setdefault(page, len(pages)), texts.setdefault(text, len(texts))
+                    number = pages.setdefault(frozenset(page), len(pages))
+                    listed += [page] * (number == len(listed))
+                    known[key] = number, texts.setdefault(text, len(texts))
                 self._page_of.append(known[key][0])
                 self._text_of.append(known[key][1])
         column: dict[tuple, int] = {}
-        rows = [np.array([column.setdefault(key, len(column)) for key in page], np.intp) for page in pages]
-        self._holds = np.zeros((len(pages), len(column)), np.float32)
+        rows = [np.array([column.setdefault(key, len(column)) for key in page], np.intp) for page in listed]
+        self._holds = np.zeros((len(listed), len(column)), np.float32)
         for row, columns in zip(self._holds, rows, strict=True):
             row[columns] = 1.0
 
@@ -169,7 +173,7 @@ def _jaccard(both: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.where(union > 1e-6, both / np.maximum(union, 1e-6), 1.0).astype(float)
 
 
-def _page(elements: Iterable[Element]) -> frozenset[tuple]:
+def _page(elements: Iterable[Element]) -> list[tuple]:
     """The elements, the nth of its kind as one of its own: such sets overlap as multisets do."""
     times: dict[tuple, int] = {}
     page = []
@@ -178,7 +182,7 @@ def _page(elements: Iterable[Element]) -> frozenset[tuple]:
         seen = times.get(key, 0)
         times[key] = seen + 1
         page.append((key, seen) if seen else key)
-    return frozenset(page)
+    return page
 
 
 def memory_similarity(success: Branch, localization: Branch) -> np.ndarray:
