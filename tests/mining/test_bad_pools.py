@@ -15,9 +15,9 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
 from rmsweb_jax.records.shards import read_dataset
-from tests.collection.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
 from tests.collection.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
+from tests.mining.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
 from tests.mining.planted import planted_pair
 
 ROOT = Path(__file__).parents[2]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from collection.mining.balance import BalanceConfig, balance
 from collection.mining.taxonomy import TAXONOMY
 from rmsweb_jax.records.schema import AuditPair
+from tests.mining.audits import passed_audit
 
 CONFIG = BalanceConfig()
 SITE_SHARE, OBSTRUCTION_SHARE = Fraction(30, 100), Fraction(10, 100)
@@ -20,18 +21,8 @@ CONFIDENCES = st.sampled_from([0.0, 0.849999, 0.85, 0.850001, 1.0]) | st.floats(
 CATEGORIES = st.sampled_from(["access_obstruction", "runtime_evaluation", *TAXONOMY])
 
 
-def audit(number: int, site: str, category: str, confidence=0.9, in_category=0.7, total=0.7) -> AuditPair:
-    return AuditPair(
-        task_id=f"task-{number}",
-        site=site,
-        success_id="good",
-        localization_id="bad",
-        category=category,
-        label_confidence=confidence,
-        label_source="rule",
-        decision="kept",
-        scores={"total": total, "category": in_category},
-    )
+def audit(number: int, site: str, *values, **changes) -> AuditPair:
+    return passed_audit(f"task-{number}", site, *values, **changes)
 
 
 @st.composite

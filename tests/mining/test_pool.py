@@ -10,8 +10,8 @@ from collection.mining.pool import Place, find_sources, open_pool, read_runs
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
 from rmsweb_jax.records.shards import migrate_dataset, write_dataset
-from tests.collection.login_runs import PREMATURE, WRONG_TEXT, success
 from tests.mining.disk_pools import mine_pools_at, outcome, put_entries, put_pool
+from tests.mining.login_runs import PREMATURE, WRONG_TEXT, success
 from tests.mining.runs import failure_of, success_of
 from tests.records.sets import NEW_IN_3, version_1
 

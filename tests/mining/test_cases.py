@@ -12,7 +12,8 @@ from collection.mining.pairs import RunPair, by_task, run_pairs
 from collection.mining.pipeline import mine
 from collection.mining.select import divergence
 from rmsweb_jax.records.schema import Message, Step, TextPart, Trajectory
-from tests.collection.login_runs import (
+from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
+from tests.mining.login_runs import (
     CONFIG,
     INVALID,
     OBJECTIVE,
@@ -27,7 +28,6 @@ from tests.collection.login_runs import (
     steps,
     success,
 )
-from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 from rmsweb_jax.records.shards import read_dataset, write_dataset
-from tests.collection.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
 from tests.collection.trajectories import SHOT
+from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
 
 GUIDANCE = "Do not finish before the password is typed"
 TOLD = success(attempt=2).model_copy(update={"task": success().task.model_copy(update={"category": "Other"})})

@@ -8,22 +8,11 @@ from hypothesis import strategies as st
 
 from collection.mining.balance import BalanceConfig, balance
 from rmsweb_jax.records.schema import AuditPair
+from tests.mining.audits import passed_audit
 
 
-def kept_case(
-    task_id: str, category="endpoint_incomplete", total=0.8, confidence=0.9, in_category=0.7
-) -> AuditPair:
-    return AuditPair(
-        task_id=task_id,
-        site=task_id.split("/")[1],
-        success_id="good",
-        localization_id="bad",
-        category=category,
-        label_confidence=confidence,
-        label_source="rule",
-        decision="kept",
-        scores={"total": total, "category": in_category},
-    )
+def kept_case(task_id: str, category: str = "endpoint_incomplete", **changes: float) -> AuditPair:
+    return passed_audit(task_id, task_id.split("/")[1], category, **{"total": 0.8, **changes})
 
 
 def kept_of(cases, decisions):
@@ -82,7 +71,8 @@ CASES = st.lists(
 @given(CASES, st.randoms(use_true_random=False))
 def test_balance_is_independent_of_order_and_keeps_its_caps(rows, order: random.Random):
     cases = [
-        kept_case(f"miniwob/{site}/{at}", category, total) for at, (site, category, total) in enumerate(rows)
+        kept_case(f"miniwob/{site}/{at}", category, total=total)
+        for at, (site, category, total) in enumerate(rows)
     ]
     decisions = balance(cases, BalanceConfig())
     order.shuffle(cases)
