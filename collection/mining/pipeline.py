@@ -23,6 +23,8 @@ from collection.mining.select import GATES, KEPT, MiningConfig, cases
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 
+Labels = Callable[[Sequence[RunPair]], Sequence[Label]]
+
 DECISIONS = ("no_success", "no_contrast", *GATES, "runtime_gate", "obstruction_cap", "domain_cap", KEPT)
 # Below this the recipe asks a second reader; the report counts such labels.
 SURE = 0.70
@@ -95,7 +97,8 @@ class Mined:
 def mine(trajectories: Iterable[Trajectory], select: MiningConfig, balancing: BalanceConfig) -> Mined:
     """Mines one divergence a task and balances the corpus; all in memory."""
     settings = Settings(select, PairConfig())
-    return _balanced([mine_task(runs, settings) for runs in by_task(trajectories).values()], balancing)
+    runs = by_task(trajectories).values()
+    return _balanced([mine_task(some, settings, _by_rules) for some in runs], balancing)
 
 
 def mine_pools(
@@ -116,7 +119,7 @@ def mine_pools(
     sources = find_sources(folders)
     if sum(source.shard.bytes for source in sources) < _SMALL_BYTES:
         workers = 1
-    with _processes(workers) as map_:
+    with _processes(workers, settings.judging) as map_:
         pool = open_pool(sources, map_)
         tasks = list(pool.tasks.values())
         batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
@@ -127,10 +130,10 @@ def mine_pools(
     return _balanced(findings, balancing)
 
 
-def mine_task(runs: Sequence[Branch], settings: Settings) -> Finding:
+def mine_task(runs: Sequence[Branch], settings: Settings, labels: Labels) -> Finding:
     """The last critical divergence among the runs of a task, or why there is none."""
     pairs = run_pairs(runs, settings.pairs)
-    tried = cases(pairs, _labels(pairs, settings.judging), settings.select)
+    tried = cases(pairs, labels(pairs), settings.select)
     if not tried:
         return Finding(without_pair(runs))
     best = max(tried, key=lambda case: case.rank)
@@ -140,16 +143,37 @@ def mine_task(runs: Sequence[Branch], settings: Settings) -> Finding:
     )
 
 
-def _labels(pairs: Sequence[RunPair], judging: Judging | None) -> Sequence[Label]:
+def _by_rules(pairs: Sequence[RunPair]) -> list[Label]:
+    return [rule_label(pair.success, pair.localization) for pair in pairs]
+
+
+# Of this process: a model's connections and threads go to no other.
+_labels: Labels = _by_rules
+
+
+@contextlib.contextmanager
+def _naming(judging: Judging | None) -> Iterator[None]:
+    """Who names the failures in this process."""
+    global _labels
     if judging is None:
-        return [rule_label(pair.success, pair.localization) for pair in pairs]
-    return _judge(judging).label_many(pairs, judging.threads)
+        yield
+        return
+    model = make_model(judging.actor, judging.ledger)
+    with JudgedLabels(model, judging.answers, judging.config) as judged:
+        _labels = functools.partial(judged.label_many, workers=judging.threads)
+        try:
+            yield
+        finally:
+            _labels = _by_rules
 
 
-@functools.cache
-def _judge(judging: Judging) -> JudgedLabels:
-    """One a process; it ends with it."""
-    return JudgedLabels(make_model(judging.actor, judging.ledger), judging.answers, judging.config)
+# What a process of the pool opens, it holds until it ends; answers are on disk as soon as they come.
+_held = contextlib.ExitStack()
+
+
+def _begin_process(judging: Judging | None) -> None:
+    exit_with_parent()
+    _held.enter_context(_naming(judging))
 
 
 def _mine_batch(
@@ -158,7 +182,7 @@ def _mine_batch(
     findings = []
     for places in batch:
         try:
-            findings.append(mine_task(list(read_runs(sources, places)), settings))
+            findings.append(mine_task(list(read_runs(sources, places)), settings, _labels))
         except ValueError:
             # Prompts are parsed where they are asked for, and then nobody knows whose they are.
             check_messages(sources, places)
@@ -186,14 +210,15 @@ def _balanced(findings: Sequence[Finding], balancing: BalanceConfig) -> Mined:
 
 
 @contextlib.contextmanager
-def _processes(workers: int) -> Iterator[Map]:
+def _processes(workers: int, judging: Judging | None) -> Iterator[Map]:
     """A `map` over processes, or the ordinary one."""
     if workers <= 1:
-        yield map
+        with _naming(judging):
+            yield map
         return
     # Forking a process that has read shards would copy their threads' locks.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=exit_with_parent) as executor:
+    with ProcessPoolExecutor(workers, context, initializer=_begin_process, initargs=(judging,)) as executor:
         try:
             yield executor.map
         except BaseException:

@@ -68,10 +68,10 @@ def test_two_processes_give_what_one_gives(tmp_path, in_order, monkeypatch):
     monkeypatch.setattr(
         pipeline,
         "ProcessPoolExecutor",
-        lambda *args, **options: processes.append(args) or make(*args, **options),
+        lambda *args, **options: processes.append(args[0]) or make(*args, **options),
     )
     mine_pools_at(tmp_path / "mine", *spread(tmp_path, large(), 2, 5, seed=8), workers=2)
-    assert processes == [(2,)]
+    assert processes == [2]
     assert outcome(tmp_path / "mine") == in_order
 
 

@@ -1,0 +1,89 @@
+"""The whole mining stage with a model that names the failures, over HTTP."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collection.llm.model import BudgetError
+from collection.mining import pipeline
+from collection.mining.judging import ANSWERS
+from configs.mine import get_config
+from experiments.mine import main
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import AuditPair
+from rmsweb_jax.records.shards import read_dataset, write_dataset
+from tests.llm.answers import completion
+from tests.mining.label_server import REVIEW, LabelServer, kept_in, user_of, verdict
+from tests.mining.runs import failure_of, success_of
+
+TASKS = 6
+
+
+def answers(prompt: str):
+    """The first two tasks are sure, the next two reviewed, the others left to the rules."""
+    kind = user_of(prompt) // 2
+    if kind == 0:
+        return completion(verdict("endpoint_incomplete", 0.9))
+    if REVIEW not in prompt:
+        return completion(verdict("ui_navigation", 0.6) if kind == 1 else "Hard to say.")
+    return completion(verdict("endpoint_incomplete", 0.75) if kind == 1 else verdict("no_such_mode"))
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    ImageStore(tmp_path / "pool").put(b"png")
+    runs = [run(number) for number in range(TASKS) for run in (success_of, failure_of)]
+    write_dataset(tmp_path / "pool", runs, "trajectories")
+    return tmp_path / "pool"
+
+
+def mine(
+    pool: Path, workdir: Path, server: LabelServer, workers: int = 1, **actor: float
+) -> dict[str, AuditPair]:
+    config = get_config("paper")
+    config.pools = str(pool)
+    chat = {"kind": "chat", "base_url": f"{server.url}/v1", "calls": 1, "max_tokens": 100}
+    config.update({"workers": workers, "actor": chat | actor})
+    workdir.mkdir(exist_ok=True)
+    main(config, workdir)
+    return {audit.task_id: audit for audit in read_dataset(workdir / "audit", AuditPair)}
+
+
+def test_the_model_the_review_and_the_rules_decide(tmp_path, pool):
+    with LabelServer(answers) as server:
+        audits = mine(pool, tmp_path / "mine", server)
+        assert len(server.calls) == 2 + 2 * 4
+        sources = [audits[task].label_source for task in sorted(audits)]
+        assert sources == ["judge"] * 2 + ["review"] * 2 + ["rule"] * 2
+        report = json.loads((tmp_path / "mine/report.json").read_text())
+        assert report["label_sources"] == {"judge": 2, "review": 2, "rule": 2}
+        # What the model wrote stays with the decision, of whatever use it was.
+        last = audits[max(audits)]
+        assert any("Hard to say." in note for note in last.notes)
+        assert any("no_such_mode" in note for note in last.notes)
+
+        (tmp_path / "mine/report.json").unlink()
+        assert mine(pool, tmp_path / "mine", server) == audits
+        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / ANSWERS)
+
+
+def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
+    monkeypatch.setattr(pipeline, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(pipeline, "_BATCH", 1)
+    with LabelServer(answers) as server:
+        alone = mine(pool, tmp_path / "alone", server)
+        server.calls.clear()
+        assert mine(pool, tmp_path / "mine", server, workers=2) == alone
+        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / ANSWERS)
+
+
+def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, pool):
+    with LabelServer(answers) as server:
+        with pytest.raises(BudgetError):
+            mine(pool, tmp_path / "mine", server, price_prompt=100.0, price_response=100.0, cap_usd=0.5)
+        answered = kept_in(tmp_path / "mine" / ANSWERS)
+        assert 0 < answered == len(server.calls) < 10
+        assert not (tmp_path / "mine/prompts").exists() and not (tmp_path / "mine/report.json").exists()
+        mine(pool, tmp_path / "mine", server, price_prompt=100.0, price_response=100.0, cap_usd=500.0)
+        assert len(server.calls) == 10
