@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
+from selenium.webdriver.support.expected_conditions import title_is
+from selenium.webdriver.support.wait import WebDriverWait
 
 from collection.browser import driver, tabs
 from collection.browser.action_types import ActionContext
@@ -69,6 +71,20 @@ def go(browser: Browser, url: str) -> ActionResult:
 def click(browser: Browser, index: int = 1, context: ActionContext | None = None) -> ActionResult:
     take_snapshot(browser)
     return do(browser, "click_element_by_index", context, index=index)
+
+
+def wait_for_title(browser: Browser, title: str) -> None:
+    """Pages answer in their own time what they are told."""
+    WebDriverWait(browser.driver, 20, poll_frequency=0.05).until(title_is(title))
+
+
+def told(browser: Browser, context: ActionContext, text: str, what: str) -> str:
+    """What one action and those after it tell, until `what` is among it: a download comes when it comes."""
+    for _ in range(200):
+        if what in text:
+            break
+        text += do(browser, "wait", context, seconds=0).text
+    return text
 
 
 def works(browser: Browser, site: str) -> bool:
@@ -135,7 +151,7 @@ def test_pages_that_ask_or_never_end_can_be_used(browser: Browser, site: str, pa
 def test_questions_are_dismissed_and_kept_as_incidents(browser: Browser, site: str) -> None:
     go(browser, f"{site}/prompts")
     assert click(browser).text == "Clicked [1]. Dialog dismissed: '1'. Dialog dismissed: '2'"
-    assert browser.driver.title == ",false"
+    wait_for_title(browser, ",false")
     assert [incident.kind for incident in browser.take_incidents()] == ["dialog", "dialog"]
     assert browser.take_incidents() == ()
     go(browser, f"{site}/stay")
@@ -143,7 +159,7 @@ def test_questions_are_dismissed_and_kept_as_incidents(browser: Browser, site: s
     assert works(browser, site)
     go(browser, f"{site}/ask")
     click(browser)
-    assert browser.driver.title == "1denied"
+    wait_for_title(browser, "1denied")
 
 
 @pytest.mark.parametrize(
@@ -236,14 +252,10 @@ def test_downloads_are_limited_in_size_and_number(
     browser: Browser, site: str, context: ActionContext
 ) -> None:
     assert context.files is not None and browser.downloads.folder is not None
-    texts = do(browser, "go_to_url", context, url=f"{site}/big").text
-    for _ in range(50):
-        if "larger" in texts:
-            break
-        texts += do(browser, "wait", context, seconds=0).text
-    assert "Download of big.zip failed: larger than 20 MB" in texts
+    text = do(browser, "go_to_url", context, url=f"{site}/big").text
+    assert "Download of big.zip failed: larger than 20 MB" in told(browser, context, text, "larger")
     go(browser, f"{site}/downloads")
-    click(browser, 4, context)
+    told(browser, context, click(browser, 4, context).text, "Downloaded")
     assert 1 <= len(context.files.names()) <= 10
 
 
