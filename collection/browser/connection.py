@@ -113,11 +113,15 @@ class Connection(abc.ABC):
           BrowserLostError: the browser or its driver is gone.
         """
         self._calls += 1
+        told = None
         for _ in range(8):
             try:
                 return function(*args)
             except UnexpectedAlertPresentException as error:
-                self.dialogs.append(self.redact(error.alert_text or "")[:DIALOG_CHARS])
+                dialog = self.redact(error.alert_text or "")[:DIALOG_CHARS]
+                # The driver may tell of a dialog again while it goes.
+                self.dialogs += [dialog] * (dialog != told)
+                told = dialog
             except NoSuchWindowException as error:
                 raise PageError("The page has closed its window") from error
             except (InvalidSessionIdException, SessionNotCreatedException) as error:
