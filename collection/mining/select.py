@@ -75,12 +75,6 @@ class Case:
         return (self.depth, total, self.pair.kind == "primary", *later, -len(self.pair.success), *names)
 
 
-def best_case(pairs: Sequence[RunPair], config: MiningConfig) -> Case | None:
-    """The task's case with the highest S_total among those that pass most gates, by rule labels; or None."""
-    labels = [rule_label(pair.success, pair.localization) for pair in pairs]
-    return max(cases(pairs, labels, config), key=lambda case: case.rank, default=None)
-
-
 def cases(pairs: Sequence[RunPair], labels: Sequence[Label], config: MiningConfig) -> list[Case]:
     """The last critical divergence of each pair.
 

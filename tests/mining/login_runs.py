@@ -3,7 +3,7 @@
 from typing import Any
 
 from collection.mining.pairs import by_task, run_pairs
-from collection.mining.select import Case, MiningConfig, best_case
+from collection.mining.select import Case, MiningConfig, divergence
 from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 CONFIG = MiningConfig()
@@ -37,9 +37,9 @@ def failure(*items, **changes):
 
 
 def case_of(*runs) -> Case:
-    case = best_case(run_pairs(next(iter(by_task(runs).values()))), CONFIG)
-    assert case is not None
-    return case
+    """The best of the task's pairs, by rule labels."""
+    pairs = run_pairs(next(iter(by_task(runs).values())))
+    return max((divergence(pair, CONFIG) for pair in pairs), key=lambda case: case.rank)
 
 
 WRONG_TEXT = failure(*steps(TYPE, WRONG, CLICK), after(4))

@@ -6,7 +6,7 @@ from collection.mining.features import pair_features
 from collection.mining.labels import PAPER_SHARES, rule_label
 from collection.mining.scores.action import action_scores, eligible
 from collection.mining.scores.category import category_scores, window
-from collection.mining.scores.state import StateAlignment, progress_closeness, state_scores, url_similarity
+from collection.mining.scores.state import StateAlignment, progress_closeness, url_similarity
 from collection.mining.signals import SIGNALS, signal_table
 from collection.mining.taxonomy import TAXONOMY
 from tests.collection.trajectories import (
@@ -28,6 +28,10 @@ SUCCESS = branch(trajectory(*numbered(TYPE, TYPE_PASSWORD, CLICK, DONE)))
 
 def failed(*steps, **changes):
     return branch(trajectory(*steps, success=False, attempt=2, **{"declared_success": True} | changes))
+
+
+def state_scores(success, localization):
+    return StateAlignment((success, localization)).scores(success, localization)
 
 
 def same_page(*actions, **options):

@@ -6,12 +6,10 @@ texts and fields that hold a known secret. Not found is what a page draws: pictu
 
 from __future__ import annotations
 
-import io
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from PIL import Image, ImageDraw
 from selenium.common.exceptions import NoSuchFrameException, StaleElementReferenceException
 
 from collection.browser.guard.redact import Redactor
@@ -58,24 +56,6 @@ def boxes_in(answer: dict[str, Any], redactor: Redactor) -> list[Box]:
                 boxes.append(_box(entry[1:]))
             begin = end
     return boxes
-
-
-def black_out(png: bytes, boxes: Iterable[Box]) -> bytes:
-    """The picture with boxes painted black; as it is when there are none.
-
-    Args:
-      png: a screenshot at one pixel a CSS pixel.
-    """
-    boxes = list(boxes)
-    if not boxes:
-        return png
-    image = Image.open(io.BytesIO(png)).convert("RGB")
-    draw = ImageDraw.Draw(image)
-    for left, top, right, bottom in boxes:
-        draw.rectangle((left - 1, top - 1, right, bottom), fill=(0, 0, 0))
-    out = io.BytesIO()
-    image.save(out, format="PNG", compress_level=3)
-    return out.getvalue()
 
 
 def _collect(

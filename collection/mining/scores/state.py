@@ -75,11 +75,6 @@ class StateAlignment:
         return slice(first, first + len(branch))
 
 
-def state_scores(success: Branch, localization: Branch) -> dict[str, np.ndarray]:
-    """As `StateAlignment.scores`, for a single pair."""
-    return StateAlignment((success, localization)).scores(success, localization)
-
-
 def equal_pages(success: Branch, localization: Branch) -> np.ndarray:
     """Which steps saw the very same page: bool [num_success_steps, num_localization_steps]."""
     ours, theirs = (
