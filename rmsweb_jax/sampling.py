@@ -6,9 +6,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Sequence
 
-import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import (
@@ -23,7 +21,7 @@ from rmsweb_jax.mesh import check_rows, process_rows, row_shards, shard_batch
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
-from rmsweb_jax.qwen3_vl.pool import Answers, Pool
+from rmsweb_jax.qwen3_vl.pool import HostAnswers, Pool, to_host
 from rmsweb_jax.splits import stable_hash
 
 
@@ -227,10 +225,9 @@ class _Queue:
             room=sampling.max_response_tokens,
             eos=sampling.eos,
             banned=sampling.banned,
-            waiting=bool(self._waiting),
-            free_slots=self._sampler.shards,
+            free_slots=self._sampler.shards if self._waiting else None,
         )
-        answers = _on_host(self._pool.answers)
+        answers = to_host(self._pool.answers)
         found = {}
         for slot, number in enumerate(self._held):
             if number is not None and answers.done[slot].all():
@@ -256,20 +253,7 @@ def _prompt_alone(example: Example) -> Example:
     )
 
 
-def _on_host(answers: Answers) -> Answers:
-    """All but the caches, as numpy."""
-    arrays = answers._replace(clock=None, suffix=None)  # pyright: ignore[reportArgumentType]
-    if jax.process_count() > 1:
-        return jax.tree.map(lambda x: multihost_utils.process_allgather(x, tiled=True), arrays)
-    return jax.device_get(arrays)
-
-
-def _responses(answers: Answers, slot: int, eos: int) -> Responses:
-    ring = answers.tokens.shape[2]
-    tokens, log_probs = [], []
-    for sample, length in enumerate(np.asarray(answers.lengths)[slot]):
-        places = (int(answers.began[slot]) + np.arange(length)) % ring
-        tokens.append(np.asarray(answers.tokens)[slot, sample, places])
-        log_probs.append(np.asarray(answers.log_probs)[slot, sample, places])
-    truncated = np.asarray([part[-1] != eos for part in tokens])
-    return Responses(tuple(tokens), tuple(log_probs), truncated)
+def _responses(answers: HostAnswers, slot: int, eos: int) -> Responses:
+    samples = range(answers.tokens.shape[1])
+    tokens, log_probs = zip(*(answers.response(slot, sample) for sample in samples), strict=True)
+    return Responses(tokens, log_probs, np.asarray([part[-1] != eos for part in tokens]))

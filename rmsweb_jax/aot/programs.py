@@ -32,7 +32,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.mesh import check_rows, param_shardings, row_shards, spread
 from rmsweb_jax.qwen3_vl.cache import PREFILLED_SPECS
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import decode_responses, prefill_prompts, prepare_weights
+from rmsweb_jax.qwen3_vl.decode import Pause, decode_responses, prefill_prompts, prepare_weights
 from rmsweb_jax.qwen3_vl.fused import weight_specs
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.qwen3_vl.pool import (
@@ -203,9 +203,9 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
         )
     )
     pool = on_mesh(Pool(held, answers), spread(Pool(held, answers), POOL_SPECS, mesh))
-    banned, eos, waiting = (
+    banned, number = (
         run.everywhere(jax.ShapeDtypeStruct(shape, dtype))
-        for shape, dtype in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32), ((), jnp.bool_))
+        for shape, dtype in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))
     )
     work = Work(rows * prompt, rows * causal_pairs(prompt), 0, patches, patch_pairs)
     prefill = forward_flops(config, work) + 2 * rows * prompt * run.adapters
@@ -235,11 +235,10 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
                 pool.asked,
                 pool.answers,
                 banned,
-                eos,
-                waiting,
+                number,
+                Pause(number, number),
                 config=config.text,
                 room=room,
-                free_slots=rows,
                 cache_dtype=settings.cache_dtype,
                 attention=nnx.merge(graphdef, state).attention,
             ),

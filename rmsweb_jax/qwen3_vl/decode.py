@@ -38,12 +38,25 @@ from rmsweb_jax.qwen3_vl.pool import (
     Pool,
     empty_answers,
     empty_asked,
+    end_samples,
     insert_prompts,
 )
 from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES
 
 _BANNED = -1e30
 _SAMPLE_BLOCK = 128
+
+
+class Pause(NamedTuple):
+    """When decoding returns although responses have not ended.
+
+    Attributes:
+      free_slots: [] int32, as soon as so many slots are free; more than there are: never.
+      steps: [] int32, after so many steps; with 0 new prompts get their first token and that is all.
+    """
+
+    free_slots: Array
+    steps: Array
 
 
 class Generated(NamedTuple):
@@ -110,30 +123,28 @@ def prefill_prompts(
     return prefill(model, prompts, adapters=adapters, cache_dtype=cache_dtype, mesh=mesh)
 
 
-@functools.partial(
-    jax.jit, donate_argnums=2, static_argnames=("config", "room", "free_slots", "cache_dtype", "attention")
-)
+@functools.partial(jax.jit, donate_argnums=2, static_argnames=("config", "room", "cache_dtype", "attention"))
 def decode_responses(
     weights: DecodeWeights,
     asked: Asked,
     answers: Answers,
-    banned: jax.Array,
-    eos: jax.Array,
-    waiting: jax.Array,
+    banned: Array,
+    eos: Array,
+    pause: Pause,
+    allowed: Array | None = None,
     *,
     config: TextConfig,
     room: int,
-    free_slots: int,
     cache_dtype: str,
     attention: AttentionConfig,
 ) -> Answers:
-    """Steps until all responses have ended, or slots are free that prompts wait for.
+    """Steps until all responses have ended, or it is to pause.
 
     Args:
       banned: [V] bool.
       eos: [] int32.
+      allowed: [G, K, W] int32, a bit for each of at least V tokens: what may be drawn next, until it pauses.
       room: tokens a response may have.
-      waiting: [] bool, whether to stop as soon as `free_slots` slots are free.
       attention: the model's.
     """
     mesh = attention.mesh
@@ -142,6 +153,9 @@ def decode_responses(
     rows = groups * samples
     keys = _row_keys(asked.seeds, asked.prompt_ids, samples)
     temperature = jnp.repeat(asked.temperature, samples)[:, None]
+    limit = answers.clock + pause.steps
+    if allowed is not None:
+        banned = banned | ~_bits(jnp.asarray(allowed).reshape(rows, -1), banned.shape[0])
 
     def draw(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Token `number` [G] of every sample and its log-probability, by the states [G, K, hidden]."""
@@ -152,10 +166,10 @@ def decode_responses(
         # Every device draws for some of the rows, from whole distributions.
         logits = constrain(logits, mesh, AXES, None)
         logits = logits / jnp.where(temperature > 0, temperature, 1.0)
-        allowed = jnp.where(banned, _BANNED, logits)
+        open_logits = jnp.where(banned, _BANNED, logits)
         step_keys = jax.vmap(jax.random.fold_in)(keys, jnp.repeat(number, samples))
-        sampled = sample_tokens(allowed, step_keys)
-        token = jnp.where(temperature[:, 0] > 0, sampled, jnp.argmax(allowed, -1)).astype(jnp.int32)
+        sampled = sample_tokens(open_logits, step_keys)
+        token = jnp.where(temperature[:, 0] > 0, sampled, jnp.argmax(open_logits, -1)).astype(jnp.int32)
         picked = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
         log_prob = picked - jax.nn.logsumexp(logits, axis=-1)
         return token.reshape(groups, samples), log_prob.reshape(groups, samples)
@@ -181,8 +195,8 @@ def decode_responses(
         )
 
     def going_on(answers: Answers) -> jax.Array:
-        free = answers.done.all(1).sum() >= free_slots
-        return ~answers.done.all() & ~(waiting & free)
+        free = answers.done.all(1).sum() >= pause.free_slots
+        return ~answers.done.all() & ~free & (answers.clock < limit)
 
     def until_settled(answers: Answers) -> Answers:
         """Steps to the end of a block of the ring; what is settled is not in the loop's state."""
@@ -220,6 +234,12 @@ def decode_responses(
         began=jnp.where(answers.fresh, before, answers.began), fresh=jnp.zeros_like(answers.fresh)
     )
     return constrain_tree(jax.lax.while_loop(going_on, until_settled, answers), ANSWERS_SPECS, mesh)
+
+
+def _bits(words: jax.Array, count: int) -> jax.Array:
+    """The first `count` bits of each row, lowest first: [M, W] int32 -> [M, count] bool."""
+    bits = (words[:, :, None] >> jnp.arange(32, dtype=words.dtype)) & 1
+    return bits.reshape(len(words), -1)[:, :count].astype(bool)
 
 
 @functools.partial(jax.jit, static_argnames="num_samples")
@@ -303,6 +323,10 @@ class Generator:
         """See `insert_prompts`; the pool given is used up."""
         return insert_prompts(pool, asked, slots, mesh=self.mesh)
 
+    def end(self, pool: Pool, ended: Array) -> Pool:
+        """See `end_samples`; the pool given is used up."""
+        return Pool(pool.asked, end_samples(pool.answers, ended))
+
     def decode(
         self,
         pool: Pool,
@@ -310,22 +334,32 @@ class Generator:
         room: int,
         eos: int,
         banned: Sequence[int] = (),
-        waiting: bool = False,
-        free_slots: int = 1,
+        free_slots: int | None = None,
+        steps: int | None = None,
+        allowed: Array | None = None,
     ) -> Pool:
-        """See `decode_responses`; the pool given is used up."""
+        """See `decode_responses`; the pool given is used up.
+
+        Args:
+          free_slots, steps: see `Pause`; None: it does not pause for that.
+        """
         mask = np.zeros(self.config.text.vocab_size, bool)
         mask[list(banned)] = True
+        never = np.iinfo(np.int32).max
         answers = decode_responses(
             self._weights,
             pool.asked,
             pool.answers,
             mask,
             np.int32(eos),
-            np.bool_(waiting),
+            Pause(
+                free_slots=np.asarray(never if free_slots is None else free_slots, np.int32),
+                # Halved, so that the clock can be added.
+                steps=np.asarray(never // 2 if steps is None else steps, np.int32),
+            ),
+            allowed,
             config=self.config.text,
             room=room,
-            free_slots=free_slots,
             cache_dtype=self._cache_dtype,
             attention=self._attention,
         )

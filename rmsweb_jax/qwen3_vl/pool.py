@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -71,6 +73,29 @@ class Answers(NamedTuple):
     suffix: SuffixCache
 
 
+class HostAnswers(NamedTuple):
+    """What of `Answers` is read by the host, as numpy and of all processes; see there."""
+
+    began: np.ndarray
+    lengths: np.ndarray
+    done: np.ndarray
+    tokens: np.ndarray
+    log_probs: np.ndarray
+
+    def response(self, slot: int, sample: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [R] int32 and log-probabilities [R] float32 so far."""
+        places = (self.began[slot] + np.arange(self.lengths[slot, sample])) % self.tokens.shape[2]
+        return self.tokens[slot, sample, places], self.log_probs[slot, sample, places]
+
+
+def to_host(answers: Answers) -> HostAnswers:
+    """Waits for them; with several processes all of them must call it."""
+    arrays = HostAnswers(*(getattr(answers, name) for name in HostAnswers._fields))
+    if jax.process_count() > 1:
+        return jax.tree.map(lambda x: np.asarray(multihost_utils.process_allgather(x, tiled=True)), arrays)
+    return jax.device_get(arrays)
+
+
 class Pool(NamedTuple):
     """G slots of one width."""
 
@@ -112,6 +137,12 @@ def insert_prompts(pool: Pool, asked: Asked, slots: Array, *, mesh: Mesh | None)
         return local(pool, asked, slots)
     specs = (POOL_SPECS, ASKED_SPECS, BATCH)
     return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=POOL_SPECS)(pool, asked, slots)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def end_samples(answers: Answers, ended: Array) -> Answers:
+    """Lets go of samples that nobody waits for any longer, bool [G, K]."""
+    return answers._replace(done=answers.done | ended)
 
 
 @functools.partial(

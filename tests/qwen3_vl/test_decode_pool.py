@@ -10,7 +10,7 @@ from flax import nnx
 from rmsweb_jax.qwen3_vl import cache, decode
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.cache import PrefixCache
-from rmsweb_jax.qwen3_vl.decode import Generator, decode_responses, prepare_weights
+from rmsweb_jax.qwen3_vl.decode import Generator, Pause, decode_responses, prepare_weights
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.pool import Asked, empty_answers
@@ -122,7 +122,7 @@ def test_slots_that_are_used_again_give_what_a_plain_call_gives(model, plain):
                 pool = generator.insert(pool, ask(slots[slot]), np.array([slot], np.int32))
         if max(slots) < 0:
             break
-        pool = generator.decode(pool, room=NEW, eos=end, waiting=bool(waiting))
+        pool = generator.decode(pool, room=NEW, eos=end, free_slots=1 if waiting else None)
         turns += 1
     assert turns > 1 and int(pool.answers.clock) > pool.answers.tokens.shape[-1]
 
@@ -175,10 +175,9 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
             answers,
             np.zeros(text.vocab_size, bool),
             np.int32(-1),
-            np.bool_(False),
+            Pause(free_slots=np.asarray(groups + 1), steps=np.asarray(room)),
             config=text,
             room=room,
-            free_slots=1,
             cache_dtype="model",
             attention=AttentionConfig(backend, interpret=True),
         )
