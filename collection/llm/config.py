@@ -18,7 +18,8 @@ from collection.llm.teacher import ModelTeacher
 from rmsweb_jax.errors import UserError
 
 GEMINI_KEY = "GEMINI_API_KEY"
-# Our own server knows no response format; of others, most know JSON and only some a schema.
+# A policy has learned its format, and its server may hold it to it; of others, most know JSON and only some
+# a schema.
 _STRUCTURED: dict[str, Structured] = {"gemini": "schema", "chat": "json", "policy": "off"}
 
 

@@ -13,7 +13,7 @@ from collection.llm.base import (
 )
 from collection.llm.messages import extraction_messages, reflection_messages
 from collection.llm.model import ImageSource, Model, ModelRequest, Purpose
-from collection.llm.structured import reply_schema
+from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.records.schema import Message
 
 

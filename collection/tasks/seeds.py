@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from collection.llm.base import call_seed
 from collection.llm.model import Model, ModelReply, ModelRequest
-from collection.llm.structured import plain_schema
+from rmsweb_jax.actions.json_schema import plain_schema
 from collection.sites import site_of
 from collection.tasks.categories import CATEGORIES
 from collection.tasks.files import task_id

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from typing import Any
 
 from rmsweb_jax.actions.schema import ACTIONS, MAX_ACTIONS, ActionParams, Done
-
-# How a model is held to a schema: by its decoder; to some JSON only; or by the prompt alone.
-Structured = Literal["schema", "json", "off"]
 
 # What Gemini's response_json_schema knows (https://ai.google.dev/api/generate-content); of the rest, which
 # it may refuse, our own parser takes care.
@@ -18,16 +16,39 @@ _KNOWN = frozenset(
         *("properties", "additionalProperties", "required"),
     )
 )
+# What a decoder by grammar knows beside it.
+_KNOWN_TO_GRAMMARS = _KNOWN | {"minLength", "maxLength", "exclusiveMinimum", "exclusiveMaximum"}
 _OFF_BY_DEFAULT = frozenset(("execute_js",))
+_MAX_INTEGER = 999_999
+_MAX_ITEMS = 10
 
 
 @functools.cache
 def reply_schema(actions: tuple[str, ...] = ()) -> dict[str, Any]:
-    """JSON schema of a reply.
+    """JSON schema of a reply, for models of others.
 
     Args:
       actions: names of those that it may hold; empty: all but `execute_js`.
     """
+    return _reply(actions, MAX_ACTIONS, _KNOWN)
+
+
+def bounded_reply_schema(
+    actions: tuple[str, ...] = (), *, max_actions: int = MAX_ACTIONS, max_chars: int = 4000
+) -> dict[str, Any]:
+    """JSON schema of a reply, for a decoder that holds a model to all of it.
+
+    What follows it is accepted by `parse_reply`, and is never without end: texts, numbers and lists have
+    limits here that the parser does not have.
+
+    Args:
+      actions: as for `reply_schema`.
+      max_chars: of each text.
+    """
+    return _bounded(_reply(actions, max_actions, _KNOWN_TO_GRAMMARS), max_chars)
+
+
+def _reply(actions: tuple[str, ...], max_actions: int, known: Collection[str]) -> dict[str, Any]:
     names = actions or tuple(name for name in ACTIONS if name not in _OFF_BY_DEFAULT)
     text = {"type": "string"}
     # The order is the order in which a model writes; the action list comes last.
@@ -39,8 +60,8 @@ def reply_schema(actions: tuple[str, ...] = ()) -> dict[str, Any]:
         "action": {
             "type": "array",
             "minItems": 1,
-            "maxItems": MAX_ACTIONS,
-            "items": {"anyOf": [_object({name: _params(ACTIONS[name])}, [name]) for name in names]},
+            "maxItems": max_actions,
+            "items": {"anyOf": [_object({name: _params(ACTIONS[name], known)}, [name]) for name in names]},
         },
     }
     return _object(properties, [name for name in properties if name != "thinking"])
@@ -55,27 +76,45 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     }
 
 
-def _params(type_: type[ActionParams]) -> dict[str, Any]:
-    schema = plain_schema(type_.model_json_schema())
+def _params(type_: type[ActionParams], known: Collection[str]) -> dict[str, Any]:
+    schema = plain_schema(type_.model_json_schema(), known)
     if type_ is Done:
         # Optional to the parser, which tells a missing flag from a wrong one; no model is to leave it out.
         schema["required"] = ["text", "success"]
     return schema
 
 
-def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def plain_schema(schema: dict[str, Any], known: Collection[str] = _KNOWN) -> dict[str, Any]:
     """A schema of pydantic's (without references) with only what decoders know.
 
     A parameter that may be null may be left out as well.
     """
     given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(given) == 1:
-        return plain_schema(given[0])
-    kept = {key: value for key, value in schema.items() if key in _KNOWN}
-    if "properties" in kept:
-        kept["properties"] = {name: plain_schema(one) for name, one in kept["properties"].items()}
-    if "anyOf" in kept:
-        kept["anyOf"] = [plain_schema(one) for one in kept["anyOf"]]
-    if isinstance(kept.get("items"), dict):
-        kept["items"] = plain_schema(kept["items"])
-    return kept
+        return plain_schema(given[0], known)
+    kept = {key: value for key, value in schema.items() if key in known}
+    return _inside(kept, lambda part: plain_schema(part, known))
+
+
+def _inside(schema: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """A schema with the schemas within it changed."""
+    changed = dict(schema)
+    if "properties" in schema:
+        changed["properties"] = {name: change(one) for name, one in schema["properties"].items()}
+    if "anyOf" in schema:
+        changed["anyOf"] = [change(one) for one in schema["anyOf"]]
+    if isinstance(schema.get("items"), dict):
+        changed["items"] = change(schema["items"])
+    return changed
+
+
+def _bounded(schema: dict[str, Any], max_chars: int) -> dict[str, Any]:
+    limits = {
+        "string": {"maxLength": max_chars},
+        "integer": {"maximum": _MAX_INTEGER},
+        # Without it a number's decimals have no end.
+        "number": {"maximum": _MAX_INTEGER, "multipleOf": 0.01},
+        "array": {"maxItems": _MAX_ITEMS},
+    }
+    own = limits.get(schema.get("type", ""), {})
+    return own | _inside(schema, lambda part: _bounded(part, max_chars))

@@ -36,9 +36,10 @@ def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Integer = Annotated[int, BeforeValidator(to_integer)]
-Number = Annotated[float, BeforeValidator(to_number), Field(allow_inf_nan=False)]
-Index = Annotated[Integer, Field(ge=1)]
+# The limits stand before the validator: behind it JSON schemas would not tell of them.
+Count = Annotated[int, Field(ge=0), BeforeValidator(to_integer)]
+Index = Annotated[int, Field(ge=1), BeforeValidator(to_integer)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 TabId = Annotated[str, Field(min_length=4, max_length=4)]
 
@@ -87,7 +88,7 @@ class Wait(ActionParams):
     """Wait for the page, at most 30 seconds."""
 
     passive: ClassVar[bool] = True
-    seconds: Annotated[Integer, Field(ge=0)] = 3
+    seconds: Count = 3
 
 
 class ClickElementByIndex(ActionParams):
@@ -100,7 +101,7 @@ class ClickElementByIndex(ActionParams):
 class InputText(ActionParams):
     """Type text into an element (index 0: the focused one), replacing what it holds unless told otherwise."""
 
-    index: Annotated[Integer, Field(ge=0)]
+    index: Count
     text: str
     clear_existing: bool = True
 
@@ -110,7 +111,7 @@ class Scroll(ActionParams):
 
     passive: ClassVar[bool] = True
     down: bool
-    num_pages: Annotated[Number, Field(gt=0)]
+    num_pages: Positive
     frame_element_index: Index | None = None
 
 
@@ -132,7 +133,7 @@ class ExtractStructuredData(ActionParams):
 
     query: str
     extract_links: bool = False
-    start_from_char: Annotated[Integer, Field(ge=0)] = 0
+    start_from_char: Count = 0
 
 
 class SwitchTab(ActionParams):

@@ -8,7 +8,7 @@ from pytest_httpserver import HTTPServer
 
 from collection.llm.base import ExtractionRequest, ReflectionRequest, TeacherRequest
 from collection.llm.config import ActorConfig, make_teacher
-from collection.llm.structured import reply_schema
+from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 

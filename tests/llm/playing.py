@@ -10,7 +10,7 @@ from collection.llm.gemini import GeminiModel
 from collection.llm.ledger import Ledger
 from collection.llm.metered import Limits, Metered, Patience
 from collection.llm.model import ModelReply, ModelRequest, Prices
-from collection.llm.structured import reply_schema
+from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from tests.llm.answers import Case

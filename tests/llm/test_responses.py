@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from collection.llm.structured import reply_schema
+from rmsweb_jax.actions.json_schema import reply_schema
 from tests.llm.answers import GOOD, Case
 from tests.llm.cases import all_cases
 from tests.llm.playing import MAX_TOKENS, PNG, PRICES, play
