@@ -35,8 +35,11 @@ TRAIN = [
     # 0.11 is what current CUDA machines run; both are tested.
     "jax>=0.10.2,<0.12",
     "json-repair>=0.50",
+    # Replies of the server that follow a JSON schema.
+    "llguidance>=1.9",
     "optax>=0.2.8",
     "orbax-checkpoint>=0.12.8",
+    "prometheus-client>=0.26",
     "rapidfuzz>=3.14",
     "safetensors>=0.8",
     "starlette>=1",

@@ -26,16 +26,32 @@ def _demo() -> ConfigDict:
     config.dtype = "float32"
     # As in training: the one resize of screenshots.
     config.max_pixels = 16_384
-    # 0: any free one; `endpoint.json` in the workdir tells.
+    # Port 0: any free one; `endpoint.json` in the workdir tells. Another host than this machine's own wants a
+    # key: the environment variable that holds what clients must send.
+    config.host = "127.0.0.1"
     config.port = 0
-    # What is compiled: requests answered together, prompt lengths, longest reply.
-    config.batch_sizes = (1, 4)
+    config.api_key_env = ""
+    # What is compiled: replies drawn together, prompt lengths, longest reply.
+    config.slots = (1, 4)
     config.prompt_widths = (256, 512, 1024, 2048)
     config.max_new_tokens = 128
     config.max_images = 1
+    # Caches held at once, each of `slots` prompts of one width.
+    config.max_pools = 2
+    # Tokens of each reply between looks at who has come and gone; requests that may wait for a slot.
+    config.chunk = 16
+    config.max_waiting = 1024
+    # agent: replies are held to the agent's format, token by token, where a request names no format of its
+    # own; free: they are not. What a reply may be long under it: characters of a text, and actions.
+    config.replies = "free"
+    config.max_reply_chars = 4000
+    config.max_reply_actions = 10
     # Whether clients may load and unload adapters (PEFT folders that this machine can read). Each takes as
     # much memory as the model.
     config.allow_adapters = False
+    config.max_body_mb = 32.0
+    # What requests have left to be answered after SIGTERM.
+    config.drain_seconds = 300.0
     # Widths that are compiled before the server says that it is ready; MiniWoB++ needs no others.
     config.warm_widths = 2
     return config
@@ -48,7 +64,7 @@ def _paper() -> ConfigDict:
             "model": "",
             "dtype": "bfloat16",
             "max_pixels": 262_144,
-            "batch_sizes": (1, 2, 4, 8, 16),
+            "slots": (1, 4, 16),
             "prompt_widths": (4096, 8192, 12_288),
             "max_new_tokens": 2048,
             "warm_widths": 3,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import dataclasses
+import hmac
 import time
 import uuid
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.serve.engine import Completion, Engine, EngineStoppedError, Prepared, UnknownPolicyError
+from rmsweb_jax.serve.engine import Engine, EngineStoppedError, OverloadedError, UnknownPolicyError
+from rmsweb_jax.serve.grammar import GrammarError
 from rmsweb_jax.serve.policies import BASE
 from rmsweb_jax.serve.protocol import (
     BadRequestError,
@@ -27,31 +29,68 @@ from rmsweb_jax.serve.protocol import (
     parse_body,
     parse_request,
 )
+from rmsweb_jax.serve.requests import Completion, Prepared, Ticket
 
-MAX_BODY_BYTES = 32 * 2**20
+# What nginx calls a client that closed its connection; nobody reads it but our own counters.
+_CLIENT_GONE = 499
+_RETRY_AFTER_S = "1"
 
 
-def make_app(engine: Engine, model_name: str, allow_adapters: bool = False) -> Starlette:
+class TooLargeError(Exception):
+    """A body is larger than the server reads."""
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection before it was answered."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AppConfig:
+    """What clients may do.
+
+    Attributes:
+      model_name: what the server calls its model; requests for neither it nor loaded adapters get 404.
+      api_key: that clients of /v1 must send as a bearer token; empty: none.
+      allow_adapters: whether clients may load and unload adapters, as with vLLM's runtime updating.
+      max_body_bytes: of a request; larger ones get 413.
+    """
+
+    model_name: str
+    api_key: str = ""
+    allow_adapters: bool = False
+    max_body_bytes: int = 32 * 2**20
+
+
+def make_app(engine: Engine, config: AppConfig) -> Starlette:
     """Routes of the server.
 
     Args:
       engine: started; its replies are what is served.
-      model_name: what the server calls its model; requests for neither it nor loaded adapters get 404.
-      allow_adapters: whether clients may load and unload adapters, as with vLLM's runtime updating.
     """
+    model_name = config.model_name
+
+    async def read(request: Request) -> bytes:
+        return await _read_body(request, config)
 
     async def chat(request: Request) -> Response:
-        asked = parse_request(await _read_body(request))
+        asked = parse_request(await read(request))
         name = asked.model or model_name
         # Decoding and resizing images would hold up every other request on the event loop.
         prepared = await asyncio.to_thread(engine.prepare, asked)
-        future = engine.submit(prepared, BASE if name == model_name else name)
-        completions = await asyncio.wrap_future(future)
+        ticket = engine.submit(prepared, BASE if name == model_name else name)
+        try:
+            completions = await _unless_gone(request, ticket)
+        except ClientGoneError:
+            engine.metrics.cancelled()
+            raise
         return JSONResponse(_response_body(engine, asked, name, prepared, completions))
 
     async def health(_: Request) -> Response:
-        status = {"status": "ok" if engine.alive else "stopped", "model": model_name, "served": engine.served}
+        status = {"status": "ok" if engine.alive else "stopped", "model": model_name}
         return JSONResponse(status, 200 if engine.alive else 503)
+
+    async def metrics(_: Request) -> Response:
+        return Response(engine.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def models(_: Request) -> Response:
         entries = [{"id": name, "parent": model_name} for name in engine.policies.names()]
@@ -60,14 +99,14 @@ def make_app(engine: Engine, model_name: str, allow_adapters: bool = False) -> S
         return JSONResponse({"object": "list", "data": data})
 
     async def load(request: Request) -> Response:
-        asked = parse_body(LoadAdapterRequest, await _read_body(request))
+        asked = parse_body(LoadAdapterRequest, await read(request))
         if asked.lora_name == model_name:
             raise BadRequestError(f"lora_name: {model_name!r} is the model itself", "lora_name")
         await asyncio.to_thread(engine.policies.load, asked.lora_name, Path(asked.lora_path))
         return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' added successfully.")
 
     async def unload(request: Request) -> Response:
-        asked = parse_body(UnloadAdapterRequest, await _read_body(request))
+        asked = parse_body(UnloadAdapterRequest, await read(request))
         engine.policies.unload(asked.lora_name)
         return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
 
@@ -80,54 +119,101 @@ def make_app(engine: Engine, model_name: str, allow_adapters: bool = False) -> S
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/models", models),
         Route("/health", health),
+        Route("/metrics", metrics),
     ]
-    if allow_adapters:
+    if config.allow_adapters:
         routes += [
             Route("/v1/load_lora_adapter", load, methods=["POST"]),
             Route("/v1/unload_lora_adapter", unload, methods=["POST"]),
         ]
-    handlers = {BadRequestError: _refuse, EngineStoppedError: _unavailable, UnknownPolicyError: unknown}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    handlers = {
+        BadRequestError: _refuse,
+        TooLargeError: _too_large,
+        ClientGoneError: _gone,
+        EngineStoppedError: _unavailable,
+        OverloadedError: _unavailable,
+        GrammarError: _failed,
+        UnknownPolicyError: unknown,
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.add_middleware(Front, engine=engine, api_key=config.api_key)
+    return app
 
 
-def bind(port: int) -> socket.socket:
-    """A socket on loopback that does not listen yet; port 0 takes any free one.
+class Front:
+    """Lets in who has the key, and counts what chat requests are answered with (ASGI middleware)."""
+
+    def __init__(self, app: ASGIApp, engine: Engine, api_key: str):
+        self._app, self._engine = app, engine
+        self._expected = f"Bearer {api_key}".encode() if api_key else b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+
+        async def counted(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and scope["path"] == "/v1/chat/completions":
+                self._engine.metrics.answered(message["status"])
+            await send(message)
+
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        # In constant time, so that answers do not tell how much of a guess was right.
+        if self._expected and not hmac.compare_digest(given, self._expected):
+            message = "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'"
+            refusal = JSONResponse(error_body(message, "authentication_error"), 401)
+            await refusal(scope, receive, counted)
+        else:
+            await self._app(scope, receive, counted)
+
+
+async def _unless_gone(request: Request, ticket: Ticket) -> list[Completion]:
+    """The completions; a request whose client goes away is not computed any further.
 
     Raises:
-      UserError: the port is taken.
+      ClientGoneError: it went away.
     """
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    answer = asyncio.wrap_future(ticket.future)
+    # The body has been read, so that what comes next is the end of the connection.
+    gone = asyncio.ensure_future(request.receive())
     try:
-        sock.bind(("127.0.0.1", port))
-    except OSError as error:
-        sock.close()
-        raise UserError(
-            f"port {port} on 127.0.0.1: {error.strerror}; free it or use --config.port=0"
-        ) from None
-    return sock
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientGoneError
+        return answer.result()
+    finally:
+        gone.cancel()
+        if not answer.done():
+            ticket.cancel()
 
 
-def run_server(app: Starlette, sock: socket.socket) -> None:
-    """Serves until SIGTERM or SIGINT; requests in progress get five seconds to be answered.
-
-    Raises:
-      KeyboardInterrupt: after shutdown, when a signal ended it and Python's own handlers are in place.
-    """
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5
-    )
-    uvicorn.Server(config).run(sockets=[sock])
-
-
-async def _read_body(request: Request) -> bytes:
+async def _read_body(request: Request, config: AppConfig) -> bytes:
+    limit = config.max_body_bytes
+    # One that says how large it is need not be sent at all.
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLargeError(f"body: {announced} bytes, at most {limit} are read")
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise BadRequestError(f"body: more than {MAX_BODY_BYTES} bytes")
+        if size > limit:
+            raise TooLargeError(f"body: more than {limit} bytes, which is all that is read")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+async def _too_large(_: Request, error: Exception) -> Response:
+    # What is left of the body is not read, so that nothing else can come over this connection.
+    body = error_body(str(error), "invalid_request_error")
+    return JSONResponse(body, 413, headers={"Connection": "close"})
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=_CLIENT_GONE)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return JSONResponse(error_body(str(error), "server_error"), 500)
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
@@ -136,7 +222,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 
 async def _unavailable(_: Request, error: Exception) -> Response:
-    return JSONResponse(error_body(str(error), "server_error"), 503)
+    return JSONResponse(error_body(str(error), "server_error"), 503, headers={"Retry-After": _RETRY_AFTER_S})
 
 
 def _response_body(

@@ -1,4 +1,4 @@
-"""A thread that answers waiting requests in batches."""
+"""A thread that answers requests as slots fall free for them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import collections
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 
-from rmsweb_jax.data.batching import Example, Shapes, collate, single_rows
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.decode import Generated, Generator
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
+from rmsweb_jax.serve.grammar import Grammar, Grammars
+from rmsweb_jax.serve.lanes import Kind, Lanes, Room
+from rmsweb_jax.serve.metrics import Metrics
 from rmsweb_jax.serve.policies import BASE, Policies
 from rmsweb_jax.serve.protocol import BadRequestError, ChatRequest, check_tokens, to_messages
+from rmsweb_jax.serve.requests import Prepared, Ticket
 
 
 class EngineStoppedError(Exception):
@@ -29,97 +30,78 @@ class UnknownPolicyError(Exception):
     """Nothing of this name is loaded."""
 
 
+class OverloadedError(Exception):
+    """More requests wait than may."""
+
+
 @dataclasses.dataclass(frozen=True)
 class EngineConfig:
-    """Shapes that are compiled; all of them ascending.
+    """Shapes that are compiled, and how many of them are held.
 
     Attributes:
-      batch_sizes: requests answered together; a batch is filled up to the next size.
-      prompt_widths: prompts are padded to the next width; longer ones are refused.
+      slots: replies that are drawn together; ascending. A pool has the fewest that hold what waits for it.
+      prompt_widths: prompts are padded to one of them, ascending; longer ones are refused.
       max_new_tokens: of a reply; a request's own limit may only be smaller.
-      max_images: of one request. Every batch has room for so many images a request.
+      max_images: of one request. Every prompt has room for so many.
       warm_widths: how many of the widths, shortest first, are compiled before the server is ready.
+      max_pools: pools whose caches are held at once. Requests of other widths or numbers of replies than
+        those in decoding need a pool of their own.
+      chunk: tokens of each reply that are drawn between looks at who has come and gone.
+      max_waiting: requests that may wait for a slot.
     """
 
-    batch_sizes: tuple[int, ...]
+    slots: tuple[int, ...]
     prompt_widths: tuple[int, ...]
     max_new_tokens: int
     max_images: int
     warm_widths: int
+    max_pools: int = 2
+    chunk: int = 16
+    max_waiting: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("batch_sizes", "prompt_widths"):
+        for name in ("slots", "prompt_widths"):
             values = getattr(self, name)
             if not values or any(low >= high for low, high in itertools.pairwise((0, *values))):
                 raise UserError(f"config.{name} is {values}: give positive numbers in ascending order")
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A request as the engine takes it: tokens and patches instead of text and images."""
-
-    prompt: Encoded
-    n: int
-    temperature: float
-    seed: int
-    max_tokens: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Completion:
-    """One reply.
-
-    Attributes:
-      tokens: of the reply, `<|im_end|>` included where there is one.
-      log_probs: of each token, as it was drawn.
-      finish_reason: `stop` when the model ended its reply, `length` when a limit cut it.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    log_probs: tuple[float, ...]
-    finish_reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _Waiting:
-    prepared: Prepared
-    generator: Generator
-    future: Future[list[Completion]]
-
-    @property
-    def samples(self) -> int:
-        """Samples that are drawn: `n` rounded up, so that few numbers of them are compiled."""
-        return 1 << (self.prepared.n - 1).bit_length()
-
-    def fits(self, other: _Waiting) -> bool:
-        """Whether one call can answer both."""
-        return self.samples == other.samples and self.generator is other.generator
+        for name in ("max_pools", "chunk", "max_waiting", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise UserError(f"config.{name} is {getattr(self, name)}: give 1 or more")
 
 
 class Engine:
-    """Answers requests one batch of one policy at a time, in order of arrival.
+    """Continuous batching: a request takes a slot of a pool as soon as one is free, in order of arrival.
 
-    A reply depends on the prompt, seed, temperature and its number among the `n` alone. What else is
-    in the batch changes its logits by rounding at most, as another batch size does.
+    A reply depends on the prompt, seed, temperature and its number among the `n` alone. Who else is in the
+    pool, and how large it is, changes its logits by rounding at most.
 
     Args:
       model: read only.
+      reply_schema: JSON schema that replies are held to where a request names no format.
 
     Attributes:
       policies: the model, and adapters on it.
+      metrics: of this engine alone.
     """
 
-    def __init__(self, model: Qwen3VL, processor: Processor, config: EngineConfig):
+    def __init__(
+        self,
+        model: Qwen3VL,
+        processor: Processor,
+        config: EngineConfig,
+        reply_schema: Mapping[str, Any] | None = None,
+    ):
         self.policies = Policies(model)
+        self.metrics = Metrics()
         self._processor, self._config = processor, config
-        patch = model.config.vision.patch_size
-        self._window = processor.max_pixels // patch**2
-        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._window = processor.max_pixels // model.config.vision.patch_size**2
+        self._grammars = Grammars(processor)
+        self._reply_grammar = None if reply_schema is None else self._grammars.compile(reply_schema)
+        self._waiting: collections.deque[Ticket] = collections.deque()
+        self._lanes: list[Lanes] = []
         self._changed = threading.Condition()
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self.served = 0
 
     def warm_up(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Compiles the common shapes; call it before `start`.
@@ -128,17 +110,22 @@ class Engine:
           report: told (done, total) after each program.
         """
         widths = self._config.prompt_widths[: self._config.warm_widths]
-        shapes = list(itertools.product(self._config.batch_sizes, widths))
-        for done, (size, width) in enumerate(shapes, start=1):
+        shapes = list(itertools.product(self._config.slots, widths))
+        for done, (slots, width) in enumerate(shapes, start=1):
             prompt = Encoded(np.full(width, self._processor.start_id, np.int32), (), ())
-            self._generate(self.policies.base, [Prepared(prompt, 1, 1.0, 0, 1)] * size, samples=1)
+            prepared = Prepared(prompt, 1, 1.0, 0, 2, grammar=self._reply_grammar)
+            ticket = Ticket(prepared, self.policies.base)
+            lanes = Lanes(Kind.of(ticket), self._room(slots, width), self._processor)
+            lanes.insert(ticket)
+            while not lanes.advance(self._config.chunk):
+                pass
             report(done, len(shapes))
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread after the batch in progress; requests still waiting get `EngineStoppedError`."""
+        """Ends the thread; requests that have not been answered get `EngineStoppedError`."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -152,8 +139,8 @@ class Engine:
         """Tokenizes a request; safe in any thread.
 
         Raises:
-          BadRequestError: an image cannot be used, there is more of something than the shapes hold, or other
-            tokens than the model's would have to be banned or to end a reply.
+          BadRequestError: an image cannot be used, there is more of something than the shapes hold, a schema
+            cannot be held to, or other tokens than the model's would have to be banned or to end a reply.
         """
         check_tokens(request, self._processor.end_id, self._processor.banned_ids)
         messages, images = to_messages(request)
@@ -167,119 +154,136 @@ class Engine:
             raise BadRequestError(
                 f"messages: {len(prompt.tokens)} tokens, at most {longest} are served", "messages"
             )
-        limit = min(request.token_limit or self._config.max_new_tokens, self._config.max_new_tokens)
-        return Prepared(prompt, request.n, request.temperature, request.seed, limit)
+        return Prepared(
+            prompt=prompt,
+            n=request.n,
+            temperature=request.temperature,
+            seed=request.seed,
+            max_tokens=min(request.token_limit or self._config.max_new_tokens, self._config.max_new_tokens),
+            stop=request.stop_texts,
+            grammar=self._grammar(request),
+        )
 
-    def submit(self, prepared: Prepared, policy: str = BASE) -> Future[list[Completion]]:
-        """Queues a request; the future holds its `n` completions.
+    def submit(self, prepared: Prepared, policy: str = BASE) -> Ticket:
+        """Queues a request.
 
         Args:
           policy: name of adapters that are loaded; the model itself by default.
 
         Raises:
           UnknownPolicyError: no such adapters are loaded (any more).
+          OverloadedError: too many wait already.
           EngineStoppedError: nothing would ever answer.
         """
         generator = self.policies.get(policy)
         if generator is None:
             raise UnknownPolicyError(policy)
-        waiting = _Waiting(prepared, generator, Future())
+        ticket = Ticket(prepared, generator)
         with self._changed:
             if self._stopped or self._closing:
                 raise EngineStoppedError("the engine has stopped; see the server's log")
-            self._waiting.append(waiting)
+            if len(self._waiting) >= self._config.max_waiting:
+                raise OverloadedError(f"{len(self._waiting)} requests wait already; try again later")
+            self._waiting.append(ticket)
+            self._count()
             self._changed.notify()
-        return waiting.future
+        return ticket
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Each token on its own as text; a part of a character is a replacement mark."""
         return [str(self._processor.tokenizer.decode([token])) for token in tokens]
 
+    def _grammar(self, request: ChatRequest) -> Grammar | None:
+        if request.response_format is None:
+            return self._reply_grammar
+        schema = request.response_format.as_schema()
+        return None if schema is None else self._grammars.compile(schema)
+
     def _run(self) -> None:
-        batch: list[_Waiting] = []
         try:
-            while batch := self._next_batch():
-                self._answer(batch)
+            while self._wait():
+                self._admit()
+                for lanes in self._lanes:
+                    if lanes.busy:
+                        self._advance(lanes)
+                self._count()
         finally:
-            # Also when a batch failed: whoever waits must hear of it, and the failure itself is printed.
+            # Also when decoding failed: whoever waits must hear of it, and the failure itself is printed.
             with self._changed:
                 self._stopped = True
-                left = [*batch, *self._waiting]
+                left = [*self._waiting, *(ticket for lanes in self._lanes for ticket in lanes.tickets)]
                 self._waiting.clear()
-            for waiting in left:
-                if not waiting.future.done():
-                    waiting.future.set_exception(
-                        EngineStoppedError("the engine has stopped; see the server's log")
-                    )
+            for ticket in left:
+                if not ticket.future.done():
+                    ticket.fail(EngineStoppedError("the engine has stopped; see the server's log"))
 
-    def _next_batch(self) -> list[_Waiting]:
-        """The first waiting request and those that can be answered with it; empty when closing."""
+    def _wait(self) -> bool:
+        """Until there is something to do; False: to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            if self._closing:
-                return []
-            batch, rest = [], collections.deque()
-            for waiting in self._waiting:
-                fits = len(batch) < self._config.batch_sizes[-1]
-                same = not batch or waiting.fits(batch[0])
-                # A client that went away is not worth computing for.
-                if fits and same and waiting.future.set_running_or_notify_cancel():
-                    batch.append(waiting)
-                elif not waiting.future.cancelled():
-                    rest.append(waiting)
-            self._waiting = rest
-        return batch or self._next_batch()
+            self._changed.wait_for(
+                lambda: self._waiting or self._closing or any(lanes.busy for lanes in self._lanes)
+            )
+            return not self._closing
 
-    def _answer(self, batch: Sequence[_Waiting]) -> None:
-        prepared = [waiting.prepared for waiting in batch]
-        drawn = self._generate(batch[0].generator, prepared, batch[0].samples)
-        for row, waiting in enumerate(batch):
-            self.served += 1
-            samples = range(waiting.prepared.n)
-            waiting.future.set_result([self._completion(drawn, row, i, waiting.prepared) for i in samples])
+    def _admit(self) -> None:
+        """Gives slots to those who wait, in order: who cannot have one is not overtaken."""
+        while True:
+            with self._changed:
+                while self._waiting and self._waiting[0].cancelled:
+                    self._waiting.popleft()
+                lanes = self._place() if self._waiting else None
+                if lanes is None:
+                    return
+                # Both at once, since a failing prefill must find it somewhere.
+                ticket = self._waiting[0]
+            lanes.insert(ticket)
+            with self._changed:
+                self._waiting.popleft()
+            self.metrics.admitted(ticket)
 
-    def _generate(self, generator: Generator, prepared: Sequence[Prepared], samples: int) -> Generated:
+    def _place(self) -> Lanes | None:
+        """Where the first of those who wait is decoded; None while all that could be is taken."""
+        first = self._waiting[0]
+        kind, width = Kind.of(first), self._width(first)
+        fits = [lanes for lanes in self._lanes if lanes.kind == kind and lanes.room.width >= width]
+        # Those that are decoding anyway; among them the narrowest, then the largest.
+        joined = [lanes for lanes in fits if lanes.busy and lanes.free]
+        if joined:
+            return min(joined, key=lambda lanes: (lanes.room.width, -lanes.room.slots))
+        alike = [
+            ticket for ticket in self._waiting if Kind.of(ticket) == kind and self._width(ticket) <= width
+        ]
+        room = self._room(self._slots(len(alike) * kind.samples) // kind.samples or 1, width)
+        for lanes in fits:
+            if not lanes.busy and lanes.room == room:
+                return lanes
+        if len(self._lanes) >= self._config.max_pools:
+            idle = [lanes for lanes in self._lanes if not lanes.busy]
+            if not idle:
+                return None
+            # With it goes the memory of its caches.
+            self._lanes.remove(idle[0])
+        self._lanes.append(Lanes(kind, room, self._processor))
+        return self._lanes[-1]
+
+    def _slots(self, replies: int) -> int:
+        """The fewest slots that hold so many replies, or as many as there are."""
+        return next((slots for slots in self._config.slots if slots >= replies), self._config.slots[-1])
+
+    def _width(self, ticket: Ticket) -> int:
+        length = len(ticket.prepared.prompt.tokens)
+        return next(width for width in self._config.prompt_widths if width >= length)
+
+    def _room(self, slots: int, width: int) -> Room:
         config = self._config
-        size = next(size for size in config.batch_sizes if size >= len(prepared))
-        # Empty rows would be decoded to the limit: repeat a request instead.
-        rows = [*prepared, *[prepared[-1]] * (size - len(prepared))]
-        longest = max(len(row.prompt.tokens) for row in rows)
-        width = next(width for width in config.prompt_widths if width >= longest)
-        shapes = Shapes(
-            rows=size,
-            widths=config.prompt_widths,
-            num_targets=1,
-            images=config.max_images,
-            window=self._window,
+        return Room(slots, width, config.max_new_tokens, config.max_images, self._window)
+
+    def _advance(self, lanes: Lanes) -> None:
+        for ticket, completions in lanes.advance(self._config.chunk):
+            self.metrics.completed(ticket, completions)
+            ticket.complete(completions)
+
+    def _count(self) -> None:
+        self.metrics.holding(
+            running=sum(len(lanes.tickets) for lanes in self._lanes), waiting=len(self._waiting)
         )
-        examples = [_example(row.prompt) for row in rows]
-        drawn = generator(
-            collate(single_rows(examples, size), shapes, width, generator.config).inputs,
-            num_samples=samples,
-            max_new_tokens=config.max_new_tokens,
-            eos=self._processor.end_id,
-            # Both halves of a 64-bit seed count; keys are folded from 32-bit numbers.
-            seed=np.asarray([row.seed & 0xFFFFFFFF for row in rows], np.uint32),
-            prompt_ids=np.asarray([row.seed >> 32 for row in rows], np.uint32),
-            temperature=np.asarray([row.temperature for row in rows], np.float32),
-            banned=self._processor.banned_ids,
-        )
-        return Generated(*jax.device_get(drawn))
-
-    def _completion(self, drawn: Generated, row: int, sample: int, prepared: Prepared) -> Completion:
-        length = min(int(drawn.lengths[row, sample]), prepared.max_tokens)
-        tokens = tuple(drawn.tokens[row, sample, :length].tolist())
-        log_probs = tuple(drawn.log_probs[row, sample, :length].tolist())
-        reason = "stop" if tokens[-1] == self._processor.end_id else "length"
-        return Completion(self._processor.decode_response(tokens), tokens, log_probs, reason)
-
-
-def _example(prompt: Encoded) -> Example:
-    return Example(
-        sample_id="",
-        tokens=prompt.tokens,
-        prompt_length=len(prompt.tokens),
-        action_mask=np.zeros(0, bool),
-        patches=prompt.patches,
-        grids=prompt.grids,
-    )

@@ -21,7 +21,8 @@ from rmsweb_jax.qwen3_vl.images import open_image
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
 
 MAX_CHOICES = 16
-STOP = "<|im_end|>"
+MAX_STOPS = 4
+END = "<|im_end|>"
 
 
 class BadRequestError(Exception):
@@ -64,13 +65,43 @@ class ChatMessage(_Strict):
     content: str | list[_Content]
 
 
+class _NamedSchema(_Strict):
+    name: str = ""
+    description: str | None = None
+    # pydantic's own models have a `schema`.
+    body: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(_Strict):
+    """What replies are held to: nothing, some JSON object, or a JSON schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _NamedSchema | None = None
+
+    def as_schema(self) -> dict[str, Any] | None:
+        """None for text.
+
+        Raises:
+          BadRequestError: the schema is missing.
+        """
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return {"type": "object"}
+        if self.json_schema is None:
+            raise BadRequestError("response_format.json_schema: Field required", "response_format")
+        return self.json_schema.body
+
+
 class ChatRequest(_Strict):
     """Body of POST /v1/chat/completions, with vLLM's additions for reinforcement learning.
 
     Much is accepted only with the values that describe what is done anyway: no nucleus, penalties or
-    streaming, a reply ends at `<|im_end|>` alone, and tokens that cannot be decoded are never drawn.
+    streaming, and tokens that cannot be decoded are never drawn.
 
     Attributes:
+      stop: texts that end a reply, as `<|im_end|>` always does; the reply ends before them.
       logprobs: return the log-probability of every token, under the model at this temperature.
       return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
       logit_bias: -100 for tokens that are banned anyway.
@@ -87,6 +118,7 @@ class ChatRequest(_Strict):
     top_p: float | None = Field(default=None, ge=1.0, le=1.0)
     stream: Literal[False] | None = None
     stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
     logprobs: bool = False
     top_logprobs: Literal[0] | None = None
     return_token_ids: bool = False
@@ -105,6 +137,12 @@ class ChatRequest(_Strict):
         """The smaller of the two names for the same limit, None when neither is given."""
         limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
         return min(limits) if limits else None
+
+    @property
+    def stop_texts(self) -> tuple[str, ...]:
+        """Those of the request's own."""
+        texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(text for text in texts if text != END)
 
 
 class LoadAdapterRequest(_Strict):
@@ -127,8 +165,8 @@ def parse_request(body: bytes) -> ChatRequest:
       BadRequestError: invalid JSON, an unknown or unsupported parameter, or a value out of range.
     """
     request = parse_body(ChatRequest, body)
-    if request.stop not in (None, [], STOP, [STOP]):
-        raise BadRequestError(f"stop: only {STOP!r} is supported, which always stops a reply", "stop")
+    if "" in request.stop_texts or len(request.stop_texts) > MAX_STOPS:
+        raise BadRequestError(f"stop: give at most {MAX_STOPS} texts, none of them empty", "stop")
     return request
 
 

@@ -22,8 +22,9 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.app import bind, make_app
+from rmsweb_jax.serve.app import AppConfig, make_app
 from rmsweb_jax.serve.engine import Engine, EngineConfig
+from rmsweb_jax.serve.server import bind
 from tests.tiny import TINY
 
 CONTROL = (
@@ -34,9 +35,7 @@ CONTROL = (
     "<|vision_start|>",
     "<|vision_end|>",
 )
-SHAPES = EngineConfig(
-    batch_sizes=(1, 4), prompt_widths=(64, 128), max_new_tokens=12, max_images=1, warm_widths=0
-)
+SHAPES = EngineConfig(slots=(1, 4), prompt_widths=(64, 128), max_new_tokens=12, max_images=1, warm_widths=0)
 MAX_PIXELS = 64 * 64
 
 
@@ -97,11 +96,11 @@ def engine(model_folder: Path) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def serving(engine: Engine, name: str) -> Iterator[str]:
-    """The address of a started engine while the block runs."""
+def serving(engine: Engine, name: str, **settings) -> Iterator[str]:
+    """The address of a started engine while the block runs; `settings` as of `AppConfig`."""
     sock = bind(0)
     sock.listen()
-    app = make_app(engine, name, allow_adapters=True)
+    app = make_app(engine, dataclasses.replace(AppConfig(name, allow_adapters=True), **settings))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()

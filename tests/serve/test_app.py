@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,10 +18,15 @@ import pytest
 from PIL import Image
 from starlette.routing import Route
 
+from configs.serve import get_config
+from experiments.serve import main as serve
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.serve.app import bind, make_app
-from rmsweb_jax.serve.engine import Engine
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.serve.app import AppConfig, make_app
+from rmsweb_jax.serve.engine import Engine, EngineConfig
 from rmsweb_jax.serve.protocol import parse_request
+from rmsweb_jax.serve.server import bind
 from tests.serve.conftest import serving
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +41,10 @@ def url(engine: Engine) -> Iterator[str]:
 
 def post(url: str, body: dict) -> httpx.Response:
     return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=120)
+
+
+def schema(body: dict) -> dict:
+    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": body}}
 
 
 VIDEO = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
@@ -100,7 +109,12 @@ def test_the_image_is_seen(url):
         ({"n": 0}, "n: "),
         ({"n": 99}, "n: "),
         ({"seed": -1}, "seed"),
-        ({"stop": ["\n"]}, "<|im_end|>"),
+        ({"stop": ["a", ""]}, "none of them empty"),
+        ({"stop": list("abcde")}, "at most 4"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "json_schema: Field required"),
+        ({"response_format": schema({"type": "foo"})}, "response_format: Invalid type"),
+        ({"response_format": schema({"$ref": "http://x/y"})}, "response_format: Resource"),
         ({"stop_token_ids": [0]}, "stop_token_ids: only"),
         ({"ignore_eos": True}, "ignore_eos"),
         ({"logit_bias": {"5": -100}}, "token 5 is served"),
@@ -183,8 +197,8 @@ def test_bad_adapters_are_refused_in_one_line(url, verb, body, reason):
 
 
 def test_adapters_are_off_by_default(engine):
-    paths = {route.path for route in make_app(engine, "tiny").routes if isinstance(route, Route)}
-    assert paths == {"/v1/chat/completions", "/v1/models", "/health"}
+    paths = {route.path for route in make_app(engine, AppConfig("tiny")).routes if isinstance(route, Route)}
+    assert paths == {"/v1/chat/completions", "/v1/models", "/health", "/metrics"}
 
 
 def test_two_images_are_one_too_many(url):
@@ -200,10 +214,6 @@ def test_invalid_json_another_model_and_an_unknown_path(url):
     assert httpx.get(f"{url}/v1/nothing").status_code == 404
 
 
-def test_health(url):
-    assert httpx.get(f"{url}/health").json()["status"] == "ok"
-
-
 def test_a_taken_port_is_a_user_error():
     with bind(0) as sock:
         sock.listen()
@@ -211,27 +221,143 @@ def test_a_taken_port_is_a_user_error():
             bind(sock.getsockname()[1])
 
 
-def start(model: Path, workdir: Path) -> subprocess.Popen:
-    settings = ("batch_sizes=(1,)", "prompt_widths=(64,)", "max_new_tokens=4", "max_pixels=4096")
-    flags = [f"--config.{setting}" for setting in (f"model={model}", *settings)]
+def test_health_and_metrics(url):
+    before = metric(url, 'rmsweb_responses_total{status="200"}')
+    post(url, ASK | {"n": 3})
+    post(url, ASK | {"n": 0})
+    assert metric(url, 'rmsweb_responses_total{status="200"}') == before + 1
+    assert metric(url, 'rmsweb_responses_total{status="400"}') >= 1
+    assert metric(url, "rmsweb_generated_tokens_total") > 0
+    assert metric(url, "rmsweb_request_seconds_count") > 0
+
+
+def metric(url: str, name: str) -> float:
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def test_who_has_no_key_or_a_wrong_one_is_not_let_in(engine):
+    with serving(engine, "tiny", api_key="schlüssel") as url:
+        for given in (b"", b"Bearer other", "schlüssel".encode()):
+            headers = {b"Authorization": given}
+            answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        assert httpx.get(f"{url}/health").status_code == 200
+        right = {b"Authorization": "Bearer schlüssel".encode()}
+        assert httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=right).status_code == 200
+        with pytest.raises(openai.AuthenticationError, match="missing or wrong"):
+            openai.OpenAI(base_url=f"{url}/v1", api_key="other", max_retries=0).models.list()
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(engine):
+    large = json.dumps(ASK).encode() + b" " * 5000
+    with serving(engine, "tiny", max_body_bytes=4096) as url:
+        told = httpx.post(f"{url}/v1/chat/completions", content=large)
+        # Without a length nobody knows before it comes.
+        chunked = httpx.post(f"{url}/v1/chat/completions", content=iter([large[:3000], large[3000:]]))
+        assert (told.status_code, chunked.status_code) == (413, 413)
+        assert "at most 4096" in told.json()["error"]["message"]
+        assert post(url, ASK).status_code == 200
+
+
+def test_a_client_that_goes_away_is_not_computed_for(model_folder):
+    shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=1, warm_widths=0)
+    idle = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    with serving(idle, "tiny") as url:
+        # The engine has not begun, so that the answer cannot come first.
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/chat/completions", json=ASK, timeout=0.5)
+        wait_for(lambda: metric(url, 'rmsweb_responses_total{status="499"}') == 1)
+        idle.start()
+        assert post(url, ASK | {"seed": 2}).status_code == 200
+        assert metric(url, "rmsweb_replies_total") == 1
+        assert metric(url, "rmsweb_cancelled_requests_total") == 1
+    idle.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Looks again and again, for as long as a slow machine may take."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+
+
+def test_sixty_four_clients_at_once(url):
+    bodies = [ASK | {"seed": seed, "n": 1 + seed % 2} for seed in range(64)]
+    with ThreadPoolExecutor(64) as pool:
+        replies = list(pool.map(lambda body: post(url, body), bodies))
+    assert [reply.status_code for reply in replies] == [200] * 64
+    assert [len(reply.json()["choices"]) for reply in replies] == [body["n"] for body in bodies]
+    assert len({reply.text for reply in replies}) == 64
+
+
+def test_a_schema_in_the_request_is_held_to(url):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    answer = client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "go"}],
+        n=8,
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "count", "schema": {"type": "integer", "minimum": 10, "maximum": 99}},
+        },
+    )
+    assert all(10 <= int(choice.message.content or "") <= 99 for choice in answer.choices)
+    assert all(choice.finish_reason == "stop" for choice in answer.choices)
+    some = post(url, ASK | {"response_format": {"type": "json_object"}, "max_tokens": 2}).json()
+    assert some["choices"][0]["message"]["content"].startswith("{")
+
+
+def start(model: Path, workdir: Path, *more: str) -> subprocess.Popen:
+    settings = (f"model={model}", "slots=(1,)", "prompt_widths=(64,)", "max_pixels=4096", *more)
+    flags = [f"--config.{setting}" for setting in settings]
     command = [sys.executable, "-m", "experiments.serve", "--config=configs/serve.py:demo", *flags]
     return subprocess.Popen([*command, f"--workdir={workdir}"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
-def test_the_script_serves_until_sigterm(model_folder, tmp_path):
-    process = start(model_folder, tmp_path)
+def test_the_script_serves_until_sigterm_and_answers_all_it_has_taken(model_folder, tmp_path):
+    process = start(model_folder, tmp_path, "max_new_tokens=128")
     endpoint = tmp_path / "endpoint.json"
-    deadline = time.monotonic() + 300
-    while not endpoint.exists() and process.poll() is None and time.monotonic() < deadline:
-        threading.Event().wait(0.1)
+    wait_for(lambda: endpoint.exists() or process.poll() is not None)
     state = json.loads(endpoint.read_text())
     assert state["pid"] == process.pid
-    reply = httpx.post(f"{state['url']}/chat/completions", json=ASK, timeout=120)
-    assert reply.json()["model"] == str(model_folder) == state["model"]
-    os.kill(process.pid, signal.SIGTERM)
+    with ThreadPoolExecutor(12) as pool:
+        bodies = [ASK | {"seed": seed} for seed in range(12)]
+        futures = [
+            pool.submit(httpx.post, f"{state['url']}/chat/completions", json=body, timeout=120)
+            for body in bodies
+        ]
+        # All of them are in the only slot or wait for it.
+        root = state["url"].removesuffix("/v1")
+        held = ("rmsweb_running_requests", "rmsweb_waiting_requests", "rmsweb_replies_total")
+        wait_for(lambda: sum(metric(root, name) for name in held) >= 12)
+        os.kill(process.pid, signal.SIGTERM)
+        replies = [future.result() for future in futures]
+    assert [reply.status_code for reply in replies] == [200] * 12
+    assert {reply.json()["model"] for reply in replies} == {str(model_folder)} == {state["model"]}
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, endpoint.exists()) == (0, False)
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("host=0.0.0.0", "name a variable with a key"),
+        ("host=example", "no IP address"),
+        ("api_key_env=RMSWEB_NO_SUCH_KEY", "export RMSWEB_NO_SUCH_KEY=KEY"),
+        ("replies=json", "take free or agent"),
+        ("max_pools=0", "give 1 or more"),
+    ],
+)
+def test_settings_that_make_no_sense_are_told(setting, reason, model_folder, tmp_path):
+    config = get_config("demo")
+    name, value = setting.split("=")
+    config.update({"model": str(model_folder), name: int(value) if value.isdigit() else value})
+    with pytest.raises(UserError, match=reason):
+        serve(config, tmp_path)
 
 
 def test_a_bad_model_folder_is_told_in_one_line(tmp_path):

@@ -6,9 +6,17 @@ import pytest
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.engine import Engine, EngineConfig, EngineStoppedError, Prepared, UnknownPolicyError
+from rmsweb_jax.serve.engine import (
+    Engine,
+    EngineConfig,
+    EngineStoppedError,
+    OverloadedError,
+    UnknownPolicyError,
+)
+from rmsweb_jax.serve.lanes import Kind, Lanes
 from rmsweb_jax.serve.policies import BASE
 from rmsweb_jax.serve.protocol import BadRequestError, ChatMessage, ChatRequest
+from rmsweb_jax.serve.requests import Completion, Prepared, Ticket
 
 TEXTS = ("go", "a longer question, so that rows differ", "third", "x" * 70, "fifth and last")
 
@@ -17,22 +25,32 @@ def ask(text: str, **settings) -> ChatRequest:
     return ChatRequest(messages=[ChatMessage(role="user", content=text)], **settings)
 
 
+def request(number: int) -> ChatRequest:
+    return ask(TEXTS[number], seed=number, temperature=0.8 + number / 10)
+
+
 def prepared(engine: Engine, number: int) -> Prepared:
-    return engine.prepare(ask(TEXTS[number], seed=number, temperature=0.8 + number / 10))
+    return engine.prepare(request(number))
+
+
+def answer(engine: Engine, prepared: Prepared) -> list[Completion]:
+    return engine.submit(prepared).future.result()
 
 
 @pytest.fixture
 def idle(model_folder) -> Engine:
-    """Not started, so that requests pile up and are answered in one batch."""
-    shapes = EngineConfig((1, 4), (64, 128), max_new_tokens=12, max_images=1, warm_widths=0)
+    """Not started, so that requests pile up and are decoded together."""
+    shapes = EngineConfig(
+        (1, 4), (64, 128), max_new_tokens=12, max_images=1, warm_widths=0, chunk=4, max_waiting=8
+    )
     return Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
 
 
 def test_a_reply_does_not_depend_on_its_batch(engine, idle):
-    alone = [engine.submit(prepared(engine, number)).result() for number in range(len(TEXTS))]
-    futures = [idle.submit(prepared(idle, number)) for number in reversed(range(len(TEXTS)))]
+    alone = [answer(engine, prepared(engine, number)) for number in range(len(TEXTS))]
+    tickets = [idle.submit(prepared(idle, number)) for number in reversed(range(len(TEXTS)))]
     idle.start()
-    together = [future.result() for future in futures][::-1]
+    together = [ticket.future.result() for ticket in tickets][::-1]
     idle.close()
     for (one,), (other,) in zip(alone, together, strict=True):
         assert (one.text, one.tokens, one.finish_reason) == (other.text, other.tokens, other.finish_reason)
@@ -41,7 +59,7 @@ def test_a_reply_does_not_depend_on_its_batch(engine, idle):
 
 
 def test_more_choices_extend_fewer(engine):
-    one, four = (engine.submit(engine.prepare(ask("go", seed=5, n=n))).result() for n in (1, 4))
+    one, four = (answer(engine, engine.prepare(ask("go", seed=5, n=n))) for n in (1, 4))
     # Another number of samples is another program: figures agree to rounding.
     assert four[0].text == one[0].text and list(four[0].tokens) == list(one[0].tokens)
     assert four[0].log_probs == pytest.approx(one[0].log_probs, abs=1e-5)
@@ -50,21 +68,104 @@ def test_more_choices_extend_fewer(engine):
 
 def test_both_halves_of_a_seed_count(engine):
     seeds = (1, 1 + 2**32, 2)
-    texts = {engine.submit(engine.prepare(ask("go", seed=seed))).result()[0].text for seed in seeds}
+    texts = {answer(engine, engine.prepare(ask("go", seed=seed)))[0].text for seed in seeds}
     assert len(texts) == 3
 
 
 def test_temperature_zero_is_greedy(engine):
-    replies = [engine.submit(engine.prepare(ask("go", seed=s, temperature=0))).result()[0] for s in (1, 2)]
-    assert replies[0] == replies[1]
+    one, other = (answer(engine, engine.prepare(ask("go", seed=s, temperature=0)))[0] for s in (1, 2))
+    assert (one.text, one.tokens) == (other.text, other.tokens)
+    # How old a pool is decides how its sums are split.
+    assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
 
 
 def test_limits_cut_a_reply(engine):
-    full = engine.submit(engine.prepare(ask("go", seed=3, max_tokens=1000))).result()[0]
-    cut = engine.submit(engine.prepare(ask("go", seed=3, max_tokens=4))).result()[0]
+    full = answer(engine, engine.prepare(ask("go", seed=3, max_tokens=1000)))[0]
+    cut = answer(engine, engine.prepare(ask("go", seed=3, max_tokens=4)))[0]
     assert len(full.tokens) == len(full.log_probs) == 12
-    assert (cut.tokens, cut.log_probs) == (full.tokens[:4], full.log_probs[:4])
+    assert cut.tokens == full.tokens[:4] and cut.log_probs == pytest.approx(full.log_probs[:4], abs=1e-5)
     assert cut.finish_reason == "length"
+
+
+def test_a_stop_text_ends_a_reply_wherever_tokens_begin(engine):
+    full = answer(engine, engine.prepare(ask("go", seed=3)))[0]
+    # Over two of the byte-sized tokens, inside the reply.
+    stop = full.text[4:6]
+    assert full.text.index(stop) == 4
+    cut = answer(engine, engine.prepare(ask("go", seed=3, stop=["never", stop])))[0]
+    assert (cut.text, cut.finish_reason) == (full.text[:4], "stop")
+    assert cut.tokens == full.tokens[: len(cut.tokens)] and len(cut.tokens) < len(full.tokens)
+    late = answer(engine, engine.prepare(ask("go", seed=3, stop=stop, max_tokens=3)))[0]
+    assert (late.tokens, late.finish_reason) == (full.tokens[:3], "length")
+
+
+def test_who_comes_while_others_are_decoded_takes_a_free_slot(idle):
+    """Seven requests of two widths and two numbers of replies, more than there are slots and pools."""
+    asked = [ask(text, seed=number, n=1 + 2 * (number == 5)) for number, text in enumerate(TEXTS + TEXTS[:2])]
+    alone = [answer_alone(idle, one) for one in asked]
+    idle.start()
+    tickets = [idle.submit(idle.prepare(one)) for one in asked]
+    together = [[reply.text for reply in ticket.future.result(timeout=300)] for ticket in tickets]
+    idle.close()
+    assert together == alone
+    assert b"rmsweb_running_requests 0.0" in idle.metrics.text()
+
+
+def answer_alone(engine: Engine, request: ChatRequest) -> list[str]:
+    """By the plain generator: all samples at once, nobody else."""
+    prepared = engine.prepare(request)
+    ticket = Ticket(prepared, engine.policies.base)
+    lanes = Lanes(Kind.of(ticket), engine._room(1, 128), engine._processor)
+    lanes.insert(ticket)
+    while not (complete := lanes.advance(100)):
+        pass
+    ((_, completions),) = complete
+    return [completion.text for completion in completions]
+
+
+def test_a_cancelled_request_leaves_its_slot_to_others(idle):
+    waiting = [idle.submit(prepared(idle, number)) for number in range(4)]
+    lanes = Lanes(Kind.of(waiting[0]), idle._room(4, 128), idle._processor)
+    for ticket in waiting:
+        lanes.insert(ticket)
+    assert lanes.advance(2) == [] and not lanes.free
+    waiting[2].cancel()
+    lanes.advance(1)
+    assert lanes.free == 1 and waiting[2] not in lanes.tickets
+    # Whoever takes its place is answered as ever, and so are the others.
+    lanes.insert(Ticket(prepared(idle, 4), idle.policies.base))
+    texts = {}
+    while lanes.busy:
+        texts |= {ticket.prepared.seed: completions[0].text for ticket, completions in lanes.advance(3)}
+    assert sorted(texts) == [0, 1, 3, 4]
+    assert texts == {number: answer_alone(idle, request(number))[0] for number in texts}
+    # In the queue it is dropped as well.
+    idle.start()
+    assert waiting[0].future.result(timeout=300) and waiting[2].future.cancelled()
+    idle.close()
+
+
+def test_too_many_who_wait_are_turned_away(idle):
+    tickets = [idle.submit(prepared(idle, 0)) for _ in range(8)]
+    with pytest.raises(OverloadedError, match="8 requests wait"):
+        idle.submit(prepared(idle, 0))
+    idle.start()
+    assert len({ticket.future.result(timeout=300)[0].text for ticket in tickets}) == 1
+    idle.close()
+
+
+def test_who_is_first_is_not_overtaken(model_folder):
+    """A wide request waits for the only pool until narrow ones have left it, and those behind it wait too."""
+    shapes = EngineConfig((2,), (64, 128), max_new_tokens=12, max_images=0, warm_widths=0, max_pools=1)
+    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    done = []
+    for number, text in enumerate(("go", "x" * 70, "go", "go")):
+        future = engine.submit(engine.prepare(ask(text, seed=number))).future
+        future.add_done_callback(lambda _, number=number: done.append(number))
+    engine.start()
+    future.result(timeout=300)
+    engine.close()
+    assert done.index(0) < done.index(1) <= 2 and sorted(done) == [0, 1, 2, 3]
 
 
 def test_adapters_draw_otherwise_and_queued_requests_outlive_them(idle, adapter_folder):
@@ -72,10 +173,10 @@ def test_adapters_draw_otherwise_and_queued_requests_outlive_them(idle, adapter_
     assert idle.policies.names() == ["other"]
     request = idle.prepare(ask("go", seed=5))
     # In one batch they would be of one policy.
-    futures = [idle.submit(request, policy) for policy in (BASE, "other")]
+    tickets = [idle.submit(request, policy) for policy in (BASE, "other")]
     idle.policies.unload("other")
     idle.start()
-    base, other = (future.result()[0].tokens for future in futures)
+    base, other = (ticket.future.result()[0].tokens for ticket in tickets)
     assert base != other
     with pytest.raises(UnknownPolicyError):
         idle.submit(request, "other")
@@ -88,7 +189,7 @@ def test_a_prompt_longer_than_every_width_is_refused(engine):
 
 
 def test_closing_tells_those_who_wait(idle):
-    future = idle.submit(prepared(idle, 0))
+    future = idle.submit(prepared(idle, 0)).future
     closer = threading.Thread(target=idle.close)
     with idle._changed:
         idle.start()
@@ -104,11 +205,11 @@ def test_closing_tells_those_who_wait(idle):
 def test_a_failing_batch_stops_the_engine_and_tells_everyone(idle, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     broken = Prepared(None, 1, 1.0, 0, 1)  # pyright: ignore[reportArgumentType]
-    futures = [idle.submit(broken), idle.submit(prepared(idle, 1))]
+    tickets = [idle.submit(broken), idle.submit(prepared(idle, 1))]
     idle.start()
-    for future in futures:
+    for ticket in tickets:
         with pytest.raises(EngineStoppedError):
-            future.result()
+            ticket.future.result()
     assert not idle.alive
 
 
@@ -122,5 +223,5 @@ def test_warm_up_compiles_each_batch_size_at_the_warm_widths(model_folder):
 
 @pytest.mark.parametrize("sizes", [(), (2, 1), (0, 1), (2, 2)])
 def test_sizes_must_ascend(sizes):
-    with pytest.raises(UserError, match="batch_sizes"):
+    with pytest.raises(UserError, match="slots"):
         EngineConfig(sizes, (64,), max_new_tokens=2, max_images=0, warm_widths=1)

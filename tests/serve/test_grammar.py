@@ -1,0 +1,101 @@
+"""Replies of an untrained model that must follow a schema."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmsweb_jax.actions.json_schema import bounded_reply_schema
+from rmsweb_jax.actions.parse import parse_reply
+from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.serve.engine import Engine, EngineConfig
+from rmsweb_jax.serve.grammar import Grammars, allowed_tokens
+from rmsweb_jax.serve.protocol import BadRequestError, ChatMessage, ChatRequest
+from tests.serve.conftest import MAX_PIXELS
+
+
+@pytest.fixture(scope="module")
+def words() -> Processor:
+    """A tokenizer whose tokens are words and parts of JSON, not bytes."""
+    return Processor.from_pretrained(resolve_model("tiny_base"))
+
+
+def drawn(processor: Processor, schema: dict, seed: int) -> str:
+    """A text of a schema's grammar: each token is drawn among those allowed, all alike."""
+    matching, tokens = Grammars(processor).compile(schema).begin(), []
+    choose = random.Random(seed).choice
+    while not tokens or tokens[-1] != processor.end_id:
+        (mask,) = allowed_tokens({0: matching}, 1, processor.config.text.vocab_size)
+        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+        assert not set(allowed) & set(processor.banned_ids)
+        tokens.append(int(choose(allowed)))
+        matching.take(tokens[-1:])
+    return processor.decode_response(tokens)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_whatever_follows_the_agents_schema_is_a_reply(words, seed):
+    text = drawn(words, bounded_reply_schema(max_chars=30, max_actions=2), seed)
+    reply = parse_reply(text)
+    assert len(reply.memory) <= 30 and 1 <= len(reply.actions) <= 2
+
+
+def test_only_the_actions_named_may_be_taken(words):
+    schema = bounded_reply_schema(("wait", "scroll"), max_chars=5, max_actions=3)
+    replies = [parse_reply(drawn(words, schema, seed)) for seed in range(20)]
+    assert {action.name for reply in replies for action in reply.actions} == {"wait", "scroll"}
+
+
+@pytest.mark.parametrize("schema", [{"type": "foo"}, {"type": "object", "properties": {"a": {"not": {}}}}])
+def test_what_cannot_be_held_to_is_refused_in_one_line(words, schema):
+    with pytest.raises(BadRequestError, match="response_format: ") as error:
+        Grammars(words).compile(schema)
+    assert "\n" not in str(error.value)
+
+
+def test_replies_of_an_untrained_model_all_parse(model_folder):
+    schema = bounded_reply_schema(max_chars=12, max_actions=1)
+    shapes = EngineConfig((256,), (64,), max_new_tokens=384, max_images=0, warm_widths=0)
+    processor = Processor.from_pretrained(model_folder, MAX_PIXELS)
+    engine = Engine(load_model(model_folder), processor, shapes, reply_schema=schema)
+    engine.start()
+    asked = [
+        ChatRequest(
+            messages=[ChatMessage(role="user", content=f"go {seed}")], n=8, seed=seed, temperature=1.2
+        )
+        for seed in range(32)
+    ]
+    tickets = [engine.submit(engine.prepare(one)) for one in asked]
+    replies = [reply for ticket in tickets for reply in ticket.future.result(timeout=600)]
+    free = asked[0].model_copy(update={"response_format": as_text()})
+    unbound = engine.submit(engine.prepare(free)).future.result(timeout=600)
+    engine.close()
+    assert len(replies) == 256 and all(reply.finish_reason == "stop" for reply in replies)
+    assert len({parse_reply(reply.text).memory for reply in replies}) > 230
+    # What the client asks for comes first.
+    assert not all(reply.text.startswith('{"') for reply in unbound)
+
+
+def as_text():
+    return ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "text"}}
+    ).response_format
+
+
+def test_log_probs_under_a_grammar_are_the_models_own(model_folder):
+    """As without it: what a reply was allowed to be does not enter them."""
+    shapes = EngineConfig((1,), (64,), max_new_tokens=24, max_images=0, warm_widths=0)
+    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), shapes)
+    engine.start()
+    only = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a"]}}}
+    request = {"messages": [{"role": "user", "content": "go"}], "seed": 1, "response_format": only}
+    bound = engine.submit(engine.prepare(ChatRequest.model_validate(request))).future.result(timeout=300)[0]
+    engine.close()
+    assert json.loads(bound.text) == "a" and bound.finish_reason == "stop"
+    # A model that has learned nothing gives each of about 250 tokens some of the mass, and here one was left.
+    assert max(bound.log_probs) < -0.5
