@@ -12,7 +12,7 @@ BENCHMARKS ?= tiny 2b
   proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
   proof-hostile proof-kill proof-llm proof-loading proof-mining proof-mining-speed proof-miniwob \
   proof-ray proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler \
-  proof-tpu proof-verl
+  proof-serving proof-tpu proof-verl
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -110,6 +110,11 @@ proof-rows: $(VENV)/.dev
 # Sampling beside transformers' `generate`, on an idle machine.
 proof-sampler: $(VENV)/.dev
 	$(BIN)/python -m tests.rl.proof_sampler --output=docs/results/sampler.md
+
+# Tokens a second and latency beside `transformers serve`, on an idle machine: ten minutes. What that needs
+# is installed into build/, not into the environment.
+proof-serving: $(VENV)/.dev
+	$(BIN)/python -m tests.serve.proof_serving --output=docs/results/serving.md
 
 # The full recipe and its variants on the demo's corpus, three seeds each, trained and played: about an
 # hour on two cores. Run again, it continues.

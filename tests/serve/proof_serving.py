@@ -1,0 +1,246 @@
+"""How fast the server is beside `transformers serve`, and whether replies follow their schema.
+
+python -m tests.serve.proof_serving --output=docs/results/serving.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import openai
+from flax import nnx
+
+from rmsweb_jax.actions.json_schema import bounded_reply_schema
+from rmsweb_jax.actions.parse import parse_reply
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.serve.engine import Engine, EngineConfig
+from rmsweb_jax.serve.protocol import ChatMessage, ChatRequest
+from tests.serve.speed_sides import Side, install_peer, make_sides, running
+
+CLIENTS = (1, 8, 32)
+WORDS, NEW_TOKENS, WIDTH = 150, 64, 512
+ROUNDS, LEAST_RATIO = 3, 4.0
+REPLIES, CHOICES = 1000, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What so many clients got, each sending its next request when the last one was answered.
+
+    Attributes:
+      seconds: of each request.
+      wall: from the first request to the last answer.
+      tokens: of all replies.
+      replies: text by the number of its prompt.
+    """
+
+    seconds: list[float]
+    wall: float
+    tokens: int
+    replies: dict[int, str]
+
+    @property
+    def speed(self) -> float:
+        return self.tokens / self.wall
+
+
+def prompt(number: int) -> str:
+    """Words of the model's own vocabulary, another text for each number."""
+    choose = random.Random(number)
+    listed = (
+        "open",
+        "the",
+        "page",
+        "and",
+        "click",
+        "button",
+        "form",
+        "search",
+        "list",
+        "name",
+        "item",
+        "next",
+    )
+    return " ".join(choose.choice(listed) for _ in range(WORDS))
+
+
+def load(url: str, model: str, clients: int) -> Load:
+    """Two requests a client, at least eight in all; greedy, so that replies can be compared."""
+    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=600)
+
+    def ask(number: int) -> tuple[float, int, str]:
+        start = time.perf_counter()
+        answer = client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": prompt(number)}],
+            max_tokens=NEW_TOKENS,
+            temperature=0,
+        )
+        assert answer.usage is not None
+        text = answer.choices[0].message.content or ""
+        return time.perf_counter() - start, answer.usage.completion_tokens, text
+
+    count = max(8, 2 * clients)
+    start = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        asked = list(pool.map(ask, range(count)))
+    wall = time.perf_counter() - start
+    replies = {number: text for number, (_, _, text) in enumerate(asked)}
+    return Load([one for one, _, _ in asked], wall, sum(tokens for _, tokens, _ in asked), replies)
+
+
+def measure(side: Side, folder: Path) -> dict[int, Load]:
+    """A server's figures by number of clients, after one round that is not counted."""
+    with running(side, folder / "log") as url:
+        load(url, side.model, 1)
+        load(url, side.model, max(CLIENTS))
+        return {clients: load(url, side.model, clients) for clients in CLIENTS}
+
+
+def schema_replies() -> tuple[int, int]:
+    """Replies of an untrained model that are held to the agent's schema: those that parse, and all."""
+    folder = Path(resolve_model("tiny_base"))
+    processor = Processor.from_pretrained(folder, 16_384)
+    model = Qwen3VL(processor.config, rngs=nnx.Rngs(0))
+    shapes = EngineConfig((64,), (64,), max_new_tokens=1024, max_images=0, warm_widths=0)
+    schema = bounded_reply_schema(max_chars=60, max_actions=3)
+    engine = Engine(model, processor, shapes, reply_schema=schema)
+    engine.start()
+    tickets = [
+        engine.submit(
+            engine.prepare(
+                ChatRequest(messages=[ChatMessage(role="user", content=f"go {seed}")], n=CHOICES, seed=seed)
+            )
+        )
+        for seed in range(REPLIES // CHOICES)
+    ]
+    replies = [reply.text for ticket in tickets for reply in ticket.future.result()]
+    engine.close()
+    return sum(parses(reply) for reply in replies), len(replies)
+
+
+def parses(text: str) -> bool:
+    try:
+        parse_reply(text)
+    except ValueError:
+        return False
+    return True
+
+
+INTRODUCTION = """\
+# Serving
+
+    make proof-serving
+
+runs `{command}`, which writes this page. Python {python}, jax {jax},
+transformers {transformers}, torch {torch}, {cores} cores.
+
+## Beside `transformers serve`
+
+The same random weights in float32 (a text model of 8 layers, hidden 512, {vocabulary:,} tokens; ours serves
+them as the language model of a Qwen3-VL folder, transformers as a Qwen3 folder, since its server makes a
+processor for Qwen3-VL, which needs torchvision), prompts of about {prompt_tokens} tokens, {new} new tokens,
+greedy. So many clients of the `openai` package send their next request when the last one is answered, two
+each and at least eight in all. The three servers run one after the other, {rounds} times; figures are
+minimum, **median** and maximum of the rounds, latencies of all requests of all rounds.
+
+| server | clients | tokens/s | p50 s | p95 s | times transformers as it comes |
+|---|---|---|---|---|---|
+"""
+
+
+def table(measured: dict[str, list[dict[int, Load]]]) -> tuple[list[str], float]:
+    """Rows, and how many times the speed of the faster peer ours is at most clients."""
+
+    def speeds(name: str, clients: int) -> list[float]:
+        return [one[clients].speed for one in measured[name]]
+
+    rows = []
+    peer = next(name for name in measured if name != "ours")
+    for name, rounds in measured.items():
+        for clients in CLIENTS:
+            seconds = [second for one in rounds for second in one[clients].seconds]
+            p50, p95 = np.quantile(seconds, [0.5, 0.95])
+            own = speeds(name, clients)
+            middle = statistics.median(own)
+            ratio = middle / statistics.median(speeds(peer, clients))
+            rows.append(
+                f"| {name} | {clients} | {min(own):.0f} / **{middle:.0f}** / {max(own):.0f} "
+                f"| {p50:.2f} | {p95:.2f} | {ratio:.1f} |"
+            )
+    best = max(statistics.median(speeds(name, max(CLIENTS))) for name in measured if name != "ours")
+    return rows, statistics.median(speeds("ours", max(CLIENTS))) / best
+
+
+def same_replies(measured: dict[str, list[dict[int, Load]]]) -> tuple[int, int]:
+    """Greedy replies of ours that are transformers' to the letter, and all that were compared."""
+    ours, peer, *_ = measured.values()
+    pairs = [
+        (text, peer[0][clients].replies[number])
+        for clients in CLIENTS
+        for number, text in ours[0][clients].replies.items()
+    ]
+    return sum(one == other for one, other in pairs), len(pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    output: Path = parser.parse_args().output
+    install_peer()
+    measured: dict[str, list[dict[int, Load]]] = {}
+    with tempfile.TemporaryDirectory(prefix="rmsweb-jax-serving-") as name:
+        folder = Path(name)
+        sides = make_sides(folder, CLIENTS, WIDTH, NEW_TOKENS)
+        for _ in range(ROUNDS):
+            for side in sides:
+                measured.setdefault(side.name, []).append(measure(side, folder))
+    rows, ratio = table(measured)
+    same, compared = same_replies(measured)
+    parsed, replies = schema_replies()
+    packaged = Processor.from_pretrained(resolve_model("tiny_base"), 16_384)
+    versions = {name: metadata.version(name) for name in ("jax", "transformers", "torch")}
+    text = INTRODUCTION.format(
+        command=f"python -m tests.serve.proof_serving --output={output}",
+        python=sys.version.split()[0],
+        cores=len(os.sched_getaffinity(0)),
+        vocabulary=packaged.config.text.vocab_size,
+        prompt_tokens=len(packaged.encode_text(prompt(0))),
+        new=NEW_TOKENS,
+        rounds=ROUNDS,
+        **versions,
+    )
+    text += "\n".join(rows)
+    text += f"""
+
+- At {max(CLIENTS)} clients ours is {ratio:.1f} times as fast as the faster of the two; the goal is
+  {LEAST_RATIO:.0f}.
+- {same} of {compared} greedy replies are transformers' to the letter.
+
+## Replies that follow the agent's schema
+
+An untrained model of the packaged one's shape, `replies=agent`, {CHOICES} replies a request:
+{parsed} of {replies} are accepted by `parse_reply`.
+"""
+    write_atomic(output, text.encode())
+    print(text)
+    if ratio < LEAST_RATIO or parsed < replies:
+        raise SystemExit("error: not every line holds")
+
+
+if __name__ == "__main__":
+    main()
