@@ -12,11 +12,12 @@ from collection.agent.web_session import WebConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import BrowserConfig
 from collection.fleet import FleetConfig, SiteLimits
+from collection.judges.config import judge_config
+from collection.judges.notes import TaskNotes
 from collection.llm.config import ActorConfig
 from collection.llm.scripted.mistakes import MistakeConfig
 from collection.station import Wear
 from collection.worker import WorkerConfig
-from rmsweb_jax.errors import UserError
 
 # What may change between the runs of one workdir: where and how fast it goes, not what comes out.
 SAFE_FLEET_KEYS = (
@@ -35,12 +36,13 @@ SAFE_ACTOR_KEYS = tuple(
 )
 
 
-def fleet_config(sections: Mapping[str, Any]) -> FleetConfig:
+def fleet_config(sections: Mapping[str, Any], notes: Mapping[str, TaskNotes] | None = None) -> FleetConfig:
     """Reads `actor`, `browser`, `guard`, `prompt`, `limits`, `fleet`, `secrets` and, where they are,
     `mistakes`, `judge`, `search_urls` and `allow_js`.
 
     Args:
       sections: the config as plain dictionaries (`config.to_dict()`).
+      notes: what a benchmark tells its judge, by task id.
 
     Raises:
       UserError: the actor or the judge cannot be what it is asked to be.
@@ -61,7 +63,7 @@ def fleet_config(sections: Mapping[str, Any]) -> FleetConfig:
         limits=Limits(**sections["limits"]),
         crashes=fleet["crashes"],
         web=WebConfig(search_urls=sections.get("search_urls", {}), allow_js=sections.get("allow_js", False)),
-        judge=_judge(sections.get("judge", {"kind": "none"}), actor),
+        judge=judge_config(sections.get("judge", {"kind": "none"}), actor, notes or {}),
         secrets=tuple(sections["secrets"]),
     )
     return FleetConfig(
@@ -73,22 +75,3 @@ def fleet_config(sections: Mapping[str, Any]) -> FleetConfig:
         engine=fleet["engine"],
         ray_address=fleet["ray_address"],
     )
-
-
-def _judge(section: Mapping[str, Any], actor: ActorConfig) -> ActorConfig | None:
-    """Who judges; the limits of the actor's section are the whole run's."""
-    kind = section["kind"]
-    if kind == "none":
-        return None
-    if kind == "actor":
-        if actor.kind not in ("gemini", "chat"):
-            raise UserError(
-                f"config.judge.kind=actor: the actor is {actor.kind}, which cannot judge; take gemini or chat"
-            )
-        return dataclasses.replace(actor, label="judge", temperature=0.0)
-    if kind not in ("gemini", "chat"):
-        raise UserError(f"config.judge.kind={kind!r}: unknown; take none, actor, gemini or chat")
-    if kind == "chat" and not section["base_url"]:
-        raise UserError("config.judge.kind=chat: config.judge.base_url is empty; give the endpoint's address")
-    limits = {name: getattr(actor, name) for name in ("requests_per_minute", "tokens_per_minute", "cap_usd")}
-    return ActorConfig(**section, **limits, label="judge", temperature=0.0).resolve()

@@ -24,9 +24,9 @@ from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
 from collection.journals import FOLDER, Kept, keep, read_history
 from collection.judges.base import Judge
-from collection.judges.outcome import OutcomeJudge
+from collection.judges.config import JudgeConfig, make_judge
 from collection.llm.base import Teacher
-from collection.llm.config import ActorConfig, make_model, make_teacher
+from collection.llm.config import ActorConfig, make_teacher
 from collection.llm.ledger import LEDGER
 from collection.reflect import reflect
 from collection.rounds import Job, Reflected, run_round
@@ -66,7 +66,7 @@ class WorkerConfig:
     limits: Limits
     crashes: int
     web: WebConfig = dataclasses.field(default_factory=WebConfig)
-    judge: ActorConfig | None = None
+    judge: JudgeConfig | None = None
     secrets: tuple[str, ...] = ()
 
 
@@ -106,7 +106,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._journal = Journal(workdir / FOLDER / journal)
         self._station: Station | None = None
         self._teacher: Teacher | None = None
-        self._outcome_judge: Judge | None = None
+        self._asked_judge: Judge | None = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -200,9 +200,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return self._teacher
 
     def _judge(self) -> Judge | None:
-        if self._outcome_judge is None and self._config.judge is not None:
-            self._outcome_judge = OutcomeJudge(make_model(self._config.judge, self._workdir / LEDGER))
-        return self._outcome_judge
+        if self._asked_judge is None and self._config.judge is not None:
+            self._asked_judge = make_judge(self._config.judge, self._workdir)
+        return self._asked_judge
 
 
 def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:

@@ -80,6 +80,30 @@ def actor(kind: str, **settings: object) -> ConfigDict:
     )
 
 
+def judge(kind: str, method: str = "outcome") -> ConfigDict:
+    """The section of a judge: kind none, actor (its model), gemini or chat."""
+    return ConfigDict(
+        {
+            "kind": kind,
+            # outcome (last page, last screenshots), webjudge (key points, screenshots that matter), rubric
+            # (points for each line of a task's rubric, and a verdict).
+            "method": method,
+            # Whether it is shown a benchmark's reference answer, where there is one.
+            "reference": False,
+            "model": "",
+            "base_url": "",
+            "api_key_env": "",
+            "max_tokens": 2048,
+            "timeout_s": 120.0,
+            "calls": 5,
+            "structured": "auto",
+            "price_prompt": 0.0,
+            "price_cached": 0.0,
+            "price_response": 0.0,
+        }
+    )
+
+
 def _demo() -> ConfigDict:
     config = ConfigDict()
     # MiniWoB++ pages and how many training seeds of each, or the tasks of an earlier data set, or a JSONL
@@ -138,21 +162,8 @@ def _demo() -> ConfigDict:
             "total_seconds": 300.0,
         }
     )
-    # Who says whether an episode on live pages was a success: none, actor (its model), gemini or chat.
-    config.judge = ConfigDict(
-        {
-            "kind": "none",
-            "model": "",
-            "base_url": "",
-            "api_key_env": "",
-            "max_tokens": 2048,
-            "timeout_s": 120.0,
-            "calls": 5,
-            "price_prompt": 0.0,
-            "price_cached": 0.0,
-            "price_response": 0.0,
-        }
-    )
+    # Who says whether an episode on live pages was a success.
+    config.judge = judge("none")
     # Of live pages: search engines by name, and whether the agent may run scripts.
     config.search_urls = ConfigDict({})
     config.allow_js = False

@@ -11,13 +11,12 @@ from collection.agent.asking import Answer, Interview, Reader
 from collection.agent.blockers import Blocker
 from collection.agent.environment import Acted, Environment, Look, UnreachableError
 from collection.agent.prompt import AgentState, PastStep, PromptConfig
-from collection.judges.base import Judge
+from collection.judges.base import Judge, declared
+from collection.judges.recorded import EnvironmentReward
 from collection.llm.base import ImageSource, Teacher
 from rmsweb_jax.actions import Action, Reply
 from rmsweb_jax.records.schema import ActionResult, Outcome, Step, Task, Trajectory
 
-# Some pages pay in part for a task done in part; what trains on successes needs it done in full.
-FULL_REWARD = 1.0
 _TOO_LATE = "The time limit was reached before the actions were carried out."
 
 
@@ -91,7 +90,7 @@ class EpisodeRunner:
 
         Raises:
           BrowserLostError, PageError: the browser or the environment failed; nothing of the episode is kept.
-          UserError: the teacher or the judge cannot answer.
+          UserError: the teacher cannot answer, or the judge will answer no question.
         """
         start = time.monotonic()
         deadline = start + self.limits.max_seconds
@@ -149,20 +148,19 @@ class EpisodeRunner:
 
     def _judged(self, trajectory: Trajectory) -> Trajectory:
         reward = self.environment.reward()
-        declared = trajectory.outcome == "done" and trajectory.declared_success is True
-        if reward is not None:
-            success = declared and reward >= FULL_REWARD
-            return trajectory.model_copy(update={"reward": reward, "success": success, "judge": "reward"})
+        judge = self.judge if reward is None else EnvironmentReward()
+        trajectory = trajectory.model_copy(update={"reward": reward})
         # A page with a reward of its own that has paid none yet was left too early.
-        if self.judge is None or trajectory.task.environment != "web":
+        if judge is None or (reward is None and trajectory.task.environment != "web"):
             return trajectory
-        verdict = self.judge.judge(trajectory, self.images)
+        verdict = judge.judge(trajectory, self.images)
         return trajectory.model_copy(
             update={
-                "success": declared and verdict.success is True,
-                "judge": "" if verdict.success is None else self.judge.name,
+                "success": declared(trajectory) and verdict.success is True,
+                "judge": "" if verdict.success is None else judge.name,
                 "judge_text": self.environment.redact(verdict.text),
                 "judge_usage": verdict.usage,
+                "judge_score": verdict.score,
             }
         )
 

@@ -2,7 +2,7 @@
 
 Version 2 added `source` and `missing` to trajectories, and `finished` and `content` to manifests. Version 3
 added `incidents` and `discarded` to steps, and `incidents`, `judge_text`, `judge_usage` and the outcome
-`unreachable` to trajectories.
+`unreachable` to trajectories. Version 4 added `judge_score` to trajectories.
 A new version raises `SCHEMA_VERSION` and adds one function here; nothing else knows the old ones.
 """
 
@@ -30,6 +30,10 @@ def _record_from_2(kind: str, record: Json) -> Json:
     return {**record, "steps": steps, "judge_text": "", "judge_usage": {}, "incidents": []}
 
 
+def _record_from_3(kind: str, record: Json) -> Json:
+    return {**record, "judge_score": None} if kind == "trajectories" else record
+
+
 def _manifest_from_1(manifest: Json) -> Json:
     shards = [{**shard, "content": ""} for shard in manifest["shards"]]
     # It was written when all shards were, so there are no unfinished ones.
@@ -40,10 +44,12 @@ def _manifest_from_1(manifest: Json) -> Json:
 RECORDS: dict[int, Callable[[str, Json], Json]] = {
     1: _record_from_1,
     2: _record_from_2,
+    3: _record_from_3,
 }
 MANIFESTS: dict[int, Callable[[Json], Json]] = {
     1: _manifest_from_1,
     2: lambda manifest: manifest,
+    3: lambda manifest: manifest,
 }
 
 

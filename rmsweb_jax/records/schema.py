@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 # What changed in each, and how older records are read: rmsweb_jax.records.migrations.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Record(BaseModel):
@@ -196,6 +196,7 @@ class Trajectory(Record):
       success: the agent declared completion AND the judge (or the reward) passes.
       judge: who passed the verdict: `reward`, or a judge's name; empty when nobody did.
       judge_text, judge_usage: what the judge wrote, even where it is no verdict, and its cost.
+      judge_score: how much of the task was done, in [0, 1], where a judge says so apart from its verdict.
       incidents: on the way to a start page that did not open; all others are their steps'.
       source: the system it was imported from, for example `browser-use`; empty: recorded by this project.
       missing: what that system's files did not hold, as field names (`steps.observation.elements`).
@@ -216,6 +217,7 @@ class Trajectory(Record):
     judge: str = ""
     judge_text: str = ""
     judge_usage: CallUsage = CallUsage()
+    judge_score: float | None = None
     seconds: float = 0.0
     incidents: tuple[Incident, ...] = ()
     source: str = ""

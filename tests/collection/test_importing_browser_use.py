@@ -34,6 +34,7 @@ def test_every_field_of_a_history(tmp_path):
         "success": True,
         "judge": "browser-use judge",
         "judge_text": "",
+        "judge_score": None,
         "seconds": 10.0,
         "incidents": (),
         "source": "browser-use",

@@ -1,8 +1,11 @@
 """From an experiment's config to the fleet: who acts, who judges, what live sites get."""
 
+import pickle
+
 import pytest
 
 from collection.fleet_config import fleet_config
+from collection.judges.notes import Criterion, Reference, TaskNotes
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
 
@@ -40,7 +43,8 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
     monkeypatch.setenv("GEMINI_API_KEY", "key")
     setup = fleet_config(settings("web", actor={"kind": "gemini", "cap_usd": 5.0}))
     judge = setup.worker.judge
-    assert judge is not None and (judge.kind, judge.temperature, judge.cap_usd) == ("gemini", 0.0, 5.0)
+    assert judge is not None and judge.method == "outcome"
+    assert (judge.model.kind, judge.model.temperature, judge.model.cap_usd) == ("gemini", 0.0, 5.0)
     assert setup.worker.guard.task_site and setup.worker.guard.proxy
     assert "duckduckgo" in setup.worker.web.search_urls and not setup.worker.web.allow_js
     assert fleet_config(settings()).worker.judge is None
@@ -52,6 +56,10 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
         ({"kind": "actor"}, "the actor is scripted, which cannot judge"),
         ({"kind": "oracle"}, "unknown"),
         ({"kind": "chat"}, "config.judge.base_url is empty"),
+        (
+            {"kind": "gemini", "method": "oracle"},
+            "config.judge.method='oracle': unknown; take one of outcome,",
+        ),
     ],
 )
 def test_judges_that_cannot_be_are_refused(judge, message):
@@ -62,4 +70,16 @@ def test_judges_that_cannot_be_are_refused(judge, message):
 def test_a_judge_of_its_own_shares_the_runs_limits():
     endpoint = {"kind": "chat", "base_url": "http://127.0.0.1:9/v1", "model": "judge"}
     judge = fleet_config(settings(judge=endpoint, actor={"requests_per_minute": 30.0})).worker.judge
-    assert judge is not None and (judge.model, judge.requests_per_minute) == ("judge", 30.0)
+    assert judge is not None and (judge.model.model, judge.model.requests_per_minute) == ("judge", 30.0)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_notes_reach_the_judge_and_reference_answers_only_on_demand(shown):
+    reference = Reference(answer="12 EUR", golden=True)
+    rubric = (Criterion(criterion="Tells the price", max_points=2),)
+    endpoint = {"kind": "chat", "base_url": "http://127.0.0.1:9/v1", "method": "rubric", "reference": shown}
+    notes = {"t": TaskNotes(reference=reference, rubric=rubric)}
+    judge = fleet_config(settings(judge=endpoint), notes).worker.judge
+    assert judge is not None and judge.method == "rubric"
+    assert judge.notes == {"t": TaskNotes(reference=reference if shown else None, rubric=rubric)}
+    assert pickle.loads(pickle.dumps(judge)) == judge  # Workers are processes.

@@ -83,6 +83,9 @@ class ModelServer:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         answer = self.always or self._answers[min(len(self.calls), len(self._answers) - 1)]
         self.calls.append(Call(handler.path, dict(handler.headers), json.loads(body)))
+        self._give(handler, answer)
+
+    def _give(self, handler: http.server.BaseHTTPRequestHandler, answer: Answer) -> None:
         handler.close_connection = True
         if answer.silent:
             self._over.wait()

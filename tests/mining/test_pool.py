@@ -13,7 +13,7 @@ from rmsweb_jax.records.shards import migrate_dataset, write_dataset
 from tests.mining.disk_pools import mine_pools_at, outcome, put_entries, put_pool
 from tests.mining.login_runs import PREMATURE, WRONG_TEXT, success
 from tests.mining.runs import failure_of, success_of
-from tests.records.sets import NEW_IN_3, version_1
+from tests.records.sets import written_by
 
 RUNS = [success(), success(attempt=2), PREMATURE, WRONG_TEXT.model_copy(update={"trajectory_id": "wrong"})]
 OTHER = [success(task_id="miniwob/login-user/2"), success(task_id="miniwob/login-user/3", actor="sft")]
@@ -153,15 +153,15 @@ def test_a_folder_without_a_finished_data_set_is_one_line(tmp_path, what):
 def test_pools_of_all_schema_versions_give_what_migrated_ones_give(tmp_path):
     runs = [run for number in range(6) for run in (success_of(number), failure_of(number))]
     tasks = sorted(range(12), key=lambda at: (at % 3, at))
-    thirds = [[runs[at] for at in tasks[first : first + 4]] for first in (0, 4, 8)]
+    quarters = [[runs[at] for at in tasks[first : first + 3]] for first in (0, 3, 6, 9)]
     folders = [
-        put_entries(tmp_path / "v1", [version_1(run) for run in thirds[0]], 1),
-        put_entries(
-            tmp_path / "v2", [run.model_dump_json(exclude=NEW_IN_3).encode() for run in thirds[1]], 2
+        *(
+            put_entries(tmp_path / f"v{version}", [written_by(version, run) for run in some], version)
+            for version, some in enumerate(quarters[:3], start=1)
         ),
-        put_pool(tmp_path / "v3", thirds[2]),
+        put_pool(tmp_path / "now", quarters[3]),
     ]
-    spread = {run.task.task_id for run in thirds[0]} & {run.task.task_id for run in thirds[1]}
+    spread = {run.task.task_id for run in quarters[0]} & {run.task.task_id for run in quarters[2]}
     assert spread
     before = ids(*folders)
     report = mine_pools_at(tmp_path / "before", *folders)
@@ -173,9 +173,11 @@ def test_pools_of_all_schema_versions_give_what_migrated_ones_give(tmp_path):
     assert outcome(tmp_path / "after") == outcome(tmp_path / "before")
 
 
-@pytest.mark.parametrize(("version", "entry"), [(1, b"{}"), (2, b"[]"), (3, b"7"), (3, b'{"task": "')])
+@pytest.mark.parametrize(
+    ("version", "entry"), [(1, b"{}"), (2, b"[]"), (3, b"7"), (4, b"7"), (4, b'{"task": "')]
+)
 def test_a_record_that_does_not_fit_is_told_with_shard_and_number(tmp_path, version, entry):
-    good = version_1(RUNS[0]) if version == 1 else RUNS[0].model_dump_json(exclude=NEW_IN_3).encode()
+    good = written_by(version, RUNS[0])
     folder = put_entries(tmp_path / "a", [good, good, entry, good], version)
     where = re.escape(str(folder / "trajectories-00000.array_record"))
     with pytest.raises(UserError, match=f"{where}: record 2 does not fit schema version {version}: make"):
@@ -191,6 +193,8 @@ def test_a_record_whose_steps_do_not_fit_is_told_with_shard_and_number(tmp_path,
         broken["steps"][1]["messages"] = [{"role": "robot"}]
     entries = [RUNS[2].model_dump_json().encode(), json.dumps(broken).encode()]
     folder = put_entries(tmp_path / "a", entries, SCHEMA_VERSION)
-    with pytest.raises(UserError, match="record 1 does not fit schema version 3: make") as error:
+    with pytest.raises(
+        UserError, match=f"record 1 does not fit schema version {SCHEMA_VERSION}: make"
+    ) as error:
         mine_pools_at(tmp_path / "mine", folder)
     damage(error)

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
@@ -88,17 +89,27 @@ def samples(runs: Sequence[Trajectory]) -> list[SftSample]:
     ]
 
 
-# What later versions added to trajectories.
-NEW_IN_2 = {"source": True, "missing": True}
-NEW_IN_3 = {
-    "steps": {"__all__": {"incidents", "discarded"}},
-    **dict.fromkeys(("judge_text", "judge_usage", "incidents"), True),
+# What each later version added to trajectories.
+NEW_IN: dict[int, dict[str, Any]] = {
+    2: {"source": True, "missing": True},
+    3: {
+        "steps": {"__all__": {"incidents", "discarded"}},
+        **dict.fromkeys(("judge_text", "judge_usage", "incidents"), True),
+    },
+    4: {"judge_score": True},
 }
 
 
+def written_by(version: int, record: Record) -> bytes:
+    """A record just as that schema version wrote it."""
+    later = [fields for number, fields in NEW_IN.items() if number > version]
+    return record.model_dump_json(
+        exclude={name: kept for fields in later for name, kept in fields.items()}
+    ).encode()
+
+
 def version_1(record: Record) -> bytes:
-    """A record just as schema version 1 wrote it."""
-    return record.model_dump_json(exclude={**NEW_IN_2, **NEW_IN_3}).encode()
+    return written_by(1, record)
 
 
 def write_version_1(folder: Path, records: Sequence[Trajectory], shard_size: int) -> None:

@@ -10,7 +10,7 @@ from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.migrations import MANIFESTS, RECORDS, decode
 from rmsweb_jax.records.schema import KINDS, SCHEMA_VERSION, AuditPair, Trajectory
 from rmsweb_jax.records.shards import dataset_size, load_manifest, migrate_dataset, read_dataset
-from tests.records.sets import NEW_IN_3, samples, trajectories, version_1, write_version_1
+from tests.records.sets import samples, trajectories, version_1, write_version_1, written_by
 
 RUNS = trajectories(5)
 AUDIT = AuditPair(
@@ -49,10 +49,16 @@ def test_records_of_version_1():
 
 
 def test_records_of_version_2():
-    assert decode("trajectories", 2, RUNS[0].model_dump_json(exclude=NEW_IN_3).encode()) == RUNS[0]
+    assert decode("trajectories", 2, written_by(2, RUNS[0])) == RUNS[0]
 
 
-@pytest.mark.parametrize("version", [1, 2, SCHEMA_VERSION])
+def test_records_of_version_3():
+    judged = RUNS[0].model_copy(update={"judge": "j", "judge_text": "NOT SUCCESS"})
+    assert decode("trajectories", 3, written_by(3, judged)) == judged
+    assert decode("audit_pairs", 3, AUDIT.model_dump_json().encode()) == AUDIT
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, SCHEMA_VERSION])
 @pytest.mark.parametrize("entry", [b"", b"[]", b"7", b"{}", b'{"trajectory_id": "a"', b'{"unknown": 1}'])
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_bytes_are_a_value_error(kind, entry, version):

@@ -1,0 +1,123 @@
+"""How far judges agree: confusion tables, Cohen's kappa, and what each says of a reference's verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from collection.evaluation.statistics import CONFIDENCE, RESAMPLES, Interval
+
+# Rows and columns of a confusion table, and their names.
+VERDICTS: tuple[bool | None, ...] = (True, False, None)
+NAMES = ("passed", "failed", "unjudged")
+# Numbers of a resample that are held at a time.
+_CHUNK = 4_000_000
+
+# One judge's verdicts by trajectory id.
+Verdicts = Mapping[str, bool | None]
+
+
+def confusion(first: Verdicts, second: Verdicts) -> np.ndarray:
+    """[3, 3] counts over the runs that both know; rows are the first's verdicts (`VERDICTS`)."""
+    table = np.zeros((3, 3), int)
+    for run in first.keys() & second.keys():
+        table[VERDICTS.index(first[run]), VERDICTS.index(second[run])] += 1
+    return table
+
+
+def cohens_kappa(tables: np.ndarray) -> np.ndarray:
+    """Agreement beyond chance, (p_o - p_e) / (1 - p_e) (Cohen 1960).
+
+    Args:
+      tables: [..., K, K] counts.
+
+    Returns:
+      [...]; NaN where it is not defined: without runs, or where both always say the same one thing.
+    """
+    tables = np.asarray(tables, np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = tables / tables.sum((-2, -1), keepdims=True)
+        observed = np.trace(shares, axis1=-2, axis2=-1)
+        expected = (shares.sum(-1) * shares.sum(-2)).sum(-1)
+        # Rounding must not make a number of what has none.
+        return np.where(expected < 1 - 1e-12, (observed - expected) / (1 - expected), np.nan)
+
+
+def kappa_interval(
+    first: Verdicts, second: Verdicts, tasks: Mapping[str, str], seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
+    """Cohen's kappa over the runs that both judged, with a percentile bootstrap over tasks.
+
+    Args:
+      tasks: task of each run; a task's runs are drawn together.
+
+    Returns:
+      None where kappa is not defined.
+    """
+    by_task: dict[str, np.ndarray] = {}
+    for run in sorted(first.keys() & second.keys()):
+        one, other = first[run], second[run]
+        if one is not None and other is not None:
+            by_task.setdefault(tasks[run], np.zeros((2, 2)))[int(one), int(other)] += 1
+    if not by_task:
+        return None
+    counts = np.stack(list(by_task.values()))
+    kappa = float(cohens_kappa(counts.sum(0)))
+    if np.isnan(kappa):
+        return None
+    estimates = np.concatenate([cohens_kappa(drawn) for drawn in _resampled(counts, seed, resamples)])
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.nanquantile(estimates, [tail, 1 - tail])
+    return Interval(kappa, float(low), float(high), len(counts))
+
+
+def against(judge: Verdicts, reference: Verdicts) -> dict[str, Any]:
+    """A judge's verdicts held against those of a reference, over the runs that the reference decided.
+
+    Unjudged runs are no passes: they are missing in the recall. Shares are None where there is nothing to
+    take them of.
+
+    Returns:
+      Counts, `precision` (of the judge's passes the reference passed), `recall` (of the reference's passes
+      the judge passed), `wrong_passed` (of the reference's failures the judge passed), `accuracy` (of what
+      the judge decided, as the reference did).
+    """
+    table = confusion(judge, {run: verdict for run, verdict in reference.items() if verdict is not None})
+    right, wrong = int(table[0, 0]), int(table[0, 1])
+    decided = int(table[:2, :2].sum())
+    return {
+        "runs": int(table.sum()),
+        "unjudged": int(table[2].sum()),
+        "precision": _share(right, right + wrong),
+        "recall": _share(right, int(table[:, 0].sum())),
+        "wrong_passed": _share(wrong, int(table[:, 1].sum())),
+        "accuracy": _share(int(table[0, 0] + table[1, 1]), decided),
+    }
+
+
+def compare(first: Verdicts, second: Verdicts, tasks: Mapping[str, str], seed: int = 0) -> dict[str, Any]:
+    """Two judges on the same runs: the confusion table, agreement and kappa on what both judged."""
+    table = confusion(first, second)
+    both = int(table[:2, :2].sum())
+    kappa = kappa_interval(first, second, tasks, seed)
+    return {
+        "confusion": table.tolist(),
+        "both_judged": both,
+        "agreement": _share(int(table[0, 0] + table[1, 1]), both),
+        "kappa": kappa and kappa.as_dict(),
+    }
+
+
+def _resampled(counts: np.ndarray, seed: int, resamples: int) -> list[np.ndarray]:
+    """Sums of [T, 2, 2] counts over tasks drawn with repetition, some [R, 2, 2] after another."""
+    tasks, rng = len(counts), np.random.default_rng(seed)
+    even, at_once = np.full(tasks, 1 / tasks), max(1, _CHUNK // tasks)
+    sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]
+    flat = counts.reshape(tasks, 4)
+    return [(rng.multinomial(tasks, even, size=size) @ flat).reshape(-1, 2, 2) for size in sizes]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

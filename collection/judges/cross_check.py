@@ -1,0 +1,165 @@
+"""Runs that a judge failed, looked at again with more to go by (RMSWeb, appendix, "Cross-harness check").
+
+A failure that does not hold up is a false negative, of one of three kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from collection.agent.fence import fenced_text
+from collection.judges.asking import NoVerdictError, Questions
+from collection.judges.base import NO_ANSWER, failed_without_a_call
+from collection.judges.evidence import history, page, render, screenshots
+from collection.judges.judgements import Judgement
+from collection.judges.reading import read_object
+from collection.llm.cached import Cached
+from collection.llm.model import ImageSource
+from rmsweb_jax.records.schema import CallUsage, Step, Trajectory
+
+# What the screenshots do not show, but the agent could read; what screenshots show that the judge did not
+# heed or get; what the judge got and took for something else; and a failure that is one.
+Finding = Literal["dom_only_evidence", "incomplete_screenshots", "judge_error", "confirmed_failure"]
+FINDINGS: tuple[Finding, ...] = get_args(Finding)
+FALSE_NEGATIVES = FINDINGS[:3]
+SCREENSHOTS = 30
+_PAGES_CHARS = 80_000
+_LEAST_PAGE_CHARS = 1_000
+_MAX_WORDS_CHARS = 8_000
+
+
+class CrossChecked(BaseModel):
+    """What became of a failure; a line of `cross_check.jsonl`.
+
+    Attributes:
+      judge: whose verdict it was.
+      finding: None where the answer was none.
+      text: the model's words, and what was wrong with them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trajectory_id: str
+    task_id: str
+    judge: str
+    finding: Finding | None
+    text: str
+    usage: CallUsage
+    key: str
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    reason: str
+    finding: Finding
+
+
+class CrossCheck:
+    """Looks at failures again, by a model that sees screenshots and pages of all steps."""
+
+    def __init__(self, model: Cached):
+        self.model = model
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def check(self, run: Trajectory, judgement: Judgement, seen: str, images: ImageSource) -> CrossChecked:
+        """One question.
+
+        Args:
+          seen: what the judge went by, in words.
+
+        Raises:
+          UserError: the model will answer no question.
+        """
+        shots = _spread(screenshots(run), SCREENSHOTS)
+        text = render(
+            "cross_check.j2",
+            run,
+            seen=seen,
+            verdict=fenced_text(judgement.text, _MAX_WORDS_CHARS),
+            steps=history(run),
+            pages=_pages(run),
+            shots=[step for step, _ in shots],
+        )
+        questions = Questions(self.model, run, images)
+        finding = None
+        try:
+            words = questions.ask(text, [shot for _, shot in shots], answer_schema())
+            finding = read_finding(words)
+        except NoVerdictError as error:
+            words = str(error)
+        except ValueError as error:
+            words = f"{words}\n[no finding: {error}]"
+        return CrossChecked(
+            trajectory_id=run.trajectory_id,
+            task_id=run.task.task_id,
+            judge=judgement.judge,
+            finding=finding,
+            text=words,
+            usage=questions.usage,
+            key=questions.key,
+        )
+
+
+def is_worth_it(run: Trajectory, judgement: Judgement) -> bool:
+    """Whether a judge failed what its agent had finished."""
+    finished = failed_without_a_call(run, needs_answer=False) is None
+    return finished and judgement.success is False and judgement.text != NO_ANSWER
+
+
+def read_finding(text: str) -> Finding:
+    """The finding of an answer.
+
+    Raises:
+      ValueError: it is not one JSON object with a reason and one of the four findings.
+    """
+    try:
+        return _Answer.model_validate(read_object(text)).finding
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def answer_schema() -> dict[str, Any]:
+    properties = {"reason": {"type": "string"}, "finding": {"type": "string", "enum": list(FINDINGS)}}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def summarize(checked: Iterable[CrossChecked]) -> dict[str, Any]:
+    """Counts of findings, and the shares of the three kinds among the false negatives."""
+    found = [one.finding for one in checked]
+    counts = {finding: found.count(finding) for finding in FINDINGS}
+    false = sum(counts[finding] for finding in FALSE_NEGATIVES)
+    return {
+        "checked": len(found),
+        "without_finding": found.count(None),
+        "findings": counts,
+        "false_negatives": false,
+        "shares": {finding: counts[finding] / false if false else None for finding in FALSE_NEGATIVES},
+    }
+
+
+def _pages(run: Trajectory) -> list[dict[str, Any]]:
+    """Every different page as text, where it was last seen; long ones are cut so that all have room."""
+    last: dict[str, Step] = {step.observation.fingerprint: step for step in run.steps}
+    steps = sorted(last.values(), key=lambda step: step.number)
+    limit = max(_LEAST_PAGE_CHARS, _PAGES_CHARS // max(1, len(steps)))
+    return [page(step, limit) for step in steps]
+
+
+def _spread(shots: list[tuple[int, str]], most: int) -> list[tuple[int, str]]:
+    """At most so many, evenly from the first to the last."""
+    if len(shots) <= most:
+        return shots
+    return [shots[round(at * (len(shots) - 1) / (most - 1))] for at in range(most)]

@@ -1,0 +1,90 @@
+"""What a recorded run shows a judge. Everything from outside stays behind its fence."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import jinja2
+
+from collection.agent.fence import fenced_line, fenced_text
+from collection.steps import StepView, view
+from rmsweb_jax.records.schema import Step, Trajectory
+
+MAX_REQUEST_CHARS = 8_000
+MAX_ANSWER_CHARS = 30_000
+MAX_PAGE_CHARS = 8_000
+# Of one line of the history.
+_MAX_LINE_CHARS = 300
+_MAX_RESULT_CHARS = 600
+
+
+def render(template: str, trajectory: Trajectory, **values: Any) -> str:
+    """A prompt, with the request and the final answer of a run beside `values`."""
+    task = trajectory.task
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            objective=fenced_text(task.objective, MAX_REQUEST_CHARS),
+            constraints=[fenced_line(constraint) for constraint in task.constraints],
+            answer=fenced_text(trajectory.final_text, MAX_ANSWER_CHARS),
+            **values,
+        )
+        .strip()
+    )
+
+
+def screenshots(trajectory: Trajectory) -> list[tuple[int, str]]:
+    """Step number and SHA-256 of each different screenshot, where it was last seen, in order."""
+    last = {shot: step.number for step in trajectory.steps if (shot := step.observation.screenshot)}
+    return sorted((number, shot) for shot, number in last.items())
+
+
+def page(step: Step, limit: int = MAX_PAGE_CHARS) -> dict[str, Any]:
+    """What the agent could read of a page, without its picture."""
+    observation = step.observation
+    return {
+        "step": step.number,
+        "url": fenced_line(observation.url),
+        "title": fenced_line(observation.title),
+        "text": fenced_text(observation.page_text, limit),
+    }
+
+
+def history(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """What the agent did, step by step, and what came of it."""
+    return [_past(view(step)) for step in trajectory.steps]
+
+
+def _past(one: StepView[Step]) -> dict[str, Any]:
+    reply, step = one.reply, one.step
+    return {
+        "number": step.number,
+        "url": fenced_line(step.observation.url, _MAX_LINE_CHARS),
+        "usable": reply is not None,
+        "actions": [
+            fenced_line(f"{action.name} {_params(action.params)}", _MAX_LINE_CHARS)
+            for action in (reply.executable if reply else ())
+        ],
+        "results": [
+            {"error": result.error, "text": fenced_line(result.text, _MAX_RESULT_CHARS)}
+            for result in step.results
+        ],
+    }
+
+
+def _params(params: Any) -> str:
+    return json.dumps(params.model_dump(exclude_defaults=True), ensure_ascii=False)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("collection.judges", "prompts"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # Chat text, not HTML: escaping would change what is quoted.
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,128 @@
+"""Several judges on the same recorded runs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from collection.judges.base import Judge
+from collection.llm.model import ImageSource
+from collection.tasks.lines import read_lines
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import CallUsage, Trajectory
+
+T = TypeVar("T")
+# Calls that wait for a thread, each with a run in memory.
+_WAITING = 4
+
+
+class Judgement(BaseModel):
+    """What one judge made of one run; a line of `judgements.jsonl`.
+
+    Attributes:
+      judge: what the judge is called in the config.
+      success, text, usage, score, key: as of `collection.judges.base.Verdict`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trajectory_id: str
+    task_id: str
+    judge: str
+    success: bool | None
+    score: float | None
+    text: str
+    usage: CallUsage
+    key: str
+
+
+class Label(BaseModel):
+    """A person's verdict; a line of a labels file. Other fields of the line are theirs."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    trajectory_id: str
+    success: bool
+
+
+def judge_runs(
+    runs: Iterable[Trajectory], judges: Mapping[str, Judge], images: ImageSource, workers: int
+) -> Iterator[Judgement]:
+    """The judgement of each run by each judge, in order.
+
+    Args:
+      judges: by what they are called.
+      workers: judgements at once.
+
+    Raises:
+      UserError: a model will answer no question. Judgements under way end before that; what was answered is
+        in the cache.
+    """
+
+    def one(run: Trajectory, name: str) -> Judgement:
+        verdict = judges[name].judge(run, images)
+        return Judgement(
+            trajectory_id=run.trajectory_id,
+            task_id=run.task.task_id,
+            judge=name,
+            success=verdict.success,
+            score=verdict.score,
+            text=verdict.text,
+            usage=verdict.usage,
+            key=verdict.key,
+        )
+
+    return in_order((functools.partial(one, run, name) for run in runs for name in judges), workers)
+
+
+def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
+    """Results of calls that several threads make, in their order; no call is begun after one has failed."""
+    if workers < 1:
+        raise UserError(f"config.workers={workers}: use at least 1")
+    waiting: deque[Future[T]] = deque()
+    stopped = threading.Event()
+
+    def made(call: Callable[[], T]) -> T:
+        if stopped.is_set():
+            raise CancelledError
+        try:
+            return call()
+        except BaseException:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judges") as pool:
+        try:
+            for call in calls:
+                waiting.append(pool.submit(made, call))
+                if len(waiting) > _WAITING * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            # Also after an interrupt, which comes to this thread alone.
+            stopped.set()
+
+
+def read_labels(path: Path) -> dict[str, bool]:
+    """People's verdicts by trajectory id.
+
+    Raises:
+      UserError: the file cannot be read, a line is no label, or two lines are of the same run.
+    """
+    lines = read_lines(path, Label.model_validate_json, "labels (trajectory_id and success, one a line)")
+    if lines.bad:
+        raise UserError(f"{lines.warning(path)}: mend them, since a label that is missing skews the figures")
+    labels: dict[str, bool] = {}
+    for number, label in lines.good:
+        if label.trajectory_id in labels:
+            raise UserError(f"{path}: line {number}: {label.trajectory_id} has a label already: keep one")
+        labels[label.trajectory_id] = label.success
+    return labels

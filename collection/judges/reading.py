@@ -1,0 +1,127 @@
+"""Judges' words as verdicts. What is not said in just the form asked for is no verdict, and never a pass."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_LABEL = (
+    r"(?:(?:the|my)\s+)?(?:(?:final|overall)\s+)?"
+    r"(?:verdict|status|result|conclusion|judge?ment|decision|evaluation|assessment)"
+)
+_BOLD = r"[#*_\s]*"
+_END = r"[*_\s.!]*"
+_LABELLED = rf"{_LABEL}[\s*_]*(?:(?::|=|-|–|—|is:?)[\s*_]*)?"
+# ASCII alone, so that no look-alike passes.
+_LABEL_LINE = re.compile(rf"{_BOLD}{_LABELLED}", re.IGNORECASE | re.ASCII)
+_NOT = r"[\s*_`]+SUCCESS(?:FUL)?(?!\w)"
+_NOT_SUCCESS = re.compile(rf"(?<![\w-])(?i:NOT){_NOT}")
+_ENDS_NOT_SUCCESS = re.compile(rf"(?<![\w-])NOT{_NOT}[\s*_`\"'”’.!)\]]*\Z")
+# The word alone in its line, or behind a label; in quotes only there, for else it may be a page's.
+_SUCCESS_LINE = re.compile(
+    rf"{_BOLD}SUCCESS{_END}|{_BOLD}(?i:{_LABELLED})[\"'`“‘]?SUCCESS[\"'`”’]?{_END}", re.ASCII
+)
+_UNKNOWN_LINE = re.compile(rf"{_BOLD}(?i:{_LABELLED})?[\"'`“‘]?UNKNOWN[\"'`”’]?{_END}")
+_SENTENCE_END = re.compile(r"[.!?…。！？][\"'`”’)\]*_]*(?=\s|\Z)")
+# "This is in no way a" and then SUCCESS, in a line of its own, is none.
+_DENIAL = re.compile(
+    r"\b(?:not|no|never|cannot|neither|nor|without|hardly|far from|unable|fail\w*)\b|n['’]t\b", re.IGNORECASE
+)
+_STATUS_LINE = re.compile(r"[#*_\s]*status[*_\s]*:(.*)", re.IGNORECASE | re.ASCII)
+_STATUS = re.compile(r"[\s*_`\"'“‘]*([A-Za-z]+(?: [A-Za-z]+)?)[\s*_`\"'”’.!]*", re.ASCII)
+_STATUSES = {
+    "success": True,
+    **dict.fromkeys(("failure", "failed", "fail", "unsuccessful", "not success", "not successful"), False),
+}
+_SCORE_LINE = re.compile(
+    r"[#*_\s]*score[*_\s]*:[*_\s]*([1-5])(?:\s*/\s*5)?[*_\s.]*", re.IGNORECASE | re.ASCII
+)
+# The Markdown fence that some models put around JSON.
+_FENCED = re.compile(r"\A\s*```(?:json)?\s(.*)```\s*\Z", re.DOTALL)
+
+
+def read_verdict(text: str) -> bool | None:
+    """The verdict that an outcome judge's words end in; None for UNKNOWN and for everything else.
+
+    NOT SUCCESS is looked for first. SUCCESS counts in capitals, as the last line, alone in it or behind a
+    label ("Verdict:"), where nothing before it says otherwise or may lead on to it as a part of a sentence.
+    """
+    if _ENDS_NOT_SUCCESS.search(text):
+        return False
+    lines = text.strip().splitlines()
+    if not lines or not _SUCCESS_LINE.fullmatch(lines[-1]):
+        return None
+    before = lines[:-1]
+    if _NOT_SUCCESS.search(text) or any(_UNKNOWN_LINE.fullmatch(line) for line in before):
+        return None
+    return None if _leads_on(before) else True
+
+
+def read_status(text: str) -> bool | None:
+    """WebJudge's verdict: the last line is `Status: success` or `Status: failure`, and no line says else.
+
+    Upstream takes the word "success" anywhere behind "status:", which "unsuccessful" holds too.
+    """
+    lines = text.strip().splitlines()
+    told = [_STATUS_LINE.fullmatch(line) for line in lines]
+    if not lines or told[-1] is None:
+        return None
+    found = {_status(one[1]) for one in told if one is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def read_score(text: str) -> int | None:
+    """A screenshot's score, 1 to 5: the last line is `Score: N`, and no line gives another."""
+    lines = text.strip().splitlines()
+    told = [_SCORE_LINE.fullmatch(line) for line in lines]
+    if not lines or told[-1] is None:
+        return None
+    found = {int(one[1]) for one in told if one is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The one JSON object that an answer is, perhaps in a Markdown fence.
+
+    Raises:
+      ValueError: anything else; also a key that comes twice, of which a parser would take one.
+    """
+    fenced = _FENCED.match(text)
+    try:
+        found = json.loads(
+            fenced[1] if fenced else text, object_pairs_hook=_each_once, parse_constant=_no_constant
+        )
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
+
+
+def _leads_on(before: list[str]) -> bool:
+    """Whether the lines above a verdict go on in it: as a sentence, or announcing a quotation."""
+    above = [line for line in before if line.strip()]
+    if not above or _LABEL_LINE.fullmatch(above[-1]):
+        return False
+    unfinished = _SENTENCE_END.split("\n".join(above))[-1].strip("*_ \t")
+    if not unfinished:
+        return False
+    apart = not before[-1].strip()
+    return not apart or unfinished[-1] in ":,;–—-(" or _DENIAL.search(unfinished) is not None
+
+
+def _status(words: str) -> bool | None:
+    found = _STATUS.fullmatch(words)
+    return _STATUSES.get(found[1].lower()) if found else None
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,171 @@
+"""Judges on recorded runs: their verdicts, how far they agree, and what became of failures.
+
+    python -m experiments.judge --config=configs/judge.py:paper --config.data=runs/evaluate/sft \
+        --config.actor.base_url=URL --config.actor.model=gpt-4o --workdir=runs/judge
+
+The workdir gets `judgements.jsonl` (a line a run and judge), `cross_check.jsonl` (a line a failure that was
+looked at again), `agreement.md`, `calls.sqlite` with what each call took and `judge_replies.sqlite` with what
+was answered, so that the same command asks nothing twice, and last `report.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+from pydantic import BaseModel
+
+from collection.judges.asking import ModelJudge
+from collection.judges.base import Judge
+from collection.judges.config import make_cross_check, make_judges
+from collection.judges.cross_check import CrossCheck, CrossChecked, is_worth_it, summarize
+from collection.judges.judgements import Judgement, in_order, judge_runs, read_labels
+from collection.judges.notes import read_notes
+from collection.judges.report import LABELS, agreement_page, agreement_report
+from collection.llm.ledger import LEDGER, Ledger
+from experiments import cli
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import dataset_size, read_dataset
+
+SAFE_KEYS = (
+    *("workers", "actor.timeout_s", "actor.calls", "actor.cap_usd"),
+    *("actor.requests_per_minute", "actor.tokens_per_minute"),
+)
+
+
+def main(config: ConfigDict, workdir: Path) -> None:
+    """Writes judgements and page and then the report, whose presence means that the stage is done."""
+    path = workdir / "report.json"
+    if not path.exists():
+        report = judge_data(config.to_dict(), workdir)
+        write_atomic(workdir / "agreement.md", agreement_page(report).encode())
+        write_atomic(path, json.dumps(report, indent=1).encode())
+    print((workdir / "agreement.md").read_text())
+
+
+def judge_data(settings: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    """Lets all judges pass their verdicts; returns the report.
+
+    Raises:
+      UserError: a setting or a file is not as it has to be; or a model will answer no question.
+    """
+    start = time.monotonic()
+    data = _folder(settings)
+    labels = _labels(settings, data)
+    notes = read_notes(Path(settings["notes"])) if settings["notes"] else {}
+    judges = make_judges(settings["judges"], settings["actor"], notes, workdir)
+    of, section = settings["cross_check"]["of"], dict(settings["cross_check"])
+    del section["of"]
+    checker = make_cross_check(section, settings["actor"], workdir)
+    reference = settings["reference"] or (LABELS if labels else "")
+    _refuse_unknown("reference", reference, {"", *judges, *([LABELS] if labels else [])})
+    if checker:
+        _refuse_unknown("cross_check.of", of, set(judges))
+    judgements = _judge(data, judges, settings["workers"], workdir)
+    checked = _check(data, checker, of, judges, judgements, settings["workers"], workdir) if checker else []
+    report = {
+        "stage": "judge",
+        "seconds": round(time.monotonic() - start, 1),
+        "data": str(data),
+        "runs": len({one.trajectory_id for one in judgements}),
+        "tasks": len({one.task_id for one in judgements}),
+        **agreement_report(judgements, labels, reference, settings["seed"]),
+        "cross_check": {"of": of, "name": checker.name, **summarize(checked)} if checker else {},
+        **_spent(judges, checker, workdir),
+    }
+    for name, judge in judges.items():
+        report["judges"][name]["name"] = judge.name
+    return report
+
+
+def _folder(settings: Mapping[str, Any]) -> Path:
+    if not settings["data"]:
+        raise UserError("config.data is empty: give --config.data=DIR with the runs to judge")
+    return Path(settings["data"])
+
+
+def _labels(settings: Mapping[str, Any], data: Path) -> dict[str, bool]:
+    if not settings["labels"]:
+        return {}
+    labels = read_labels(Path(settings["labels"]))
+    # Before the first call: labels of other runs are not to cost one.
+    if not any(run.trajectory_id in labels for run in read_dataset(data, Trajectory)):
+        raise UserError(
+            f"{settings['labels']}: no label is of a run in {data}: give the labels of these runs"
+        )
+    return labels
+
+
+def _refuse_unknown(key: str, name: str, known: set[str]) -> None:
+    if name not in known:
+        names = ", ".join(sorted(known - {""})) or "none"
+        raise UserError(f"config.{key}={name!r}: no judge of that name runs here: take one of {names}")
+
+
+def _judge(data: Path, judges: Mapping[str, Judge], workers: int, workdir: Path) -> list[Judgement]:
+    runs = read_dataset(data, Trajectory)
+    progress = Progress(workdir, "judge", total=dataset_size(data) * len(judges))
+    judgements = list(_watched(judge_runs(runs, judges, ImageStore(data), workers), progress))
+    _write(workdir / "judgements.jsonl", judgements)
+    return judgements
+
+
+def _check(
+    data: Path,
+    checker: CrossCheck,
+    of: str,
+    judges: Mapping[str, Judge],
+    judgements: Sequence[Judgement],
+    workers: int,
+    workdir: Path,
+) -> list[CrossChecked]:
+    images, judge = ImageStore(data), judges[of]
+    seen = judge.sees if isinstance(judge, ModelJudge) else ""
+    by_run = {one.trajectory_id: one for one in judgements if one.judge == of}
+
+    def calls() -> Iterator[Callable[[], CrossChecked]]:
+        for run in read_dataset(data, Trajectory):
+            judgement = by_run[run.trajectory_id]
+            if is_worth_it(run, judgement):
+                yield functools.partial(checker.check, run, judgement, seen, images)
+
+    total = sum(one.success is False for one in by_run.values())
+    checked = list(_watched(in_order(calls(), workers), Progress(workdir, "cross-check", total)))
+    _write(workdir / "cross_check.jsonl", checked)
+    return checked
+
+
+def _watched(results: Iterable[Any], progress: Progress) -> Iterator[Any]:
+    for done, result in enumerate(results, start=1):
+        yield result
+        progress.update(done)
+    progress.close()
+
+
+def _spent(judges: Mapping[str, Judge], checker: CrossCheck | None, workdir: Path) -> dict[str, Any]:
+    """Questions that were answered now and before, and the ledger of all runs of this workdir."""
+    models = [one.model for one in (*judges.values(), checker) if isinstance(one, (ModelJudge, CrossCheck))]
+    if not models:
+        return {"requests": {"asked": 0, "cache_hits": 0}, "calls": {}, "cost_usd": 0.0}
+    with contextlib.closing(Ledger(workdir / LEDGER)) as ledger:
+        calls, spent = ledger.totals(), ledger.spent()
+    requests = {"asked": sum(one.asked for one in models), "cache_hits": sum(one.hits for one in models)}
+    return {"requests": requests, "calls": calls, "cost_usd": round(spent, 6)}
+
+
+def _write(path: Path, lines: Iterable[BaseModel]) -> None:
+    write_atomic(path, "".join(f"{line.model_dump_json()}\n" for line in lines).encode())
+
+
+if __name__ == "__main__":
+    cli.run(main, "configs/judge.py:demo", SAFE_KEYS)

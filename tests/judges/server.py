@@ -1,0 +1,123 @@
+"""A judge's endpoint on loopback, and judges behind it: real clients, both APIs, a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from collection.judges.asking import ModelJudge
+from collection.judges.config import METHODS
+from collection.judges.notes import TaskNotes
+from collection.llm.cached import Cached
+from collection.llm.config import ActorConfig, make_model
+from collection.llm.model import Model
+from tests.llm.answers import completion
+from tests.llm.server import Answer, Call, ModelServer
+
+PNG = b"not really a png"
+
+
+class Pictures:
+    """An image source where every name has a picture."""
+
+    def get(self, sha256: str) -> bytes:
+        return PNG
+
+
+class JudgeServer(ModelServer):
+    """Answers each prompt with `reply_to(prompt)`, whatever the order.
+
+    Attributes:
+      hang_from: this call and later ones, from 1, get no answer; 0: all get one.
+      hung: released for each of those.
+    """
+
+    def __init__(self, reply_to: Callable[[str], Answer]):
+        super().__init__([])
+        self.reply_to, self.hang_from, self.hung = reply_to, 0, threading.Semaphore(0)
+        self._counting = threading.Lock()
+
+    def __enter__(self) -> JudgeServer:
+        return self
+
+    @property
+    def prompts(self) -> list[str]:
+        return [read_prompt(call.body)[0] for call in self.calls]
+
+    @property
+    def pictures(self) -> list[int]:
+        return [read_prompt(call.body)[1] for call in self.calls]
+
+    def _answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        with self._counting:
+            self.calls.append(Call(handler.path, dict(handler.headers), body))
+            hangs = 0 < self.hang_from <= len(self.calls)
+        if hangs:
+            self.hung.release()
+        self._give(handler, Answer(silent=True) if hangs else self.reply_to(read_prompt(body)[0]))
+
+
+def read_prompt(body: Any) -> tuple[str, int]:
+    """Text and number of pictures of a request's one message, to either API."""
+    if "contents" in body:
+        (content,) = body["contents"]
+        parts = content["parts"]
+    else:
+        (message,) = body["messages"]
+        content = message["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content
+    texts = [part["text"] for part in parts if "text" in part]
+    return "".join(texts), len(parts) - len(texts)
+
+
+def kind_of(prompt: str) -> str:
+    """Which question of which judge a prompt is."""
+    kinds = {
+        "You check whether": "outcome",
+        "List what a result must have": "key_points",
+        "You see the screenshot of step": "screenshot",
+        "You decide whether": "status",
+        "You score the work": "rubric",
+        "A judge has decided": "cross_check",
+    }
+    (kind,) = [kind for words, kind in kinds.items() if words in prompt]
+    return kind
+
+
+# What WebJudge is answered before it comes to a verdict.
+USUAL = {"key_points": "1. The lamp.\n2. Below 20 EUR.", "screenshot": "It shows the lamp.\nScore: 4"}
+
+
+def says(**texts: str) -> Callable[[str], Answer]:
+    """Replies by the kind of question."""
+    return lambda prompt: completion((USUAL | texts)[kind_of(prompt)])
+
+
+def model_at(server: ModelServer, kind: Literal["chat", "gemini"] = "chat", **settings: Any) -> Model:
+    """A server's model as a run makes it; a call that fails is not repeated."""
+    values: dict[str, Any] = {"model": "judge-1", "calls": 1, "max_tokens": 100, "timeout_s": 30.0} | settings
+    ledger, address = values.pop("ledger", None), f"{server.url}/v1" if kind == "chat" else server.url
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GEMINI_API_KEY", "key")
+        return make_model(ActorConfig(kind=kind, base_url=address, **values).resolve(), ledger)
+
+
+@contextlib.contextmanager
+def judge_at(
+    server: ModelServer,
+    method: str,
+    notes: Mapping[str, TaskNotes] | None = None,
+    path: Path | None = None,
+    **settings: Any,
+) -> Iterator[ModelJudge]:
+    """A judge behind a server, its replies kept at `path`."""
+    with Cached(model_at(server, **settings), path) as model:
+        yield METHODS[method](model, notes)

@@ -1,0 +1,226 @@
+"""The judging of a data set as a whole: files, figures, nothing asked twice, mistakes told in a line."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collection.judges.config import REPLIES
+from collection.judges.judgements import in_order
+from collection.llm.ledger import LEDGER, Ledger
+from collection.llm.model import BudgetError
+from rmsweb_jax.errors import UserError
+from tests.judges.data_sets import OUTCOME, judge, put_data, reply_to, runs, settings
+from tests.judges.server import JudgeServer, kind_of
+from tests.llm.server import Answer
+from tests.mining.label_server import kept_in
+
+ROOT = Path(__file__).parents[2]
+# Outcome: a question a run; WebJudge: key points, one (equal) screenshot, verdict; the rubric of task 0; two
+# failures of the outcome judge.
+QUESTIONS = 6 + 3 * 6 + 2 + 2
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return put_data(tmp_path_factory.mktemp("judged") / "data")
+
+
+@pytest.fixture
+def server():
+    with JudgeServer(reply_to) as server:
+        yield server
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_all_judges_on_the_same_runs(tmp_path, data, server):
+    report = judge(tmp_path / "judge", settings(data, server.url))
+    assert len(server.calls) == QUESTIONS == report["requests"]["asked"]
+    assert (report["runs"], report["tasks"]) == (7, 4)
+    counts = {
+        name: [one[v] for v in ("passed", "failed", "unjudged")] for name, one in report["judges"].items()
+    }
+    assert counts == {
+        "reward": [0, 0, 7],
+        "recorded": [0, 0, 7],
+        "outcome": [2, 3, 2],
+        "webjudge": [2, 5, 0],
+        "rubric": [1, 2, 4],
+    }
+    assert report["judges"]["rubric"]["mean_score"] == pytest.approx(0.8)
+    assert report["judges"]["outcome"]["name"] == "outcome (judge-1)"
+    told = lines(tmp_path / "judge/judgements.jsonl")
+    assert len(told) == 7 * 5 and {tuple(sorted(line)) for line in told} == {
+        ("judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
+    }
+    assert [line["success"] for line in told if line["judge"] == "outcome"] == [
+        *(True, True, False, False, None, None, False)
+    ]
+    pair = next(one for one in report["pairs"] if (one["first"], one["second"]) == ("outcome", "webjudge"))
+    assert pair["confusion"] == [[1, 1, 0], [1, 2, 0], [0, 2, 0]] and pair["both_judged"] == 5
+    assert pair["kappa"]["mean"] == pytest.approx(1 / 6)
+    people = report["against_reference"]["outcome"]
+    assert report["reference"] == "labels" and people["runs"] == 6
+    assert (people["precision"], people["recall"], people["wrong_passed"]) == (1 / 2, 1 / 3, 1 / 3)
+    page = (tmp_path / "judge/agreement.md").read_text()
+    assert (
+        "| outcome: outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
+        and "| dom_only_evidence | 1 | 1.000 |" in page
+    )
+    assert "the last line is neither SUCCESS nor NOT SUCCESS alone" in page
+    assert report["cost_usd"] == 0 and report["calls"]["judge"]["calls"] == QUESTIONS
+
+
+def test_failures_are_looked_at_again(tmp_path, data, server):
+    report = judge(tmp_path / "judge", settings(data, server.url))
+    found = report["cross_check"]
+    assert (found["of"], found["checked"], found["false_negatives"]) == ("outcome", 2, 1)
+    assert {
+        line["trajectory_id"][-1]: line["finding"] for line in lines(tmp_path / "judge/cross_check.jsonl")
+    } == {
+        "2": "confirmed_failure",
+        "3": "dom_only_evidence",
+    }
+
+
+def test_the_same_command_asks_nothing_twice(tmp_path, data, server):
+    first = judge(tmp_path / "judge", settings(data, server.url))
+    kept = {
+        name: (tmp_path / "judge" / name).read_bytes() for name in ("judgements.jsonl", "cross_check.jsonl")
+    }
+    judge(tmp_path / "judge", settings(data, server.url))
+    (tmp_path / "judge/report.json").unlink()
+    again = judge(tmp_path / "judge", settings(data, server.url, workers=5))
+    assert len(server.calls) == QUESTIONS
+    assert again["requests"] == {"asked": 0, "cache_hits": QUESTIONS}
+    untimed = ("seconds", "requests")
+    assert {key: one for key, one in again.items() if key not in untimed} == {
+        key: one for key, one in first.items() if key not in untimed
+    }
+    assert all((tmp_path / "judge" / name).read_bytes() == text for name, text in kept.items())
+    # Another model is asked everything.
+    judge(tmp_path / "other", settings(data, server.url, **{"actor.model": "judge-2"}))
+    assert len(server.calls) == 2 * QUESTIONS
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
+    changes = settings(data, server.url, workers=1)
+    command = [sys.executable, "-m", "experiments.judge", "--config=configs/judge.py:paper"]
+    command += [f"--config.{key}={value}" for key, value in changes.items()]
+    server.hang_from = 9
+    with subprocess.Popen([*command, f"--workdir={tmp_path / 'judge'}"], cwd=ROOT) as process:
+        assert server.hung.acquire(timeout=120)
+        process.send_signal(signal.SIGKILL)
+    assert kept_in(tmp_path / "judge" / REPLIES) == 8
+    assert not (tmp_path / "judge/judgements.jsonl").exists()
+    server.hang_from = 0
+    server.calls.clear()
+    report = judge(tmp_path / "judge", changes)
+    assert len(server.calls) == QUESTIONS - 8 == report["requests"]["asked"]
+    assert report["judges"]["webjudge"]["passed"] == 2
+    # The call whose answer nobody has stays in the ledger.
+    assert report["calls"]["judge"]["calls"] == QUESTIONS + 1
+
+
+def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, data, server):
+    prices = {"actor.price_prompt": 100.0, "actor.price_response": 100.0}
+    with pytest.raises(BudgetError) as error:
+        judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 0.5}))
+    assert error.value.exit_code == 4
+    answered = kept_in(tmp_path / "judge" / REPLIES)
+    assert (
+        0 < answered == len(server.calls) < QUESTIONS and Ledger(tmp_path / "judge" / LEDGER).spent() <= 0.5
+    )
+    report = judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 500.0}))
+    assert len(server.calls) == QUESTIONS and report["cost_usd"] == pytest.approx(0.11 * QUESTIONS)
+    assert report["judges"]["outcome"]["cost_usd"] == pytest.approx(0.11 * len(OUTCOME))
+
+
+def test_an_endpoint_that_fails_at_one_judge_leaves_its_runs_unjudged(tmp_path, data, server):
+    server.reply_to = lambda prompt: (
+        Answer(503, {"error": {"message": "overloaded"}}) if kind_of(prompt) == "status" else reply_to(prompt)
+    )
+    report = judge(tmp_path / "judge", settings(data, server.url))
+    assert [report["judges"]["webjudge"][name] for name in ("passed", "failed", "unjudged")] == [0, 1, 6]
+    reasons = report["judges"]["webjudge"]["unjudged_runs"]
+    assert len(reasons) == 6 and all("status 503: overloaded" in one["reason"] for one in reasons)
+    assert report["judges"]["outcome"]["passed"] == 2
+
+
+def test_without_a_model_recorded_verdicts_are_compared(tmp_path, data, server):
+    none = {f"judges.{name}.kind": "none" for name in ("outcome", "webjudge", "rubric")}
+    changes = settings(data, server.url, **none, **{"cross_check.kind": "none", "actor.kind": "none"})
+    report = judge(tmp_path / "judge", changes | {"labels": "", "reference": "recorded"})
+    assert set(report["judges"]) == {"reward", "recorded"} and not server.calls
+    assert report["cross_check"] == {} and report["against_reference"]["reward"]["runs"] == 0
+    assert "kappa not defined" in (tmp_path / "judge/agreement.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": ""}, "config.data is empty"),
+        (
+            {"reference": "nobody"},
+            "config.reference='nobody': no judge of that name runs here: take one of labels",
+        ),
+        ({"cross_check.of": "second"}, "config.cross_check.of='second'"),
+        ({"judges.outcome.method": "oracle"}, "config.judges.outcome.method='oracle': unknown"),
+        ({"judges.outcome.kind": "oracle"}, "config.judges.outcome.kind='oracle': unknown"),
+        ({"actor.kind": "none"}, "config.judges.outcome.kind=actor: the actor is none"),
+        ({"workers": 0}, "config.workers=0: use at least 1"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_mistakes_are_told_before_the_first_call(tmp_path, data, server, changes, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        judge(tmp_path / "judge", settings(data, server.url, **changes))
+    assert not server.calls
+
+
+LABEL = json.dumps({"trajectory_id": runs()[0].trajectory_id, "success": True})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("labels", "{}\n", "nothing is left: give a file of labels"),
+        (
+            "labels",
+            f"{LABEL}\n" + LABEL.replace("true", '"yes"'),
+            "line 2: success: Input should be a valid bool",
+        ),
+        ("labels", f"{LABEL}\n{LABEL}\n", "has a label already: keep one"),
+        ("labels", LABEL.replace("shop.test", "other.test"), "no label is of a run in"),
+        ("notes", '{"task_id": "a", "rubric": [{"criterion": "x", "max_points": 0}]}', "rubric.0.max_points"),
+        ("notes", '{"task_id": "a"}\n{"task_id": "a"}', "a has notes already: keep one"),
+    ],
+    ids=["none", "no truth value", "twice", "of other runs", "no points", "notes twice"],
+)
+def test_files_that_are_wrong_are_told_before_the_first_call(tmp_path, data, server, name, text, message):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UserError, match=re.escape(message)):
+        judge(tmp_path / "judge", settings(data, server.url, **{name: str(tmp_path / "file")}))
+    assert not server.calls
+
+
+def test_results_come_in_order_and_none_is_begun_after_a_failure():
+    assert list(in_order([lambda n=n: n for n in range(50)], 3)) == list(range(50))
+    begun = []
+
+    def call(number):
+        begun.append(number)
+        if number == 4:
+            raise UserError("no")
+        return number
+
+    with pytest.raises(UserError, match="no"):
+        list(in_order([lambda n=n: call(n) for n in range(50)], 1))
+    assert begun == [0, 1, 2, 3, 4]
