@@ -22,7 +22,11 @@ _ENDS_NOT_SUCCESS = re.compile(rf"(?<![\w-])NOT{_NOT}[\s*_`\"'”’.!)\]]*\Z")
 _SUCCESS_LINE = re.compile(
     rf"{_BOLD}SUCCESS{_END}|{_BOLD}(?i:{_LABELLED})[\"'`“‘]?SUCCESS[\"'`”’]?{_END}", re.ASCII
 )
-_UNKNOWN_LINE = re.compile(rf"{_BOLD}(?i:{_LABELLED})?[\"'`“‘]?UNKNOWN[\"'`”’]?{_END}")
+# Of any other verdict, by whatever name.
+_OTHER_LINE = re.compile(
+    rf"{_BOLD}(?:{_LABELLED})?[\"'`“‘]?(?:UNKNOWN|FAIL\w*|UN-?SUCCESS\w*|NO(?:T|N)?\W*SUCCESS\w*)[\"'`”’]?{_END}",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'`”’)\]*_]*(?=\s|\Z)")
 # "This is in no way a" and then SUCCESS, in a line of its own, is none.
 _DENIAL = re.compile(
@@ -53,7 +57,7 @@ def read_verdict(text: str) -> bool | None:
     if not lines or not _SUCCESS_LINE.fullmatch(lines[-1]):
         return None
     before = lines[:-1]
-    if _NOT_SUCCESS.search(text) or any(_UNKNOWN_LINE.fullmatch(line) for line in before):
+    if _NOT_SUCCESS.search(text) or any(_OTHER_LINE.fullmatch(line) for line in before):
         return None
     return None if _leads_on(before) else True
 

@@ -115,7 +115,7 @@ def test_a_word_before_or_behind_makes_no_pass(word):
         assert read_verdict(f"The lamp is shown.\n{text}") is not True
     for text in (f"Status: {word}success", f"Status: success{word}", f"Status: success {word}"):
         assert read_status(text) is not True
-    if word.lower() not in ("status", "verdict", "result", "decision"):
+    if word.lower() not in ("status", "verdict", "result", "decision", "judgment"):
         assert read_verdict(f"The lamp is shown.\n{word} SUCCESS") is not True
 
 
