@@ -55,24 +55,27 @@ def page(step: Step, limit: int = MAX_PAGE_CHARS) -> dict[str, Any]:
 
 def history(trajectory: Trajectory) -> list[dict[str, Any]]:
     """What the agent did, step by step, and what came of it."""
-    return [_past(view(step)) for step in trajectory.steps]
+    return [_past(view(step), bool(trajectory.source)) for step in trajectory.steps]
 
 
-def _past(one: StepView[Step]) -> dict[str, Any]:
-    reply, step = one.reply, one.step
+def _past(one: StepView[Step], imported: bool) -> dict[str, Any]:
+    step = one.step
     return {
         "number": step.number,
         "url": fenced_line(step.observation.url, _MAX_LINE_CHARS),
-        "usable": reply is not None,
-        "actions": [
-            fenced_line(f"{action.name} {_params(action.params)}", _MAX_LINE_CHARS)
-            for action in (reply.executable if reply else ())
-        ],
+        "actions": [fenced_line(action, _MAX_LINE_CHARS) for action in _actions(one, imported)],
         "results": [
             {"error": result.error, "text": fenced_line(result.text, _MAX_RESULT_CHARS)}
             for result in step.results
         ],
     }
+
+
+def _actions(one: StepView[Step], imported: bool) -> list[str]:
+    """None where the reply could not be used; what other agents did may be told in words alone."""
+    if one.reply is not None:
+        return [f"{action.name} {_params(action.params)}" for action in one.reply.executable]
+    return [one.step.response] if imported else []
 
 
 def _params(params: Any) -> str:
@@ -87,4 +90,5 @@ def _environment() -> jinja2.Environment:
         autoescape=False,  # Chat text, not HTML: escaping would change what is quoted.
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )

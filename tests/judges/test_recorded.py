@@ -1,0 +1,46 @@
+"""Verdicts without a question: of a reward, and of the record."""
+
+import pytest
+
+from collection.judges.base import Verdict
+from collection.judges.recorded import NO_REWARD, NOBODY, EnvironmentReward, Recorded
+from rmsweb_jax.records.schema import CallUsage
+from tests.judges.runs import run
+from tests.judges.server import Pictures
+
+SAYS_NO = {"declared_success": False}
+GIVES_UP = {"outcome": "max_steps", "declared_success": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "success"),
+    [
+        ({"reward": 1.0}, True),
+        ({"reward": 0.999}, False),
+        ({"reward": -1.0}, False),
+        ({"reward": 1.0, **SAYS_NO}, False),
+        ({"reward": 1.0, **GIVES_UP}, False),
+    ],
+)
+def test_a_reward_passes_what_is_paid_in_full_and_declared(changes, success):
+    assert EnvironmentReward().judge(run(**changes), Pictures()) == Verdict(success, "")
+
+
+def test_without_a_reward_there_is_no_verdict_of_it():
+    assert EnvironmentReward().judge(run(), Pictures()) == Verdict(None, NO_REWARD)
+
+
+def test_a_record_says_what_it_says():
+    usage = CallUsage(cost=0.5)
+    said = {"judge": "rubric (m)", "judge_text": "words", "judge_usage": usage, "judge_score": 0.75}
+    for success in (True, False):
+        verdict = Recorded().judge(run(success=success, **said), Pictures())
+        assert verdict == Verdict(success, "words", usage, 0.75)
+    unjudged = Recorded().judge(run(**(said | {"judge": ""})), Pictures())
+    assert (unjudged.success, unjudged.text, unjudged.usage) == (None, "words", usage)
+    assert Recorded().judge(run(), Pictures()) == Verdict(None, NOBODY)
+
+
+def test_no_verdict_has_a_reason():
+    with pytest.raises(ValueError, match="no verdict and no reason"):
+        Verdict(None, " ")
