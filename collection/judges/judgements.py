@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -87,15 +86,16 @@ def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
     if workers < 1:
         raise UserError(f"config.workers={workers}: use at least 1")
     waiting: deque[Future[T]] = deque()
-    stopped = threading.Event()
+    failures: list[BaseException] = []
 
     def made(call: Callable[[], T]) -> T:
-        if stopped.is_set():
-            raise CancelledError
+        # An earlier call may come to this only when a later one has failed; it is to tell the same.
+        if failures:
+            raise failures[0]
         try:
             return call()
-        except BaseException:
-            stopped.set()
+        except BaseException as error:
+            failures.append(error)
             raise
 
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judges") as pool:
@@ -108,7 +108,7 @@ def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
                 yield waiting.popleft().result()
         finally:
             # Also after an interrupt, which comes to this thread alone.
-            stopped.set()
+            failures.append(CancelledError())
 
 
 def read_labels(path: Path) -> dict[str, bool]:

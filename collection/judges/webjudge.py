@@ -60,7 +60,7 @@ class WebJudge(ModelJudge):
         success = read_status(words)
         unread = sum(shot.score is None for shot in taken)
         told = f"[{len(kept)} of {len(taken)} screenshots kept; {unread} without a score that can be read]"
-        return Verdict(success, "\n".join([words, *([NO_STATUS] if success is None else []), told]))
+        return Verdict(success, "\n".join([words, told, *([NO_STATUS] if success is None else [])]))
 
     def _assess(
         self, trajectory: Trajectory, points: str, step: int, picture: str, questions: Questions

@@ -1,5 +1,7 @@
 """Verdicts without a question: of a reward, and of the record."""
 
+from typing import Any
+
 import pytest
 
 from collection.judges.base import Verdict
@@ -32,11 +34,16 @@ def test_without_a_reward_there_is_no_verdict_of_it():
 
 def test_a_record_says_what_it_says():
     usage = CallUsage(cost=0.5)
-    said = {"judge": "rubric (m)", "judge_text": "words", "judge_usage": usage, "judge_score": 0.75}
+    said: dict[str, Any] = {
+        "judge": "rubric (m)",
+        "judge_text": "words",
+        "judge_usage": usage,
+        "judge_score": 0.75,
+    }
     for success in (True, False):
         verdict = Recorded().judge(run(success=success, **said), Pictures())
         assert verdict == Verdict(success, "words", usage, 0.75)
-    unjudged = Recorded().judge(run(**(said | {"judge": ""})), Pictures())
+    unjudged = Recorded().judge(run(**{**said, "judge": ""}), Pictures())
     assert (unjudged.success, unjudged.text, unjudged.usage) == (None, "words", usage)
     assert Recorded().judge(run(), Pictures()) == Verdict(None, NOBODY)
 

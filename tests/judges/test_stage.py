@@ -69,6 +69,13 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     people = report["against_reference"]["outcome"]
     assert report["reference"] == "labels" and people["runs"] == 6
     assert (people["precision"], people["recall"], people["wrong_passed"]) == (1 / 2, 1 / 3, 1 / 3)
+    found = report["cross_check"]
+    assert (found["of"], found["checked"], found["false_negatives"]) == ("outcome", 2, 1)
+    again = lines(tmp_path / "judge/cross_check.jsonl")
+    assert [(line["trajectory_id"][-1], line["finding"]) for line in again] == [
+        ("2", "confirmed_failure"),
+        ("3", "dom_only_evidence"),
+    ]
     page = (tmp_path / "judge/agreement.md").read_text()
     assert (
         "| outcome: outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
@@ -76,18 +83,6 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     )
     assert "the last line is neither SUCCESS nor NOT SUCCESS alone" in page
     assert report["cost_usd"] == 0 and report["calls"]["judge"]["calls"] == QUESTIONS
-
-
-def test_failures_are_looked_at_again(tmp_path, data, server):
-    report = judge(tmp_path / "judge", settings(data, server.url))
-    found = report["cross_check"]
-    assert (found["of"], found["checked"], found["false_negatives"]) == ("outcome", 2, 1)
-    assert {
-        line["trajectory_id"][-1]: line["finding"] for line in lines(tmp_path / "judge/cross_check.jsonl")
-    } == {
-        "2": "confirmed_failure",
-        "3": "dom_only_evidence",
-    }
 
 
 def test_the_same_command_asks_nothing_twice(tmp_path, data, server):
@@ -130,7 +125,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
 
 
 def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, data, server):
-    prices = {"actor.price_prompt": 100.0, "actor.price_response": 100.0}
+    prices = {"workers": 1, "actor.price_prompt": 100.0, "actor.price_response": 100.0}
     with pytest.raises(BudgetError) as error:
         judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 0.5}))
     assert error.value.exit_code == 4
