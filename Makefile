@@ -10,7 +10,7 @@ BENCHMARKS ?= tiny 2b
 
 .PHONY: demo test lint base browser-policy clean \
   proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
-  proof-hostile proof-kill proof-llm proof-loading proof-mining proof-mining-speed proof-miniwob \
+  proof-hostile proof-judges proof-kill proof-llm proof-loading proof-mining proof-mining-speed proof-miniwob \
   proof-ray proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler \
   proof-serving proof-tpu proof-verl
 .DELETE_ON_ERROR:
@@ -110,6 +110,10 @@ proof-rows: $(VENV)/.dev
 # Sampling beside transformers' `generate`, on an idle machine.
 proof-sampler: $(VENV)/.dev
 	$(BIN)/python -m tests.rl.proof_sampler --output=docs/results/sampler.md
+
+# What each judge makes of recorded words, through the clients' own libraries: seconds.
+proof-judges: $(VENV)/.dev
+	$(BIN)/python -m tests.judges.proof_judges --output=docs/results/judges.md
 
 # Tokens a second and latency beside `transformers serve`, on an idle machine: ten minutes. What that needs
 # is installed into build/, not into the environment.

@@ -11,9 +11,8 @@ from collection.judges.base import Verdict, failed_without_a_call
 from collection.judges.notes import TaskNotes
 from collection.llm.base import call_seed
 from collection.llm.cached import Cached, content_key
-from collection.llm.metered import MAX_TOLD_WAIT_S
-from collection.llm.model import ImageSource, ModelRequest, TransientError
-from rmsweb_jax.errors import UserError
+from collection.llm.metered import NoAnswerError
+from collection.llm.model import ImageSource, ModelRequest
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, TextPart, Trajectory
 
 
@@ -51,9 +50,7 @@ class Questions:
         self.key = content_key(self._model.name, request)
         try:
             reply, _ = self._model.ask(request)
-        except UserError as error:
-            if not _may_answer_others(error):
-                raise
+        except NoAnswerError as error:
             raise NoVerdictError(f"[no answer: {error}]") from error
         self.usage = _sum(self.usage, reply.usage)
         # Half a surrogate pair cannot be written down.
@@ -108,12 +105,6 @@ class ModelJudge(abc.ABC):
     @abc.abstractmethod
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
         """Asks; the verdict's usage and key are filled in. Raises as `Questions.ask`."""
-
-
-def _may_answer_others(error: UserError) -> bool:
-    """Whether it was this call that found no answer: the wrapper gave up after all its attempts."""
-    cause = error.__cause__
-    return isinstance(cause, TransientError) and (cause.retry_after_s or 0.0) <= MAX_TOLD_WAIT_S
 
 
 def _sum(one: CallUsage, other: CallUsage) -> CallUsage:

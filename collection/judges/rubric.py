@@ -16,7 +16,7 @@ from collection.judges.base import Verdict
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.notes import Criterion, TaskNotes
 from collection.judges.reading import read_object
-from collection.llm.structured import plain_schema
+from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import Trajectory
 
 # The agent also reads pages as text, so the last ones and the history are evidence enough for most lines.

@@ -86,8 +86,8 @@ class GeminiModel:
             raise transport_error(self._endpoint, error) from error
         except errors.APIError as error:
             return self._refused(error)
-        except (ValidationError, ValueError, AttributeError, TypeError) as error:
-            # What the library raises for an answer that is no JSON, or of another shape.
+        except (ValidationError, ValueError, AttributeError, TypeError, RecursionError) as error:
+            # What the library raises for an answer that is no JSON, or of another shape or depth.
             raise TransientError(
                 f"{self._endpoint}: a malformed answer ({one_line(str(error))})", billed=True
             ) from error

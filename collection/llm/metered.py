@@ -51,6 +51,10 @@ class Patience:
     timeout_s: float = 120.0
 
 
+class NoAnswerError(UserError):
+    """A call was given up after all its attempts; another one may be answered."""
+
+
 class Metered:
     """A model within limits.
 
@@ -216,7 +220,7 @@ class Metered:
             return UserError(
                 f"{reason}: asks to wait {error.retry_after_s:.0f} s; run the same command again after that"
             )
-        return UserError(
+        return NoAnswerError(
             f"{reason}: no answer after {attempts} calls; "
             "check that it is up, then run the same command again"
         )

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from collection.llm.model import ModelReply
-from rmsweb_jax.actions.json_schema import plain_schema
 from collection.mining.labels import PAPER_SHARES
+from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import CallUsage
 
 Pass = Literal["judge", "review"]

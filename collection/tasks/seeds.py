@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from collection.llm.base import call_seed
 from collection.llm.model import Model, ModelReply, ModelRequest
-from rmsweb_jax.actions.json_schema import plain_schema
 from collection.sites import site_of
 from collection.tasks.categories import CATEGORIES
 from collection.tasks.files import task_id
 from collection.tasks.lines import Lines, read_lines
 from collection.tasks.websites import public_address
+from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import CallUsage, Message, Record, Task, TextPart
 
 MAX_QUERY_CHARS = 1000
