@@ -24,6 +24,8 @@ def _demo() -> ConfigDict:
     # A folder in Hugging Face layout, or "tiny_base". Adapters must be merged.
     config.model = "tiny_base"
     config.dtype = "float32"
+    # Devices that its matrices are split over; -1: all there are; 1: the first alone.
+    config.mesh = ConfigDict({"tensor": 1})
     # As in training: the one resize of screenshots.
     config.max_pixels = 16_384
     # Port 0: any free one; `endpoint.json` in the workdir tells. Another host than this machine's own wants a
@@ -63,6 +65,7 @@ def _paper() -> ConfigDict:
         {
             "model": "",
             "dtype": "bfloat16",
+            "mesh": {"tensor": -1},
             "max_pixels": 262_144,
             "slots": (1, 4, 16),
             "prompt_widths": (4096, 8192, 12_288),

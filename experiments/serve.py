@@ -21,7 +21,9 @@ from ml_collections import ConfigDict
 from experiments import cli
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import make_mesh
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
@@ -32,7 +34,7 @@ from rmsweb_jax.serve.server import base_url, bind, read_host, run_server
 _SHAPES = tuple(field.name for field in dataclasses.fields(EngineConfig))
 # All of them: a server leaves nothing behind that another start could contradict.
 SAFE_KEYS = (
-    *("model", "dtype", "max_pixels", "replies", "max_reply_chars", "max_reply_actions"),
+    *("model", "dtype", "mesh.tensor", "max_pixels", "replies", "max_reply_chars", "max_reply_actions"),
     *("host", "port", "api_key_env", "allow_adapters", "max_body_mb", "drain_seconds"),
     *_SHAPES,
 )
@@ -74,7 +76,7 @@ def make_engine(settings: dict[str, Any], folder: Path) -> Engine:
     """The engine of a model folder, neither warm nor started.
 
     Raises:
-      UserError: the folder holds no usable model, or the shapes make no sense.
+      UserError: the folder holds no usable model, the shapes make no sense, or the devices do not divide it.
     """
     shapes = EngineConfig(**{name: settings[name] for name in _SHAPES})
     if settings["replies"] not in ("free", "agent"):
@@ -84,7 +86,11 @@ def make_engine(settings: dict[str, Any], folder: Path) -> Engine:
         schema = bounded_reply_schema(
             max_actions=settings["max_reply_actions"], max_chars=settings["max_reply_chars"]
         )
-    model = load_model(folder, jnp.dtype(settings["dtype"]))
+    dtype = jnp.dtype(settings["dtype"])
+    tensor = settings["mesh"]["tensor"]
+    mesh = None if tensor == 1 else make_mesh(tensor=tensor)
+    model = load_model(folder, dtype, mesh=mesh)
+    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
     return Engine(model, Processor.from_pretrained(folder, settings["max_pixels"]), shapes, schema)
 
 

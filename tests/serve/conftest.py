@@ -50,7 +50,8 @@ def model_config(vocabulary: dict[str, int]) -> Qwen3VLConfig:
     """The tiny model with real patches, since the processor makes those."""
     return dataclasses.replace(
         TINY,
-        text=dataclasses.replace(TINY.text, vocab_size=len(vocabulary)),
+        # Heads for two devices.
+        text=dataclasses.replace(TINY.text, vocab_size=len(vocabulary), num_key_value_heads=2),
         vision=dataclasses.replace(TINY.vision, patch_size=16),
         image_token_id=vocabulary["<|image_pad|>"],
         video_token_id=vocabulary["<|video_pad|>"],

@@ -310,15 +310,20 @@ def test_a_schema_in_the_request_is_held_to(url):
     assert some["choices"][0]["message"]["content"].startswith("{")
 
 
-def start(model: Path, workdir: Path, *more: str) -> subprocess.Popen:
+def start(model: Path, workdir: Path, *more: str, devices: int = 1) -> subprocess.Popen:
     settings = (f"model={model}", "slots=(1,)", "prompt_widths=(64,)", "max_pixels=4096", *more)
     flags = [f"--config.{setting}" for setting in settings]
     command = [sys.executable, "-m", "experiments.serve", "--config=configs/serve.py:demo", *flags]
-    return subprocess.Popen([*command, f"--workdir={workdir}"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return subprocess.Popen(
+        [*command, f"--workdir={workdir}"], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
 
 
-def test_the_script_serves_until_sigterm_and_answers_all_it_has_taken(model_folder, tmp_path):
-    process = start(model_folder, tmp_path, "max_new_tokens=128")
+def test_the_script_serves_from_two_devices_until_sigterm_and_answers_all_it_has_taken(
+    model_folder, url, tmp_path
+):
+    process = start(model_folder, tmp_path, "max_new_tokens=128", "mesh.tensor=2", devices=2)
     endpoint = tmp_path / "endpoint.json"
     wait_for(lambda: endpoint.exists() or process.poll() is not None)
     state = json.loads(endpoint.read_text())
@@ -336,6 +341,10 @@ def test_the_script_serves_until_sigterm_and_answers_all_it_has_taken(model_fold
         os.kill(process.pid, signal.SIGTERM)
         replies = [future.result() for future in futures]
     assert [reply.status_code for reply in replies] == [200] * 12
+    # What one device says.
+    expected = [post(url, body).json()["choices"][0]["message"]["content"] for body in bodies]
+    texts = [reply.json()["choices"][0]["message"]["content"] for reply in replies]
+    assert all(text.startswith(start) for text, start in zip(texts, expected, strict=True))
     assert {reply.json()["model"] for reply in replies} == {str(model_folder)} == {state["model"]}
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, endpoint.exists()) == (0, False)
