@@ -15,14 +15,18 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from flax import nnx
 from PIL import Image
 from starlette.routing import Route
 
 from configs.serve import get_config
 from experiments.serve import main as serve
+from rmsweb_jax.data.batching import Example, Shapes, collate, single_rows
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
 from rmsweb_jax.serve.app import AppConfig, make_app
 from rmsweb_jax.serve.engine import Engine, EngineConfig
 from rmsweb_jax.serve.protocol import parse_request
@@ -158,6 +162,40 @@ def test_tokens_and_log_probs_of_prompt_and_replies(url, engine):
         assert other["logprobs"] is None
         assert "token_ids" not in other
     assert "prompt_token_ids" not in bare
+
+
+def test_log_probs_are_those_of_the_training_forward(url, engine, model_folder):
+    """Eight replies to a picture, by the openai client."""
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    body = with_image(image_url(3))
+    answer = client.chat.completions.create(
+        model="tiny", messages=body["messages"], n=8, seed=1, logprobs=True,
+        extra_body={"return_token_ids": True},
+    )  # fmt: skip
+    prompt = engine.prepare(parse_request(json.dumps(body).encode())).prompt
+    model = load_model(model_folder)
+    assert len(answer.choices) == 8
+    for choice in answer.choices:
+        tokens = np.asarray(choice.model_extra["token_ids"], np.int32)
+        assert choice.logprobs is not None and choice.logprobs.content is not None
+        served = [entry.logprob for entry in choice.logprobs.content]
+        np.testing.assert_allclose(served, trained_log_probs(model, prompt, tokens), atol=1e-4)
+
+
+def trained_log_probs(model: Qwen3VL, prompt: Encoded, tokens: np.ndarray) -> np.ndarray:
+    """Of a response, as SFT and RL compute them."""
+    example = Example(
+        "", np.concatenate([prompt.tokens, tokens]), len(prompt.tokens), np.zeros(len(tokens), bool),
+        patches=prompt.patches, grids=prompt.grids,
+    )  # fmt: skip
+    window = max(len(patches) for patches in prompt.patches)
+    shapes = Shapes(rows=1, widths=(128,), num_targets=16, images=1, window=window)
+    inputs = collate(single_rows([example], 1), shapes, 128, model.config).inputs
+    start = len(prompt.tokens)
+    return np.asarray(_score(model, inputs))[0, start : start + len(tokens)]
+
+
+_score = nnx.jit(lambda model, inputs: token_log_probs(model, inputs).log_probs)
 
 
 def adapters(url: str, verb: str, **body: str) -> httpx.Response:
