@@ -25,8 +25,8 @@ from collection.environments.apps.shop_tasks import shop_tasks
 from collection.environments.apps.tasks import AppTask, Ending
 from rmsweb_jax.records.files import write_atomic
 from tests.fleet.watched import Compared, Watched, compare
-from tests.judges.server import JudgeServer
 from tests.llm.answers import completion
+from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
 APPLICATIONS, SEEDS, PLAYED_STEPS = Path("build/apps"), (0, 1), 5
@@ -145,7 +145,7 @@ def _untimed(content: Any) -> Any:
     return [_untimed(value) for value in content] if isinstance(content, list) else content
 
 
-def judge_by(tasks: Sequence[AppTask]) -> JudgeServer:
+def judge_by(tasks: Sequence[AppTask]) -> PromptServer:
     """An endpoint that says of each episode what the application's own check says."""
     by_request = {task.task.objective: task for task in tasks}
 
@@ -156,7 +156,7 @@ def judge_by(tasks: Sequence[AppTask]) -> JudgeServer:
         passed = by_request[request.strip()].check(Ending(address, answer))
         return completion(f"The application was asked.\n\n{'SUCCESS' if passed else 'NOT SUCCESS'}")
 
-    return JudgeServer(reply)
+    return PromptServer(reply)
 
 
 def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: str) -> list[str]:

@@ -11,9 +11,10 @@ from collection.judges.base import Verdict
 from collection.judges.config import METHODS
 from collection.llm.cached import Cached
 from tests.judges.runs import rubric_notes, run
-from tests.judges.server import USUAL, JudgeServer, Pictures, kind_of, model_at
+from tests.judges.server import USUAL, Pictures, kind_of, model_at
 from tests.judges.verdicts import Said
 from tests.llm.answers import candidate, completion
+from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
 Api = Literal["chat", "gemini"]
@@ -39,7 +40,7 @@ def play_all(table: Iterable[Said]) -> list[Played]:
     """Every row, through both APIs."""
     table, played = list(table), []
     for api in APIS:
-        with JudgeServer(lambda _: Answer()) as server:
+        with PromptServer(lambda _: Answer()) as server:
             model = model_at(server, api)
             for said in table:
                 server.reply_to = lambda prompt, said=said, api=api: _reply(said, api, prompt)

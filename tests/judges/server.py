@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
-import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +16,7 @@ from collection.llm.cached import Cached
 from collection.llm.config import ActorConfig, make_model
 from collection.llm.model import Model
 from tests.llm.answers import completion
-from tests.llm.server import Answer, Call, ModelServer
+from tests.llm.server import Answer, ModelServer
 
 PNG = b"not really a png"
 
@@ -29,53 +26,6 @@ class Pictures:
 
     def get(self, sha256: str) -> bytes:
         return PNG
-
-
-class JudgeServer(ModelServer):
-    """Answers each prompt with `reply_to(prompt)`, whatever the order.
-
-    Attributes:
-      hang_from: this call and later ones, from 1, get no answer; 0: all get one.
-      hung: released for each of those.
-    """
-
-    def __init__(self, reply_to: Callable[[str], Answer]):
-        super().__init__([])
-        self.reply_to, self.hang_from, self.hung = reply_to, 0, threading.Semaphore(0)
-        self._counting = threading.Lock()
-
-    def __enter__(self) -> JudgeServer:
-        return self
-
-    @property
-    def prompts(self) -> list[str]:
-        return [read_prompt(call.body)[0] for call in self.calls]
-
-    @property
-    def pictures(self) -> list[int]:
-        return [read_prompt(call.body)[1] for call in self.calls]
-
-    def _answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        with self._counting:
-            self.calls.append(Call(handler.path, dict(handler.headers), body))
-            hangs = 0 < self.hang_from <= len(self.calls)
-        if hangs:
-            self.hung.release()
-        self._give(handler, Answer(silent=True) if hangs else self.reply_to(read_prompt(body)[0]))
-
-
-def read_prompt(body: Any) -> tuple[str, int]:
-    """Text and number of pictures of a request's one message, to either API."""
-    if "contents" in body:
-        (content,) = body["contents"]
-        parts = content["parts"]
-    else:
-        (message,) = body["messages"]
-        content = message["content"]
-        parts = [{"text": content}] if isinstance(content, str) else content
-    texts = [part["text"] for part in parts if "text" in part]
-    return "".join(texts), len(parts) - len(texts)
 
 
 def kind_of(prompt: str) -> str:

@@ -20,8 +20,9 @@ from collection.judges.judgements import Judgement
 from collection.llm.cached import Cached
 from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import run
-from tests.judges.server import JudgeServer, Pictures, model_at, says
+from tests.judges.server import Pictures, model_at, says
 from tests.llm.answers import completion
+from tests.llm.prompt_server import PromptServer
 
 
 def judgement(success: bool | None = False, text: str = "No price is shown.\nNOT SUCCESS", key: str = "k"):
@@ -38,7 +39,7 @@ def judgement(success: bool | None = False, text: str = "No price is shown.\nNOT
 
 
 def checked(words, seen="the last page", trajectory=None, reply_to=None, **settings):
-    with JudgeServer(reply_to or says(cross_check=words)) as server:
+    with PromptServer(reply_to or says(cross_check=words)) as server:
         with Cached(model_at(server, **settings), None) as model:
             found = CrossCheck(model).check(trajectory or run(3), judgement(), seen, Pictures())
         return found, server

@@ -7,13 +7,14 @@ import pytest
 from collection.judges.notes import Criterion, TaskNotes
 from collection.judges.rubric import NO_RUBRIC, RubricAnswer, answer_schema, process_score, read_answer
 from tests.judges.runs import RUBRIC, rubric_notes, run
-from tests.judges.server import JudgeServer, Pictures, judge_at, says
+from tests.judges.server import Pictures, judge_at, says
 from tests.judges.verdicts import rubric_answer
+from tests.llm.prompt_server import PromptServer
 
 
 def judged(answer, **settings):
     reply_to = says(rubric=json.dumps(answer))
-    with JudgeServer(reply_to) as server, judge_at(server, "rubric", rubric_notes(), **settings) as judge:
+    with PromptServer(reply_to) as server, judge_at(server, "rubric", rubric_notes(), **settings) as judge:
         return judge.judge(run(3), Pictures()), server.calls, server.prompts
 
 
@@ -43,7 +44,7 @@ def test_it_is_asked_for_json_and_held_to_a_schema():
 
 @pytest.mark.parametrize("notes", [{}, {"web/shop.test/1": TaskNotes()}])
 def test_a_task_without_a_rubric_is_unjudged(notes):
-    with JudgeServer(says()) as server, judge_at(server, "rubric", notes) as judge:
+    with PromptServer(says()) as server, judge_at(server, "rubric", notes) as judge:
         verdict = judge.judge(run(), Pictures())
         assert (verdict.success, verdict.text, verdict.key, server.calls) == (None, NO_RUBRIC, "", [])
         assert judge.judge(run(declared_success=False), Pictures()).success is False

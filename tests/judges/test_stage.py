@@ -15,7 +15,8 @@ from collection.llm.ledger import LEDGER, Ledger
 from collection.llm.model import BudgetError
 from rmsweb_jax.errors import UserError
 from tests.judges.data_sets import OUTCOME, judge, put_data, reply_to, runs, settings
-from tests.judges.server import JudgeServer, kind_of
+from tests.judges.server import kind_of
+from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 from tests.mining.label_server import kept_in
 
@@ -32,7 +33,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def server():
-    with JudgeServer(reply_to) as server:
+    with PromptServer(reply_to) as server:
         yield server
 
 

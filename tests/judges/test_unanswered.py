@@ -10,8 +10,9 @@ from collection.llm.model import BudgetError
 from rmsweb_jax.errors import UserError
 from tests.collection.plain_episode import DONE, TASK, Lines, Page, reply
 from tests.judges.runs import run
-from tests.judges.server import JudgeServer, Pictures, judge_at, says
+from tests.judges.server import Pictures, judge_at, says
 from tests.llm.answers import PER_DAY, completion, gemini_error
+from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
 
@@ -36,7 +37,7 @@ def episode(judge):
 )
 def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
     settings = {"kind": api, "timeout_s": 0.2 if answer.silent else 30.0}
-    with JudgeServer(lambda _: answer) as server, judge_at(server, "outcome", **settings) as judge:
+    with PromptServer(lambda _: answer) as server, judge_at(server, "outcome", **settings) as judge:
         trajectory = episode(judge)
     assert (trajectory.success, trajectory.judge) == (False, "") and unjudged(trajectory)
     assert trajectory.judge_text.startswith("[no answer: ") and reason in trajectory.judge_text
@@ -55,7 +56,7 @@ def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
     ],
 )
 def test_what_a_judge_says_in_an_episode(words, success, named, open_):
-    with JudgeServer(says(outcome=words)) as server, judge_at(server, "outcome") as judge:
+    with PromptServer(says(outcome=words)) as server, judge_at(server, "outcome") as judge:
         trajectory = episode(judge)
         assert (trajectory.success, bool(trajectory.judge)) == (success, named)
         assert unjudged(trajectory) is open_ and trajectory.judge_text.startswith(words)
@@ -76,7 +77,7 @@ def test_what_a_judge_says_in_an_episode(words, success, named, open_):
 )
 def test_what_no_other_question_will_be_answered_after_ends_the_run(api, answer, reason):
     with (
-        JudgeServer(lambda _: answer) as server,
+        PromptServer(lambda _: answer) as server,
         judge_at(server, "outcome", kind=api) as judge,
         pytest.raises(UserError, match=reason),
     ):
@@ -86,7 +87,7 @@ def test_what_no_other_question_will_be_answered_after_ends_the_run(api, answer,
 def test_the_money_cap_ends_the_run(tmp_path):
     prices = {"price_prompt": 100.0, "price_response": 100.0, "cap_usd": 0.2, "ledger": tmp_path / LEDGER}
     with (
-        JudgeServer(says(status="Status: success")) as server,
+        PromptServer(says(status="Status: success")) as server,
         judge_at(server, "webjudge", **prices) as judge,
     ):
         with pytest.raises(BudgetError):
@@ -98,7 +99,7 @@ def test_the_money_cap_ends_the_run(tmp_path):
 def test_after_an_overload_the_same_question_is_asked_again_and_after_a_refusal_not(tmp_path):
     answers = [Answer(503, {"error": {"message": "overloaded"}}), completion("", "content_filter")]
     asked = []
-    with JudgeServer(lambda _: answers[min(len(asked), 1)]) as server:
+    with PromptServer(lambda _: answers[min(len(asked), 1)]) as server:
         for _ in range(3):
             with judge_at(server, "outcome", path=tmp_path / "replies.sqlite") as judge:
                 assert judge.judge(run(), Pictures()).success is None

@@ -11,9 +11,9 @@ from collection.llm.config import ActorConfig, make_model, make_teacher
 from collection.llm.messages import FENCE
 from collection.llm.model import ModelReply
 from collection.llm.scripted.reading import NOT_FOUND, search_lines
-from rmsweb_jax.actions.json_schema import reply_schema
 from collection.llm.teacher import ModelTeacher
 from collection.reflect import reflect
+from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.actions.schema import ACTIONS
 from rmsweb_jax.errors import UserError

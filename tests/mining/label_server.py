@@ -1,13 +1,11 @@
-"""A model endpoint that answers by what the prompt says, whatever the order, and prompts to ask it."""
+"""What a labelling model says, and a client of it."""
 
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import re
 import sqlite3
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,50 +13,9 @@ from typing import Any
 from collection.llm.config import ActorConfig, make_model
 from collection.llm.model import Model
 from tests.llm.answers import completion
-from tests.llm.server import Answer, Call, ModelServer
+from tests.llm.server import Answer, ModelServer
 
 REVIEW = "first reader"
-
-
-class LabelServer(ModelServer):
-    """Answers each prompt with `reply_to(prompt)`.
-
-    Attributes:
-      hang_from: this call and later ones, from 1, get no answer; 0: all get one.
-      hung: released for each of those.
-    """
-
-    def __init__(self, reply_to: Callable[[str], Answer]):
-        super().__init__([])
-        self.reply_to, self.hang_from, self.hung = reply_to, 0, threading.Semaphore(0)
-        self._counting = threading.Lock()
-
-    def __enter__(self) -> LabelServer:
-        return self
-
-    @property
-    def prompts(self) -> list[str]:
-        return [prompt_of(call.body) for call in self.calls]
-
-    def _answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        with self._counting:
-            self.calls.append(Call(handler.path, dict(handler.headers), body))
-            hangs = 0 < self.hang_from <= len(self.calls)
-        handler.close_connection = True
-        if hangs:
-            self.hung.release()
-            self._over.wait()
-        else:
-            self._send(handler, self.reply_to(prompt_of(body)))
-
-
-def prompt_of(body: Any) -> str:
-    """The text of a request's one message, to either API."""
-    if "contents" in body:
-        return body["contents"][0]["parts"][0]["text"]
-    (message,) = body["messages"]
-    return message["content"]
 
 
 def verdict(category: str = "ui_navigation", confidence: object = 0.9, reason: str = "It shows.") -> str:

@@ -14,7 +14,8 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair
 from rmsweb_jax.records.shards import read_dataset, write_dataset
 from tests.llm.answers import completion
-from tests.mining.label_server import REVIEW, LabelServer, kept_in, user_of, verdict
+from tests.llm.prompt_server import PromptServer
+from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
 from tests.mining.runs import failure_of, success_of
 
 TASKS = 6
@@ -39,7 +40,7 @@ def pool(tmp_path: Path) -> Path:
 
 
 def mine(
-    pool: Path, workdir: Path, server: LabelServer, workers: int = 1, **actor: float
+    pool: Path, workdir: Path, server: PromptServer, workers: int = 1, **actor: float
 ) -> dict[str, AuditPair]:
     config = get_config("paper")
     config.pools = str(pool)
@@ -51,7 +52,7 @@ def mine(
 
 
 def test_the_model_the_review_and_the_rules_decide(tmp_path, pool):
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         audits = mine(pool, tmp_path / "mine", server)
         assert len(server.calls) == 2 + 2 * 4
         sources = [audits[task].label_source for task in sorted(audits)]
@@ -71,7 +72,7 @@ def test_the_model_the_review_and_the_rules_decide(tmp_path, pool):
 def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
     monkeypatch.setattr(pipeline, "_SMALL_BYTES", 0)
     monkeypatch.setattr(pipeline, "_BATCH", 1)
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         alone = mine(pool, tmp_path / "alone", server)
         server.calls.clear()
         assert mine(pool, tmp_path / "mine", server, workers=2) == alone
@@ -79,7 +80,7 @@ def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
 
 
 def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, pool):
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         with pytest.raises(BudgetError):
             mine(pool, tmp_path / "mine", server, price_prompt=100.0, price_response=100.0, cap_usd=0.5)
         answered = kept_in(tmp_path / "mine" / ANSWERS)

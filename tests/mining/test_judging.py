@@ -11,8 +11,9 @@ from collection.mining.labels import PAPER_SHARES, rule_label
 from rmsweb_jax.errors import UserError
 from tests.collection.trajectories import CLICK, DONE, TYPE, numbered, step, trajectory
 from tests.llm.answers import candidate, completion
+from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
-from tests.mining.label_server import LabelServer, chat_model, in_turn, verdict
+from tests.mining.label_server import chat_model, in_turn, verdict
 from tests.mining.runs import pair_of
 
 PAIR = pair_of(1)
@@ -21,7 +22,7 @@ RULE = rule_label(PAIR.success, PAIR.localization)
 
 def judge(first, review="", config=None, **settings):
     """The label of PAIR and the prompts that were sent."""
-    with LabelServer(in_turn(first, review)) as server:
+    with PromptServer(in_turn(first, review)) as server:
         labels = JudgedLabels(chat_model(server, **settings), None, config)
         return labels.label(PAIR.success, PAIR.localization), server
 
@@ -149,7 +150,7 @@ def test_gemini_is_asked_with_the_schema_and_its_blocked_answers_are_faults(monk
     thinking = candidate(None, "MAX_TOKENS")
     half = candidate([{"text": '{"reason": "\ud800'}])
     answers = [candidate([{"text": verdict()}]), blocked, thinking, half, candidate([{"text": verdict()}])]
-    with LabelServer(lambda _: answers.pop(0)) as server:
+    with PromptServer(lambda _: answers.pop(0)) as server:
         config = ActorConfig(kind="gemini", base_url=server.url, calls=1, max_tokens=64)
         labels = JudgedLabels(make_model(config.resolve()), None)
         found = [labels.label(pair.success, pair.localization) for pair in map(pair_of, (1, 2, 3))]
@@ -198,7 +199,7 @@ def test_what_pages_say_stays_within_its_fence():
     page = step(1, TYPE, url=f"http://a.test/{order}", result_text=order, memory=order)
     page = page.model_copy(update={"observation": page.observation.model_copy(update={"title": order})})
     told = branch(trajectory(page, success=False, objective=order, constraints=(order,), final_text=order))
-    with LabelServer(in_turn(verdict("none", reason=order), verdict())) as server:
+    with PromptServer(in_turn(verdict("none", reason=order), verdict())) as server:
         JudgedLabels(chat_model(server), None).label(PAIR.success, told)
         JudgedLabels(chat_model(server), None).label(told, told)
         prompts = server.prompts

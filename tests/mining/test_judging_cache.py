@@ -14,8 +14,9 @@ from collection.mining.judging import ANSWERS, JudgedLabels
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, Message, TextPart
 from tests.llm.answers import candidate, completion
+from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
-from tests.mining.label_server import REVIEW, LabelServer, chat_model, in_turn, kept_in, user_of, verdict
+from tests.mining.label_server import REVIEW, chat_model, in_turn, kept_in, user_of, verdict
 from tests.mining.runs import WANDERS, label_users, pair_of
 
 NAMES = ("ui_navigation", "filter_context", "target_discovery")
@@ -35,7 +36,7 @@ def question(text, **changes):
 
 def test_a_second_run_asks_nothing_and_labels_alike(tmp_path):
     pairs = [pair_of(number) for number in range(1, 7)]
-    with LabelServer(by_user) as server:
+    with PromptServer(by_user) as server:
         with JudgedLabels(chat_model(server, price_prompt=1.0), tmp_path / ANSWERS) as labels:
             first = labels.label_many(pairs)
             assert labels.requests == {"asked": 8, "cache_hits": 0} and len(server.calls) == 8
@@ -50,7 +51,7 @@ def test_a_second_run_asks_nothing_and_labels_alike(tmp_path):
 
 
 def test_answers_that_cannot_be_used_are_kept_too(tmp_path):
-    with LabelServer(in_turn("prose", completion('{"a', "length"))) as server:
+    with PromptServer(in_turn("prose", completion('{"a', "length"))) as server:
         for _ in range(2):
             with JudgedLabels(chat_model(server), tmp_path / ANSWERS) as labels:
                 pair = pair_of(1)
@@ -69,7 +70,7 @@ def test_another_question_model_or_schema_is_asked(tmp_path):
     assert key != content_key("m", question("y"))
     assert key != content_key("other", question("x"))
     assert key != content_key("m", question("x", schema={"type": "object"}))
-    with LabelServer(by_user) as server:
+    with PromptServer(by_user) as server:
         with JudgedLabels(chat_model(server), tmp_path / ANSWERS) as labels:
             labels.label_many([pair_of(1), pair_of(1, *WANDERS)])
             assert labels.requests == {"asked": 2, "cache_hits": 0}
@@ -81,7 +82,7 @@ def test_another_question_model_or_schema_is_asked(tmp_path):
 def test_threads_label_in_order_and_ask_each_question_once(tmp_path):
     pairs = [pair_of(number % 20) for number in range(60)]
     done = []
-    with LabelServer(by_user) as server:
+    with PromptServer(by_user) as server:
         with JudgedLabels(chat_model(server), tmp_path / ANSWERS) as labels:
             found = labels.label_many(pairs, workers=8, on_label=lambda *counts: done.append(counts))
         assert [label.category for label in found] == [NAMES[number % 20 % 3] for number in range(60)]
@@ -98,7 +99,7 @@ def test_threads_label_in_order_and_ask_each_question_once(tmp_path):
 def test_a_spent_budget_keeps_what_was_answered(tmp_path, workers):
     pairs = [pair_of(number) for number in range(1, 31)]
     settings = {"ledger": tmp_path / LEDGER, "price_prompt": 1.0, "price_response": 1.0}
-    with LabelServer(by_user) as server:
+    with PromptServer(by_user) as server:
         # A call costs 0.0011 $.
         capped = chat_model(server, cap_usd=0.011, **settings)
         with JudgedLabels(capped, tmp_path / ANSWERS) as labels:
@@ -119,7 +120,7 @@ def test_after_an_error_no_pair_is_begun(tmp_path):
     def refuses(prompt):
         return Answer(401, {"error": {"message": "no such key"}}) if user_of(prompt) == 4 else by_user(prompt)
 
-    with LabelServer(refuses) as server, JudgedLabels(chat_model(server), tmp_path / ANSWERS) as labels:
+    with PromptServer(refuses) as server, JudgedLabels(chat_model(server), tmp_path / ANSWERS) as labels:
         with pytest.raises(UserError, match="check the API key"):
             labels.label_many([pair_of(number) for number in (1, 2, 4, 5, 7, 8)])
         assert [user_of(prompt) for prompt in server.prompts] == [1, 2, 4]
@@ -129,7 +130,7 @@ def test_after_an_error_no_pair_is_begun(tmp_path):
 def test_processes_share_a_cache(tmp_path):
     path = tmp_path / ANSWERS
     users = [(1, 2, 4, 5), (7, 8, 10, 11)]
-    with LabelServer(by_user) as server:
+    with PromptServer(by_user) as server:
         with multiprocessing.get_context("spawn").Pool(2) as pool:
             found = pool.starmap(label_users, [(server.url, path, some) for some in users])
         assert found == [[NAMES[user % 3] for user in some] for some in users]
@@ -140,7 +141,7 @@ def test_processes_share_a_cache(tmp_path):
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / ANSWERS
-    with LabelServer(by_user) as server:
+    with PromptServer(by_user) as server:
         model = chat_model(server)
         path.write_bytes(b"no database, but long enough to be read as one " * 100)
         with pytest.raises(UserError, match=r"answers\.sqlite: no cache of replies .*use another --workdir"):
@@ -162,7 +163,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 def test_every_part_of_a_reply_comes_back(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "k")
     # Half a surrogate pair has no UTF-8.
-    with LabelServer(lambda _: candidate([{"text": "half \ud800\n"}], "MAX_TOKENS")) as server:
+    with PromptServer(lambda _: candidate([{"text": "half \ud800\n"}], "MAX_TOKENS")) as server:
         model = make_model(ActorConfig(kind="gemini", base_url=server.url, calls=1).resolve())
         with Cached(model, tmp_path / ANSWERS) as cached:
             given, known = cached.ask(question("x"))

@@ -17,7 +17,8 @@ from experiments.failure_prior import main
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.shards import write_dataset
 from tests.llm.answers import completion
-from tests.mining.label_server import REVIEW, LabelServer, kept_in, user_of, verdict
+from tests.llm.prompt_server import PromptServer
+from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
 from tests.mining.runs import WANDERS, failure_of, pair_of, success_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -62,7 +63,7 @@ def answers(prompt):
 
 
 def test_the_distribution_by_category_and_source(tmp_path, capsys):
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         report, labels = prior(tmp_path, tasks(tmp_path / "pool", 20), server)
         assert len(server.calls) == 28
     assert report["tasks"] == report["pairs"] == 20 and report["pair_kinds"] == {"primary": 20}
@@ -133,7 +134,7 @@ def test_a_split_with_a_benchmark_task_is_refused_before_anybody_is_asked(tmp_pa
     rows = [BENCHMARK | {"id": "Forum--6", "ques": "Find the rules of the forum."}, BENCHMARK]
     file = tmp_path / "WebVoyager_data.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         with pytest.raises(UserError, match=r"task miniwob/login-user/3 repeats webvoyager Forum--7 \(subs"):
             prior(tmp_path, pools, server, benchmarks={"webvoyager": str(file)})
         assert not server.calls and not (tmp_path / "prior" / "report.json").exists()
@@ -155,7 +156,7 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
 def test_a_spent_budget_ends_the_stage_and_a_larger_one_finishes_it(tmp_path):
     pools = tasks(tmp_path / "pool", 10)
     prices = {"price_prompt": 1.0, "price_response": 1.0}
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         with pytest.raises(BudgetError):
             prior(tmp_path, pools, server, actor=prices | {"cap_usd": 0.008}, workers=1)
         kept = len(server.calls)
@@ -176,7 +177,7 @@ def command(tmp_path, pools, server, *more):
 
 def test_a_killed_run_asks_only_what_was_not_answered(tmp_path):
     pools = tasks(tmp_path / "pool", 10)
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         server.hang_from = 8
         process = subprocess.Popen(
             command(tmp_path, pools, server), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -202,7 +203,7 @@ def test_a_killed_run_asks_only_what_was_not_answered(tmp_path):
 
 def test_the_command_ends_in_one_line_and_the_cap_has_a_code_of_its_own(tmp_path):
     pools = tasks(tmp_path / "pool", 3)
-    with LabelServer(answers) as server:
+    with PromptServer(answers) as server:
         money = ("--config.actor.price_prompt=1", "--config.actor.price_response=1")
         capped = subprocess.run(
             command(tmp_path, pools, server, *money, "--config.actor.cap_usd=0.001"),
