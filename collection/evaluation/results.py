@@ -4,47 +4,48 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from collection.evaluation import statistics
 from collection.evaluation.statistics import Interval
+from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult, join_runs, run_result
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Trajectory
 
+# Key in a report -> field of a task by whose values tasks are grouped.
+GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
+# Two policies are compared on a group of tasks from so many on: with fewer, hardly any difference shows.
+MIN_GROUP_TASKS = 10
 
-class _Result(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-class TaskResult(_Result):
-    """A task's runs in order of attempt.
+class Results(BaseModel):
+    """All tasks of one evaluation; every task has the same number of runs.
 
     Attributes:
-      steps: decisions taken in each run.
-      outcomes: how each run ended (`rmsweb_jax.records.schema.Outcome`).
-      trajectory_ids: where to look the runs up in the trajectories beside `results.json`.
+      benchmark: whose tasks they are; empty in results that were written before it was recorded.
     """
 
-    task_id: str
-    site: str
-    successes: tuple[bool, ...]
-    steps: tuple[int, ...]
-    outcomes: tuple[str, ...]
-    trajectory_ids: tuple[str, ...]
-
-
-class Results(_Result):
-    """All tasks of one evaluation; every task has the same number of runs."""
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     model: str
     runs: int
     tasks: tuple[TaskResult, ...]
+    benchmark: str = ""
+
+    @model_validator(mode="after")
+    def _every_task_once_with_all_runs(self) -> Results:
+        if any(len(task.successes) != self.runs for task in self.tasks):
+            raise ValueError(f"a task has not {self.runs} runs")
+        if len({task.task_id for task in self.tasks}) < len(self.tasks):
+            raise ValueError("a task is there twice")
+        return self
 
     @property
     def successes(self) -> np.ndarray:
@@ -52,49 +53,89 @@ class Results(_Result):
         return np.array([task.successes for task in self.tasks], bool).reshape(-1, self.runs)
 
     @property
+    def judged(self) -> np.ndarray:
+        """[T, runs] booleans; True where it was not recorded, since pages judged all of those runs."""
+        every = (True,) * self.runs
+        return np.array([task.judged or every for task in self.tasks], bool).reshape(-1, self.runs)
+
+    @property
     def steps(self) -> np.ndarray:
         """[T, runs] ints."""
         return np.array([task.steps for task in self.tasks], int).reshape(-1, self.runs)
+
+    def recorded(self, field: str) -> np.ndarray | None:
+        """[T, runs] floats of a `TaskResult` field that older results lack; None when a task lacks it."""
+        values = [getattr(task, field) for task in self.tasks]
+        return np.array(values, np.float64).reshape(-1, self.runs) if values and all(values) else None
 
     def select(self, task_ids: Sequence[str]) -> Results:
         """The same results on `task_ids` alone, in that order."""
         by_id = {task.task_id: task for task in self.tasks}
         return self.model_copy(update={"tasks": tuple(by_id[task_id] for task_id in task_ids)})
 
+    def groups(self, field: str) -> dict[str, Results]:
+        """The results by the values of a `TaskResult` field, sorted; tasks without a value are in none."""
+        names: dict[str, list[str]] = {}
+        for task in self.tasks:
+            names.setdefault(getattr(task, field), []).append(task.task_id)
+        return {name: self.select(names[name]) for name in sorted(names) if name}
 
-def gather_results(label: str, model: str, runs: int, trajectories: Iterable[Trajectory]) -> Results:
+    def priced(self, prompt: float, response: float) -> Results:
+        """The same results, their tokens paid for at these prices (US dollars a million tokens).
+
+        For policies that are served by their owner, whose calls have no price of their own.
+
+        Raises:
+          UserError: the tokens were not recorded.
+        """
+        if self.recorded("prompt_tokens") is None or self.recorded("response_tokens") is None:
+            raise UserError(
+                f"{self.label}: these results hold no tokens that a price could apply to: evaluate again, or "
+                "give no price for it"
+            )
+
+        def cost(task: TaskResult) -> tuple[float, ...]:
+            pairs = zip(task.prompt_tokens, task.response_tokens, strict=True)
+            return tuple((prompt * asked + response * answered) / 1e6 for asked, answered in pairs)
+
+        tasks = tuple(task.model_copy(update={"costs": cost(task)}) for task in self.tasks)
+        return self.model_copy(update={"tasks": tasks})
+
+
+def gather_results(
+    label: str,
+    model: str,
+    runs: int,
+    trajectories: Iterable[Trajectory],
+    benchmark: str = "",
+    levels: Mapping[str, str] = MappingProxyType({}),
+) -> Results:
     """Collects trajectories of attempts 1..`runs` of each task, in the order tasks first appear.
+
+    Args:
+      benchmark: whose tasks they are.
+      levels: task id -> how hard the benchmark calls it.
 
     Raises:
       UserError: a task lacks a run or has one twice: rates over such a set would be biased.
     """
-    by_task: dict[str, dict[int, Trajectory]] = {}
+    by_task: dict[str, dict[int, TaskResult]] = {}
     for trajectory in trajectories:
-        attempts = by_task.setdefault(trajectory.task.task_id, {})
-        if trajectory.attempt in attempts:
+        task_id, attempt = trajectory.task.task_id, trajectory.attempt
+        attempts = by_task.setdefault(task_id, {})
+        if attempt in attempts:
             raise UserError(
                 f"{trajectory.trajectory_id}: evaluated twice; evaluate again in an empty --workdir"
             )
-        attempts[trajectory.attempt] = trajectory
-    tasks = []
+        attempts[attempt] = run_result(trajectory, levels.get(task_id, ""))
     for task_id, attempts in by_task.items():
         if sorted(attempts) != list(range(1, runs + 1)):
             raise UserError(
                 f"{task_id}: has runs {sorted(attempts)} instead of 1..{runs}; "
                 "run the same command again to finish the evaluation"
             )
-        ordered = [attempts[attempt] for attempt in range(1, runs + 1)]
-        tasks.append(
-            TaskResult(
-                task_id=task_id,
-                site=ordered[0].task.site,
-                successes=tuple(run.success for run in ordered),
-                steps=tuple(len(run.steps) for run in ordered),
-                outcomes=tuple(run.outcome for run in ordered),
-                trajectory_ids=tuple(run.trajectory_id for run in ordered),
-            )
-        )
-    return Results(label=label, model=model, runs=runs, tasks=tuple(tasks))
+    tasks = tuple(join_runs([attempts[n] for n in range(1, runs + 1)]) for attempts in by_task.values())
+    return Results(label=label, model=model, runs=runs, tasks=tasks, benchmark=benchmark)
 
 
 def load_results(path: Path) -> Results:
@@ -112,45 +153,68 @@ def load_results(path: Path) -> Results:
 
 
 def score(results: Results, seed: int = 0) -> dict[str, Any]:
-    """Every figure of one policy: pass@k with intervals, steps on solved tasks, by site, outcomes."""
-    successes, steps = results.successes, results.steps
-    sites = sorted({task.site for task in results.tasks})
-    rows = {site: np.array([task.site == site for task in results.tasks]) for site in sites}
+    """Every figure of one policy: rates with intervals, steps, cost, by site, kind and level, outcomes.
+
+    A run that nobody could judge counts as a failure in `pass_at_<k>` and is counted in `unjudged`;
+    `judged_pass_at_1` leaves such runs out.
+
+    Returns:
+      `pass_at_<k>`, `judged_pass_at_1`, `mean_steps_solved` (intervals over tasks), `pass_by_run`, numbers
+      of runs (`unjudged`, `never_done`, `kept_out`), `cost`, and in `by_site`, `by_kind` and `by_level` the
+      rates of each group.
+    """
     return {
         "label": results.label,
         "model": results.model,
+        "benchmark": results.benchmark,
         "tasks": len(results.tasks),
         "runs": results.runs,
-        **_pass_rates(successes, seed),
-        "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, steps, seed)),
-        "by_site": {
-            site: {
-                "tasks": int(mask.sum()),
-                **_pass_rates(successes[mask], seed),
-                "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes[mask], steps[mask], seed)),
+        **_rates(results, seed),
+        "pass_by_run": results.successes.mean(axis=0).tolist() if results.tasks else [],
+        "cost": _cost(results, seed),
+        **{
+            grouping: {
+                name: {"tasks": len(group.tasks), **_rates(group, seed)}
+                for name, group in results.groups(field).items()
             }
-            for site, mask in rows.items()
+            for grouping, field in GROUPINGS.items()
         },
-        "outcomes": dict(
-            Counter(outcome for task in results.tasks for outcome in task.outcomes).most_common()
-        ),
+        "outcomes": dict(_outcomes(results).most_common()),
     }
 
 
 def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
-    """`first - second` on the tasks both were evaluated on, paired by task."""
+    """`first - second` on the tasks both were evaluated on, paired by task.
+
+    McNemar's test is on "solved at least once", in as many runs as both have: the runs of one task are no
+    independent trials.
+
+    Returns:
+      `tasks` (shared, behind all that follows), `first_tasks` and `second_tasks` (of each alone), intervals
+      of `pass_at_<k>` and steps, `only_first`, `only_second` and `mcnemar_p`; and the same by site, kind and
+      level for groups of `MIN_GROUP_TASKS` tasks or more, with `holm_p`, corrected over a grouping's groups.
+
+    Raises:
+      UserError: no task is shared.
+    """
     known = {task.task_id for task in second.tasks}
     shared = [task.task_id for task in first.tasks if task.task_id in known]
+    if not shared:
+        raise UserError(
+            f"{first.label} and {second.label} have no task in common, so that nothing can be compared: "
+            "evaluate both on the same tasks"
+        )
+    counts = {"first_tasks": len(first.tasks), "second_tasks": len(second.tasks)}
     first, second = first.select(shared), second.select(shared)
-    difference: dict[str, Any] = {"tasks": len(shared)}
-    for k in range(1, min(first.runs, second.runs) + 1):
-        mine, theirs = (statistics.pass_at_k(results.successes, k) for results in (first, second))
-        difference[f"pass_at_{k}"] = _as_dict(statistics.paired_difference(mine, theirs, seed))
-    reduction = statistics.step_reduction(first.successes, first.steps, second.successes, second.steps, seed)
-    difference["step_reduction"] = _as_dict(reduction)
-    # On "solved at least once": the runs of one task are no independent trials.
-    difference["mcnemar_p"] = statistics.mcnemar(*(np.any(one.successes, axis=1) for one in (first, second)))
-    return difference
+    return {
+        "tasks": len(shared),
+        **counts,
+        **_difference(first, second, seed),
+        **{
+            grouping: _grouped_differences(first.groups(field), second, seed)
+            for grouping, field in GROUPINGS.items()
+        },
+    }
 
 
 def to_json(content: dict[str, Any]) -> bytes:
@@ -158,11 +222,72 @@ def to_json(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
-def _pass_rates(successes: np.ndarray, seed: int) -> dict[str, Any]:
+def _rates(results: Results, seed: int) -> dict[str, Any]:
+    successes, judged = results.successes, results.judged
+    outcomes = _outcomes(results)
+    judged_rate = statistics.bootstrap_ratio(successes.sum(axis=1), judged.sum(axis=1), seed)
     return {
-        f"pass_at_{k}": _as_dict(statistics.bootstrap_mean(statistics.pass_at_k(successes, k), seed))
-        for k in range(1, successes.shape[1] + 1)
+        **{
+            f"pass_at_{k}": _as_dict(statistics.bootstrap_mean(statistics.pass_at_k(successes, k), seed))
+            for k in range(1, results.runs + 1)
+        },
+        "judged_pass_at_1": _as_dict(judged_rate),
+        "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, results.steps, seed)),
+        "unjudged": int((~judged).sum()),
+        "never_done": sum(outcomes[name] for name in NEVER_DONE),
+        "kept_out": sum(outcomes[name] for name in KEPT_OUT),
     }
+
+
+def _cost(results: Results, seed: int) -> dict[str, Any]:
+    """Means a run; `usd_at_<k>` is the nominal budget of k runs, `C_k = k C_1` (RMSWeb, figure 1).
+
+    Dollars are None where every recorded price is 0, which stands for unknown.
+    """
+    fields = {"prompt_tokens": "prompt_tokens", "response_tokens": "response_tokens"}
+    fields |= {"usd": "costs", "judge_usd": "judge_costs"}
+    cost: dict[str, Any] = {}
+    for name, field in fields.items():
+        cost[name], values = None, results.recorded(field)
+        if values is not None and (values.any() or not name.endswith("usd")):
+            cost[name] = _as_dict(statistics.bootstrap_mean(values.mean(axis=1), seed))
+    usd = cost["usd"]
+    return cost | {f"usd_at_{k}": usd and k * usd["mean"] for k in range(1, results.runs + 1)}
+
+
+def _difference(first: Results, second: Results, seed: int) -> dict[str, Any]:
+    difference: dict[str, Any] = {}
+    runs = min(first.runs, second.runs)
+    for k in range(1, runs + 1):
+        mine, theirs = (statistics.pass_at_k(one.successes, k) for one in (first, second))
+        difference[f"pass_at_{k}"] = _as_dict(statistics.paired_difference(mine, theirs, seed))
+    both = (first.successes, first.steps, second.successes, second.steps)
+    mine, theirs = (np.asarray(one.successes[:, :runs].any(axis=1)) for one in (first, second))
+    only_first, only_second = statistics.disagreements(mine, theirs)
+    return difference | {
+        "step_reduction": _as_dict(statistics.step_reduction(*both, seed)),
+        "steps_saved": _as_dict(statistics.steps_saved(*both, seed)),
+        "only_first": only_first,
+        "only_second": only_second,
+        "mcnemar_p": statistics.mcnemar(mine, theirs),
+    }
+
+
+def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: int) -> dict[str, Any]:
+    found = {
+        name: {
+            "tasks": len(group.tasks),
+            **_difference(group, second.select([task.task_id for task in group.tasks]), seed),
+        }
+        for name, group in groups.items()
+        if len(group.tasks) >= MIN_GROUP_TASKS
+    }
+    corrected = statistics.holm([one["mcnemar_p"] for one in found.values()])
+    return {name: {**one, "holm_p": p} for (name, one), p in zip(found.items(), corrected, strict=True)}
+
+
+def _outcomes(results: Results) -> Counter[str]:
+    return Counter(outcome for task in results.tasks for outcome in task.outcomes)
 
 
 def _as_dict(interval: Interval | None) -> dict[str, float | int] | None:

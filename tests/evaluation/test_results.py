@@ -1,34 +1,62 @@
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from collection.evaluation import runs
 from collection.evaluation.results import (
+    MIN_GROUP_TASKS,
     Results,
-    TaskResult,
     compare,
     gather_results,
     load_results,
     score,
     to_json,
 )
+from collection.evaluation.task_results import TaskResult
 from collection.rounds import Job
 from configs.evaluate import get_config
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.records.schema import (
+    CallUsage,
+    ExtractionCall,
+    Message,
+    Observation,
+    Step,
+    Task,
+    TextPart,
+    Trajectory,
+)
 
 
-def trajectory(task: str, attempt: int, success: bool = True) -> Trajectory:
-    return Trajectory(
-        trajectory_id=f"{task}#sft-{attempt}",
-        task=Task(task_id=task, website="", objective="", site=task.split("/")[1]),
-        actor="sft",
-        model="m",
-        attempt=attempt,
-        steps=(),
-        outcome="done" if success else "max_steps",
-        success=success,
+def trajectory(task: str, attempt: int, success: bool = True, **settings: Any) -> Trajectory:
+    fields: dict[str, Any] = {
+        "trajectory_id": f"{task}#sft-{attempt}",
+        "task": Task(task_id=task, website="", objective="", site=task.split("/")[1]),
+        "actor": "sft",
+        "model": "m",
+        "attempt": attempt,
+        "steps": (),
+        "outcome": "done" if success else "max_steps",
+        "success": success,
+    }
+    return Trajectory(**{**fields, **settings})
+
+
+def step(number: int, usage: CallUsage, *readings: CallUsage) -> Step:
+    message = Message(role="user", content=(TextPart(text="state"),))
+    observation = Observation(
+        url="", title="", tabs=(), current_tab="", page_text="", elements=(), fingerprint=""
+    )
+    calls = tuple(ExtractionCall(messages=(message,), response="r", usage=one) for one in readings)
+    return Step(
+        number=number,
+        observation=observation,
+        messages=(message,),
+        response="",
+        usage=usage,
+        extractions=calls,
     )
 
 
@@ -91,6 +119,63 @@ def test_differences_are_paired_on_shared_tasks_in_any_order():
     assert whole["pass_at_1"]["mean"] == pytest.approx(3 / 12)
     assert whole["step_reduction"]["mean"] == pytest.approx(1 - 7 / 10)
     assert whole["mcnemar_p"] == pytest.approx(1.0)
+    assert (whole["only_first"], whole["only_second"]) == (1, 0)
+    assert (difference["first_tasks"], difference["second_tasks"]) == (3, 4)
+
+
+def test_nothing_shared_is_refused():
+    one, other = (SFT.model_copy(update={"tasks": tasks}) for tasks in (SFT.tasks[:2], SFT.tasks[2:]))
+    with pytest.raises(UserError, match="no task in common"):
+        compare(one, other)
+
+
+def test_mcnemar_looks_at_as_many_runs_of_both():
+    once = Results(
+        label="once",
+        model="m",
+        runs=1,
+        tasks=tuple(
+            TaskResult(
+                task_id=task.task_id,
+                site=task.site,
+                successes=(False,),
+                steps=(9,),
+                outcomes=("failures",),
+                trajectory_ids=(f"{task.task_id}-1",),
+            )
+            for task in BASE.tasks
+        ),
+    )
+    difference = compare(BASE, once)
+    # BASE solved its first task in the third run only.
+    assert (difference["only_first"], difference["only_second"]) == (1, 0)
+    assert "pass_at_2" not in difference
+
+
+def many(label: str, solved: dict[str, float]) -> Results:
+    """Sites of 20 tasks, of which the given share is solved; and one of too few tasks."""
+    wins, sites = [], []
+    for site, share in (*solved.items(), ("few", 1.0)):
+        count = 20 if site != "few" else MIN_GROUP_TASKS - 1
+        wins += [[int(number < share * count)] * 3 for number in range(count)]
+        sites += [site] * count
+    made = results(label, wins, [[5, 5, 5]] * len(wins))
+    tasks = [task.model_copy(update={"site": site}) for task, site in zip(made.tasks, sites, strict=True)]
+    return made.model_copy(update={"tasks": tuple(tasks)})
+
+
+def test_groups_are_compared_where_they_are_large_enough_and_corrected():
+    difference = compare(
+        many("sft", {"a": 0.8, "b": 0.6, "c": 0.5}), many("base", {"a": 0.2, "b": 0.5, "c": 0.5})
+    )
+    sites = difference["by_site"]
+    assert sites.keys() == {"a", "b", "c"}
+    assert sites["a"]["tasks"] == 20
+    assert sites["a"]["pass_at_1"]["mean"] == pytest.approx(0.6)
+    assert sites["a"]["mcnemar_p"] == pytest.approx(2 / 2**12)
+    assert sites["a"]["holm_p"] == pytest.approx(3 * 2 / 2**12)
+    assert [sites[name]["holm_p"] for name in "bc"] == [1.0, 1.0]
+    assert difference["by_kind"] == difference["by_level"] == {}
 
 
 def test_results_survive_the_disk(tmp_path):
@@ -100,6 +185,111 @@ def test_results_survive_the_disk(tmp_path):
     path.write_text(json.dumps({"label": "sft"}))
     with pytest.raises(UserError, match="evaluate again"):
         load_results(path)
+
+
+def test_results_from_before_kinds_and_costs_still_load(tmp_path):
+    later = ("kind", "level", "judged", "prompt_tokens", "response_tokens", "costs", "judge_costs")
+    old = SFT.model_dump(mode="json", exclude={"benchmark": True, "tasks": {"__all__": set(later)}})
+    path = tmp_path / "results.json"
+    path.write_bytes(to_json(old))
+    loaded = load_results(path)
+    assert loaded == SFT
+    report = score(loaded)
+    assert report["unjudged"] == 0
+    assert report["judged_pass_at_1"] == pytest.approx(report["pass_at_1"])
+    assert set(report["cost"].values()) == {None}
+    assert report["by_kind"] == report["by_level"] == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda old: old["tasks"][0]["successes"].pop(),
+        lambda old: old["tasks"][0].update(costs=[0.5]),
+        lambda old: old["tasks"].append(old["tasks"][0]),
+        lambda old: old["tasks"][2].update(judged=[True, False, True]),
+        lambda old: [task[name].pop() for task in old["tasks"][:1] for name in task if len(task[name]) == 3],
+    ],
+    ids=["a run less in a field", "a cost less", "a task twice", "success unjudged", "a run less"],
+)
+def test_half_a_results_file_is_refused(tmp_path, change):
+    old = SFT.model_dump(mode="json")
+    change(old)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(old))
+    with pytest.raises(UserError, match="evaluate again"):
+        load_results(path)
+
+
+LIVE = {"declared_success": True, "outcome": "done"}
+
+
+def live_runs() -> list[Trajectory]:
+    """Three tasks of two runs: all there is to how a run on a live page can end."""
+    return [
+        trajectory("wv/a/1", 1, True, **LIVE, judge="outcome"),
+        trajectory("wv/a/1", 2, False, **LIVE, judge=""),
+        trajectory("wv/a/2", 1, False, **LIVE, judge="outcome"),
+        trajectory("wv/a/2", 2, False, outcome="done", declared_success=False),
+        trajectory("wv/b/1", 1, False, outcome="max_steps"),
+        trajectory("wv/b/1", 2, False, outcome="captcha"),
+    ]
+
+
+def test_what_nobody_judged_is_a_failure_that_is_told_apart():
+    report = score(gather_results("sft", "m", 2, live_runs(), "webvoyager", {"wv/a/1": "easy"}))
+    assert report["benchmark"] == "webvoyager"
+    assert report["pass_at_1"]["mean"] == pytest.approx(1 / 6)
+    assert report["judged_pass_at_1"]["mean"] == pytest.approx(1 / 5)
+    assert (report["unjudged"], report["never_done"], report["kept_out"]) == (1, 1, 1)
+    assert report["by_site"]["a"]["unjudged"] == 1
+    assert report["by_site"]["b"]["unjudged"] == 0
+    assert report["by_site"]["b"]["never_done"] == 1
+    assert report["by_level"].keys() == {"easy"}
+    assert report["by_level"]["easy"]["judged_pass_at_1"]["mean"] == 1.0
+    assert report["by_kind"]["Other"]["tasks"] == 3
+    assert report["pass_by_run"] == pytest.approx([1 / 3, 0])
+
+
+def test_a_policy_that_never_says_done_solves_nothing_and_is_told_of():
+    runs = [trajectory("wv/a/1", attempt, False, outcome="max_steps") for attempt in (1, 2, 3)]
+    report = score(gather_results("sft", "m", 3, runs))
+    assert report["pass_at_3"]["mean"] == 0.0
+    assert (report["never_done"], report["unjudged"]) == (3, 0)
+    assert report["mean_steps_solved"] is None
+
+
+def test_nothing_but_unjudged_runs_have_no_judged_rate():
+    report = score(gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE)]))
+    assert report["judged_pass_at_1"] is None
+    assert report["pass_at_1"]["mean"] == 0.0
+
+
+def test_cost_is_that_of_acting_and_reading_alone():
+    usage = CallUsage(prompt_tokens=1000, response_tokens=10, cost=0.02)
+    reading = CallUsage(prompt_tokens=500, response_tokens=50, cost=0.01)
+    runs = [
+        trajectory("wv/a/1", 1, steps=(step(1, usage, reading), step(2, usage))),
+        trajectory("wv/a/1", 2, steps=(step(1, usage),), judge_usage=CallUsage(cost=0.5)),
+    ]
+    results = gather_results("sft", "m", 2, runs)
+    assert results.tasks[0].prompt_tokens == (2500, 1000)
+    assert results.tasks[0].response_tokens == (70, 10)
+    cost = score(results)["cost"]
+    assert cost["usd"]["mean"] == pytest.approx(0.035)
+    assert [cost[f"usd_at_{k}"] for k in (1, 2)] == pytest.approx([0.035, 0.07])
+    assert cost["judge_usd"]["mean"] == pytest.approx(0.25)
+    assert cost["prompt_tokens"]["mean"] == pytest.approx(1750)
+
+
+def test_tokens_without_a_price_are_no_dollars_until_one_is_given():
+    usage = CallUsage(prompt_tokens=1000, response_tokens=10)
+    results = gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, steps=(step(1, usage),))])
+    assert score(results)["cost"]["usd"] is None
+    assert score(results)["cost"]["usd_at_1"] is None
+    assert score(results.priced(0.2, 1.0))["cost"]["usd_at_1"] == pytest.approx(0.2e-3 + 1e-5)
+    with pytest.raises(UserError, match="hold no tokens"):
+        SFT.priced(0.2, 1.0)
 
 
 def test_nan_never_reaches_a_report():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
 
 from collection.evaluation import statistics
 
@@ -25,6 +26,26 @@ def test_pass_at_one_is_the_mean_and_pass_at_n_is_any():
     successes = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], bool)
     np.testing.assert_allclose(statistics.pass_at_k(successes, 1), successes.mean(axis=1))
     np.testing.assert_array_equal(statistics.pass_at_k(successes, 3), successes.any(axis=1))
+
+
+@pytest.mark.parametrize("runs", [1, 3, 8])
+@pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 0.93, 1.0])
+def test_pass_at_k_is_unbiased(runs, chance):
+    """Its mean over all outcomes of `runs` runs is the chance that k fresh runs hold a success."""
+    solved = np.arange(runs + 1)
+    rows = np.arange(runs) < solved[:, None]
+    for k in range(1, runs + 1):
+        mean = binom.pmf(solved, runs, chance) @ statistics.pass_at_k(rows, k)
+        assert mean == pytest.approx(1 - (1 - chance) ** k, abs=1e-12)
+
+
+def test_pass_at_k_is_what_drawing_runs_gives():
+    rng = np.random.default_rng(0)
+    successes = rng.random((12, 5)) < 0.3
+    order = rng.random((20_000, 5)).argsort(axis=1)
+    for k in (1, 2, 4):
+        drawn = successes[:, order[:, :k]].any(axis=2).mean(axis=1)
+        np.testing.assert_allclose(statistics.pass_at_k(successes, k), drawn, atol=0.015)
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -151,10 +172,147 @@ def test_step_reduction_looks_at_tasks_both_solved():
     assert interval.tasks == 1
 
 
+def test_steps_saved_are_those_of_the_means_of_each():
+    mine, my_steps = np.array([[1, 1], [0, 0]], bool), np.array([[2, 4], [9, 9]])
+    theirs, their_steps = np.array([[1, 0], [1, 0]], bool), np.array([[6, 1], [10, 1]])
+    interval = statistics.steps_saved(mine, my_steps, theirs, their_steps)
+    assert interval is not None
+    assert interval.mean == pytest.approx(1 - 3 / 8)
+    assert interval.tasks == 2
+    assert statistics.steps_saved(mine, my_steps, np.zeros((2, 2), bool), their_steps) is None
+
+
+def test_steps_saved_match_the_exact_distribution_of_three_tasks():
+    mine, my_steps = np.array([[1, 1], [1, 0], [1, 1]], bool), np.array([[2, 4], [3, 9], [5, 5]])
+    theirs, their_steps = np.array([[1, 0], [1, 1], [1, 1]], bool), np.array([[6, 1], [4, 8], [7, 9]])
+
+    def saved(rows: tuple[int, ...]) -> float:
+        means = [
+            steps[list(rows)][solved[list(rows)]].mean()
+            for solved, steps in ((mine, my_steps), (theirs, their_steps))
+        ]
+        return 1 - means[0] / means[1]
+
+    exact = [saved(rows) for rows in itertools.product(range(3), repeat=3)]
+    interval = statistics.steps_saved(mine, my_steps, theirs, their_steps, resamples=20_000, confidence=0.6)
+    assert interval is not None
+    assert interval.low == pytest.approx(np.quantile(exact, 0.2))
+    assert interval.high == pytest.approx(np.quantile(exact, 0.8))
+
+
+class Simulated:
+    """Two policies on 60 tasks, three runs each, drawn anew 1,000 times from known chances.
+
+    Tasks differ widely in how hard they are; the second policy is better where tasks are hard, and takes
+    more steps. Chances are uniform in a task's level u, so that the truth is an integral.
+    """
+
+    def __init__(self, seed: int, sets: int = 1000, tasks: int = 60, runs: int = 3):
+        rng = np.random.default_rng(seed)
+        level = rng.random((sets, tasks, 1))
+        draws = rng.random((2, sets, tasks, runs))
+        self.first = draws[0] < self.chance(level)[0]
+        self.second = draws[1] < self.chance(level)[1]
+        self.first_steps, self.second_steps = (
+            (4 + extra + 6 * (1 - level) + rng.integers(0, 4, (sets, tasks, runs))).astype(int)
+            for extra in (0, 2)
+        )
+        self.judged = rng.random((sets, tasks, runs)) < 0.8
+
+    @staticmethod
+    def chance(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return level, np.sqrt(level)
+
+
+SIMULATED = Simulated(0)
+_LEVEL = (np.arange(200_000) + 0.5) / 200_000
+_FIRST, _SECOND = Simulated.chance(_LEVEL)
+
+
+def coverage(intervals, truth: float) -> float:
+    return float(np.mean([one is not None and one.low <= truth <= one.high for one in intervals]))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_intervals_of_pass_at_k_hold_the_truth_in_19_of_20_cases(k):
+    truth = (1 - (1 - _FIRST) ** k).mean()
+    intervals = [
+        statistics.bootstrap_mean(statistics.pass_at_k(one, k), resamples=1000) for one in SIMULATED.first
+    ]
+    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
+
+
+def test_intervals_of_paired_differences_hold_the_truth_in_19_of_20_cases():
+    truth = (_SECOND - _FIRST).mean()
+    intervals = [
+        statistics.paired_difference(second.mean(axis=1), first.mean(axis=1), resamples=1000)
+        for first, second in zip(SIMULATED.first, SIMULATED.second, strict=True)
+    ]
+    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
+
+
+def test_intervals_over_judged_runs_hold_the_truth_in_19_of_20_cases():
+    """Who is judged has nothing to do with the task here, so that the judged rate is the rate of all."""
+    intervals = [
+        statistics.bootstrap_ratio((won & judged).sum(axis=1), judged.sum(axis=1), resamples=1000)
+        for won, judged in zip(SIMULATED.first, SIMULATED.judged, strict=True)
+    ]
+    assert coverage(intervals, _FIRST.mean()) == pytest.approx(0.95, abs=0.02)
+
+
+def test_intervals_of_steps_saved_hold_the_truth_in_19_of_20_cases():
+    # Steps are cut to whole numbers: their means at a level are taken from the draws' own form.
+    first, second = (
+        np.mean([(4 + extra + 6 * (1 - _LEVEL) + more).astype(int) for more in range(4)], axis=0)
+        for extra in (0, 2)
+    )
+    truth = 1 - (first * _FIRST).sum() / _FIRST.sum() / ((second * _SECOND).sum() / _SECOND.sum())
+    data = zip(SIMULATED.first, SIMULATED.first_steps, SIMULATED.second, SIMULATED.second_steps, strict=True)
+    intervals = [statistics.steps_saved(*one, resamples=1000) for one in data]
+    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
+
+
+def test_unpaired_intervals_would_be_wider():
+    """What pairing is for: most of the spread is the tasks' own, which both policies share."""
+    first, second = SIMULATED.first[0].mean(axis=1), SIMULATED.second[0].mean(axis=1)
+    paired = statistics.paired_difference(second, first)
+    apart = [statistics.bootstrap_mean(one) for one in (first, second)]
+    assert paired is not None
+    widths = [one.high - one.low for one in apart if one is not None]
+    assert paired.high - paired.low < 0.8 * math.hypot(*widths)
+
+
+def outcomes(wins: int, losses: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two policies that also agree on a success and on a failure."""
+    first = np.array([True] * wins + [False] * losses + [True, False])
+    second = np.array([False] * wins + [True] * losses + [True, False])
+    return first, second
+
+
 @pytest.mark.parametrize(
     ("wins", "losses", "p"), [(0, 0, 1.0), (5, 0, 2 / 32), (3, 1, 2 * 5 / 16), (2, 2, 1.0)]
 )
 def test_mcnemar_is_the_sign_test_on_disagreements(wins, losses, p):
-    first = np.array([True] * wins + [False] * losses + [True, False])
-    second = np.array([False] * wins + [True] * losses + [True, False])
-    assert statistics.mcnemar(first, second) == pytest.approx(p)
+    assert statistics.mcnemar(*outcomes(wins, losses)) == pytest.approx(p)
+
+
+def test_mcnemar_is_scipys_binomial_test_on_disagreements():
+    for wins, losses in itertools.product(range(20), repeat=2):
+        if wins + losses:
+            expected = binomtest(wins, wins + losses, 0.5).pvalue
+            assert statistics.mcnemar(*outcomes(wins, losses)) == pytest.approx(expected, rel=1e-9)
+    assert statistics.mcnemar(*outcomes(700, 500)) == pytest.approx(binomtest(700, 1200).pvalue, rel=1e-6)
+
+
+def test_disagreements_are_counted_on_each_side():
+    assert statistics.disagreements(*outcomes(3, 5)) == (3, 5)
+
+
+@given(st.lists(st.floats(0, 1), max_size=6))
+def test_holm_is_closed_testing_with_bonferroni(p_values):
+    """The oracle goes through every set of hypotheses: p is the worst of the sets that hold its own."""
+    places = range(len(p_values))
+    sets = [chosen for size in places for chosen in itertools.combinations(places, size + 1)]
+    worst = {chosen: min(1.0, len(chosen) * min(p_values[one] for one in chosen)) for chosen in sets}
+    expected = [max(worst[chosen] for chosen in sets if place in chosen) for place in places]
+    assert statistics.holm(p_values) == pytest.approx(expected)

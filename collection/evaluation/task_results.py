@@ -1,0 +1,96 @@
+"""What counts of a task's runs: read off trajectories, which hold prompts and pages beside it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from rmsweb_jax.records.schema import Trajectory
+
+# Outcomes of a run that went on until a limit ended it.
+NEVER_DONE = ("max_steps", "failures", "timeout")
+# Outcomes of a run that the site, the network or the machine ended.
+KEPT_OUT = ("blocked", "captcha", "unreachable", "crashed")
+
+_ALWAYS = ("successes", "steps", "outcomes", "trajectory_ids")
+_LATER = ("judged", "prompt_tokens", "response_tokens", "costs", "judge_costs")
+
+
+class TaskResult(BaseModel):
+    """A task's runs in order of attempt.
+
+    From `kind` on, fields are empty in results that were written before they were recorded.
+
+    Attributes:
+      steps: decisions taken in each run.
+      outcomes: how each run ended (`rmsweb_jax.records.schema.Outcome`).
+      trajectory_ids: where to look the runs up in the trajectories beside `results.json`.
+      kind: the task's category.
+      level: how hard the benchmark calls the task.
+      judged: False where the agent declared success and nobody could say whether it was one.
+      prompt_tokens, response_tokens: of all calls in which the agent acted or read a page.
+      costs: of the same calls, in US dollars; 0 where their price is unknown.
+      judge_costs: of judging each run, in US dollars.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task_id: str
+    site: str
+    successes: tuple[bool, ...]
+    steps: tuple[int, ...]
+    outcomes: tuple[str, ...]
+    trajectory_ids: tuple[str, ...]
+    kind: str = ""
+    level: str = ""
+    judged: tuple[bool, ...] = ()
+    prompt_tokens: tuple[int, ...] = ()
+    response_tokens: tuple[int, ...] = ()
+    costs: tuple[float, ...] = ()
+    judge_costs: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_value_a_run(self) -> TaskResult:
+        given = [getattr(self, name) for name in _ALWAYS]
+        given += [values for name in _LATER if (values := getattr(self, name))]
+        if len({len(values) for values in given}) > 1:
+            raise ValueError(f"{self.task_id}: not as many values in each field as runs")
+        if any(won and not told for won, told in zip(self.successes, self.judged, strict=False)):
+            raise ValueError(f"{self.task_id}: a success that nobody judged")
+        return self
+
+
+def run_result(trajectory: Trajectory, level: str) -> TaskResult:
+    """One run of a task by itself."""
+    calls = [step.usage for step in trajectory.steps]
+    calls += [call.usage for step in trajectory.steps for call in step.extractions]
+    return TaskResult(
+        task_id=trajectory.task.task_id,
+        site=trajectory.task.site,
+        successes=(trajectory.success,),
+        steps=(len(trajectory.steps),),
+        outcomes=(trajectory.outcome,),
+        trajectory_ids=(trajectory.trajectory_id,),
+        kind=trajectory.task.category,
+        level=level,
+        judged=(not _unjudged(trajectory),),
+        prompt_tokens=(sum(call.prompt_tokens for call in calls),),
+        response_tokens=(sum(call.response_tokens for call in calls),),
+        costs=(sum(call.cost for call in calls),),
+        judge_costs=(trajectory.judge_usage.cost,),
+    )
+
+
+def join_runs(runs: Sequence[TaskResult]) -> TaskResult:
+    """The runs of one task together, in the order given."""
+    values = {
+        name: tuple(itertools.chain.from_iterable(getattr(run, name) for run in runs))
+        for name in (*_ALWAYS, *_LATER)
+    }
+    return runs[0].model_copy(update=values)
+
+
+def _unjudged(trajectory: Trajectory) -> bool:
+    return trajectory.declared_success is True and trajectory.outcome == "done" and not trajectory.judge
