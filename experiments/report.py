@@ -3,31 +3,53 @@ r"""Draws the report of a run: `index.html`, which opens from disk, and `summary
     python -m experiments.report --config=configs/report.py:demo --config.run=runs/demo \
         --workdir=runs/demo/report
 
-It may be drawn at any time and again: stages that have not finished are shown as not run.
+It may be drawn at any time and again: stages that have not finished are shown as not run. With
+`--table=main`, `ablation` or `reflection` it writes that table of the paper instead, from evaluations
+(`config.results`), as `table.md`, `table.tex` and `table.html`, with all figures in `table.json` and a plot
+of accuracy against cost for each benchmark.
 """
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
+from typing import Any
 
+from absl import flags
 from ml_collections import ConfigDict
 
 from collection.evaluation.results import to_json
+from collection.report.document import build_document, document_files
+from collection.report.evaluations import read_evaluations
 from collection.report.page import render_page
+from collection.report.published import TABLES
 from collection.report.sources import RunFolder
 from collection.report.summary import build_summary
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 
+SAFE_KEYS = ("run", "table", "results", "prices", "seed")
+
+_TABLE = flags.DEFINE_string("table", "", f"One of the paper's tables: {', '.join(TABLES)}.")
+
 
 def main(config: ConfigDict, workdir: Path) -> None:
-    """Reads what is there and writes both files.
+    """Reads what is there and writes the page, or the table.
 
     Raises:
-      UserError: there is no such run, or one of its files is damaged.
+      UserError: there is no such run or table, or a file is damaged; for a table also when an evaluation has
+        not finished, or shares no task with one that it is compared with.
     """
     settings = config.to_dict()
+    if settings["table"]:
+        write_table(settings, workdir)
+    else:
+        write_page(settings, workdir)
+
+
+def write_page(settings: dict[str, Any], workdir: Path) -> None:
     root = Path(settings["run"])
     if not settings["run"] or not root.is_dir():
         raise UserError(f"config.run is {settings['run']!r}: give --config.run=DIR, a demo's workdir")
@@ -37,5 +59,24 @@ def main(config: ConfigDict, workdir: Path) -> None:
     write_atomic(workdir / "index.html", render_page(run, summary, root.resolve().name).encode())
 
 
+def write_table(settings: dict[str, Any], workdir: Path) -> None:
+    name = settings["table"]
+    if name not in TABLES:
+        raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
+    evaluations = read_evaluations(settings["results"], settings["prices"], settings["seed"])
+    command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
+    document, figures = build_document(name, evaluations, command)
+    for file, text in document_files(document).items():
+        write_atomic(workdir / file, text.encode())
+    write_atomic(workdir / "table.json", to_json(figures))
+    print(f"{workdir / 'table.html'}: {len(evaluations)} evaluations; also as Markdown, LaTeX and JSON")
+
+
+def _entry(config: ConfigDict, workdir: Path) -> None:
+    if _TABLE.value:
+        config.table = _TABLE.value
+    main(config, workdir)
+
+
 if __name__ == "__main__":
-    cli.run(main, "configs/report.py:demo", ("run", "seed"))
+    cli.run(_entry, "configs/report.py:demo", SAFE_KEYS)

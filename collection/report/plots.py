@@ -1,4 +1,4 @@
-"""Training curves as inline SVG whose colours follow the page's light or dark scheme."""
+"""Curves as inline SVG whose colours follow the page's light or dark scheme."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 # matplotlib writes literal colours; each of these is replaced by the page's CSS variable.
 INK, MUTED, GRID, BAD = "#0a0b0c", "#0a0b0d", "#0a0b0e", "#0a0b0f"
@@ -95,6 +95,62 @@ def line_plot(curves: Sequence[Series], name: str, title: str) -> str:
             axes.legend(loc="best", handlelength=1.2)
 
     return render(draw, (4.3, 2.5), name, title)
+
+
+@dataclasses.dataclass(frozen=True)
+class CostCurve:
+    """A policy's pass@1, pass@2, ... against what so many runs cost.
+
+    Attributes:
+      cost: of one run; k runs cost k times as much.
+      rates: (mean, low, high) of each pass@k, in order of k.
+    """
+
+    label: str
+    cost: float
+    rates: Sequence[tuple[float, float, float]]
+
+
+# From this ratio of the dearest to the cheapest point on, costs are on a logarithmic axis.
+_LOGARITHMIC_FROM = 20
+_DASHES = ("-", "--", ":")
+
+
+def cost_plot(curves: Sequence[CostCurve], unit: str, name: str, title: str) -> str:
+    """An `<svg>` of accuracy against cost; the number at a point is its k.
+
+    Args:
+      curves: as many as can be told apart by colour and dash; costs above 0.
+      unit: of the costs, for the axis.
+      name, title: as for `render`.
+    """
+    styles = [(dash, color) for dash in _DASHES for color in SERIES]
+    if not 1 <= len(curves) <= len(styles):
+        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(styles)} can be told apart")
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for curve, (dash, color) in zip(curves, styles, strict=False):
+            x = curve.cost * np.arange(1, len(curve.rates) + 1)
+            mean, low, high = 100 * np.asarray(curve.rates).T
+            axes.vlines(x, low, high, color=color, linewidth=1.0, alpha=0.5)
+            axes.plot(x, mean, dash, color=color, linewidth=1.7, marker="o", markersize=4, label=curve.label)
+            for k, point in enumerate(zip(x, mean, strict=True), start=1):
+                axes.annotate(str(k), point, (4, -9), textcoords="offset points", color=MUTED, fontsize=7)
+        lowest = min(curve.cost for curve in curves)
+        highest = max(curve.cost * len(curve.rates) for curve in curves)
+        if highest / lowest >= _LOGARITHMIC_FROM:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_xlim(left=0)
+        axes.set_xlabel(unit)
+        axes.set_ylabel("pass@k, %")
+        axes.set_ylim(0, 100)
+        axes.legend(loc="best", handlelength=2.4)
+
+    return render(draw, (6.4, 3.8), name, title)
 
 
 def render(draw: Callable[[Figure], None], size: tuple[float, float], name: str, title: str) -> str:

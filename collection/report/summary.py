@@ -9,7 +9,10 @@ from collection.report.sources import LABELS, STAGES, RunFolder
 
 PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "base"))
 _EVALUATION = "eval/reward"
-_SCORES = ("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes")
+_SCORES = (
+    *("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes"),
+    *("unjudged", "never_done", "kept_out", "judged_pass_at_1", "cost"),
+)
 
 
 def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+"""A table of the paper with everything beside it: details, differences, groups, cost plots, and one JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from collection.evaluation.statistics import CONFIDENCE, RESAMPLES
+from collection.report.comparison import Difference, differences
+from collection.report.evaluations import Evaluation, benchmark_title
+from collection.report.paper_tables import details_table, differences_table, groups_table, paper_table
+from collection.report.plots import CostCurve, cost_plot, standalone
+from collection.report.published import STEPS_SAVED, TABLES
+from collection.report.tables import Document, Plot, Table, to_html, to_latex, to_markdown
+
+NOTES = (
+    f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap over tasks ({RESAMPLES:,} resamples), since "
+    "the runs of one task share page and goal. They say nothing of other trainings of the same policy.",
+    "pass@1 is the mean over all runs of all tasks; pass@k the unbiased estimate of success in at least one "
+    "of k runs.",
+    "A run counts as a success when the agent declared completion and the judge (or the page) passed it. "
+    "Where the judge refused, timed out or could not tell, the run is unjudged: a failure in every rate, "
+    "counted, and left out of the rate of judged runs.",
+    "Never done: a limit of steps, failures or time ended the run. Kept out: captcha, refusal, unreachable "
+    "page, lost browser. Both are failures.",
+    "C_1 is the mean cost of one run, of the tokens in which the agent acts or reads a page; judging is "
+    "apart. k runs count as C_k = k C_1, without stopping early.",
+    "The paper's figures were measured by its authors, on other days and partly with other judges: they are "
+    "beside ours for orientation and enter none of our differences.",
+)
+
+
+def build_document(
+    name: str, evaluations: Sequence[Evaluation], command: str
+) -> tuple[Document, dict[str, Any]]:
+    """The tables around one of `published.TABLES`, and the same figures as JSON.
+
+    Raises:
+      UserError: two policies to be compared have no task in common.
+    """
+    compared = differences(name, evaluations)
+    tables: list[Table] = [paper_table(name, evaluations, compared), details_table(evaluations)]
+    tables += [
+        table for table in (differences_table(compared), groups_table(evaluations, compared)) if table.rows
+    ]
+    document = Document(
+        title=TABLES[name].title,
+        tables=tables,
+        plots=cost_plots(evaluations),
+        notes=NOTES,
+        command=command,
+    )
+    return document, _figures(name, evaluations, compared)
+
+
+def document_files(document: Document) -> dict[str, str]:
+    """File name -> text of what `document` is written to, but for the JSON."""
+    return {
+        **{plot.file: standalone(plot.svg) for plot in document.plots},
+        "table.md": to_markdown(document),
+        "table.tex": to_latex(document),
+        "table.html": to_html(document),
+    }
+
+
+def cost_plots(evaluations: Sequence[Evaluation]) -> list[Plot]:
+    """Accuracy against cost for each benchmark, in dollars where all policies have a price, else in tokens.
+
+    Evaluations without tokens, or whose every run cost nothing, are left out.
+    """
+    plots = []
+    for benchmark in dict.fromkeys(one.benchmark for one in evaluations):
+        there = [one for one in evaluations if one.benchmark == benchmark]
+        dollars = [one for one in there if one.score["cost"]["usd"]]
+        shown = dollars if len(dollars) == len(there) else [one for one in there if _tokens(one)]
+        if not shown:
+            continue
+        unit = "US dollars a task" if shown is dollars else "tokens a task"
+        cost = _dollars if shown is dollars else _tokens
+        curves = [CostCurve(one.label, cost(one), _rates(one)) for one in shown]
+        title = f"Accuracy and cost on {benchmark_title(benchmark)}"
+        caption = f"pass@1, 2, 3 against {unit}, C_k = k C_1; bars are 95 % intervals of the rates."
+        svg = cost_plot(curves, unit, f"cost-{benchmark}", title)
+        plots.append(Plot(title, caption, f"cost-{benchmark}.svg", svg))
+    return plots
+
+
+def _rates(one: Evaluation) -> list[tuple[float, float, float]]:
+    intervals = [one.score[f"pass_at_{k}"] for k in range(1, min(3, one.results.runs) + 1)]
+    return [(interval["mean"], interval["low"], interval["high"]) for interval in intervals]
+
+
+def _dollars(one: Evaluation) -> float:
+    return one.score["cost"]["usd"]["mean"]
+
+
+def _tokens(one: Evaluation) -> float:
+    cost = one.score["cost"]
+    return sum(cost[name]["mean"] for name in ("prompt_tokens", "response_tokens") if cost[name])
+
+
+def _figures(name: str, evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> dict[str, Any]:
+    table = TABLES[name]
+    measured: dict[str, dict[str, Any]] = {}
+    for one in evaluations:
+        measured.setdefault(one.label, {})[one.benchmark] = {**one.score, "left_out": one.left_out}
+    return {
+        "table": name,
+        "measured": measured,
+        "differences": [
+            {
+                "first": one.first,
+                "second": one.second,
+                "benchmark": one.benchmark,
+                "holm_p": one.holm_p,
+                **one.figures,
+            }
+            for one in compared
+        ],
+        "paper": {
+            "source": table.source,
+            "rows": [
+                {"label": row.label, "title": row.title, "rates": dict(row.rates), "steps": dict(row.steps)}
+                for row in table.rows
+            ],
+            "steps_saved": STEPS_SAVED if name == "reflection" else {},
+        },
+    }

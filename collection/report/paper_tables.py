@@ -1,0 +1,267 @@
+"""The paper's three tables with measured figures beside the paper's, and the tables that explain them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS
+from collection.report.comparison import Difference
+from collection.report.evaluations import Evaluation, benchmark_title
+from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TABLES, PaperRow, PaperTable
+from collection.report.tables import MEASURED, PAPER, Column, Row, Table
+
+NOT_RUN, NOT_REPORTED = "not run", "—"
+_OTHERS = "Measured, not in the paper"
+_GROUP_NAMES = {"by_site": "site", "by_kind": "type", "by_level": "level"}
+_HEAD = {
+    "main": ("System", "Size / access", "Tasks, paper"),
+    "ablation": ("Variant", "Change"),
+    "reflection": ("SFT data",),
+}
+Found = Mapping[tuple[str, str], Evaluation]
+
+
+def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
+    """One of `published.TABLES`: the paper's figures and the measured ones in columns of their own.
+
+    Policies that the paper does not have stand below, and benchmarks that it does not have behind.
+    """
+    table = TABLES[name]
+    found = {(one.label, one.benchmark): one for one in evaluations}
+    benchmarks = [
+        *BENCHMARKS,
+        *dict.fromkeys(one.benchmark for one in evaluations if one.benchmark not in BENCHMARKS),
+    ]
+    known = {row.label for row in table.rows}
+    others = [
+        PaperRow(label, label, {}, section=_OTHERS)
+        for label in dict.fromkeys(one.label for one in evaluations)
+        if label not in known
+    ]
+    steps = name == REFLECTION.name
+    columns = [Column(title) for title in _HEAD[name]]
+    for benchmark in benchmarks:
+        columns += _columns(benchmark, steps)
+    rows = [
+        Row(
+            (
+                *_head(table, row),
+                *(cell for benchmark in benchmarks for cell in _cells(row, benchmark, found, steps)),
+            ),
+            row.section,
+        )
+        for row in (*table.rows, *others)
+    ]
+    if steps:
+        rows.insert(len(table.rows), _saved_row(benchmarks, compared))
+    caption = (
+        f"Success in percent. Columns marked {PAPER}: as printed in RMSWeb, {table.source}; columns marked "
+        f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks}"
+    )
+    return Table(table.title, caption.strip(), tuple(columns), tuple(rows))
+
+
+def details_table(evaluations: Sequence[Evaluation]) -> Table:
+    """Everything that was measured of each policy: what stands behind a rate, and what it leaves out."""
+    columns = (
+        *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1, %", "pass@2, %", "pass@3, %"),
+        *(
+            "pass@1 of judged runs, %",
+            "Runs unjudged",
+            "Runs never done",
+            "Runs kept out",
+            "Steps when solved",
+        ),
+        *("C_1, US$", "Tokens a run"),
+    )
+    rows = []
+    for one in evaluations:
+        score = one.score
+        rows.append(
+            Row(
+                (
+                    one.label,
+                    benchmark_title(one.benchmark),
+                    f"{score['tasks']} × {score['runs']}",
+                    NOT_REPORTED if one.left_out is None else str(one.left_out),
+                    *(percent(score.get(f"pass_at_{k}")) for k in (1, 2, 3)),
+                    percent(score["judged_pass_at_1"]),
+                    *(str(score[name]) for name in ("unjudged", "never_done", "kept_out")),
+                    number(score["mean_steps_solved"], 2, "none solved"),
+                    number(score["cost"]["usd"], 4, "no price"),
+                    _tokens(score["cost"]),
+                )
+            )
+        )
+    return Table(
+        "What was measured",
+        "Each policy on each benchmark. Unjudged runs count as failures, but in the column of judged runs.",
+        tuple(Column(title) for title in columns),
+        tuple(rows),
+    )
+
+
+def differences_table(compared: Sequence[Difference]) -> Table:
+    """Paired differences, with the number of tasks that both policies played."""
+    columns = (
+        *(
+            "First − second",
+            "Benchmark",
+            "Shared tasks (of first, of second)",
+            "pass@1, points",
+            "pass@3, points",
+        ),
+        *("Fewer steps where both solve, %", "Solved by one alone", "McNemar p", "Holm p"),
+    )
+    rows = []
+    for one in compared:
+        figures = one.figures
+        rows.append(
+            Row(
+                (
+                    f"{one.first} − {one.second}",
+                    benchmark_title(one.benchmark),
+                    f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})",
+                    points(figures["pass_at_1"]),
+                    points(figures.get("pass_at_3")),
+                    percent(figures["step_reduction"]),
+                    f"{figures['only_first']} / {figures['only_second']}",
+                    p_value(figures["mcnemar_p"]),
+                    p_value(one.holm_p),
+                )
+            )
+        )
+    return Table(
+        "Differences on the same tasks",
+        "Paired by task; tasks that only one of the two played are in neither. McNemar's test is on tasks "
+        "solved at least once; Holm corrects its p-values over this table.",
+        tuple(Column(title) for title in columns),
+        tuple(rows),
+    )
+
+
+def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
+    """pass@1 by site, type and level, then the differences, for groups that are large enough."""
+    rows = []
+    for one in evaluations:
+        for grouping in GROUPINGS:
+            for name, rates in one.score[grouping].items():
+                if rates["tasks"] >= MIN_GROUP_TASKS:
+                    size = f"{rates['tasks']} × {one.results.runs}, {rates['unjudged']} unjudged"
+                    cells = (one.label, size, percent(rates["pass_at_1"]), "", "")
+                    rows.append(_group_row(one.benchmark, grouping, name, cells))
+    for one in compared:
+        for grouping in GROUPINGS:
+            for name, figures in one.figures[grouping].items():
+                tests = (p_value(figures["mcnemar_p"]), p_value(figures["holm_p"]))
+                cells = (
+                    f"{one.first} − {one.second}",
+                    f"{figures['tasks']} shared",
+                    points(figures["pass_at_1"]),
+                )
+                rows.append(_group_row(one.benchmark, grouping, name, (*cells, *tests)))
+    rows.sort(key=lambda row: (row.section, row.cells[0]))
+    return Table(
+        "By site, type and level",
+        f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. Holm corrects "
+        "over the groups of one grouping. Few tasks stand behind a row.",
+        tuple(
+            Column(title)
+            for title in ("Group", "Policy or difference", "Tasks × runs", "pass@1", "McNemar p", "Holm p")
+        ),
+        tuple(rows),
+    )
+
+
+def percent(interval: Mapping[str, Any] | None) -> str:
+    """A share with its interval, in percent."""
+    return number(interval, 1, NOT_REPORTED, 100)
+
+
+def points(interval: Mapping[str, Any] | None) -> str:
+    """A difference of shares with its interval, in points, signed."""
+    return number(interval, 1, NOT_REPORTED, 100, "+")
+
+
+def number(
+    interval: Mapping[str, Any] | None, digits: int, missing: str, scale: float = 1, sign: str = ""
+) -> str:
+    """`mean (low to high)`."""
+    if interval is None:
+        return missing
+    mean, low, high = (
+        # A difference that rounds to nothing has no sign.
+        re.sub(r"^[+-](0\.?0*)$", r"\1", f"{scale * interval[key]:{sign}.{digits}f}").replace("-", "−")
+        for key in ("mean", "low", "high")
+    )
+    return f"{mean} ({low} to {high})"
+
+
+def p_value(p: float) -> str:
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
+def _head(table: PaperTable, row: PaperRow) -> tuple[str, ...]:
+    texts = (row.title, row.note or NOT_REPORTED, row.tasks or NOT_REPORTED)
+    return texts[: len(_HEAD[table.name])]
+
+
+def _columns(benchmark: str, steps: bool) -> list[Column]:
+    kinds = [(PAPER, PAPER), (MEASURED, MEASURED)]
+    if steps:
+        kinds += [(f"steps, {PAPER}", PAPER), (f"steps, {MEASURED}", MEASURED)]
+    group = benchmark_title(benchmark)
+    return [*(Column(title, group, source) for title, source in kinds), Column("tasks × runs", group)]
+
+
+def _cells(row: PaperRow, benchmark: str, found: Found, steps: bool) -> list[str]:
+    one = found.get((row.label, benchmark))
+    cells = [
+        row.rates.get(benchmark, NOT_REPORTED),
+        NOT_RUN if one is None else percent(one.score["pass_at_1"]),
+    ]
+    if steps:
+        cells += [
+            row.steps.get(benchmark, NOT_REPORTED),
+            NOT_RUN if one is None else number(one.score["mean_steps_solved"], 2, "none solved"),
+        ]
+    return [*cells, NOT_RUN if one is None else _size(one)]
+
+
+def _size(one: Evaluation) -> str:
+    """Tasks and runs behind a rate, tasks left out of the benchmark, and runs that nobody judged."""
+    parts = [f"{len(one.results.tasks)} × {one.results.runs}"]
+    if one.left_out is not None:
+        parts.append(f"{one.left_out} tasks left out")
+    return ", ".join([*parts, f"{one.score['unjudged']} runs unjudged"])
+
+
+def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> Row:
+    """`1 - steps with / steps without`, of the means of each policy on the tasks that both played."""
+    by_benchmark = {
+        one.benchmark: one.figures
+        for one in compared
+        if (one.first, one.second) == tuple(row.label for row in REFLECTION.rows)
+    }
+    cells = ["Steps saved, %"]
+    for benchmark in benchmarks:
+        figures = by_benchmark.get(benchmark)
+        cells += [
+            *("", "", STEPS_SAVED.get(benchmark, NOT_REPORTED)),
+            NOT_RUN if figures is None else percent(figures["steps_saved"]),
+            NOT_RUN if figures is None else f"{figures['tasks']} shared tasks",
+        ]
+    return Row(tuple(cells))
+
+
+def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> Row:
+    return Row((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
+
+
+def _tokens(cost: Mapping[str, Any]) -> str:
+    if cost["prompt_tokens"] is None:
+        return "not recorded"
+    prompt, response = (cost[name]["mean"] for name in ("prompt_tokens", "response_tokens"))
+    return f"{prompt:,.0f} in, {response:,.0f} out"

@@ -1,0 +1,299 @@
+"""The paper's tables from evaluation folders: whose figure stands where, and what is refused."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from collection.evaluation.results import to_json
+from collection.report.comparison import pairs
+from collection.report.evaluations import read_evaluations
+from collection.report.paper_tables import number, p_value, points
+from collection.report.plots import CostCurve, cost_plot
+from collection.report.published import ABLATION, BENCHMARKS, MAIN, REFLECTION, STEPS_SAVED, TABLES
+from configs.report import get_config
+from experiments import report
+from rmsweb_jax.errors import UserError
+from tests.report.evaluated import make_results, named, read_json, write_evaluation
+
+
+def write_table(folder: Path, name: str, results: str, **settings) -> Path:
+    folder.mkdir(exist_ok=True)
+    config = get_config("demo")
+    config.update({"table": name, "results": results, **settings})
+    report.main(config, folder)
+    return folder
+
+
+def cells(folder: Path, first: str, table: int = 0) -> list[str]:
+    """The row of `table.md` that begins with `first`, of its table of that number."""
+    part = (folder / "table.md").read_text().split("\n## ")[1 + table]
+    rows = [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in part.splitlines() if line.startswith("|")]
+    return next(row for row in rows if row[0].replace("\\", "") == first)
+
+
+def head(folder: Path, table: int = 0) -> list[str]:
+    part = (folder / "table.md").read_text().split("\n## ")[1 + table]
+    line = next(line for line in part.splitlines() if line.startswith("|"))
+    return [cell.strip().replace("\\", "") for cell in line.split("|")[1:-1]]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Base and SFT on WebVoyager with 100 tasks, SFT on MiniWoB++ too; the latter's first runs unjudged."""
+    root = tmp_path_factory.mktemp("evaluations")
+    return {
+        "8b_base": [
+            write_evaluation(root / "base", make_results("base", "webvoyager", 0.4, tasks=range(100)))
+        ],
+        "8b_sft": [
+            write_evaluation(
+                root / "sft",
+                make_results("sft", "webvoyager", 0.7, tasks=range(30, 100), seed=1, unjudged=40),
+            ),
+            write_evaluation(root / "miniwob", make_results("sft", "miniwob", 0.5)),
+        ],
+        "mine": [write_evaluation(root / "mine", make_results("mine", "webvoyager", 0.9, tasks=range(50)))],
+    }
+
+
+@pytest.fixture(scope="module")
+def main_table(folders, tmp_path_factory):
+    return write_table(tmp_path_factory.mktemp("main"), "main", named(folders))
+
+
+def test_every_published_row_is_there_with_the_papers_figures_in_the_papers_column(main_table):
+    columns = head(main_table)
+    for row in MAIN.rows:
+        found = cells(main_table, row.title)
+        for benchmark, one in BENCHMARKS.items():
+            place = columns.index(f"{one.title}: paper")
+            assert found[place] == row.rates.get(benchmark, "—")
+
+
+def test_measured_figures_stand_in_their_own_column_with_interval_tasks_runs_and_what_is_left_out(main_table):
+    columns, found = head(main_table), cells(main_table, "8B + SFT")
+    figures = read_json(main_table / "table.json")["measured"]["8b_sft"]["webvoyager"]
+    rate = figures["pass_at_1"]
+    expected = f"{100 * rate['mean']:.1f} ({100 * rate['low']:.1f} to {100 * rate['high']:.1f})"
+    place = columns.index("WebVoyager: measured")
+    assert found[place] == expected
+    assert found[place + 1] == "70 × 3, 573 tasks left out, 10 runs unjudged"
+    assert figures["left_out"] == 573
+    assert figures["unjudged"] == 10
+    assert figures["judged_pass_at_1"]["mean"] > rate["mean"]
+
+
+def test_what_nobody_ran_says_so_and_is_never_a_number(main_table):
+    columns = head(main_table)
+    for title in ("8B + SFT + RL", "32B + SFT", "Fara-7B"):
+        found = cells(main_table, title)
+        assert found[columns.index("WebVoyager: measured")] == "not run"
+        assert found[columns.index("WebVoyager: tasks × runs")] == "not run"
+    assert cells(main_table, "8B + SFT")[columns.index("WebTailBench: measured")] == "not run"
+
+
+def test_policies_and_benchmarks_that_the_paper_lacks_get_rows_and_columns(main_table):
+    columns = head(main_table)
+    assert columns[-3:] == ["MiniWoB++: paper", "MiniWoB++: measured", "MiniWoB++: tasks × runs"]
+    own = cells(main_table, "mine")
+    assert own[columns.index("WebVoyager: paper")] == "—"
+    rate = read_json(main_table / "table.json")["measured"]["mine"]["webvoyager"]["pass_at_1"]["mean"]
+    assert own[columns.index("WebVoyager: measured")].startswith(f"{100 * rate:.1f} (")
+    assert cells(main_table, "8B + SFT")[-1] == "40 × 3, 0 tasks left out, 0 runs unjudged"
+
+
+def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
+    found = cells(main_table, "8b_sft − 8b_base", table=2)
+    assert found[1:3] == ["WebVoyager", "70 (70, 100)"]
+    one = read_json(main_table / "table.json")["differences"]
+    assert [(each["first"], each["second"], each["tasks"]) for each in one] == [("8b_sft", "8b_base", 70)]
+    assert one[0]["pass_at_1"]["low"] > 0.1
+    assert one[0]["holm_p"] == one[0]["mcnemar_p"]
+    assert one[0]["by_level"].keys() == {"easy", "hard"}
+
+
+def test_groups_are_shown_by_site_type_and_level(main_table):
+    text = (main_table / "table.md").read_text()
+    for section in ("WebVoyager, by site", "WebVoyager, by type", "WebVoyager, by level"):
+        assert f"**{section}**" in text
+    assert "Buy\\_it" in text
+
+
+def test_the_same_folders_give_the_same_bytes(main_table, folders, tmp_path):
+    again = write_table(tmp_path / "again", "main", named(folders))
+    for path in sorted(main_table.iterdir()):
+        assert path.read_bytes() == (again / path.name).read_bytes(), path.name
+    assert {path.name for path in main_table.iterdir()} >= {
+        "table.md",
+        "table.tex",
+        "table.html",
+        "table.json",
+    }
+
+
+def test_cost_plots_are_files_and_on_the_page(main_table):
+    root = ElementTree.fromstring((main_table / "cost-webvoyager.svg").read_text())
+    assert root.tag.endswith("svg")
+    page = (main_table / "table.html").read_text()
+    assert page.count("<svg") == 2
+    assert "US dollars a task" in page
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_tokens_are_the_cost_where_a_policy_has_no_price(tmp_path):
+    free = write_evaluation(tmp_path / "free", make_results("free", "miniwob", 0.5, cost=0.0))
+    paid = write_evaluation(tmp_path / "paid", make_results("paid", "miniwob", 0.6))
+    both = named({"free": [free], "paid": [paid]})
+    folder = write_table(tmp_path / "tokens", "main", both)
+    assert "tokens a task" in (folder / "table.html").read_text()
+    assert cells(folder, "free", table=1)[-2:] == ["no price", "20,000 in, 500 out"]
+    folder = write_table(tmp_path / "dollars", "main", both, prices="free=0.1/0.4")
+    assert "US dollars a task" in (folder / "table.html").read_text()
+    cost = read_json(folder / "table.json")["measured"]["free"]["miniwob"]["cost"]
+    assert [cost[f"usd_at_{k}"] for k in (1, 2, 3)] == pytest.approx([0.0022, 0.0044, 0.0066])
+
+
+def test_the_reflection_table_has_steps_and_what_they_save(tmp_path):
+    with_, without = (make_results("r", "webvoyager", 0.8, seed=seed, tasks=range(100)) for seed in (1, 2))
+    longer = tuple(
+        task.model_copy(update={"steps": tuple(2 * steps for steps in task.steps)}) for task in without.tasks
+    )
+    folders = {
+        "with_reflection": [write_evaluation(tmp_path / "with", with_)],
+        "without_reflection": [
+            write_evaluation(tmp_path / "without", without.model_copy(update={"tasks": longer}))
+        ],
+    }
+    folder = write_table(tmp_path / "table", "reflection", named(folders))
+    columns, row = head(folder), cells(folder, "With reflection")
+    assert row[columns.index("WebVoyager: steps, paper")] == "9.57"
+    assert re.fullmatch(r"\d\.\d\d \(.*\)", row[columns.index("WebVoyager: steps, measured")])
+    saved = cells(folder, "Steps saved, %")
+    place = columns.index("WebVoyager: steps, paper")
+    assert saved[place : place + 3][0] == "12.9"
+    figures = read_json(folder / "table.json")["differences"][0]
+    assert (figures["first"], figures["second"]) == ("with_reflection", "without_reflection")
+    assert saved[place + 1].startswith(f"{100 * figures['steps_saved']['mean']:.1f} (")
+    assert 0.4 < figures["steps_saved"]["mean"] < 0.6
+    assert saved[place + 2] == "100 shared tasks"
+    assert saved[columns.index("WebTailBench: steps, measured")] == "not run"
+
+
+def test_who_is_compared_with_whom():
+    labels = ["other", "32b_rl", "8b_rl", "8b_base", "8b_sft", "another"]
+    assert pairs("main", labels) == [("8b_sft", "8b_base"), ("8b_rl", "8b_sft"), ("another", "other")]
+    assert pairs("ablation", ["dapo", "full", "no_kl"]) == [("dapo", "full"), ("no_kl", "full")]
+    assert pairs("ablation", ["a", "b"]) == [("b", "a")]
+    assert pairs("reflection", ["without_reflection", "with_reflection"]) == [
+        ("with_reflection", "without_reflection")
+    ]
+    assert pairs("reflection", ["with_reflection"]) == []
+
+
+def test_the_papers_figures_agree_with_what_its_text_says_of_them():
+    """Gains over SFT, losses of the ablations and steps saved, as the paper's sections print them."""
+
+    def gap(table, first: str, second: str) -> list[float]:
+        rows = {row.label: row.rates for row in table.rows}
+        return [round(float(rows[first][name]) - float(rows[second][name]), 1) for name in BENCHMARKS]
+
+    assert gap(MAIN, "8b_rl", "8b_sft") == [3.7, 7.0, pytest.approx(2.4, abs=0.11)]
+    assert gap(MAIN, "32b_rl", "32b_sft") == [1.2, 2.0, 7.7]
+    assert gap(ABLATION, "full", "full_corpus") == pytest.approx([2.0, 5.7, 4.8], abs=0.11)
+    assert gap(ABLATION, "full", "anchor_free") == [1.7, 5.9, 1.0]
+    assert gap(ABLATION, "full", "dapo") == [1.5, 3.8, 3.0]
+    first, second = (row.steps for row in REFLECTION.rows)
+    saved = {name: f"{100 * (1 - float(first[name]) / float(second[name])):.1f}" for name in BENCHMARKS}
+    assert saved == STEPS_SAVED
+
+
+def test_rows_of_the_papers_tables_have_labels_of_their_own():
+    for table in TABLES.values():
+        labels = [row.label for row in table.rows if row.label]
+        assert len(labels) == len(set(labels)) >= 2
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ("", "config.results is empty"),
+        ("sft", "config.results has 'sft'"),
+        ("a b={good}", "config.results has 'a b="),
+        ("sft={root}/nowhere", "no folder is"),
+        ("sft={root}/begun", r"has not finished \(5 of 120 are done\)"),
+        ("sft={root}/torn", "results.json is missing"),
+        ("sft={root}/other", "not made by experiments.evaluate"),
+        ("sft={root}/mixed", "not of the same evaluation"),
+        ("sft={good},sft={good}", "two evaluations of 'sft' on MiniWoB"),
+        ("sft={good},rl={root}/apart", "no task in common"),
+    ],
+    ids=[
+        "none",
+        "no folder",
+        "bad label",
+        "missing",
+        "begun",
+        "torn",
+        "another stage",
+        "mixed",
+        "twice",
+        "apart",
+    ],
+)
+def test_what_cannot_be_tabled_is_one_line(tmp_path, results, message):
+    good = write_evaluation(tmp_path / "good", make_results("sft", "miniwob", 0.5))
+    write_evaluation(tmp_path / "apart", make_results("rl", "miniwob", 0.5, tasks=range(100, 140)))
+    (write_evaluation(tmp_path / "begun", make_results("sft", "miniwob", 0.5)) / "report.json").unlink()
+    (tmp_path / "begun/results.json").unlink()
+    (tmp_path / "begun/progress.json").write_text(json.dumps({"done": 5, "total": 120}))
+    (write_evaluation(tmp_path / "torn", make_results("sft", "miniwob", 0.5)) / "results.json").unlink()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/report.json").write_bytes(to_json({"stage": "mine"}))
+    mixed = write_evaluation(tmp_path / "mixed", make_results("sft", "miniwob", 0.5))
+    shorter = make_results("sft", "miniwob", 0.5, tasks=range(10))
+    (mixed / "results.json").write_bytes(to_json(shorter.model_dump(mode="json")))
+    with pytest.raises(UserError, match=message) as raised:
+        write_table(tmp_path / "table", "main", results.format(root=tmp_path, good=good))
+    assert "\n" not in str(raised.value)
+    assert not list((tmp_path / "table").iterdir())
+
+
+@pytest.mark.parametrize("prices", ["sft=cheap", "sft=1", "sft=-1/2", "rl=1/2"])
+def test_bad_prices_are_one_line(tmp_path, prices):
+    good = write_evaluation(tmp_path / "good", make_results("sft", "miniwob", 0.5))
+    with pytest.raises(UserError, match=r"config\.prices"):
+        read_evaluations(f"sft={good}", prices)
+
+
+def test_an_unknown_table_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="main, ablation, reflection"):
+        write_table(tmp_path / "table", "results", "")
+
+
+def test_results_from_before_benchmarks_were_recorded_are_known_by_their_tasks(tmp_path):
+    old = make_results("sft", "miniwob", 0.5).model_copy(update={"benchmark": ""})
+    folder = write_evaluation(tmp_path / "old", old)
+    assert [one.benchmark for one in read_evaluations(f"sft={folder}")] == ["miniwob"]
+
+
+def test_numbers_are_written_for_people():
+    interval = {"mean": 0.0561, "low": -0.0204, "high": 0.0913}
+    assert points(interval) == "+5.6 (−2.0 to +9.1)"
+    assert points({"mean": 0.0, "low": -0.0001, "high": 0.2}) == "0.0 (0.0 to +20.0)"
+    assert number({"mean": 9.567, "low": 9.0, "high": 10.0}, 2, "none") == "9.57 (9.00 to 10.00)"
+    assert number(None, 2, "none solved") == "none solved"
+    assert [p_value(p) for p in (1.0, 0.04999, 0.00009)] == ["1.0000", "0.0500", "< 0.0001"]
+
+
+def test_costs_far_apart_are_on_a_logarithmic_axis():
+    rates = [(0.5, 0.4, 0.6), (0.6, 0.5, 0.7), (0.7, 0.6, 0.8)]
+    near = cost_plot([CostCurve("a", 0.02, rates), CostCurve("b", 0.03, rates)], "US dollars", "n", "t")
+    far = cost_plot([CostCurve("a", 0.001, rates), CostCurve("b", 0.5, rates)], "US dollars", "n", "t")
+    assert ">0.01<" in far and ">0.1<" in far
+    assert ">0.1<" not in near
+    with pytest.raises(ValueError, match="between 1 and 12"):
+        cost_plot([], "US dollars", "n", "t")
