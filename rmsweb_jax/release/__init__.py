@@ -1,0 +1,1 @@
+"""A finished training as a folder that others can load."""
