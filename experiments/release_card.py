@@ -55,6 +55,7 @@ def make_card(
         base_model=settings["base_model"],
         base=settings["base_model"] or base,
         format=settings["format"],
+        rank=run.config["lora"]["rank"],
         stages=[_stage(one, data[one.folder]) for one in reversed(runs)],
         evaluations=evaluations,
         contamination=_contamination(runs, list(filter(None, data.values())), evaluations),
@@ -97,7 +98,7 @@ def _stage(run: TrainingRun, data: DataSet | None) -> CardStage:
         facts = [
             f"{report['prompts']:,} prompts ({run.config['corpus']}), {report['held_out']:,} held out; "
             f"{report['iterations']:,} iterations, {report['optimizer_steps']:,} optimizer steps",
-            "trained: adapters, merged afterwards",
+            "trained: adapters",
         ]
     facts.append(f"{parameters['base']:,} parameters, {parameters['adapters']:,} in adapters")
     facts.append(f"{report['seconds']:,.0f} s")

@@ -41,6 +41,7 @@ class Card:
       base_model: hub name of the base, or "" when it has none.
       base: what the base is called in the text.
       format: "merged" or "adapter".
+      rank: of the adapters.
       stages: latest last.
       contamination: sentences about training tasks and benchmarks.
       teachers: kinds of teachers whose replies were learned from.
@@ -53,6 +54,7 @@ class Card:
     base_model: str
     base: str
     format: str
+    rank: int
     stages: Sequence[CardStage]
     evaluations: Sequence[Evaluation]
     contamination: Sequence[str]

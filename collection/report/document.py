@@ -44,7 +44,7 @@ def build_document(
         table for table in (differences_table(compared), groups_table(evaluations, compared)) if table.rows
     ]
     document = Document(
-        title=TABLES[name].title,
+        title=f"{TABLES[name].title}: measured, and in the paper",
         tables=tables,
         plots=cost_plots(evaluations),
         notes=NOTES,

@@ -10,9 +10,9 @@ from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS
 from collection.report.comparison import Difference
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TABLES, PaperRow, PaperTable
-from collection.report.tables import MEASURED, PAPER, Column, Row, Table
+from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Row, Table
 
-NOT_RUN, NOT_REPORTED = "not run", "—"
+NOT_REPORTED = "—"
 _OTHERS = "Measured, not in the paper"
 _GROUP_NAMES = {"by_site": "site", "by_kind": "type", "by_level": "level"}
 _HEAD = {

@@ -148,7 +148,7 @@ def cost_plot(curves: Sequence[CostCurve], unit: str, name: str, title: str) -> 
         axes.set_xlabel(unit)
         axes.set_ylabel("pass@k, %")
         axes.set_ylim(0, 100)
-        axes.legend(loc="best", handlelength=2.4)
+        axes.legend(loc="lower right", handlelength=2.4)
 
     return render(draw, (6.4, 3.8), name, title)
 

@@ -12,6 +12,8 @@ import jinja2
 from markupsafe import Markup
 
 PAPER, MEASURED = "paper", "measured"
+# Stands where nothing was measured: a missing figure is never a number.
+NOT_RUN = "not run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +124,9 @@ def to_html(document: Document) -> str:
     environment = _environment("html")
     assert environment.loader is not None
     style = environment.loader.get_source(environment, "report.css")[0]
-    return environment.get_template("tables.html.j2").render(document=document, style=Markup(style))
+    return environment.get_template("tables.html.j2").render(
+        document=document, style=Markup(style), not_run=NOT_RUN
+    )
 
 
 def escape_markdown(text: str) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -267,6 +269,21 @@ def test_bad_prices_are_one_line(tmp_path, prices):
     good = write_evaluation(tmp_path / "good", make_results("sft", "miniwob", 0.5))
     with pytest.raises(UserError, match=r"config\.prices"):
         read_evaluations(f"sft={good}", prices)
+
+
+def test_the_command_line_takes_the_table_by_its_short_name(tmp_path):
+    good = write_evaluation(tmp_path / "good", make_results("full", "miniwob", 0.5, tasks=range(6)))
+    command = [sys.executable, "-m", "experiments.report", "--table=ablation"]
+    done = subprocess.run(
+        [*command, f"--config.results=full={good}", f"--workdir={tmp_path / 'table'}"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    columns = head(tmp_path / "table")
+    assert cells(tmp_path / "table", "Full recipe")[columns.index("WebTailBench: paper")] == "57.74"
+    assert read_json(tmp_path / "table/table.json")["table"] == "ablation"
 
 
 def test_an_unknown_table_is_one_line(tmp_path):
