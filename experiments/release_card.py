@@ -127,6 +127,7 @@ def _contamination(
     runs: Sequence[TrainingRun], data: Sequence[DataSet], evaluations: Sequence[Evaluation]
 ) -> list[str]:
     lines = [_check_line(check) for check in _unique(check for one in data for check in one.checks())]
+    lines += [line for one in evaluations if (line := _evaluation_line(one))]
     if not lines:
         lines.append("No comparison of the training tasks with benchmarks' questions is on record.")
     trained = [trained_tasks(run.data) for run in runs]
@@ -148,6 +149,19 @@ def _check_line(check: Mapping[str, Any]) -> str:
         f"{check.get('tasks', 0):,} training tasks passed a comparison with {check.get('questions', 0):,} "
         "questions of benchmarks (equal texts, one within the other, shared 3-grams); dropped before: "
         f"{by or 'none'}."
+    )
+
+
+def _evaluation_line(one: Evaluation) -> str:
+    """What an evaluation said itself of the tasks that it was told were trained on."""
+    check = one.report.get("contamination") or {}
+    if not check.get("checked"):
+        return ""
+    by = ", ".join(f"{name} {count}" for name, count in check["by_test"].items())
+    return (
+        f"{benchmark_title(one.benchmark)} ({one.label}): {check['overlapping']:,} of "
+        f"{check['training_tasks']:,} training tasks repeat one of its {check['questions']:,} questions or "
+        f"have the id of a task{f' ({by})' if by else ''}."
     )
 
 

@@ -20,6 +20,8 @@ class Difference:
     """`first - second` on one benchmark.
 
     Attributes:
+      same_tasks: False when the two did not begin with the same list of tasks and prompts: one played a
+        part of them, or their days were moved on another day. True where that was not recorded.
       figures: of `collection.evaluation.results.compare`.
       holm_p: McNemar's p corrected over all comparisons of the table.
     """
@@ -27,6 +29,7 @@ class Difference:
     first: str
     second: str
     benchmark: str
+    same_tasks: bool
     figures: dict[str, Any]
     holm_p: float
 
@@ -39,12 +42,14 @@ def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Differenc
     """
     by_key = {(one.label, one.benchmark): one for one in evaluations}
     benchmarks = list(dict.fromkeys(one.benchmark for one in evaluations))
-    compared: list[tuple[str, str, str, dict[str, Any]]] = []
+    compared: list[tuple[str, str, str, bool, dict[str, Any]]] = []
     for first, second in pairs(table, list(dict.fromkeys(one.label for one in evaluations))):
         for benchmark in benchmarks:
             mine, theirs = by_key.get((first, benchmark)), by_key.get((second, benchmark))
             if mine and theirs:
-                compared.append((first, second, benchmark, compare(mine.results, theirs.results, mine.seed)))
+                same = len({mine.tasks_sha256, theirs.tasks_sha256} - {""}) < 2
+                figures = compare(mine.results, theirs.results, mine.seed)
+                compared.append((first, second, benchmark, same, figures))
     corrected = holm([figures["mcnemar_p"] for *_, figures in compared])
     return [Difference(*one, p) for one, p in zip(compared, corrected, strict=True)]
 

@@ -112,6 +112,7 @@ def _figures(name: str, evaluations: Sequence[Evaluation], compared: Sequence[Di
                 "first": one.first,
                 "second": one.second,
                 "benchmark": one.benchmark,
+                "same_tasks": one.same_tasks,
                 "holm_p": one.holm_p,
                 **one.figures,
             }

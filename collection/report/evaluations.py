@@ -26,13 +26,15 @@ class Evaluation:
 
     Attributes:
       label: what the policy is called in tables.
-      benchmark: name; see `title`.
+      benchmark: name; see `benchmark_title`.
+      report: its `report.json`.
       seed: of the bootstrap.
     """
 
     label: str
     benchmark: str
     results: Results
+    report: Mapping[str, Any]
     seed: int
 
     @functools.cached_property
@@ -42,10 +44,21 @@ class Evaluation:
     @property
     def left_out(self) -> int | None:
         """Tasks of the benchmark that were not played; None where nobody says how many it has."""
+        if known := BENCHMARKS.get(self.benchmark):
+            return max(0, known.tasks - len(self.results.tasks))
         if self.benchmark == "miniwob":
             return 0  # Its tasks are made, from as many seeds as one likes.
-        known = BENCHMARKS.get(self.benchmark)
-        return None if known is None else max(0, known.tasks - len(self.results.tasks))
+        return self._about.get("excluded")
+
+    @property
+    def tasks_sha256(self) -> str:
+        """Of all tasks and prompts that were played; "" where it was not recorded."""
+        return self._about.get("tasks_sha256", "")
+
+    @property
+    def _about(self) -> Mapping[str, Any]:
+        about = self.report.get("benchmark")
+        return about if isinstance(about, Mapping) else {}
 
 
 def benchmark_title(benchmark: str) -> str:
@@ -70,7 +83,7 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
     paid = _prices(prices)
     found: dict[tuple[str, str], Evaluation] = {}
     for label, folder in pairs:
-        results = _read(label, Path(folder))
+        report, results = _read(label, Path(folder))
         if label in paid:
             results = results.priced(*paid[label])
         key = (label, _benchmark(results, Path(folder)))
@@ -79,7 +92,7 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
                 f"config.results has two evaluations of {label!r} on {benchmark_title(key[1])}: give the "
                 "other one a label of its own"
             )
-        found[key] = Evaluation(*key, results, seed)
+        found[key] = Evaluation(*key, results, report, seed)
     if unknown := sorted(paid.keys() - {label for label, _ in pairs}):
         raise UserError(f"config.prices names {unknown[0]!r}, which is no label of config.results")
     return list(found.values())
@@ -109,7 +122,7 @@ def _prices(text: str) -> Mapping[str, tuple[float, float]]:
     return prices
 
 
-def _read(label: str, folder: Path) -> Results:
+def _read(label: str, folder: Path) -> tuple[Mapping[str, Any], Results]:
     if not folder.is_dir():
         raise UserError(f"config.results: {label!r} is at {folder}, where no folder is: {_USAGE}")
     report = RunFolder(folder).report(".")
@@ -131,7 +144,7 @@ def _read(label: str, folder: Path) -> Results:
         )
     if not results.tasks:
         raise UserError(f"{path} holds no tasks: evaluate on some")
-    return results
+    return report, results
 
 
 def _progress(folder: Path) -> str:

@@ -123,7 +123,8 @@ def differences_table(compared: Sequence[Difference]) -> Table:
                 (
                     f"{one.first} − {one.second}",
                     benchmark_title(one.benchmark),
-                    f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})",
+                    f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})"
+                    f"{'' if one.same_tasks else ', other prompts'}",
                     points(figures["pass_at_1"]),
                     points(figures.get("pass_at_3")),
                     percent(figures["step_reduction"]),
@@ -136,7 +137,8 @@ def differences_table(compared: Sequence[Difference]) -> Table:
     return Table(
         "Differences on the same tasks",
         "Paired by task; tasks that only one of the two played are in neither. McNemar's test is on tasks "
-        "solved at least once; Holm corrects its p-values over this table.",
+        "solved at least once; Holm corrects its p-values over this table. Other prompts: the two did not "
+        "begin with the same list of tasks and texts (one played a part, or days were moved on another day).",
         tuple(Column(title) for title in columns),
         tuple(rows),
     )

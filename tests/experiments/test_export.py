@@ -332,7 +332,12 @@ def test_the_card_is_read_by_the_hub_and_tells_of_data_config_metrics_and_licenc
 def test_the_card_of_rl_tells_of_both_trainings_and_of_tasks_that_were_trained_on(rl_run, tmp_path):
     seen = make_results("rl", "webvoyager", 0.5, tasks=range(12))
     tasks = [seen.tasks[0].model_copy(update={"task_id": "t0"}), *seen.tasks[1:]]
-    folder = write_evaluation(tmp_path / "e", seen.model_copy(update={"tasks": tuple(tasks)}))
+    check = {"checked": True, "overlapping": 1, "training_tasks": 4, "questions": 643}
+    folder = write_evaluation(
+        tmp_path / "e",
+        seen.model_copy(update={"tasks": tuple(tasks)}),
+        contamination={**check, "by_test": {"same_id": 1}, "training": ["/home/x/collect"]},
+    )
     settings = {"results": f"rl={folder}", "base_model": "Owner/Tiny", "name": "Mine"}
     card = ModelCard((release(rl_run, tmp_path, **settings) / "README.md").read_text())
     assert card.data.base_model == "Owner/Tiny"
@@ -343,6 +348,8 @@ def test_the_card_of_rl_tells_of_both_trainings_and_of_tasks_that_were_trained_o
     assert "| eval/reward | 0.5 |" in card.text and "time/rollout" not in card.text
     assert "4 rl prompts, teacher x" in card.text
     assert "1 of 12 tasks of WebVoyager (rl) were trained on" in card.text
+    assert "1 of 4 training tasks repeat one of its 643 questions" in card.text
+    assert "same\\_id 1" in card.text and "/home/x" not in card.text
 
 
 def test_the_contamination_check_of_the_tasks_is_on_the_card(rl_run, tmp_path):

@@ -51,11 +51,12 @@ def make_results(
     return Results(label=label, model="m", runs=runs, tasks=tuple(rows), benchmark=benchmark)
 
 
-def write_evaluation(folder: Path, results: Results) -> Path:
+def write_evaluation(folder: Path, results: Results, **more: Any) -> Path:
+    """With `more` in its report."""
     folder.mkdir(parents=True)
     (folder / "results.json").write_bytes(to_json(results.model_dump(mode="json")))
     # Of a report only this is read: all rates are computed anew.
-    report = {"stage": "evaluate", "tasks": len(results.tasks), "runs": results.runs}
+    report = {"stage": "evaluate", "tasks": len(results.tasks), "runs": results.runs, **more}
     (folder / "report.json").write_bytes(to_json(report))
     return folder
 

@@ -117,6 +117,25 @@ def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
     assert one[0]["by_level"].keys() == {"easy", "hard"}
 
 
+def test_evaluations_of_other_prompts_are_told_from_those_of_the_same(tmp_path):
+    def table(name: str, *digests: str) -> list[str]:
+        folders = {
+            label: [
+                write_evaluation(
+                    tmp_path / f"{name}-{label}",
+                    make_results(label, "apps", 0.5),
+                    benchmark={"tasks_sha256": digest, "excluded": 4},
+                )
+            ]
+            for label, digest in zip(("8b_base", "8b_sft"), digests, strict=True)
+        }
+        return cells(write_table(tmp_path / name, "main", named(folders)), "8b_sft − 8b_base", table=2)
+
+    assert table("same", "a", "a")[2] == "40 (40, 40)"
+    assert table("other", "a", "b")[2] == "40 (40, 40), other prompts"
+    assert cells(tmp_path / "same", "8b_sft", table=1)[1:4] == ["apps", "40 × 3", "4"]
+
+
 def test_groups_are_shown_by_site_type_and_level(main_table):
     text = (main_table / "table.md").read_text()
     for section in ("WebVoyager, by site", "WebVoyager, by type", "WebVoyager, by level"):
