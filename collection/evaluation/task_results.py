@@ -93,4 +93,6 @@ def join_runs(runs: Sequence[TaskResult]) -> TaskResult:
 
 
 def _unjudged(trajectory: Trajectory) -> bool:
-    return trajectory.declared_success is True and trajectory.outcome == "done" and not trajectory.judge
+    """Whether the agent declared a success and nobody, neither page nor judge, passed a verdict."""
+    declared = trajectory.outcome == "done" and trajectory.declared_success is True
+    return declared and trajectory.reward is None and not trajectory.judge and not trajectory.success

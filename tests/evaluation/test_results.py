@@ -228,7 +228,7 @@ def live_runs() -> list[Trajectory]:
     """Three tasks of two runs: all there is to how a run on a live page can end."""
     return [
         trajectory("wv/a/1", 1, True, **LIVE, judge="outcome"),
-        trajectory("wv/a/1", 2, False, **LIVE, judge=""),
+        trajectory("wv/a/1", 2, False, **LIVE, judge="", judge_text="UNKNOWN"),
         trajectory("wv/a/2", 1, False, **LIVE, judge="outcome"),
         trajectory("wv/a/2", 2, False, outcome="done", declared_success=False),
         trajectory("wv/b/1", 1, False, outcome="max_steps"),
@@ -251,6 +251,14 @@ def test_what_nobody_judged_is_a_failure_that_is_told_apart():
     assert report["pass_by_run"] == pytest.approx([1 / 3, 0])
 
 
+def test_what_a_page_paid_for_or_did_not_was_judged():
+    runs = [
+        trajectory("miniwob/a/1", 1, True, **LIVE, reward=1.0, judge="reward"),
+        trajectory("miniwob/a/1", 2, False, **LIVE, reward=0.0),
+    ]
+    assert gather_results("sft", "m", 2, runs).tasks[0].judged == (True, True)
+
+
 def test_a_policy_that_never_says_done_solves_nothing_and_is_told_of():
     runs = [trajectory("wv/a/1", attempt, False, outcome="max_steps") for attempt in (1, 2, 3)]
     report = score(gather_results("sft", "m", 3, runs))
@@ -260,7 +268,9 @@ def test_a_policy_that_never_says_done_solves_nothing_and_is_told_of():
 
 
 def test_nothing_but_unjudged_runs_have_no_judged_rate():
-    report = score(gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE)]))
+    report = score(
+        gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE, judge_text="[timeout]")])
+    )
     assert report["judged_pass_at_1"] is None
     assert report["pass_at_1"]["mean"] == 0.0
 
