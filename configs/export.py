@@ -23,7 +23,8 @@ def get_config(variant: str = "merged") -> ConfigDict:
     config.format = variant
     # On the card; "": made of the base's name and the stage.
     config.name = ""
-    # The base model's name on the hub; "": the card names its folder alone.
+    # Hub name of the base model (of adapters: of what they are put on); "": its folder stands for it, which
+    # nobody else has.
     config.base_model = ""
     # Of the weights; "": what the base model's own card says.
     config.license = ""

@@ -20,9 +20,10 @@ from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
 SUMS = "SHA256SUMS"
 _PROCESSOR = "Qwen3VLProcessor"
 _IMAGES, _VIDEOS = "preprocessor_config.json", "video_preprocessor_config.json"
-_TEMPLATE, _GENERATION = "chat_template.jinja", "generation_config.json"
-# Written here, or beside the weights alone; the older form of the chat template would stand beside the new.
-_OWN = ("config.json", INDEX_FILE, _IMAGES, _GENERATION, "chat_template.json")
+_TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
+_GENERATION = "generation_config.json"
+# Written here, or beside the weights alone; an older form of the chat template would stand beside the new.
+_OWN = ("config.json", INDEX_FILE, _IMAGES, _GENERATION, _TEMPLATE, _OLD_TEMPLATE)
 
 
 @contextlib.contextmanager
@@ -62,9 +63,7 @@ def write_processor(export: Path, folder: Path, max_pixels: int) -> None:
     for path in sorted(export.iterdir()):
         if path.suffix in (".json", ".txt", ".jinja") and path.name not in _OWN:
             shutil.copyfile(path, folder / path.name)
-    _check_template(processor, export)
-    if not (folder / _TEMPLATE).exists():
-        write_atomic(folder / _TEMPLATE, str(processor.tokenizer.chat_template).encode())
+    write_atomic(folder / _TEMPLATE, _checked_template(processor, export).encode())
     vision = processor.config.vision
     sizes = {
         "patch_size": vision.patch_size,
@@ -115,8 +114,8 @@ def write_sums(folder: Path) -> None:
     write_atomic(folder / SUMS, "".join(lines).encode())
 
 
-def _check_template(processor: Processor, export: Path) -> None:
-    """Compares the tokenizer's template with what `Processor.encode_prompt` renders."""
+def _checked_template(processor: Processor, export: Path) -> str:
+    """The model's chat template, after comparing it with what `Processor.encode_prompt` renders."""
     messages = [
         {"role": "system", "content": [{"type": "text", "text": "One."}]},
         {
@@ -133,14 +132,20 @@ def _check_template(processor: Processor, export: Path) -> None:
         "Three.<|im_end|>\n<|im_start|>assistant\n"
     )
     tokenizer = processor.tokenizer
-    if not tokenizer.chat_template:
+    template = tokenizer.chat_template
+    if not template and (export / _OLD_TEMPLATE).exists():
+        template = json.loads((export / _OLD_TEMPLATE).read_bytes())["chat_template"]
+    if not isinstance(template, str) or not template:
         raise UserError(f"{export}: the tokenizer has no chat template: copy that of its base model there")
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    rendered = tokenizer.apply_chat_template(
+        messages, chat_template=template, tokenize=False, add_generation_prompt=True
+    )
     if rendered != expected:
         raise UserError(
             f"{export}: its chat template does not render the text that was trained on: copy that of "
             "Qwen3-VL-Instruct there"
         )
+    return template
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

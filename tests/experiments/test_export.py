@@ -384,6 +384,37 @@ def test_the_contamination_check_of_the_tasks_is_on_the_card(rl_run, tmp_path):
     assert "Replies of a teacher (gemini) were learned from" in text
 
 
+def test_files_of_the_base_are_taken_over_but_for_what_was_trained_otherwise(sft_run, tmp_path):
+    """As Qwen's own folders: a template in a file of its own, another limit of pixels, a video processor."""
+    run = tmp_path / "run"
+    shutil.copytree(sft_run, run)
+    tokenizer = run / "export/tokenizer_config.json"
+    settings = json.loads(tokenizer.read_text())
+    template = settings.pop("chat_template")
+    tokenizer.write_text(json.dumps(settings))
+    files = {
+        "chat_template.json": {"chat_template": template},
+        "preprocessor_config.json": {
+            "image_processor_type": "Qwen2VLImageProcessorFast",
+            "do_resize": True,
+            "max_pixels": 9,
+            "size": {"longest_edge": 16_777_216, "shortest_edge": 65_536},
+        },
+        "video_preprocessor_config.json": {"video_processor_type": "Qwen3VLVideoProcessor", "fps": 3},
+        "generation_config.json": {"temperature": 0.7, "top_k": 20},
+    }
+    for name, content in files.items():
+        (run / "export" / name).write_text(json.dumps(content))
+    folder = release(run, tmp_path)
+    assert (folder / "chat_template.jinja").read_text() == template
+    assert not (folder / "chat_template.json").exists()
+    images = json.loads((folder / "preprocessor_config.json").read_text())
+    assert images["size"] == {"longest_edge": MAX_PIXELS, "shortest_edge": 1024}
+    assert images["do_resize"] is True and "max_pixels" not in images
+    assert json.loads((folder / "video_preprocessor_config.json").read_text())["fps"] == 3
+    assert json.loads((folder / "generation_config.json").read_text())["top_k"] == 0
+
+
 def test_a_release_that_is_there_is_left_alone(merged, sft_run):
     before = {path.name: path.read_bytes() for path in merged.iterdir()}
     with pytest.raises(UserError, match="is not empty"):
