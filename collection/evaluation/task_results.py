@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from collection.judges.base import unjudged
 from rmsweb_jax.records.schema import Trajectory
 
 # Outcomes of a run that went on until a limit ended it.
@@ -75,7 +76,7 @@ def run_result(trajectory: Trajectory, level: str) -> TaskResult:
         trajectory_ids=(trajectory.trajectory_id,),
         kind=trajectory.task.category,
         level=level,
-        judged=(not _unjudged(trajectory),),
+        judged=(not unjudged(trajectory),),
         prompt_tokens=(sum(call.prompt_tokens for call in calls),),
         response_tokens=(sum(call.response_tokens for call in calls),),
         costs=(sum(call.cost for call in calls),),
@@ -90,9 +91,3 @@ def join_runs(runs: Sequence[TaskResult]) -> TaskResult:
         for name in (*_ALWAYS, *_LATER)
     }
     return runs[0].model_copy(update=values)
-
-
-def _unjudged(trajectory: Trajectory) -> bool:
-    """Whether the agent declared a success and nobody, neither page nor judge, passed a verdict."""
-    declared = trajectory.outcome == "done" and trajectory.declared_success is True
-    return declared and trajectory.reward is None and not trajectory.judge and not trajectory.success

@@ -31,7 +31,7 @@ class Verdict:
     key: str = ""
 
     def __post_init__(self) -> None:
-        # `unjudged` tells by the text that somebody tried.
+        # The record is to say why.
         if self.success is None and not self.text.strip():
             raise ValueError("no verdict and no reason")
 
@@ -68,15 +68,14 @@ def failed_without_a_call(trajectory: Trajectory, needs_answer: bool) -> Verdict
 
 
 def unjudged(trajectory: Trajectory) -> bool:
-    """Whether a run may have been a success and its judge could not say so.
+    """Whether a run may have been a success and nobody could say so, or nobody was asked.
 
-    That is: on live pages, declared a success, no reward and no verdict, yet with a text of the judge that
-    was asked. Such a run counts as no success; reports tell how many there are.
+    That is: on live pages, declared a success, without reward or verdict. Such a run counts as no success;
+    reports tell how many there are.
     """
     return (
         trajectory.task.environment == "web"
         and declared(trajectory)
         and trajectory.reward is None
         and not trajectory.judge
-        and bool(trajectory.judge_text)
     )
