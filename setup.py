@@ -82,6 +82,7 @@ setup(
             "browser/guard/*.js",
             "browser/guard/etc_chromium/policies/managed/*.json",
             "agent/prompts/*.j2",
+            "evaluation/dates/prompts/*.j2",
             "judges/prompts/*.j2",
             "mining/prompts/*.j2",
             "tasks/prompts/*.j2",

@@ -31,7 +31,7 @@ class Wear:
 
 
 class Station(contextlib.AbstractContextManager["Station"]):
-    """Holds at most one browser, for one kind of environment at a time.
+    """Holds at most one browser, for one kind of environment and one user agent at a time.
 
     Args:
       secrets: environment variables whose values the agent may type without seeing them.
@@ -43,7 +43,7 @@ class Station(contextlib.AbstractContextManager["Station"]):
     def __init__(self, browser: BrowserConfig, guard: GuardConfig, wear: Wear, secrets: Sequence[str] = ()):
         self._config, self._guard_config, self._wear = browser, guard, wear
         self._secrets = _read_secrets(secrets)
-        self._environment = ""
+        self._kind = ("", "")  # Environment and user agent of the browser.
         self._server: MiniWobServer | None = None
         self._guard: Guard | None = None
         self._browser: Browser | None = None
@@ -72,15 +72,16 @@ class Station(contextlib.AbstractContextManager["Station"]):
 
     def browser(self, task: Task) -> Browser:
         """A browser for an episode of a task."""
-        if self._browser is not None and (task.environment != self._environment or self._is_worn()):
+        kind = (task.environment, self._config.user_agent_for(task.website))
+        if self._browser is not None and (kind != self._kind or self._is_worn()):
             self.discard()
         if self._browser is None:
-            self._start(task.environment)
+            self._start(*kind)
         assert self._browser is not None
         self._episodes += 1
         return self._browser
 
-    def _start(self, environment: str) -> None:
+    def _start(self, environment: str, user_agent: str) -> None:
         config, rules = self._guard_config, ()
         hosts = config.host_addresses
         if environment == "miniwob":
@@ -92,11 +93,12 @@ class Station(contextlib.AbstractContextManager["Station"]):
         try:
             self._guard = Guard(config, hosts, self._secrets)
             self._guard.start()
-            self._browser = Browser(dataclasses.replace(self._config, host_rules=rules), self._guard)
+            browser = dataclasses.replace(self._config, host_rules=rules, user_agent=user_agent)
+            self._browser = Browser(browser, self._guard)
         except BaseException:
             self.discard()
             raise
-        self._environment, self._episodes = environment, 0
+        self._kind, self._episodes = (environment, user_agent), 0
 
     def _is_worn(self) -> bool:
         """Whether the browser has done its time, or its guard is gone."""

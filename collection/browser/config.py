@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import ada_url
+
+from rmsweb_jax.errors import UserError
+
+DESKTOP = "desktop"
+
 
 @dataclasses.dataclass(frozen=True)
 class BrowserConfig:
@@ -22,6 +28,11 @@ class BrowserConfig:
       max_tabs: windows that a page opens beyond these are closed.
       memory_mb: a local browser that uses more, all its processes together, is given up.
       download_mb: a longer download is broken off.
+      user_agent: what it calls itself, in headers and to scripts; empty: its own name, which tells that
+        nobody sits before it; `desktop`: as the same version on a desktop. Not `desktop` with `grid_url`.
+        Another text changes no client hints: one of another version or system contradicts them.
+      user_agents: `HOST=AGENT`, in place of `user_agent` for tasks that start at HOST or below it; `HOST=`
+        for the browser's own.
     """
 
     chromium: str = ""
@@ -38,3 +49,23 @@ class BrowserConfig:
     max_tabs: int = 10
     memory_mb: int = 3000
     download_mb: int = 50
+    user_agent: str = ""
+    user_agents: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for entry in self.user_agents:
+            if not entry.partition("=")[0] or "=" not in entry:
+                raise UserError(f"config.browser.user_agents: {entry!r} has to be HOST=AGENT, or HOST=")
+        if self.grid_url and DESKTOP in (self.user_agent, *self._agents.values()):
+            reason = "a grid's browsers are not known here; give the whole string"
+            raise UserError(f"config.browser.user_agent=desktop: {reason}")
+
+    def user_agent_for(self, website: str) -> str:
+        """The user agent of a task that starts there."""
+        host = ada_url.URL(website).hostname if ada_url.check_url(website) else ""
+        found = [name for name in self._agents if host == name or host.endswith(f".{name}")]
+        return self._agents[max(found, key=len)] if found else self.user_agent
+
+    @property
+    def _agents(self) -> dict[str, str]:
+        return {host: agent for host, _, agent in (entry.partition("=") for entry in self.user_agents)}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
+import re
 import shutil
+import subprocess
 from collections.abc import Sequence
 
 import urllib3.exceptions
@@ -16,7 +19,7 @@ from selenium.webdriver.remote.client_config import ClientConfig
 from selenium.webdriver.remote.file_detector import LocalFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from collection.browser.config import BrowserConfig
+from collection.browser.config import DESKTOP, BrowserConfig
 from collection.browser.errors import first_line
 from collection.browser.guard.flags import LOCAL_STATE, PREFERENCES
 from collection.browser.guard.managed import show_policy
@@ -133,6 +136,8 @@ class DriverProcess:
         options.binary_location = find_program(
             config.chromium, ("chromium", "chromium-browser", "google-chrome")
         )
+        if config.user_agent == DESKTOP:
+            options.add_argument(f"--user-agent={_desktop_agent(options.binary_location)}")
         chromedriver = find_program(config.chromedriver, ("chromedriver",))
         self.profile = make_profile()
         self._temporary = str(pathlib.Path(self.profile, "tmp"))
@@ -164,6 +169,20 @@ class DriverProcess:
         return driver
 
 
+@functools.cache
+def _desktop_agent(chromium: str) -> str:
+    """As this version calls itself in a window; its client hints tell the same already."""
+    told = subprocess.run((chromium, "--version"), capture_output=True, text=True, timeout=30, check=False)
+    version = re.search(r"(\d+)\.\d+\.\d+\.\d+", told.stdout)
+    if version is None:
+        raise UserError(f"{chromium} --version: no version; give config.browser.user_agent as a whole string")
+    # Beyond the first number a browser tells zeros.
+    return (
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
+        f"Chrome/{version[1]}.0.0.0 Safari/537.36"
+    )
+
+
 def _patience(config: BrowserConfig) -> float:
     return max(config.page_load_seconds, config.script_seconds) + _DRIVER_GRACE_S
 
@@ -172,8 +191,10 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     options = webdriver.ChromeOptions()
     rules = [f"--host-resolver-rules={', '.join(config.host_rules)}"] if config.host_rules else []
     size = f"--window-size={config.width},{config.height}"
+    # A flag reaches what pages open and their workers, from the first request on; a tab's setting does not.
+    agent = [f"--user-agent={config.user_agent}"] if config.user_agent not in ("", DESKTOP) else []
     # Of a flag given twice the last one counts: that is the guard's.
-    for flag in (*FLAGS, size, *rules, *config.flags, *guard_flags):
+    for flag in (*FLAGS, size, *rules, *agent, *config.flags, *guard_flags):
         options.add_argument(flag)
     options.add_experimental_option("prefs", _PREFERENCES)
     options.add_experimental_option("localState", LOCAL_STATE)

@@ -1,50 +1,68 @@
-"""Plays every held-out task several times with one policy (RMSWeb, section 4)."""
+"""Plays every task of a benchmark several times with one policy (RMSWeb, section 4)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from collection import fleet
-from collection.environments.miniwob import make_task
+from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.results import Results, gather_results
 from collection.fleet import FleetConfig
 from collection.policy_server import acting
 from collection.rounds import Job
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Task
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.schema import Trajectory
 
-FIRST_HELD_OUT_SEED = 1_000_000
+BEGUN = "benchmark.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """Outcomes, and wall-clock seconds over this run and those it resumed."""
+    """Outcomes, samples to be looked at apart, and seconds over this run and those it resumed."""
 
     results: Results
+    apart: dict[str, list[str]]
     seconds: float
 
 
-def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Task]:
-    """Tasks on seeds that nothing is trained on: seed by seed, so that an early look shows every page.
+def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
+    """Writes what is evaluated to `BEGUN`, or checks that a run that is resumed asks the same.
+
+    Returns:
+      Of the benchmark: its name, files with rows and SHA-256, tasks, excluded tasks.
 
     Raises:
-      UserError: a seed below `FIRST_HELD_OUT_SEED`, or no tasks.
+      UserError: the workdir was begun with other tasks.
     """
-    if first_seed < FIRST_HELD_OUT_SEED:
-        raise UserError(
-            f"config.first_seed is {first_seed}: seeds below {FIRST_HELD_OUT_SEED} are trained on; "
-            f"evaluate from {FIRST_HELD_OUT_SEED}"
-        )
-    tasks = [make_task(page, seed) for seed in range(first_seed, first_seed + seeds) for page in pages]
-    if not tasks:
-        raise UserError("no tasks: set config.pages and config.seeds")
-    return tasks
+    asked = hashlib.sha256()
+    for task in benchmark.tasks:
+        notes = benchmark.notes.get(task.task_id)
+        asked.update(f"{task.model_dump_json()}{notes.model_dump_json() if notes else ''}\n".encode())
+    about = {
+        "benchmark": benchmark.name,
+        "tasks": len(benchmark.tasks),
+        "sites": len({task.site for task in benchmark.tasks}),
+        "excluded": len(benchmark.excluded),
+        "with_reference": sum(note.reference is not None for note in benchmark.notes.values()),
+        "with_rubric": sum(bool(note.rubric) for note in benchmark.notes.values()),
+        "files": [dataclasses.asdict(file) for file in benchmark.files],
+        "tasks_sha256": asked.hexdigest(),
+    }
+    path = workdir / BEGUN
+    if path.exists() and json.loads(path.read_bytes()) != about:
+        raise UserError(f"{path}: this run was begun with other tasks; use the old file or another --workdir")
+    write_atomic(path, (json.dumps(about, indent=1) + "\n").encode())
+    return about
 
 
-def evaluate(tasks: Sequence[Task], runs: int, config: FleetConfig, workdir: Path) -> Evaluated:
-    """Plays `tasks` exactly `runs` times each; what an earlier run finished is not played again.
+def evaluate(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path) -> Evaluated:
+    """Plays all tasks exactly `runs` times each; what an earlier run finished is not played again.
 
     Attempts of a task differ in their sampling seeds alone, which depend on the task, the attempt and
     the step. The trajectories become the data set `workdir`.
@@ -52,8 +70,32 @@ def evaluate(tasks: Sequence[Task], runs: int, config: FleetConfig, workdir: Pat
     Raises:
       UserError: no browser, no server, a model folder that cannot be served, ...
     """
-    jobs = [Job(task, attempts=runs) for task in tasks]
+    jobs = [Job(task, attempts=runs) for task in benchmark.tasks]
     with acting(config.worker.actor, workdir / "server") as actor:
         played = fleet.run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
     label, model = actor.label, next(played.trajectories()).model
-    return Evaluated(gather_results(label, model, runs, played.trajectories()), played.seconds)
+    results = gather_results(
+        label, model, runs, played.trajectories(), benchmark=benchmark.name, levels=benchmark.levels
+    )
+    return Evaluated(results, set_apart(played.trajectories()), played.seconds)
+
+
+def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
+    """Ids of samples that count as failures and are not simply the policy's, by why.
+
+    Returns:
+      `never_done`: the policy used up its steps without saying that it was done; `unjudged`: it said so and
+      nobody passed a verdict; `kept_out`: the site refused it or did not open; `crashed`: given up after its
+      browser or worker was lost again and again.
+    """
+    apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": [], "crashed": []}
+    for run in trajectories:
+        if run.outcome == "max_steps":
+            apart["never_done"].append(run.trajectory_id)
+        elif run.outcome == "done" and run.declared_success and not run.judge:
+            apart["unjudged"].append(run.trajectory_id)
+        elif run.outcome in ("blocked", "captcha", "unreachable"):
+            apart["kept_out"].append(run.trajectory_id)
+        elif run.outcome == "crashed":
+            apart["crashed"].append(run.trajectory_id)
+    return apart

@@ -1,53 +1,148 @@
-"""Questions of the benchmarks, from their own files, which users get themselves (see README)."""
+"""The benchmarks' own files, which users get themselves (see README): their rows, and what they ask."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from collection.tasks.contamination import Question
 from rmsweb_jax.errors import UserError
 
+T = TypeVar("T")
+_SHOWN = 5
 
-class _Asked(BaseModel):
-    """A row of WebVoyager (`web_name, id, ques, web`) or WebTailBench (`id, category, ques, web`)."""
+
+class VoyagerRow(BaseModel):
+    """A row of WebVoyager."""
 
     id: str
     ques: str
     web: str = ""
+    web_name: str = ""
+
+    def question(self) -> Question:
+        return Question("webvoyager", self.id, self.ques, self.web)
 
 
-class _Confirmed(BaseModel):
-    """A row of Online-Mind2Web."""
+class RubricItem(BaseModel):
+    """A line of a rubric; `condition`: it counts only where this holds."""
+
+    criterion: str
+    description: str = ""
+    condition: str = ""
+    max_points: float = Field(gt=0)
+
+
+class _Rubric(BaseModel):
+    items: tuple[RubricItem, ...] = ()
+
+
+class TailRow(BaseModel):
+    """A row of WebTailBench, which names no website; `category` is one of its eleven types."""
+
+    id: str
+    ques: str
+    web: str = ""
+    category: str = ""
+    precomputed_rubric: _Rubric = _Rubric()
+
+    def question(self) -> Question:
+        return Question("webtailbench", self.id, self.ques, self.web)
+
+
+class Mind2WebRow(BaseModel):
+    """A row of Online-Mind2Web; `level` is easy, medium or hard."""
 
     task_id: str
     confirmed_task: str
     website: str = ""
+    level: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.task_id
+
+    def question(self) -> Question:
+        return Question("online_mind2web", self.task_id, self.confirmed_task, self.website)
 
 
-def read_webvoyager(path: Path) -> list[Question]:
+Row = VoyagerRow | TailRow | Mind2WebRow
+R = TypeVar("R", VoyagerRow, TailRow, Mind2WebRow)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """What was read: the file's name without its folder, its rows, and the SHA-256 of its bytes."""
+
+    name: str
+    rows: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkFile:
+    """A user's file of a benchmark.
+
+    Attributes:
+      setting: the config key that names it, for errors.
+      benchmark: who publishes it.
+    """
+
+    path: Path
+    setting: str
+    benchmark: str
+
+    def read(self) -> bytes:
+        """Its bytes. Raises UserError when there are none to be had."""
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UserError(f"{self.setting}={self.path}: {reason}; give the benchmark's own file") from error
+
+    def parse(self, type_: Any, data: bytes) -> Any:
+        """One JSON value of a type that pydantic knows. Raises UserError when it is of another shape."""
+        try:
+            return TypeAdapter(type_).validate_json(data)
+        except ValidationError as error:
+            raise self.malformed(error) from error
+
+    def malformed(self, error: ValueError | str, where: str = "") -> UserError:
+        """The error to raise for a file of another shape."""
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        published = f"not as {self.benchmark} publishes it ({reason})"
+        return UserError(f"{self.setting}={self.path}{where}: {published}; get it again")
+
+    def source(self, data: bytes, rows: int) -> SourceFile:
+        return SourceFile(self.path.name, rows, hashlib.sha256(data).hexdigest())
+
+
+def read_webvoyager(file: BenchmarkFile) -> tuple[list[VoyagerRow], SourceFile]:
     """`WebVoyager_data.jsonl`: a JSON object a line."""
-    return _asked("webvoyager", path)
+    return _read(file, _lines(VoyagerRow))
 
 
-def read_webtailbench(path: Path) -> list[Question]:
-    """`WebTailBench.jsonl`: a JSON object a line; its rows name no website."""
-    return _asked("webtailbench", path)
+def read_webtailbench(file: BenchmarkFile) -> tuple[list[TailRow], SourceFile]:
+    """`WebTailBench.jsonl`: a JSON object a line."""
+    return _read(file, _lines(TailRow))
 
 
-def read_online_mind2web(path: Path) -> list[Question]:
+def read_online_mind2web(file: BenchmarkFile) -> tuple[list[Mind2WebRow], SourceFile]:
     """`Online_Mind2Web.json`: one JSON list."""
-    try:
-        rows = TypeAdapter(list[_Confirmed]).validate_json(_read("online_mind2web", path))
-    except ValidationError as error:
-        raise _malformed("online_mind2web", path, error) from error
-    return [Question("online_mind2web", row.task_id, row.confirmed_task, row.website) for row in rows]
+    return _read(file, lambda file, data: file.parse(list[Mind2WebRow], data))
 
 
-READERS: dict[str, Callable[[Path], list[Question]]] = {
+READERS: dict[str, Callable[[BenchmarkFile], tuple[list[Any], SourceFile]]] = {
     "webvoyager": read_webvoyager,
     "online_mind2web": read_online_mind2web,
     "webtailbench": read_webtailbench,
@@ -61,41 +156,50 @@ def read_questions(paths: Mapping[str, str]) -> list[Question]:
       paths: file by benchmark (`webvoyager`, `online_mind2web`, `webtailbench`).
 
     Raises:
-      UserError: a file cannot be read or has a bad row: what is passed over could not be checked against.
+      UserError: a file cannot be read, has a bad row, or one twice: what is passed over could not be
+        checked against.
     """
-    questions = [READERS[name](Path(path)) for name, path in paths.items() if path]
-    return [question for some in questions for question in some]
-
-
-def _asked(benchmark: str, path: Path) -> list[Question]:
     questions = []
-    for number, line in enumerate(_read(benchmark, path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = _Asked.model_validate(json.loads(line))
-        except (ValidationError, ValueError) as error:
-            raise _malformed(benchmark, path, error, f", line {number}") from error
-        questions.append(Question(benchmark, row.id, row.ques, row.web))
+    for name, path in paths.items():
+        if path:
+            rows, _ = READERS[name](BenchmarkFile(Path(path), f"config.benchmarks.{name}", name))
+            questions += [row.question() for row in rows]
     return questions
 
 
-def _read(benchmark: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"config.benchmarks.{benchmark}={path}: {error.strerror or error}; give its questions' file"
-        ) from error
+def refuse(names: Iterable[str], what: str, remedy: str) -> None:
+    """Raises UserError naming the first few of `names`, if there are any.
+
+    Args:
+      what: what is wrong with them, with the place.
+    """
+    names = list(names)
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise UserError(f"{what}: {', '.join(names[:_SHOWN])}{more}; {remedy}")
 
 
-def _malformed(benchmark: str, path: Path, error: ValueError, where: str = "") -> UserError:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    else:
-        reason = str(error)
-    return UserError(
-        f"config.benchmarks.{benchmark}={path}{where}: not as {benchmark} publishes it ({reason}); "
-        "get it again"
-    )
+def _read(
+    file: BenchmarkFile, parse: Callable[[BenchmarkFile, bytes], list[R]]
+) -> tuple[list[R], SourceFile]:
+    data = file.read()
+    rows = parse(file, data)
+    if not rows:
+        raise file.malformed("no rows")
+    twice = [row_id for row_id, count in Counter(row.id for row in rows).items() if count > 1]
+    refuse(twice, f"{file.setting}={file.path}: rows that come twice", "get it again")
+    return rows, file.source(data, len(rows))
+
+
+def _lines(type_: type[R]) -> Callable[[BenchmarkFile, bytes], list[R]]:
+    def parse(file: BenchmarkFile, data: bytes) -> list[R]:
+        rows = []
+        for number, line in enumerate(data.splitlines(), start=1):
+            if line.strip():
+                try:
+                    rows.append(type_.model_validate(json.loads(line)))
+                except ValueError as error:
+                    raise file.malformed(error, f", line {number}") from error
+        return rows
+
+    return parse

@@ -1,11 +1,15 @@
 """Tasks that repeat a benchmark's questions are found, by the test that says so, and no others."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.tasks.contamination import SIZE, BenchmarkIndex, Overlap, Question, Thresholds, words
 from rmsweb_jax.errors import UserError
+from tests.tasks.planted import FOUND_KINDS, made_up_questions, overlaps, plant
+from tests.tasks.proof_contamination import check, judge
 
 LASAGNA = Question(
     "webvoyager",
@@ -112,3 +116,20 @@ def test_a_question_within_a_task_is_always_found(question, before, after):
 def test_thresholds_that_cannot_be_are_refused(change):
     with pytest.raises(UserError, match="use above 0 and at most 1"):
         Thresholds(**change)
+
+
+def test_all_that_is_planted_is_found_and_nothing_else():
+    rng = random.Random(3)
+    questions = made_up_questions(150, rng)
+    tasks = plant(questions, tasks=2_500, each=60, rng=rng)
+    found, _ = check(tasks, questions)
+    # By the definition, question for question and without an index.
+    truth = {one.task.task_id for one in tasks if any(overlaps(one.task, other) for other in questions)}
+    assert found.keys() == truth
+    assert {one.task.task_id for one in tasks if one.kind in FOUND_KINDS} <= truth
+    assert len(truth) < 1.2 * 60 * len(FOUND_KINDS)
+    rows, wrong, missed = judge(tasks, questions, found)
+    assert (wrong, missed) == (0, 0) and rows[0] == "| copy | 60 | 60 | 60 |"
+    tests = {kind: {found[one.task.task_id] for one in tasks if one.kind == kind} for kind in FOUND_KINDS}
+    assert tests["copy"] == {"exact"} and tests["copy in a longer task"] == {"substring"}
+    assert tests["paraphrase"] <= {"jaccard", "containment"} >= tests["same-domain near-copy"]

@@ -149,6 +149,9 @@ def test_questions_of_all_benchmarks_are_read(tmp_path):
         ("online_mind2web", b"[{}]", r"0\.task_id: Field required"),
         ("online_mind2web", b"\xff", "not as online_mind2web publishes it"),
         ("webvoyager", None, "No such file"),
+        ("webvoyager", lines(WEBVOYAGER, WEBVOYAGER), "rows that come twice: Tea--0; get it again"),
+        ("online_mind2web", b"[]", r"\(no rows\)"),
+        ("online_mind2web", b'{"a": 1}', "not as online_mind2web publishes it"),
     ],
 )
 def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
@@ -161,7 +164,7 @@ def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
 
 
 # A folder of the benchmarks' own files, which the project does not ship.
-REAL = Path(os.environ.get("RMSWEB_BENCHMARKS", "/nonexistent"))
+REAL = Path(os.environ.get("RMSWEB_BENCHMARKS", Path(__file__).parents[3] / "shared" / "data"))
 FILES = {
     "webvoyager": ("webvoyager.jsonl", 643),
     "online_mind2web": ("online_mind2web.json", 300),

@@ -1,0 +1,41 @@
+"""MiniWoB++ pages on seeds that nothing is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from collection.environments.miniwob import make_task
+from collection.evaluation.benchmarks.base import Benchmark
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Task
+
+NAME = "miniwob"
+FIRST_HELD_OUT_SEED = 1_000_000
+
+
+def load(settings: dict[str, Any]) -> Benchmark:
+    """`pages`, each with `seeds` seeds from `first_seed` on.
+
+    Raises:
+      UserError: as `held_out_tasks`.
+    """
+    tasks = held_out_tasks(settings["pages"], settings["first_seed"], settings["seeds"])
+    return Benchmark(name=NAME, tasks=tuple(tasks))
+
+
+def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Task]:
+    """Tasks seed by seed, so that an early look shows every page.
+
+    Raises:
+      UserError: a seed below `FIRST_HELD_OUT_SEED`, or no tasks.
+    """
+    if first_seed < FIRST_HELD_OUT_SEED:
+        raise UserError(
+            f"config.first_seed is {first_seed}: seeds below {FIRST_HELD_OUT_SEED} are trained on; "
+            f"evaluate from {FIRST_HELD_OUT_SEED}"
+        )
+    tasks = [make_task(page, seed) for seed in range(first_seed, first_seed + seeds) for page in pages]
+    if not tasks:
+        raise UserError("no tasks: set config.pages and config.seeds")
+    return tasks

@@ -1,0 +1,40 @@
+"""Online-Mind2Web (Xue et al., 2025): 300 tasks at 136 sites of three levels, used as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from collection.evaluation.benchmarks.base import Benchmark, start_of
+from collection.sites import site_of
+from collection.tasks.benchmarks import BenchmarkFile, Mind2WebRow, read_online_mind2web
+from rmsweb_jax.records.schema import Task
+
+NAME = "online_mind2web"
+
+
+def load(settings: dict[str, Any]) -> Benchmark:
+    """Reads `tasks_file`; a task without a website starts at `start_page`.
+
+    Raises:
+      UserError: it cannot be read, is of another shape, or has a row twice.
+    """
+    file = BenchmarkFile(Path(settings["tasks_file"]), "config.tasks_file", NAME)
+    rows, source = read_online_mind2web(file)
+    return Benchmark(
+        name=NAME,
+        tasks=tuple(_task(row, settings["start_page"]) for row in rows),
+        levels={f"{NAME}/{row.id}": row.level for row in rows if row.level},
+        files=(source,),
+        questions=tuple(row.question() for row in rows),
+    )
+
+
+def _task(row: Mind2WebRow, start_page: str) -> Task:
+    website = start_of(row.website or start_page, f"config.tasks_file, {row.id}, or config.start_page")
+    return Task(
+        task_id=f"{NAME}/{row.id}",
+        website=website,
+        objective=row.confirmed_task.strip(),
+        site=site_of(website),
+    )

@@ -1,0 +1,52 @@
+"""WebTailBench (Awadallah et al., 2025): 609 tasks of eleven types, each with a rubric."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from collection.evaluation.benchmarks.base import Benchmark, start_of
+from collection.judges.notes import Criterion, TaskNotes
+from collection.sites import site_of
+from collection.tasks.benchmarks import BenchmarkFile, TailRow, read_webtailbench
+from rmsweb_jax.records.schema import Task
+
+NAME = "webtailbench"
+# Its earliest days are 13 November 2025 and, without a year, 16 November.
+WRITTEN = date(2025, 11, 10)
+
+
+def load(settings: dict[str, Any]) -> Benchmark:
+    """Reads `tasks_file`; its tasks name no website and start at `start_page`.
+
+    Raises:
+      UserError: it cannot be read, is of another shape, or has a row twice.
+    """
+    file = BenchmarkFile(Path(settings["tasks_file"]), "config.tasks_file", NAME)
+    rows, source = read_webtailbench(file)
+    return Benchmark(
+        name=NAME,
+        tasks=tuple(_task(row, settings["start_page"]) for row in rows),
+        notes={f"{NAME}/{row.id}": notes for row in rows if (notes := _notes(row)).rubric},
+        files=(source,),
+        questions=tuple(row.question() for row in rows),
+        written=WRITTEN,
+    )
+
+
+def _task(row: TailRow, start_page: str) -> Task:
+    website = start_of(row.web or start_page, f"config.tasks_file, {row.id}, or config.start_page")
+    # Where all begin at one page, results by site would be one line: they are told by type.
+    return Task(
+        task_id=f"{NAME}/{row.id}",
+        website=website,
+        objective=row.ques.strip(),
+        category=row.category or "Other",
+        site=site_of(row.web) or row.category,
+    )
+
+
+def _notes(row: TailRow) -> TaskNotes:
+    items = row.precomputed_rubric.items
+    return TaskNotes(rubric=tuple(Criterion(**item.model_dump()) for item in items))

@@ -1,0 +1,88 @@
+"""Whether a policy was trained on what it is evaluated on; part of every evaluation's report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from collection.evaluation.benchmarks.base import Benchmark
+from collection.tasks.benchmarks import refuse
+from collection.tasks.contamination import BenchmarkIndex
+from collection.tasks.files import read_tasks
+from collection.tasks.making import find_overlap
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.records.shards import read_dataset
+
+
+def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict[str, Any]:
+    """Compares the training tasks with all that the benchmark asks, and with its task ids.
+
+    Ids are what MiniWoB++ is told apart by: its pages ask the same things with every seed.
+
+    Args:
+      training: data sets of trajectories, or files of tasks (JSON lines); none: nothing is checked, and
+        the report says so.
+
+    Returns:
+      `checked`, and where it is true the counts by test and every overlap.
+
+    Raises:
+      UserError: something of `training` cannot be read: what is passed over could not be checked.
+    """
+    if not training:
+        return {"checked": False, "reason": "config.training is empty: what was trained on is not known here"}
+    index = BenchmarkIndex(benchmark.questions)
+    ids = {task.task_id for task in benchmark.tasks} | set(benchmark.excluded)
+    overlaps: list[dict[str, Any]] = []
+    number = 0
+    for task in _different(training):
+        number += 1
+        overlap = find_overlap(index, task)
+        if task.task_id in ids:
+            overlaps.append({"task_id": task.task_id, "test": "same_id", "question": task.task_id})
+        elif overlap is not None:
+            overlaps.append(
+                {
+                    "task_id": task.task_id,
+                    "test": overlap.test,
+                    "question": f"{overlap.question.benchmark}/{overlap.question.task_id}",
+                    "value": round(overlap.value, 4),
+                    "threshold": round(overlap.threshold, 4),
+                    "same_site": overlap.same_site,
+                }
+            )
+    return {
+        "checked": True,
+        "training": [str(path) for path in training],
+        "training_tasks": number,
+        "questions": len(benchmark.questions),
+        "benchmark_tasks": len(ids),
+        "overlapping": len(overlaps),
+        "by_test": dict(Counter(overlap["test"] for overlap in overlaps).most_common()),
+        "overlaps": overlaps,
+    }
+
+
+def _different(training: Sequence[Path]) -> Iterator[Task]:
+    """Training tasks, each once; of a task that comes with different texts each of them."""
+    seen: set[tuple[str, str]] = set()
+    for path in training:
+        for task in _tasks(path):
+            if (key := (task.task_id, task.objective)) not in seen:
+                seen.add(key)
+                yield task
+
+
+def _tasks(path: Path) -> Iterator[Task]:
+    if not path.exists():
+        raise UserError(f"config.training={path}: not there; give data set folders or files of tasks")
+    if path.is_dir():
+        yield from (trajectory.task for trajectory in read_dataset(path, Trajectory))
+        return
+    lines = read_tasks(path)
+    told = (f"line {one.number} ({one.reason})" for one in lines.bad)
+    refuse(told, f"config.training={path}: not tasks", "mend these lines")
+    yield from (task for _, task in lines.good)

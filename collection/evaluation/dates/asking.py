@@ -1,0 +1,64 @@
+"""Prompts that name days and that no rule takes for bound to them: a model may say which are."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jinja2
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from collection.evaluation.dates.writing import find_mentions
+from collection.llm.base import call_seed
+from collection.llm.model import Model, ModelRequest
+from collection.llm.structured import plain_schema
+from rmsweb_jax.records.schema import Message, TextPart
+
+# An answer of another shape is asked for once more.
+_ASKS = 2
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    reason: str
+    bound: bool
+
+
+def ask_bound(text: str, model: Model) -> bool:
+    """Whether a prompt is bound to its days; without a proper answer it is not, and stays as it is.
+
+    The model decides that alone. Which days move, where to and how they are written is the procedure's
+    (`collection.evaluation.dates.moving`), so that no answer can change anything else in a prompt.
+
+    Raises:
+      UserError: the model cannot be reached, or the budget is spent.
+    """
+    for ask in range(_ASKS):
+        reply = model.complete(_request(text, ask))
+        if reply.problem:
+            continue
+        try:
+            return _Answer.model_validate_json(reply.text.strip().removeprefix("```json").strip("`\n ")).bound
+        except ValidationError:
+            continue
+    return False
+
+
+def answer_schema() -> dict[str, Any]:
+    """JSON schema of the model's answer."""
+    return plain_schema(_Answer.model_json_schema())
+
+
+def _request(text: str, ask: int) -> ModelRequest:
+    dates = [text[mention.start : mention.end] for mention in find_mentions(text)]
+    message = Message(role="user", content=(TextPart(text=_template().render(text=text, dates=dates)),))
+    return ModelRequest((message,), "task", call_seed("task", text, ask), schema=answer_schema())
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("collection.evaluation.dates", "prompts")
+    # Chat text, not HTML: escaping would change what is quoted.
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False)
+    return environment.get_template("bound.j2")

@@ -1,0 +1,167 @@
+"""Benchmark files: made-up rows in the shapes of the real ones, and these where they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# The benchmarks' own files are no part of the project.
+REAL = Path(os.environ.get("RMSWEB_BENCHMARKS", ROOT.parent / "shared" / "data"))
+
+VOYAGER = [
+    {
+        "web_name": "Stays",
+        "id": "Stays--0",
+        "ques": "Find a hotel in Rome from Jan 1 to Jan 4, 2024.",
+        "web": "https://www.stays.example.com/",
+    },
+    {
+        "web_name": "Stays",
+        "id": "Stays--1",
+        "ques": "Book a room for December 25-26.",
+        "web": "https://www.stays.example.com/",
+    },
+    {
+        "web_name": "Papers",
+        "id": "Papers--0",
+        "ques": "How many papers were submitted between Jan 1, 2024, and Jan 3, 2024?",
+        "web": "https://papers.example.org/",
+    },
+    {
+        "web_name": "Words",
+        "id": "Words--0",
+        "ques": "Look up 'zest' and give an example from 2023.",
+        "web": "https://dictionary.example.org/",
+    },
+]
+EXCLUDED = ["Stays--1"]
+REFERENCES = {
+    "Stays": {
+        "notice": " real-time",
+        "answers": [
+            {"id": 0, "type": "golden", "ans": "Hotel Uno"},
+            {"id": 1, "type": "possible", "ans": "Room 3"},
+        ],
+    },
+    "Papers": {"notice": "", "answers": [{"id": 0, "type": "golden", "ans": "17"}]},
+}
+MIND2WEB = [
+    {
+        "task_id": "a1",
+        "confirmed_task": "Find the cheapest green tea.",
+        "website": "https://tea.example.com/",
+        "reference_length": 3,
+        "level": "easy",
+    },
+    {
+        "task_id": "b2",
+        "confirmed_task": "Compare two loans of 15,000 dollars.",
+        "website": "",
+        "reference_length": 9,
+        "level": "hard",
+    },
+]
+TAILBENCH = [
+    {
+        "id": "air_1",
+        "category": "flights",
+        "ques": "Book a flight from Oslo to Rome from November 24 to November 27.\r",
+        "web": "",
+        "precomputed_rubric": {
+            "items": [
+                {
+                    "criterion": "Right dates",
+                    "description": "Nov 24–27 (Monday to Thursday), or Nov 24 alone for half.",
+                    "max_points": 4,
+                    "justification": "",
+                    "earned_points": "",
+                },
+                {
+                    "criterion": "Says so when there is none",
+                    "condition": "Only if nothing flies on November 24.",
+                    "description": "",
+                    "max_points": 2,
+                    "justification": "",
+                    "earned_points": "",
+                },
+            ]
+        },
+    },
+    {
+        "id": "shop_2",
+        "category": "shopping_head",
+        "ques": "Buy a 2023 calendar.\r",
+        "web": "",
+        "precomputed_rubric": {
+            "items": [
+                {
+                    "criterion": "In the basket",
+                    "description": "",
+                    "max_points": 3,
+                    "justification": "",
+                    "earned_points": "",
+                }
+            ]
+        },
+    },
+]
+
+
+def write_lines(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def voyager_settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Settings of WebVoyager with made-up files in `folder`."""
+    return {
+        "benchmark": "webvoyager",
+        "task_ids": (),
+        "tasks_file": str(write_lines(folder / "tasks.jsonl", VOYAGER)),
+        "excluded_file": str(write_json(folder / "excluded.json", EXCLUDED)),
+        "references_file": str(write_json(folder / "references.json", REFERENCES)),
+    } | changes
+
+
+def tail_settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "benchmark": "webtailbench",
+        "task_ids": (),
+        "tasks_file": str(write_lines(folder / "tail.jsonl", TAILBENCH)),
+        "start_page": "https://search.example.com/",
+    } | changes
+
+
+def mind2web_settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "benchmark": "online_mind2web",
+        "task_ids": (),
+        "tasks_file": str(write_json(folder / "om2w.json", MIND2WEB)),
+        "start_page": "https://search.example.com/",
+    } | changes
+
+
+def real_settings(benchmark: str) -> dict[str, Any]:
+    """Settings of a benchmark with its own files; skips the test where they are not."""
+    if not (REAL / f"{benchmark}.jsonl").exists() and not (REAL / f"{benchmark}.json").exists():
+        pytest.skip("set RMSWEB_BENCHMARKS to the folder of the benchmarks' files")
+    settings: dict[str, Any] = {
+        "benchmark": benchmark,
+        "task_ids": (),
+        "tasks_file": str(REAL / f"{benchmark}.json{'' if benchmark == 'online_mind2web' else 'l'}"),
+        "start_page": "https://search.example.com/",
+    }
+    if benchmark == "webvoyager":
+        settings["excluded_file"] = str(REAL / "webvoyager_excluded_55.json")
+        settings["references_file"] = str(REAL / "webvoyager_reference_answer.json")
+    return settings

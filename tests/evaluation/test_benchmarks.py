@@ -1,0 +1,204 @@
+"""Benchmarks' files become tasks, and what is wrong with a file is told in one line that names it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collection.evaluation.benchmarks.miniwob import held_out_tasks
+from collection.evaluation.benchmarks.registry import ADAPTERS, load_benchmark
+from configs.evaluate import VARIANTS, get_config
+from rmsweb_jax.errors import UserError
+from tests.evaluation.rows import (
+    EXCLUDED,
+    MIND2WEB,
+    REFERENCES,
+    TAILBENCH,
+    VOYAGER,
+    mind2web_settings,
+    real_settings,
+    tail_settings,
+    voyager_settings,
+    write_json,
+    write_lines,
+)
+
+
+def test_webvoyager_without_what_is_excluded_and_with_its_answers(tmp_path):
+    benchmark = load_benchmark(voyager_settings(tmp_path))
+    assert [task.task_id for task in benchmark.tasks] == [
+        f"webvoyager/{name}" for name in ("Stays--0", "Papers--0", "Words--0")
+    ]
+    assert benchmark.excluded == ("webvoyager/Stays--1",)
+    assert benchmark.tasks[0].site == "Stays" and benchmark.tasks[0].website == VOYAGER[0]["web"]
+    assert benchmark.notes.keys() == {"webvoyager/Stays--0", "webvoyager/Papers--0"}
+    reference = benchmark.notes["webvoyager/Stays--0"].reference
+    assert reference is not None and reference.golden and reference.notice == "real-time"
+    assert [(file.name, file.rows) for file in benchmark.files] == [
+        ("tasks.jsonl", 4),
+        ("excluded.json", 1),
+        ("references.json", 3),
+    ]
+    assert all(len(file.sha256) == 64 for file in benchmark.files)
+    # What is excluded must not have been trained on either.
+    assert len(benchmark.questions) == 4
+    plain = load_benchmark(voyager_settings(tmp_path, excluded_file="", references_file=""))
+    assert len(plain.tasks) == 4 and not plain.notes and len(plain.files) == 1
+
+
+def test_webtailbench_with_rubrics_and_types(tmp_path):
+    benchmark = load_benchmark(tail_settings(tmp_path))
+    flight = benchmark.tasks[0]
+    assert flight.website == "https://search.example.com/" and flight.category == flight.site == "flights"
+    assert flight.objective == TAILBENCH[0]["ques"].strip()
+    first, second = benchmark.notes[flight.task_id].rubric
+    assert (first.max_points, first.condition) == (4, "") and second.condition.startswith("Only if")
+
+
+def test_online_mind2web_with_levels(tmp_path):
+    benchmark = load_benchmark(mind2web_settings(tmp_path))
+    assert dict(benchmark.levels) == {"online_mind2web/a1": "easy", "online_mind2web/b2": "hard"}
+    assert [task.site for task in benchmark.tasks] == ["example.com"] * 2
+    assert [task.website for task in benchmark.tasks] == [
+        "https://tea.example.com/",
+        "https://search.example.com/",
+    ]
+
+
+def test_own_tasks_from_a_file(tmp_path):
+    path = write_lines(
+        tmp_path / "tasks.jsonl",
+        [
+            {"website": "http://shop.test/", "objective": "Buy a lamp."},
+            {"website": "http://wiki.test/", "objective": "Edit a page.", "task_id": "wiki/1"},
+        ],
+    )
+    benchmark = load_benchmark({"benchmark": "apps", "tasks_file": str(path), "task_ids": ()})
+    assert [task.site for task in benchmark.tasks] == ["shop.test", "wiki.test"]
+    write_lines(path, [{"website": "http://shop.test/", "objective": "Buy."}, {"objective": "Buy."}])
+    with pytest.raises(UserError, match=r"tasks\.jsonl: not tasks: line 2 \(website: Field required\)"):
+        load_benchmark({"benchmark": "apps", "tasks_file": str(path), "task_ids": ()})
+
+
+def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
+    tasks = held_out_tasks(("a", "b"), 1_000_000, 2)
+    assert [(task.site, task.seed) for task in tasks] == [
+        (page, seed) for seed in (1_000_000, 1_000_001) for page in "ab"
+    ]
+    settings = get_config("demo").to_dict() | {"task_ids": ("miniwob/click-tab/1000001",)}
+    assert [task.task_id for task in load_benchmark(settings).tasks] == ["miniwob/click-tab/1000001"]
+    chosen = load_benchmark(voyager_settings(tmp_path, task_ids=("webvoyager/Papers--0",)))
+    assert len(chosen.tasks) == len(chosen.notes) == 1 and len(chosen.questions) == 4
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant, tmp_path):
+    settings = get_config(variant).to_dict()
+    assert settings["benchmark"] in ADAPTERS and settings["runs"] == 3
+    if settings["benchmark"] == "miniwob":
+        assert load_benchmark(settings).tasks
+        return
+    with pytest.raises(UserError, match=r"config\.tasks_file is empty: give the file of"):
+        load_benchmark(settings)
+    files = {
+        "webvoyager": voyager_settings,
+        "webtailbench": tail_settings,
+        "online_mind2web": mind2web_settings,
+    }
+    if settings["benchmark"] in files:
+        given = files[settings["benchmark"]](tmp_path)
+        assert given.keys() <= settings.keys()
+        assert load_benchmark(settings | given).tasks
+    assert settings["fleet"]["workers"] == 16 and settings["limits"]["max_steps"] == 100
+
+
+def wrong(folder, name):
+    """Settings with one thing wrong."""
+    write = {
+        "row twice": lambda: {"tasks_file": write_lines(folder / "x.jsonl", [VOYAGER[0], VOYAGER[0]])},
+        "no rows": lambda: {"tasks_file": write_lines(folder / "x.jsonl", [])},
+        "half a row": lambda: {"tasks_file": write_lines(folder / "x.jsonl", [{"id": "a", "ques": 3}])},
+        "no json": lambda: {"tasks_file": folder / "excluded.json"},
+        "no website": lambda: {
+            "tasks_file": write_lines(folder / "x.jsonl", [VOYAGER[0] | {"web": ""}, *VOYAGER[1:]])
+        },
+        "no file": lambda: {"tasks_file": folder / "none"},
+        "unknown excluded": lambda: {"excluded_file": write_json(folder / "x.json", [*EXCLUDED, "Tea--9"])},
+        "excluded twice": lambda: {"excluded_file": write_json(folder / "x.json", EXCLUDED * 2)},
+        "excluded of another shape": lambda: {"excluded_file": write_json(folder / "x.json", {"a": 1})},
+        "unknown answer": lambda: {
+            "references_file": write_json(
+                folder / "x.json", {"Tea": {"answers": [{"id": 1, "type": "golden", "ans": "x"}]}}
+            )
+        },
+        "answer twice": lambda: {
+            "references_file": write_json(
+                folder / "x.json", {"Stays": {"answers": REFERENCES["Stays"]["answers"] * 2}}
+            )
+        },
+        "answer of another kind": lambda: {
+            "references_file": write_json(
+                folder / "x.json", {"Stays": {"answers": [{"id": 0, "type": "best", "ans": "x"}]}}
+            )
+        },
+        "unknown chosen": lambda: {"task_ids": ("webvoyager/Words--0", "webvoyager/Stays--1", "b")},
+        "unknown benchmark": lambda: {"benchmark": "webarena"},
+    }
+    return {key: value if isinstance(value, tuple) else str(value) for key, value in write[name]().items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("row twice", r"config\.tasks_file=\S+: rows that come twice: Stays--0; get it again"),
+        ("no rows", r"config\.tasks_file=\S+: not as webvoyager publishes it \(no rows\)"),
+        ("half a row", r"x\.jsonl, line 1: not as webvoyager publishes it \(ques: "),
+        ("no json", r"excluded\.json, line 1: not as webvoyager publishes it"),
+        ("no website", r"config\.tasks_file, Stays--0: website '' is no address"),
+        ("no file", r"none: No such file or directory; give the benchmark's own file"),
+        ("unknown excluded", r"config\.excluded_file=\S+: ids of no task: Tea--9; see the ids"),
+        ("excluded twice", r"config\.excluded_file=\S+: ids that come twice: Stays--1"),
+        ("excluded of another shape", r"x\.json: not as an exclusion list publishes it"),
+        ("unknown answer", r"config\.references_file=\S+: answers to no task: Tea--1; "),
+        ("answer twice", r"answers that come twice: Stays--0, Stays--1"),
+        ("answer of another kind", r"Stays\.answers\.0\.type: "),
+        ("unknown chosen", r"config\.task_ids: no tasks of webvoyager: webvoyager/Stays--1, b; see the ids"),
+        ("unknown benchmark", r"config\.benchmark='webarena': unknown; take one of webvoyager, "),
+    ],
+)
+def test_bad_input_is_named_in_one_line(tmp_path, name, message):
+    settings = voyager_settings(tmp_path)
+    with pytest.raises(UserError, match=message) as error:
+        load_benchmark(settings | wrong(tmp_path, name))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "rows", "left", "notes"),
+    [("webvoyager", 643, 588, 588), ("online_mind2web", 300, 300, 0), ("webtailbench", 609, 609, 609)],
+)
+def test_the_benchmarks_own_files_load_whole(benchmark, rows, left, notes):
+    found = load_benchmark(real_settings(benchmark))
+    assert (found.files[0].rows, len(found.questions)) == (rows, rows)
+    assert (len(found.tasks), len(found.notes)) == (left, notes)
+    assert len({task.task_id for task in found.tasks}) == left
+    assert all(task.objective and task.website.startswith("http") for task in found.tasks)
+    if benchmark == "webvoyager":
+        assert len(found.excluded) == 55 and len({task.site for task in found.tasks}) == 15
+        assert sum(task.site == "Cambridge Dictionary" for task in found.tasks) == 43
+        assert [file.rows for file in found.files] == [643, 55, 643]
+    elif benchmark == "online_mind2web":
+        assert sorted(map(list(found.levels.values()).count, ("easy", "medium", "hard"))) == [74, 83, 143]
+    else:
+        assert len({task.category for task in found.tasks}) == 11
+        assert sum(len(note.rubric) for note in found.notes.values()) == 2629
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "rows"),
+    [("webvoyager", VOYAGER), ("online_mind2web", MIND2WEB), ("webtailbench", TAILBENCH)],
+)
+def test_the_made_up_rows_have_the_fields_of_the_real_ones(benchmark, rows):
+    data = Path(real_settings(benchmark)["tasks_file"]).read_text(encoding="utf-8")
+    real = json.loads(data) if benchmark == "online_mind2web" else map(json.loads, data.splitlines())
+    assert {frozenset(row) for row in real} == {frozenset(row) for row in rows}
