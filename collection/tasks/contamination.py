@@ -113,16 +113,15 @@ class BenchmarkIndex:
         """The first test that a task trips beside one question that shares 3-grams with it."""
         question, theirs = self._questions[number], self._shingles[number]
         same_site = bool(site) and site == self._sites[number]
-        if _one_in_other(task, self._words[number]):
+        # All 3-grams of a text are also those of one that it is within.
+        if shared == min(len(own), len(theirs)) and _one_in_other(task, self._words[number]):
             return Overlap("substring", question, 1.0, 1.0, same_site)
         factor = self._thresholds.same_site if same_site else 1.0
-        tests: tuple[tuple[Test, float, float], ...] = (
-            ("jaccard", shared / (len(own) + len(theirs) - shared), factor * self._thresholds.jaccard),
-            ("containment", shared / len(theirs), factor * self._thresholds.containment),
-        )
-        for test, value, threshold in tests:
-            if value >= threshold:
-                return Overlap(test, question, value, threshold, same_site)
+        jaccard, containment = shared / (len(own) + len(theirs) - shared), shared / len(theirs)
+        if jaccard >= (threshold := factor * self._thresholds.jaccard):
+            return Overlap("jaccard", question, jaccard, threshold, same_site)
+        if containment >= (threshold := factor * self._thresholds.containment):
+            return Overlap("containment", question, containment, threshold, same_site)
         return None
 
 

@@ -63,27 +63,41 @@ def plant(questions: Sequence[Question], tasks: int, each: int, rng: random.Rand
     return made
 
 
-def overlaps(task: Task, question: Question) -> bool:
-    """The definition, without an index and without the code under test."""
-    mine, theirs = plain_words(task.objective), plain_words(question.text)
-    if mine == theirs:
-        return True
-    short, long = sorted((mine, theirs), key=len)
-    if len(short) >= 3 and f" {' '.join(short)} " in f" {' '.join(long)} ":
-        return True
-    jaccard, containment = shares(mine, theirs)
-    site = site_of(task.website)
-    factor = SAME_DOMAIN if site and site == site_of(question.website) else 1.0
-    return jaccard >= factor * JACCARD or containment >= factor * CONTAINMENT
+class Definition:
+    """What counts as a repetition, question for question: without an index and the code under test."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._questions = [
+            (words, grams(words), site_of(question.website))
+            for question in questions
+            if (words := plain_words(question.text))
+        ]
+
+    def meets(self, task: Task) -> bool:
+        """Whether a task repeats any question."""
+        words, site = plain_words(task.objective), site_of(task.website)
+        text, own = f" {' '.join(words)} ", grams(words)
+        for theirs, other, home in self._questions:
+            question = f" {' '.join(theirs)} "
+            if text == question or (
+                min(len(words), len(theirs)) >= 3 and (text in question or question in text)
+            ):
+                return True
+            factor = SAME_DOMAIN if site and site == home else 1.0
+            jaccard, containment = shares(own, other)
+            if jaccard >= factor * JACCARD or containment >= factor * CONTAINMENT:
+                return True
+        return False
 
 
-def shares(mine: Sequence[str], theirs: Sequence[str]) -> tuple[float, float]:
-    """Jaccard and containment of 3-grams of words."""
-    one = {" ".join(mine[place : place + 3]) for place in range(len(mine) - 2)}
-    other = {" ".join(theirs[place : place + 3]) for place in range(len(theirs) - 2)}
-    if not one or not other:
-        return 0.0, 0.0
-    return len(one & other) / len(one | other), len(one & other) / len(other)
+def shares(own: frozenset[str], theirs: frozenset[str]) -> tuple[float, float]:
+    """Jaccard and containment of 3-grams; below 0 where nothing is shared."""
+    shared = len(own & theirs)
+    return (shared / len(own | theirs), shared / len(theirs)) if shared else (-1.0, -1.0)
+
+
+def grams(words: Sequence[str]) -> frozenset[str]:
+    return frozenset(" ".join(words[place : place + 3]) for place in range(len(words) - 2))
 
 
 def plain_words(text: str) -> list[str]:
@@ -132,16 +146,17 @@ def _distant(question: Question, rng: random.Random) -> tuple[str, str]:
 def _changed(question: Question, rng: random.Random, low: float, high: float) -> str:
     """The question with words replaced until its nearest threshold, times `low`..`high`, is what it meets."""
     original = plain_words(question.text)
+    theirs = grams(original)
     while True:
         words = list(original)
         places = list(range(len(words)))
         rng.shuffle(places)
         for place in places:
             words[place] = rng.choice(_NOUNS) + str(rng.randrange(100))
-            jaccard, containment = shares(words, original)
+            jaccard, containment = shares(grams(words), theirs)
             if max(jaccard / JACCARD, containment / CONTAINMENT) < high:
                 break
-        jaccard, containment = shares(words, original)
+        jaccard, containment = shares(grams(words), theirs)
         if low <= max(jaccard / JACCARD, containment / CONTAINMENT) < high:
             return " ".join(words)
 

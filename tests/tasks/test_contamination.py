@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from collection.tasks.contamination import SIZE, BenchmarkIndex, Overlap, Question, Thresholds, words
 from rmsweb_jax.errors import UserError
-from tests.tasks.planted import FOUND_KINDS, made_up_questions, overlaps, plant
+from tests.tasks.planted import FOUND_KINDS, Definition, made_up_questions, plant
 from tests.tasks.proof_contamination import check, judge
 
 LASAGNA = Question(
@@ -124,7 +124,8 @@ def test_all_that_is_planted_is_found_and_nothing_else():
     tasks = plant(questions, tasks=2_500, each=60, rng=rng)
     found, _ = check(tasks, questions)
     # By the definition, question for question and without an index.
-    truth = {one.task.task_id for one in tasks if any(overlaps(one.task, other) for other in questions)}
+    definition = Definition(questions)
+    truth = {one.task.task_id for one in tasks if definition.meets(one.task)}
     assert found.keys() == truth
     assert {one.task.task_id for one in tasks if one.kind in FOUND_KINDS} <= truth
     assert len(truth) < 1.2 * 60 * len(FOUND_KINDS)
