@@ -63,7 +63,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         "benchmark": about,
         "date_refresh": refreshed.summary() if refreshed else None,
         "contamination": contamination,
-        "apart": {why: {"runs": len(ids), "ids": ids} for why, ids in evaluated.apart.items()},
+        "apart": evaluated.apart,
     }
     write_atomic(workdir / "report.json", to_json(report))
 

@@ -12,6 +12,7 @@ from typing import Any
 from collection import fleet
 from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.results import Results, gather_results
+from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE
 from collection.fleet import FleetConfig
 from collection.policy_server import acting
 from collection.rounds import Job
@@ -81,21 +82,18 @@ def evaluate(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path
 
 
 def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
-    """Ids of samples that count as failures and are not simply the policy's, by why.
+    """Ids of samples that count as failures and may not be simply the policy's, by why.
 
     Returns:
-      `never_done`: the policy used up its steps without saying that it was done; `unjudged`: it said so and
-      nobody passed a verdict; `kept_out`: the site refused it or did not open; `crashed`: given up after its
-      browser or worker was lost again and again.
+      `never_done`: a limit ended it before the policy said that it was done; `unjudged`: it said so and
+      nobody could tell whether it was right; `kept_out`: the site, the network or the machine ended it.
     """
-    apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": [], "crashed": []}
+    apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": []}
     for run in trajectories:
-        if run.outcome == "max_steps":
+        if run.outcome in NEVER_DONE:
             apart["never_done"].append(run.trajectory_id)
-        elif run.outcome == "done" and run.declared_success and not run.judge:
-            apart["unjudged"].append(run.trajectory_id)
-        elif run.outcome in ("blocked", "captcha", "unreachable"):
+        elif run.outcome in KEPT_OUT:
             apart["kept_out"].append(run.trajectory_id)
-        elif run.outcome == "crashed":
-            apart["crashed"].append(run.trajectory_id)
+        elif run.declared_success and not run.judge:
+            apart["unjudged"].append(run.trajectory_id)
     return apart

@@ -85,6 +85,10 @@ def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
     assert [(task.site, task.seed) for task in tasks] == [
         (page, seed) for seed in (1_000_000, 1_000_001) for page in "ab"
     ]
+    with pytest.raises(UserError, match=r"config\.first_seed is 999999: seeds below 1000000 are trained on"):
+        held_out_tasks(("a",), 999_999, 2)
+    with pytest.raises(UserError, match="no tasks"):
+        held_out_tasks((), 1_000_000, 2)
     settings = get_config("demo").to_dict() | {"task_ids": ("miniwob/click-tab/1000001",)}
     assert [task.task_id for task in load_benchmark(settings).tasks] == ["miniwob/click-tab/1000001"]
     chosen = load_benchmark(voyager_settings(tmp_path, task_ids=("webvoyager/Papers--0",)))

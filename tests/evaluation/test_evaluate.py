@@ -1,14 +1,21 @@
-"""The whole stage in Chromium, with the scripted teacher in the policy's place."""
+"""The whole stage in Chromium: at MiniWoB++ with the scripted teacher, at a local site with a model."""
 
+import http.server
 import json
+import threading
+from pathlib import Path
 
 import pytest
 
 from collection.evaluation.results import load_results
 from configs.evaluate import get_config
 from experiments import evaluate
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.shards import read_dataset
+from tests.evaluation.rows import EXCLUDED, REFERENCES, VOYAGER, write_json, write_lines
+from tests.llm.answers import completion
+from tests.llm.server import ModelServer
 
 
 def scripted():
@@ -41,6 +48,8 @@ def test_every_task_is_played_three_times_and_counted_as_it_was_played(workdir):
     report = json.loads((workdir / "report.json").read_text())
     assert report["pass_at_1"]["mean"] == pytest.approx(results.successes.mean())
     assert report["seconds"] > 0
+    assert report["benchmark"]["benchmark"] == "miniwob" and report["benchmark"]["tasks"] == 2
+    assert report["contamination"]["checked"] is False and report["date_refresh"] is None
 
 
 def test_an_interrupted_evaluation_plays_only_what_is_missing(workdir):
@@ -53,3 +62,174 @@ def test_an_interrupted_evaluation_plays_only_what_is_missing(workdir):
     assert [entry for entry in after if entry] == [entry for entry in before if entry]
     again = json.loads((workdir / "report.json").read_text())
     assert {**again, "seconds": 0} == {**json.loads(report), "seconds": 0}
+
+
+def reply(**action):
+    fields = ("evaluation_previous_goal", "memory", "next_goal")
+    return completion(json.dumps({**dict.fromkeys(fields, ""), "action": [action]}))
+
+
+DONE = reply(done={"text": "Hotel Uno", "success": True})
+NEVER = reply(scroll={"down": True, "num_pages": 1.0})
+
+
+@pytest.fixture(scope="module")
+def site():
+    """A site on all names of the made-up benchmark, and the user agents that came, by name."""
+    agents = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            agents.setdefault(self.headers["Host"], set()).add(self.headers["User-Agent"])
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<title>Stays</title><p>Hotel Uno</p>")
+
+        def log_message(self, format, *args): ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server.server_address[1], agents
+        server.shutdown()
+        thread.join()
+
+
+NAMES = {
+    "www.stays.example.com": "stays.test",
+    "papers.example.org": "papers.test",
+    "dictionary.example.org": "words.test",
+}
+
+
+def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **changes):
+    """WebVoyager with made-up rows whose sites are one local server."""
+    rows = []
+    for row in VOYAGER:
+        host = row["web"].split("/")[2]
+        rows.append(row | {"web": f"http://{NAMES[host]}/"})
+    training = [{"website": "http://x.test/", "objective": VOYAGER[1]["ques"], "task_id": "copied"}]
+    config = get_config("webvoyager")
+    config.update(
+        {
+            "tasks_file": str(write_lines(folder / "tasks.jsonl", rows)),
+            "excluded_file": str(write_json(folder / "excluded.json", EXCLUDED)),
+            "references_file": str(write_json(folder / "references.json", REFERENCES)),
+            "training": str(write_lines(folder / "training.jsonl", training)),
+            "runs": 2,
+            "refresh": {"today": "2026-11-22"},
+            "actor": {"kind": "chat", "base_url": f"{actor.url}/v1"},
+            "judge": {"base_url": f"{judge.url}/v1"},
+            "guard": {
+                "allowed": (),
+                "hosts": tuple(f"{name}=127.0.0.1:{port}" for name in NAMES.values()),
+                "private": tuple(f"http://{name}" for name in NAMES.values()),
+            },
+            "browser": {
+                "width": 500,
+                "height": 320,
+                "quiet_ms": 20,
+                "user_agents": ("words.test=",),
+            },
+            "limits": {"max_steps": 2},
+            "fleet": {"workers": 2, "site_interval_s": 0.0},
+        }
+    )
+    config.update(changes)
+    return config
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory, site):
+    """A finished evaluation of a policy that always claims success, with its judge's calls."""
+    folder = tmp_path_factory.mktemp("live")
+    with ModelServer([DONE]) as actor, ModelServer([completion("As asked.\nSUCCESS")]) as judge:
+        evaluate.main(live(folder, site[0], actor, judge), folder / "run")
+        return folder, [json.dumps(call.body) for call in judge.calls]
+
+
+def test_a_benchmark_from_its_files_to_the_report(judged, site):
+    folder, calls = judged
+    report = json.loads((folder / "run" / "report.json").read_text())
+    played = list(read_dataset(folder / "run", Trajectory))
+    assert sorted({run.task.task_id for run in played}) == [
+        f"webvoyager/{name}" for name in ("Papers--0", "Stays--0", "Words--0")
+    ]
+    # What is asked are the refreshed prompts, of the agent and of the judge.
+    asked = {run.task.task_id: run.task.objective for run in played}
+    assert asked["webvoyager/Stays--0"] == "Find a hotel in Rome from Dec 7 to Dec 10, 2026."
+    assert asked["webvoyager/Papers--0"] == VOYAGER[2]["ques"]
+    assert len(calls) == 6 and sum("Dec 7 to Dec 10, 2026" in call for call in calls) == 2
+    assert report["benchmark"]["files"] == [
+        {"name": "tasks.jsonl", "rows": 4, "sha256": report["benchmark"]["files"][0]["sha256"]},
+        {"name": "excluded.json", "rows": 1, "sha256": report["benchmark"]["files"][1]["sha256"]},
+        {"name": "references.json", "rows": 3, "sha256": report["benchmark"]["files"][2]["sha256"]},
+    ]
+    assert (report["benchmark"]["tasks"], report["benchmark"]["excluded"]) == (3, 1)
+    assert report["pass_at_1"]["mean"] == 1.0 and report["by_site"].keys() == {"Stays", "Papers", "Words"}
+    assert report["date_refresh"]["changed"] == 1 and report["date_refresh"]["kept"] == [
+        "webvoyager/Papers--0"
+    ]
+    # Trained on a task that is excluded here.
+    assert report["contamination"]["by_test"] == {"exact": 1}
+    assert report["contamination"]["overlaps"][0]["question"] == "webvoyager/Stays--1"
+    assert report["apart"] == {"never_done": [], "unjudged": [], "kept_out": []}
+    agents = site[1]
+    assert all("HeadlessChrome" in agent for agent in agents["words.test"])
+    assert not any("HeadlessChrome" in agent for agent in agents["stays.test"] | agents["papers.test"])
+
+
+def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
+    folder, _ = judged
+    run = folder / "run"
+    for name in ("report.json", "results.json"):
+        (run / name).unlink()
+    with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
+        config = live(folder, site[0], actor, judge)
+        # As on a later day: empty is the day on which the run was begun.
+        config.refresh.today = ""
+        evaluate.main(config, run)
+        assert not actor.calls and not judge.calls
+        assert json.loads((run / "report.json").read_text())["date_refresh"]["today"] == "2026-11-22"
+        (run / "report.json").unlink()
+        config.excluded_file = ""
+        with pytest.raises(UserError, match="this run was begun with other prompts"):
+            evaluate.main(config, run)
+        other = [VOYAGER[0] | {"ques": "Find a hotel in Oslo from Jan 1 to Jan 4, 2024."}, *VOYAGER[1:]]
+        config = live(folder, site[0], actor, judge, tasks_file=str(write_lines(tmp_path / "x.jsonl", other)))
+        with pytest.raises(UserError, match="this run was begun with other"):
+            evaluate.main(config, run)
+
+
+def test_a_policy_that_never_says_done_and_a_judge_that_cannot_tell_are_told_apart(site, tmp_path):
+    with ModelServer([NEVER]) as actor, ModelServer([completion("UNKNOWN")]) as judge:
+        config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
+        evaluate.main(config, tmp_path / "never")
+        assert not judge.calls
+    report = json.loads((tmp_path / "never" / "report.json").read_text())
+    assert report["pass_at_1"]["mean"] == 0.0 and len(report["apart"]["never_done"]) == 1
+    with ModelServer([DONE]) as actor, ModelServer([completion("UNKNOWN")]) as judge:
+        config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
+        evaluate.main(config, tmp_path / "unknown")
+    report = json.loads((tmp_path / "unknown" / "report.json").read_text())
+    assert report["pass_at_1"]["mean"] == 0.0 and len(report["apart"]["unjudged"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"refresh": {"today": "tomorrow"}}, r"config\.refresh\.today='tomorrow': write YYYY-MM-DD"),
+        ({"refresh": {"lead_days": -1}}, r"config\.refresh\.lead_days=-1: use 0 or more"),
+        ({"task_ids": ("webvoyager/Tea--0",)}, r"no tasks of webvoyager: webvoyager/Tea--0"),
+        ({"training": "nowhere"}, r"config\.training=nowhere: not there"),
+    ],
+    ids=["no day", "before today", "unknown task", "no training tasks"],
+)
+def test_what_is_wrong_is_told_before_anything_is_played(site, tmp_path, changes, message):
+    with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
+        config = live(tmp_path, site[0], actor, judge, **changes)
+        with pytest.raises(UserError, match=message):
+            evaluate.main(config, tmp_path / "run")
+        assert not actor.calls
+    assert not (tmp_path / "run" / "journal").exists()
