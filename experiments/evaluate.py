@@ -33,7 +33,7 @@ from collection.llm.config import ActorConfig, make_model
 from collection.llm.ledger import LEDGER
 from experiments import cli
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.files import make_folder, write_atomic
 
 # What was trained on changes what the report says, not what is played.
 SAFE_KEYS = (*SAFE_FLEET_KEYS, *SAFE_ACTOR_KEYS, "training")
@@ -43,6 +43,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     """Plays all runs; the report is written last and says that the stage is done."""
     if (workdir / "report.json").exists():
         return
+    make_folder(workdir)
     settings = config.to_dict()
     settings["actor"] |= {"label": settings["label"], "model": settings["model"]}
     benchmark = load_benchmark(settings)
