@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from collection.evaluation.results import load_results
+from collection.evaluation.runs import set_apart
 from configs.evaluate import get_config
 from experiments import evaluate
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.records.shards import read_dataset
 from tests.evaluation.rows import EXCLUDED, REFERENCES, VOYAGER, write_json, write_lines
 from tests.llm.answers import completion
@@ -160,7 +161,9 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     asked = {run.task.task_id: run.task.objective for run in played}
     assert asked["webvoyager/Stays--0"] == "Find a hotel in Rome from Dec 7 to Dec 10, 2026."
     assert asked["webvoyager/Papers--0"] == VOYAGER[2]["ques"]
-    assert len(calls) == 6 and sum("Dec 7 to Dec 10, 2026" in call for call in calls) == 2
+    # The same answer on the same page may be judged once.
+    assert len(calls) >= 3 and any("Dec 7 to Dec 10, 2026" in call for call in calls)
+    assert not any("Jan 4, 2024" in call for call in calls)
     assert report["benchmark"]["files"] == [
         {"name": "tasks.jsonl", "rows": 4, "sha256": report["benchmark"]["files"][0]["sha256"]},
         {"name": "excluded.json", "rows": 1, "sha256": report["benchmark"]["files"][1]["sha256"]},
@@ -202,18 +205,45 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
             evaluate.main(config, run)
 
 
-def test_a_policy_that_never_says_done_and_a_judge_that_cannot_tell_are_told_apart(site, tmp_path):
-    with ModelServer([NEVER]) as actor, ModelServer([completion("UNKNOWN")]) as judge:
+def test_a_policy_that_never_says_done_ends_and_is_told(site, tmp_path):
+    with ModelServer([NEVER]) as actor, ModelServer([DONE]) as judge:
         config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
-        evaluate.main(config, tmp_path / "never")
+        evaluate.main(config, tmp_path / "run")
         assert not judge.calls
-    report = json.loads((tmp_path / "never" / "report.json").read_text())
-    assert report["pass_at_1"]["mean"] == 0.0 and len(report["apart"]["never_done"]) == 1
-    with ModelServer([DONE]) as actor, ModelServer([completion("UNKNOWN")]) as judge:
-        config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
-        evaluate.main(config, tmp_path / "unknown")
-    report = json.loads((tmp_path / "unknown" / "report.json").read_text())
-    assert report["pass_at_1"]["mean"] == 0.0 and len(report["apart"]["unjudged"]) == 1
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["pass_at_1"]["mean"] == 0.0 and report["outcomes"] == {"max_steps": 1}
+    assert report["apart"] == {
+        "never_done": ["webvoyager/Words--0#base-1"],
+        "unjudged": [],
+        "kept_out": [],
+    }
+
+
+def test_samples_are_told_apart_by_what_ended_them():
+    def run(number, outcome, **fields):
+        return Trajectory(
+            trajectory_id=f"{outcome}-{number}",
+            task=Task(task_id="t", website="", objective=""),
+            actor="sft",
+            model="m",
+            attempt=1,
+            steps=(),
+            outcome=outcome,
+            **fields,
+        )
+
+    runs = [
+        run(1, "done", declared_success=True, judge="outcome", success=True),
+        run(2, "done", declared_success=True, judge="outcome"),
+        run(3, "done", declared_success=True, judge_text="UNKNOWN"),
+        run(4, "done", declared_success=False),
+        *(run(5, outcome) for outcome in ("max_steps", "timeout", "captcha", "unreachable", "crashed")),
+    ]
+    assert set_apart(runs) == {
+        "never_done": ["max_steps-5", "timeout-5"],
+        "unjudged": ["done-3"],
+        "kept_out": ["captcha-5", "unreachable-5", "crashed-5"],
+    }
 
 
 @pytest.mark.parametrize(
