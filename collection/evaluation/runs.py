@@ -20,7 +20,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
 
-BEGUN = "benchmark.json"
+# What was begun here, and what judges are told of its tasks, for judging the runs once more.
+BEGUN, NOTES = "benchmark.json", "notes.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Evaluated:
 
 
 def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
-    """Writes what is evaluated to `BEGUN`, or checks that a run that is resumed asks the same.
+    """Writes what is evaluated to `BEGUN` and `NOTES`, or checks that a run that is resumed asks the same.
 
     Returns:
       Of the benchmark: its name, files with rows and SHA-256, tasks, excluded tasks.
@@ -58,6 +59,9 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
     path = workdir / BEGUN
     if path.exists() and json.loads(path.read_bytes()) != about:
         raise UserError(f"{path}: this run was begun with other tasks; use the old file or another --workdir")
+    lines = [json.dumps({"task_id": name, **note.model_dump()}) for name, note in benchmark.notes.items()]
+    if lines:
+        write_atomic(workdir / NOTES, "".join(f"{line}\n" for line in lines).encode())
     write_atomic(path, (json.dumps(about, indent=1) + "\n").encode())
     return about
 

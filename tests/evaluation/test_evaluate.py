@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from collection.evaluation.results import load_results
-from collection.evaluation.runs import set_apart
+from collection.evaluation.runs import NOTES, set_apart
+from collection.judges.notes import read_notes
 from configs.evaluate import get_config
 from experiments import evaluate
 from rmsweb_jax.errors import UserError
@@ -178,6 +179,12 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     assert report["contamination"]["by_test"] == {"exact": 1}
     assert report["contamination"]["overlaps"][0]["question"] == "webvoyager/Stays--1"
     assert report["apart"] == {"never_done": [], "unjudged": [], "kept_out": []}
+    # For judging once more: the answer was found for other days.
+    notes = read_notes(folder / "run" / NOTES)
+    assert {name: note.reference and note.reference.golden for name, note in notes.items()} == {
+        "webvoyager/Stays--0": False,
+        "webvoyager/Papers--0": True,
+    }
     agents = site[1]
     assert all("HeadlessChrome" in agent for agent in agents["words.test"])
     assert not any("HeadlessChrome" in agent for agent in agents["stays.test"] | agents["papers.test"])
