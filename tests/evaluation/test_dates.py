@@ -37,6 +37,9 @@ BOUND = [
     ("Tickets for any day over 12/18-12/22?", "Tickets for any day over 12/07-12/11?"),
     ("A room from February 6 checking out on the 13.", "A room from December 8 checking out on the 15."),
     ("A room from March 20-27, 2024, 5/5 stars", "A room from December 9-16, 2026, 5/5 stars"),
+    ("A hotel from Dec 20 to 3 adults' liking", "A hotel from Dec 9 to 3 adults' liking"),
+    ("A flight on Dec 20 at 7, for Dec 21 2 pm", "A flight on Dec 9 at 7, for Dec 10 2 pm"),
+    ("Rooms from 1st to 3rd of May, 2024", "Rooms from 9th to 11th of December, 2026"),
     # A range that comes to lie in two months, or in two years, names both.
     (
         "A room for December 27 to 30, 2023. Book also January 20, 2024.",
@@ -81,6 +84,7 @@ def test_days_move_together_and_are_written_as_they_were(old, new):
         "A flight that costs 2024 dollars, version 12.5 of 11/11",
         "A room on February 30, 2024",
         "A hotel room, the 13th of its kind",
+        "A hotel in May 2 nights long, or in December 3 stars at least",
         # Ahead already.
         "A hotel for December 25, 2026",
         "A hotel from December 6 to December 9, 2026",
@@ -196,3 +200,27 @@ def test_every_day_of_four_years_is_found_again_where_it_is_written():
             (mention,) = find_mentions(text)
             assert resolve([mention], WRITTEN) == [(day,)] and mention.write((day,)) == FORMS[form](day)
         day += datetime.timedelta(days=3)
+
+
+@given(
+    first=DAYS.filter(lambda day: day.month != 5),
+    span=st.integers(0, 30),
+    between=st.sampled_from(["-", "–", " to ", " through "]),
+    short=st.booleans(),
+    today=DAYS,
+)
+def test_any_range_within_a_month(first, span, between, short, today):
+    last = first + timedelta(days=span)
+    assume(last.month == first.month and first <= today)
+
+    def write(one: date, other: date) -> str:
+        months = [f"{day:%b}" if short else f"{day:%B}" for day in (one, other)]
+        if one.month == other.month:
+            return f"{months[0]} {one.day}{between}{other.day}, {one.year}"
+        year = f", {one.year}" if one.year != other.year else ""
+        return f"{months[0]} {one.day}{year}{between}{months[1]} {other.day}, {other.year}"
+
+    found = refresh(f"A room for {write(first, last)}.", today, WRITTEN, lead_days=0)
+    moved = [day + timedelta(weeks=found.weeks) for day in (first, last)]
+    assert found.text == f"A room for {write(*moved)}." and moved[0] >= today
+    assert refresh(found.text, today, today, lead_days=0).text == found.text

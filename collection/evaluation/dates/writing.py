@@ -20,16 +20,21 @@ _MISSPELT = 6
 # Other words as well, in lower case.
 _WORDS = frozenset(("mar", "may", "march"))
 
-_DAY = r"(?P<day>\d{1,2})(?P<suffix>(?i:st|nd|rd|th))?"
-_LAST = r"(?P<last>\d{1,2})(?P<last_suffix>(?i:st|nd|rd|th))?(?![\d/:.]\d|\d|\s*(?:[ap]\.?m\b|:|%))"
+_SUFFIX = r"(?i:st|nd|rd|th)"
+_DAY = rf"(?P<day>\d{{1,2}})(?P<suffix>{_SUFFIX})?"
+_LAST = rf"(?P<last>\d{{1,2}})(?P<last_suffix>{_SUFFIX})?"
+# A longer number, a time of day, or a number of something.
+_NO_DAY = (
+    r"(?![\d/:.]\d|\d|\s*(?:[ap]\.?m\b|:\d|%)"
+    r"|\s+(?:people|persons?|adults?|guests?|nights?|rooms?|children|kids|days?|weeks?|hours?|stars?|miles)\b)"
+)
 _NEXT = r"(?P<between>\s*[-–—]\s*|\s+(?:to|till|until|through)\s+)"
 _YEAR = r"(?:(?P<comma>,?\s+|,)(?P<year>(?:19|20)\d\d)(?!\d))?"
-_NOT_MORE = r"(?![\d/:.]\d|\d|\s*(?:[ap]\.?m\b|:\d|%))"
 _MONTH_FIRST = re.compile(
-    rf"\b(?P<month>[A-Za-z]{{3,10}})(?P<gap>\.?\s*){_DAY}{_NOT_MORE}(?:{_NEXT}{_LAST})?{_YEAR}"
+    rf"\b(?P<month>[A-Za-z]{{3,10}})(?P<gap>\.?\s*){_DAY}{_NO_DAY}(?:{_NEXT}{_LAST}{_NO_DAY})?{_YEAR}"
 )
 _DAY_FIRST = re.compile(
-    rf"(?<![\d/:.$-]){_DAY}(?:{_NEXT}(?P<last>\d{{1,2}})(?P<last_suffix>(?i:st|nd|rd|th))?)?"
+    rf"(?<![\d/:.$-]){_DAY}(?:{_NEXT}{_LAST})?"
     rf"(?P<gap>\s+(?:of\s+)?)(?P<month>[A-Za-z]{{3,10}})\b(?P<dot>\.(?=\s+(?:19|20)\d\d))?{_YEAR}"
 )
 _NUMERIC = re.compile(r"(?<![\d/.$])(?P<one>\d{1,2})/(?P<two>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])")
@@ -42,9 +47,7 @@ _BEFORE_BARE = re.compile(
     r"\b(?:on|from|until|till|through|over|between|starting|beginning|departing|returning|leaving)\s+$", re.I
 )
 _JOIN = re.compile(r"\s*(?:[-–—→]|to|and|till|until|through)\s*")
-_DAY_ALONE = re.compile(
-    r"\b(?:on|until|till|to)\s+the\s+(?P<day>\d{1,2})(?P<suffix>(?i:st|nd|rd|th))?(?=\s*(?:[.,;)]|$|and\b|at\b|for\b|if\b))"
-)
+_DAY_ALONE = re.compile(rf"\b(?:on|until|till|to)\s+the\s+{_DAY}(?=\s*(?:[.,;)]|$|and\b|at\b|for\b|if\b))")
 
 Write = Callable[[Sequence[date]], str]
 
@@ -138,13 +141,10 @@ def _with_days_alone(text: str, mentions: Sequence[Mention]) -> list[Mention]:
         before = [mention for mention in mentions if mention.end <= match.start()]
         if not before or re.search(r"[.?!]\s", text[before[-1].end : match.start()]):
             continue
-        day = int(match["day"])
-        if 1 <= day <= 31 and not any(
-            m.start < match.end("day") and match.start("day") < m.end for m in found
-        ):
-            end = match.end("suffix") if match["suffix"] else match.end("day")
-            write = functools.partial(_write_day, bool(match["suffix"]))
-            found.append(Mention(match.start("day"), end, None, (day,), None, write))
+        day, start = int(match["day"]), match.start("day")
+        if 1 <= day <= 31 and not any(mention.start <= start < mention.end for mention in found):
+            write = functools.partial(_write_day, match["suffix"])
+            found.append(Mention(start, match.end(), None, (day,), None, write))
     return sorted(found, key=lambda mention: mention.start)
 
 
@@ -183,8 +183,8 @@ def _write_numbers(match: re.Match[str], day_first: bool, padded: bool, days: Se
     return f"{text}/{str(day.year)[-len(match['year']) :]}"
 
 
-def _write_day(ordinal: bool, days: Sequence[date]) -> str:
-    return _day(days[0], "th" if ordinal else None)
+def _write_day(suffix: str | None, days: Sequence[date]) -> str:
+    return _day(days[0], suffix)
 
 
 def _day(day: date, suffix: str | None) -> str:
