@@ -162,6 +162,12 @@ def _apps() -> ConfigDict:
     config.benchmark = "apps"
     config.tasks_file = ""
     config.judge = _judge("outcome")
-    # They are yours to load.
-    config.update({"fleet": {"max_per_site": 16, "site_interval_s": 0.0, "backoff_s": 0.0}})
+    config.update(
+        {
+            # Names of applications on this machine, as NAME=127.0.0.1:PORT; `private` lets browsers go there.
+            "guard": {"hosts": ()},
+            # They are yours to load.
+            "fleet": {"max_per_site": 16, "site_interval_s": 0.0, "backoff_s": 0.0},
+        }
+    )
     return config
