@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from collection.browser.config import BrowserConfig
+from collection.browser.guard.config import GuardConfig
 from collection.evaluation.benchmarks.miniwob import held_out_tasks
 from collection.evaluation.benchmarks.registry import ADAPTERS, load_benchmark
 from configs.evaluate import VARIANTS, get_config
@@ -99,6 +101,7 @@ def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
 def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant, tmp_path):
     settings = get_config(variant).to_dict()
     assert settings["benchmark"] in ADAPTERS and settings["runs"] == 3
+    assert BrowserConfig(**settings["browser"]) and GuardConfig(**settings["guard"])
     if settings["benchmark"] == "miniwob":
         assert load_benchmark(settings).tasks
         return
@@ -114,6 +117,15 @@ def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant
         assert given.keys() <= settings.keys()
         assert load_benchmark(settings | given).tasks
     assert settings["fleet"]["workers"] == 16 and settings["limits"]["max_steps"] == 100
+    # So that the command in the config's header can be given.
+    assert settings["benchmark"] != "apps" or {"hosts", "private"} <= settings["guard"].keys()
+
+
+def test_one_site_of_webvoyager_runs_under_the_browsers_own_name():
+    """RMSWeb, appendix: without the desktop user agent, which trips that site's defences."""
+    config = BrowserConfig(**get_config("webvoyager").to_dict()["browser"])
+    assert config.user_agent_for("https://dictionary.cambridge.org/") == ""
+    assert config.user_agent_for("https://www.booking.com/") == "desktop"
 
 
 def wrong(folder, name):
