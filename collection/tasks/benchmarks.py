@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -114,12 +113,12 @@ class BenchmarkFile:
         except ValidationError as error:
             raise self.malformed(error) from error
 
-    def malformed(self, error: ValueError | str, where: str = "") -> UserError:
+    def malformed(self, error: ValidationError | str, where: str = "") -> UserError:
         """The error to raise for a file of another shape."""
         reason = str(error)
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            reason = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
         published = f"not as {self.benchmark} publishes it ({reason})"
         return UserError(f"{self.setting}={self.path}{where}: {published}; get it again")
 
@@ -197,8 +196,8 @@ def _lines(type_: type[R]) -> Callable[[BenchmarkFile, bytes], list[R]]:
         for number, line in enumerate(data.splitlines(), start=1):
             if line.strip():
                 try:
-                    rows.append(type_.model_validate(json.loads(line)))
-                except ValueError as error:
+                    rows.append(type_.model_validate_json(line))
+                except ValidationError as error:
                     raise file.malformed(error, f", line {number}") from error
         return rows
 

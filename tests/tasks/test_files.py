@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.tasks.benchmarks import read_questions
+from collection.tasks.benchmarks import READERS, read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.files import read_tasks, task_id
 from collection.tasks.seeds import read_queries
@@ -161,6 +161,21 @@ def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
     with pytest.raises(UserError, match=message) as error:
         read_questions({name: str(path)})
     assert "\n" not in str(error.value) and f"config.benchmarks.{name}=" in str(error.value)
+
+
+@given(
+    st.sampled_from(sorted(READERS)),
+    st.binary(max_size=30)
+    | st.sampled_from(
+        [b"[" * 9000, b'{"id": "\\ud800", "ques": "x"}', b'[{"task_id": "a"}, 3]', b"\xef\xbb\xbf"]
+    ),
+)
+def test_no_bytes_break_a_benchmarks_reader(tmp_path_factory, name, data):
+    path = tmp_path_factory.mktemp("rows") / "file"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="get it again") as error:
+        read_questions({name: str(path)})
+    assert "\n" not in str(error.value)
 
 
 # A folder of the benchmarks' own files, which the project does not ship.
