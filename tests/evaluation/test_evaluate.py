@@ -146,8 +146,16 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
 def judged(tmp_path_factory, site):
     """A finished evaluation of a policy that always claims success, with its judge's calls."""
     folder = tmp_path_factory.mktemp("live")
-    with ModelServer([DONE]) as actor, ModelServer([completion("As asked.\nSUCCESS")]) as judge:
-        evaluate.main(live(folder, site[0], actor, judge), folder / "run")
+    past = completion(json.dumps({"reason": "Papers of the past.", "bound": False}))
+    with (
+        ModelServer([DONE]) as actor,
+        ModelServer([completion("As asked.\nSUCCESS")]) as judge,
+        ModelServer([past]) as dates,
+    ):
+        config = live(folder, site[0], actor, judge)
+        config.update({"refresh": {"ask": {"kind": "chat", "base_url": f"{dates.url}/v1"}}})
+        evaluate.main(config, folder / "run")
+        assert len(dates.calls) == 1
         return folder, [json.dumps(call.body) for call in judge.calls]
 
 
@@ -175,6 +183,7 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     assert report["date_refresh"]["changed"] == 1 and report["date_refresh"]["kept"] == [
         "webvoyager/Papers--0"
     ]
+    assert report["date_refresh"]["asked_of_a_model"] == 1
     # Trained on a task that is excluded here.
     assert report["contamination"]["by_test"] == {"exact": 1}
     assert report["contamination"]["overlaps"][0]["question"] == "webvoyager/Stays--1"
