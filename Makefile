@@ -10,7 +10,8 @@ BENCHMARKS ?= tiny 2b
 
 .PHONY: demo test lint base browser-policy clean \
   proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
-  proof-hostile proof-judges proof-kill proof-llm proof-loading proof-mining proof-mining-speed proof-miniwob \
+  proof-evaluation proof-hostile proof-judges proof-kill proof-llm proof-loading proof-mining \
+  proof-mining-speed proof-miniwob \
   proof-ray proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler \
   proof-serving proof-tpu proof-verl
 .DELETE_ON_ERROR:
@@ -110,6 +111,12 @@ proof-rows: $(VENV)/.dev
 # Sampling beside transformers' `generate`, on an idle machine.
 proof-sampler: $(VENV)/.dev
 	$(BIN)/python -m tests.rl.proof_sampler --output=docs/results/sampler.md
+
+# The demo's policy, served and evaluated in a real browser, straight through and killed half-way: ten
+# minutes after the demo; the applications are those of proof-apps.
+proof-evaluation: $(VENV)/.dev chromium
+	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
+	$(BIN)/python -m tests.evaluation.proof_loop --policy=runs/demo/rl/export --output=docs/results/evaluation.md
 
 # What each judge makes of recorded words, through the clients' own libraries: seconds.
 proof-judges: $(VENV)/.dev

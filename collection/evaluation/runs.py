@@ -14,6 +14,7 @@ from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.results import Results, gather_results
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE
 from collection.fleet import FleetConfig
+from collection.judges.base import unjudged
 from collection.policy_server import acting
 from collection.rounds import Job
 from rmsweb_jax.errors import UserError
@@ -98,6 +99,6 @@ def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
             apart["never_done"].append(run.trajectory_id)
         elif run.outcome in KEPT_OUT:
             apart["kept_out"].append(run.trajectory_id)
-        elif run.declared_success and not run.judge:
+        elif unjudged(run):
             apart["unjudged"].append(run.trajectory_id)
     return apart
