@@ -72,10 +72,15 @@ class WorkerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """One round to play: the first that is not among what is kept of the job's task."""
+    """One round to play: the first that is not among what is kept of the job's task.
+
+    Attributes:
+      lost: workers that died over this round.
+    """
 
     job: Job
     kept: tuple[Kept, ...] = ()
+    lost: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +112,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._station: Station | None = None
         self._teacher: Teacher | None = None
         self._asked_judge: Judge | None = None
+        self._lost = 0
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -119,6 +125,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def play(self, order: Order) -> Ended | Failed:
         """Plays a round; what a user can mend ends the run, not the worker."""
         kept: list[Kept] = []
+        self._lost = order.lost
 
         def put(record: Trajectory | Reflected) -> None:
             kept.append(keep(record, self._journal, self._name))
@@ -139,11 +146,12 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def _play(self, task: Task, attempt: int, guidance: str) -> Trajectory:
         """One episode; begun again in a new browser when the browser or its guard is lost."""
         reason, start = "", time.monotonic()
-        for _ in range(self._config.crashes + 1):
+        for lost in range(self._lost, self._lost + self._config.crashes + 1):
             browser = self._browser(task)
             try:
                 with self._environment(task, browser) as environment:
-                    return self._runner(environment).run_episode(task, attempt, guidance)
+                    trajectory = self._runner(environment).run_episode(task, attempt, guidance)
+                    return trajectory.model_copy(update={"retries": lost})
             except (BrowserLostError, PageError, ProxyLostError) as error:
                 reason = str(error)
                 print(f"{task.task_id}: {reason}", file=sys.stderr, flush=True)
@@ -151,7 +159,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 self._at_hand().discard()
         actor = self._config.actor
         seconds = time.monotonic() - start
-        return crashed_trajectory(task, actor.label, self._actor().name, attempt, reason, seconds)
+        crashed = crashed_trajectory(task, actor.label, self._actor().name, attempt, reason, seconds)
+        return crashed.model_copy(update={"retries": self._lost + self._config.crashes})
 
     def _reflect(self, trajectory: Trajectory, guidance: str) -> Reflected:
         return reflect(trajectory, guidance, self._actor())

@@ -87,14 +87,17 @@ def evaluate(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path
 
 
 def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
-    """Ids of samples that count as failures and may not be simply the policy's, by why.
+    """Ids of samples that somebody may want to look at apart, by why.
 
     Returns:
-      `never_done`: a limit ended it before the policy said that it was done; `unjudged`: it said so and
-      nobody could tell whether it was right; `kept_out`: the site, the network or the machine ended it.
+      Failures: `never_done`, a limit ended it before the policy said that it was done; `unjudged`, it said so
+      and nobody could tell whether it was right; `kept_out`, the site, the network or the machine ended it.
+      And `retried`, whatever came of them: begun again after their browser or worker was lost.
     """
-    apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": []}
+    apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": [], "retried": []}
     for run in trajectories:
+        if run.retries:
+            apart["retried"].append(run.trajectory_id)
         if run.outcome in NEVER_DONE:
             apart["never_done"].append(run.trajectory_id)
         elif run.outcome in KEPT_OUT:

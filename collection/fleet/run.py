@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -107,7 +108,8 @@ class Fleet:
         self._scheduler: Scheduler[str] = Scheduler(config.sites)
         self._journals: dict[int, str] = {}
         self._playing: dict[int, str] = {}
-        self._deaths: dict[str, int] = {}
+        self._deaths: dict[str, int] = {}  # Of workers over a task.
+        self._lost: Counter[str] = Counter()  # Of those, over its present round.
         self._given_up = 0
         self._error: UserError | None = None
         self._cut_at: float | None = None
@@ -177,7 +179,9 @@ class Fleet:
             idle = self._journals.keys() - self._playing.keys()
             worker = min(idle) if idle else self._start()
             self._playing[worker] = task_id
-            self._engine.give(worker, Order(self._jobs[task_id], self._index.of(task_id)))
+            self._engine.give(
+                worker, Order(self._jobs[task_id], self._index.of(task_id), self._lost[task_id])
+            )
 
     def _start(self) -> int:
         journal = new_journal(self._workdir)
@@ -223,6 +227,7 @@ class Fleet:
 
     def _go_on(self, task_id: str, kept: Sequence[Kept]) -> None:
         """What comes after a round that was played."""
+        self._lost.pop(task_id, None)
         job = self._jobs[task_id]
         played = next((one.round for one in kept if one.round is not None), None)
         self._scheduler.ended(task_id, self._now(), None if played is None else played.outcome)
@@ -247,6 +252,7 @@ class Fleet:
             return
         self._scheduler.ended(task_id, self._now())
         deaths = self._deaths[task_id] = self._deaths.get(task_id, 0) + 1
+        self._lost[task_id] += 1
         if deaths <= self._config.retries:
             self._scheduler.add(task_id, _site(job))
         else:
@@ -260,6 +266,9 @@ class Fleet:
                 trajectory = crashed_trajectory(
                     job.task, actor.label, actor.model or actor.kind, len(successes) + 1, reason
                 )
+                # The last loss was not followed by another try; later rounds had none at all.
+                retries = max(0, self._lost.pop(task_id, 0) - 1)
+                trajectory = trajectory.model_copy(update={"retries": retries})
                 self._take([keep(trajectory, journal, name)])
         self._counts.tasks_done += 1
         self._given_up += 1

@@ -2,7 +2,7 @@
 
 Version 2 added `source` and `missing` to trajectories, and `finished` and `content` to manifests. Version 3
 added `incidents` and `discarded` to steps, and `incidents`, `judge_text`, `judge_usage` and the outcome
-`unreachable` to trajectories. Version 4 added `judge_score` to trajectories.
+`unreachable` to trajectories. Version 4 added `judge_score` and `retries` to trajectories.
 A new version raises `SCHEMA_VERSION` and adds one function here; nothing else knows the old ones.
 """
 
@@ -31,7 +31,7 @@ def _record_from_2(kind: str, record: Json) -> Json:
 
 
 def _record_from_3(kind: str, record: Json) -> Json:
-    return {**record, "judge_score": None} if kind == "trajectories" else record
+    return {**record, "judge_score": None, "retries": 0} if kind == "trajectories" else record
 
 
 def _manifest_from_1(manifest: Json) -> Json:

@@ -197,6 +197,8 @@ class Trajectory(Record):
       judge: who passed the verdict: `reward`, or a judge's name; empty when nobody did.
       judge_text, judge_usage: what the judge wrote, even where it is no verdict, and its cost.
       judge_score: how much of the task was done, in [0, 1], where a judge says so apart from its verdict.
+      retries: how often it was begun again because its browser, its guard or its worker was lost; nothing is
+        kept of what was lost, and nothing is known where the whole run was killed.
       incidents: on the way to a start page that did not open; all others are their steps'.
       source: the system it was imported from, for example `browser-use`; empty: recorded by this project.
       missing: what that system's files did not hold, as field names (`steps.observation.elements`).
@@ -218,6 +220,7 @@ class Trajectory(Record):
     judge_text: str = ""
     judge_usage: CallUsage = CallUsage()
     judge_score: float | None = None
+    retries: int = 0
     seconds: float = 0.0
     incidents: tuple[Incident, ...] = ()
     source: str = ""

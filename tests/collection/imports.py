@@ -12,7 +12,7 @@ from rmsweb_jax.records.schema import Trajectory
 from tests.collection.foreign_runs import history_item
 
 # What no other system's files hold.
-OURS_ALONE = ("incidents", "judge_text", "judge_usage", "judge_score")
+OURS_ALONE = ("incidents", "judge_text", "judge_usage", "judge_score", "retries")
 
 
 def read(

@@ -187,7 +187,7 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     # Trained on a task that is excluded here.
     assert report["contamination"]["by_test"] == {"exact": 1}
     assert report["contamination"]["overlaps"][0]["question"] == "webvoyager/Stays--1"
-    assert report["apart"] == {"never_done": [], "unjudged": [], "kept_out": []}
+    assert report["apart"] == {"never_done": [], "unjudged": [], "kept_out": [], "retried": []}
     # For judging once more: the answer was found for other days.
     notes = read_notes(folder / "run" / NOTES)
     assert {name: note.reference and note.reference.golden for name, note in notes.items()} == {
@@ -232,6 +232,7 @@ def test_a_policy_that_never_says_done_ends_and_is_told(site, tmp_path):
         "never_done": ["webvoyager/Words--0#base-1"],
         "unjudged": [],
         "kept_out": [],
+        "retried": [],
     }
 
 
@@ -249,7 +250,7 @@ def test_samples_are_told_apart_by_what_ended_them():
         )
 
     runs = [
-        run(1, "done", declared_success=True, judge="outcome", success=True),
+        run(1, "done", declared_success=True, judge="outcome", success=True, retries=2),
         run(2, "done", declared_success=True, judge="outcome"),
         run(3, "done", declared_success=True, judge_text="UNKNOWN"),
         run(4, "done", declared_success=False),
@@ -259,6 +260,7 @@ def test_samples_are_told_apart_by_what_ended_them():
         "never_done": ["max_steps-5", "timeout-5"],
         "unjudged": ["done-3"],
         "kept_out": ["captcha-5", "unreachable-5", "crashed-5"],
+        "retried": ["done-1"],
     }
 
 

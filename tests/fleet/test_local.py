@@ -37,7 +37,7 @@ def jobs():
 
 
 def strip(trajectory):
-    return trajectory.model_copy(update={"seconds": 0.0})
+    return trajectory.model_copy(update={"seconds": 0.0, "retries": 0})
 
 
 @pytest.fixture(scope="module")
@@ -155,4 +155,7 @@ def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkey
     result = fleet.run_tasks(jobs()[:1], tmp_path, setup, "collect")
     assert killed == {"proxy", "driver", "worker"}
     expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]
-    assert [strip(one) for one in result.trajectories()] == [strip(one) for one in expected]
+    trajectories = list(result.trajectories())
+    assert [strip(one) for one in trajectories] == [strip(one) for one in expected]
+    # The worker died over a round; proxy and driver may have gone before one had begun.
+    assert 1 <= sum(one.retries for one in trajectories) <= len(killed)

@@ -163,6 +163,8 @@ def test_a_task_that_keeps_killing_workers_ends_as_crashed(tmp_path):
     bad = load_histories(tmp_path)["a/bad"].trajectories
     assert [one.outcome for one in bad.values()] == ["crashed", "crashed"]
     assert "died 2 times, last with exit code -9" in bad[1].detail and not bad[1].success
+    # The second round was not even tried.
+    assert [one.retries for one in bad.values()] == [1, 0]
     assert fleet.status().deaths == 2 and fleet.status().outcomes == {"done": 2, "crashed": 2}
 
 

@@ -159,7 +159,7 @@ def without_times(trajectory: Trajectory) -> Trajectory:
         return usage.model_copy(update={"seconds": 0.0})
 
     steps = tuple(step.model_copy(update={"usage": still(step.usage)}) for step in trajectory.steps)
-    return trajectory.model_copy(update={"seconds": 0.0, "steps": steps})
+    return trajectory.model_copy(update={"seconds": 0.0, "steps": steps, "retries": 0})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,7 +96,7 @@ NEW_IN: dict[int, dict[str, Any]] = {
         "steps": {"__all__": {"incidents", "discarded"}},
         **dict.fromkeys(("judge_text", "judge_usage", "incidents"), True),
     },
-    4: {"judge_score": True},
+    4: {"judge_score": True, "retries": True},
 }
 
 

@@ -97,6 +97,7 @@ TRAJECTORIES = st.builds(
     success=st.booleans(),
     judge_text=TEXT,
     judge_score=st.none() | st.floats(0, 1),
+    retries=st.integers(0, 3),
 )
 WRITERS = {version: functools.partial(written_by, version) for version in range(1, SCHEMA_VERSION + 1)}
 
