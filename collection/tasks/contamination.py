@@ -1,8 +1,9 @@
 """Whether a training task repeats a benchmark's question.
 
 The tests are RMSWeb's (appendix, "Contamination check"): equal texts, one whole text within the other, and
-shared 3-grams of words. An inverted index from 3-grams to questions leaves only questions that share one to
-be compared, which loses none: each test but equality of very short texts needs a shared 3-gram.
+shared 3-grams of words. An inverted index from 3-grams to questions counts what a task shares with each, and
+only questions that share enough are compared, which loses none: each test but equality of very short texts
+needs a share of 3-grams.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
+
+import numpy as np
 
 from collection.sites import site_of
 from rmsweb_jax.errors import UserError
@@ -81,12 +84,17 @@ class BenchmarkIndex:
         self._shingles = [shingles(text) for text in self._words]
         self._sites = [site_of(question.website) for question in self._questions]
         self._equal: dict[Sequence[str], int] = {}
-        self._holding: dict[Shingle, list[int]] = defaultdict(list)
+        holding: dict[Shingle, list[int]] = defaultdict(list)
+        at: dict[str, list[int]] = defaultdict(list)
         for number, text in enumerate(self._words):
             if text:
                 self._equal.setdefault(text, number)
             for shingle in self._shingles[number]:
-                self._holding[shingle].append(number)
+                holding[shingle].append(number)
+            at[self._sites[number]].append(number)
+        self._holding = {shingle: np.array(numbers) for shingle, numbers in holding.items()}
+        self._at = {site: np.array(numbers) for site, numbers in at.items() if site}
+        self._sizes = np.array([len(some) for some in self._shingles])
 
     def find(self, text: str, website: str = "") -> Overlap | None:
         """The question that a task repeats, with the first test that it trips; None for a task of its own.
@@ -99,13 +107,30 @@ class BenchmarkIndex:
             same_site = bool(site) and site == self._sites[number]
             return Overlap("exact", self._questions[number], 1.0, 1.0, same_site)
         own = shingles(task)
-        shared = Counter(number for shingle in own for number in self._holding.get(shingle, ()))
+        holding = [self._holding[shingle] for shingle in own if shingle in self._holding]
+        if not holding:
+            return None
+        shared = np.bincount(np.concatenate(holding), minlength=len(self._questions))
         found = [
             overlap
-            for number in sorted(shared)
-            if (overlap := self._compare(task, own, number, shared[number], site)) is not None
+            for number in self._near(shared, len(own), site)
+            if (overlap := self._compare(task, own, number, int(shared[number]), site)) is not None
         ]
         return max(found, key=lambda one: (one.test == "substring", one.value / one.threshold), default=None)
+
+    def _near(self, shared: np.ndarray, own: int, site: str) -> list[int]:
+        """Questions that may be repeated, by how many 3-grams [Q] a task of `own` 3-grams shares with each.
+
+        Phrases that everybody uses make most tasks share some with hundreds of questions.
+        """
+        # A little less than the thresholds: the comparison itself decides.
+        factor = np.full(len(shared), 1 - 1e-9)
+        if (same := self._at.get(site)) is not None:
+            factor[same] *= self._thresholds.same_site
+        near = shared >= factor * self._thresholds.jaccard * (own + self._sizes - shared)
+        near |= shared >= factor * self._thresholds.containment * self._sizes
+        near |= shared == np.minimum(own, self._sizes)
+        return np.flatnonzero(near & (shared > 0)).tolist()
 
     def _compare(
         self, task: Sequence[str], own: frozenset[Shingle], number: int, shared: int, site: str
