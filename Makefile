@@ -9,7 +9,8 @@ WORKDIR ?= runs/$(DEMO)
 BENCHMARKS ?= tiny 2b
 
 .PHONY: demo test lint base browser-policy clean \
-  proof-ablations proof-apps proof-benchmark proof-collector-kill proof-data proof-demo-mining \
+  proof-ablations proof-apps proof-benchmark proof-collector-kill proof-contamination proof-data \
+  proof-demo-mining \
   proof-evaluation proof-hostile proof-judges proof-kill proof-llm proof-loading proof-mining \
   proof-mining-speed proof-miniwob \
   proof-ray proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler \
@@ -111,6 +112,10 @@ proof-rows: $(VENV)/.dev
 # Sampling beside transformers' `generate`, on an idle machine.
 proof-sampler: $(VENV)/.dev
 	$(BIN)/python -m tests.rl.proof_sampler --output=docs/results/sampler.md
+
+# Planted repetitions of benchmark questions among 100,000 tasks; DATA=FOLDER takes the benchmarks' own files.
+proof-contamination: $(VENV)/.dev
+	$(BIN)/python -m tests.tasks.proof_contamination $(if $(DATA),--data=$(DATA)) --output=docs/results/contamination.md
 
 # The demo's policy, served and evaluated in a real browser, straight through and killed half-way: ten
 # minutes after the demo; the applications are those of proof-apps.
