@@ -94,7 +94,12 @@ def stages(variant: str, root: Path) -> list[Stage]:
             Stage(
                 f"evaluate/{label}",
                 "experiments.evaluate",
-                (config.format("evaluate"), f"--config.label={label}", f"--config.model={model}"),
+                (
+                    config.format("evaluate"),
+                    f"--config.label={label}",
+                    f"--config.model={model}",
+                    f"--config.training={root / 'collect'}",
+                ),
             )
             for label, model in evaluations
         ),
