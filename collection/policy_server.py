@@ -31,14 +31,14 @@ class PolicyServer(contextlib.AbstractContextManager[str]):
     Args:
       model: model folder, or the name of a packaged model.
       workdir: the server's folder: its log and `endpoint.json`.
+      config: of `experiments.serve`, FILE:VARIANT.
       start_s: how long loading and compiling may take.
-      config: config file and variant of `experiments.serve`.
 
     Raises:
       UserError: the server ended or did not answer in time; its last line is quoted.
     """
 
-    def __init__(self, model: str, workdir: Path, start_s: float = 300.0, config: str = "configs/serve.py"):
+    def __init__(self, model: str, workdir: Path, config: str, start_s: float = 1800.0):
         self._command = [
             *(sys.executable, "-m", "experiments.serve"),
             f"--config={config}",
@@ -123,5 +123,5 @@ def acting(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
     if actor.kind != "policy":
         yield actor
         return
-    with PolicyServer(actor.model, workdir) as url:
+    with PolicyServer(actor.model, workdir, actor.server) as url:
         yield dataclasses.replace(actor, base_url=url)

@@ -47,9 +47,9 @@ def get_config(variant: str = "demo") -> ConfigDict:
         "paper": _paper,
         "web": _web,
         "no_reflection": _no_reflection,
-        "demo_policy": lambda: _policy(_demo()),
-        "smoke_policy": lambda: _policy(_smoke()),
-        "paper_policy": lambda: _policy(_paper()),
+        "demo_policy": lambda: _policy("demo"),
+        "smoke_policy": lambda: _policy("smoke"),
+        "paper_policy": lambda: _policy("paper"),
     }
     return make[variant]()
 
@@ -238,7 +238,18 @@ def _no_reflection() -> ConfigDict:
     return config
 
 
-def _policy(config: ConfigDict) -> ConfigDict:
+def _policy(size: str) -> ConfigDict:
+    config = {"demo": _demo, "smoke": _smoke, "paper": _paper}[size]()
     config.update({"pages": (), "rounds": 1, "stop_after": 0, "reflection": False})
-    config.update({"actor": {"kind": "policy", "label": "sft", "max_tokens": 256, "timeout_s": 60.0}})
+    config.actor = policy(size, label="sft")
     return config
+
+
+def policy(size: str, **settings: object) -> ConfigDict:
+    """The section of a policy that is served here; `settings` as for `actor`."""
+    if size == "paper":
+        own = {"server": "configs/serve.py:8b", "max_tokens": 2048, "timeout_s": 600.0}
+    else:
+        own = {"server": "configs/serve.py:demo", "max_tokens": 128, "timeout_s": 60.0}
+    # `server`: the server's own settings, FILE:VARIANT.
+    return actor("policy", **own | settings)

@@ -54,12 +54,7 @@ def _base(size: str) -> ConfigDict:
     # Of the bootstrap.
     config.seed = 0
     # policy: `model`, served here; scripted, gemini or chat: as in configs/collect.py.
-    config.actor = collect.actor(
-        "policy",
-        temperature=0.6,
-        max_tokens=source["actor"]["max_tokens"] if size == "paper" else 128,
-        timeout_s=60.0,
-    )
+    config.actor = collect.policy(size, temperature=0.6)
     del config.actor.model  # It is `model` above.
     # 16 episodes at once in the paper's size.
     for section in ("browser", "guard", "prompt", "limits", "fleet"):

@@ -42,6 +42,7 @@ class ActorConfig:
       cap_usd: money the run may spend on models, with the runs it resumes; 0: no limit.
       price_prompt, price_cached, price_response: US dollars for a million tokens; cached prompt tokens
         cost as others where `price_cached` is 0.
+      server: config of the server that is started for a policy, FILE:VARIANT.
     """
 
     kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "auto"
@@ -61,6 +62,7 @@ class ActorConfig:
     price_cached: float = 0.0
     price_response: float = 0.0
     mistakes: MistakeConfig = dataclasses.field(default_factory=MistakeConfig)
+    server: str = "configs/serve.py:demo"
 
     def resolve(self) -> ActorConfig:
         """The config with `auto` decided.

@@ -176,6 +176,7 @@ def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: st
         "--config.browser.width=500",
         "--config.browser.height=320",
         "--config.actor.max_tokens=128",
+        "--config.actor.server=configs/serve.py:demo",
         f"--config.limits.max_steps={PLAYED_STEPS}",
         "--config.fleet.workers=2",
         f"--config.judge.base_url={judge}/v1",
