@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import psutil
 
@@ -18,6 +18,7 @@ from collection.journals import FOLDER
 from rmsweb_jax.records.schema import CallUsage, Trajectory
 from rmsweb_jax.records.shards import read_dataset
 from tests.fleet import collect_killed
+from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
 
 ROOT = Path(__file__).parents[2]
@@ -195,14 +196,3 @@ def compare(wanted: Sequence[Trajectory], found: Sequence[Trajectory]) -> Compar
             if before[name] != after[name]
         ],
     )
-
-
-def first_difference(one: Any, other: Any) -> str:
-    """Where two trees differ first, and how, for people."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        keys = [key for key in one if one[key] != other.get(key)]
-        return f".{keys[0]}" + first_difference(one[keys[0]], other.get(keys[0])) if keys else ""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
-        place = next(place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
-        return f"[{place}]" + first_difference(one[place], other[place])
-    return f": {str(one)[:200]!r} | {str(other)[:200]!r}"

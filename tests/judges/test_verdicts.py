@@ -197,9 +197,9 @@ def test_nesting_without_end_is_no_object():
 
 def test_what_is_unjudged_by_the_record():
     asked = run(judge_text="UNKNOWN")
-    assert unjudged(asked)
+    # Nor does it count as judged when nobody was asked.
+    assert unjudged(asked) and unjudged(asked.model_copy(update={"judge_text": ""}))
     for changes in (
-        {"judge_text": ""},
         {"judge": "outcome (m)"},
         {"declared_success": False},
         {"outcome": "max_steps"},

@@ -141,7 +141,7 @@ def test_a_split_with_a_benchmark_task_is_refused_before_anybody_is_asked(tmp_pa
         file.write_text(json.dumps(rows[0]))
         report, _ = prior(tmp_path, pools, server, benchmarks={"webvoyager": str(file)})
     assert report["contamination_checked"] is True and report["questions"] == 1
-    with pytest.raises(UserError, match=r"config\.benchmarks\.webvoyager=.*give its questions' file"):
+    with pytest.raises(UserError, match=r"config\.benchmarks\.webvoyager=.*give the benchmark's own file"):
         (tmp_path / "prior" / "report.json").unlink()
         prior(tmp_path, pools, benchmarks={"webvoyager": str(tmp_path / "none.jsonl")})
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_held_to_is_refused_in_one_line(words, schema):
 
 def test_replies_of_an_untrained_model_all_parse(model_folder):
     schema = bounded_reply_schema(max_chars=12, max_actions=1)
-    shapes = EngineConfig((256,), (64,), max_new_tokens=384, max_images=0, warm_widths=0)
+    shapes = EngineConfig((64,), (64,), max_new_tokens=384, max_images=0, warm_widths=0)
     processor = Processor.from_pretrained(model_folder, MAX_PIXELS)
     engine = Engine(load_model(model_folder), processor, shapes, reply_schema=schema)
     engine.start()
@@ -68,15 +68,15 @@ def test_replies_of_an_untrained_model_all_parse(model_folder):
         ChatRequest(
             messages=[ChatMessage(role="user", content=f"go {seed}")], n=8, seed=seed, temperature=1.2
         )
-        for seed in range(32)
+        for seed in range(8)
     ]
     tickets = [engine.submit(engine.prepare(one)) for one in asked]
     replies = [reply for ticket in tickets for reply in ticket.future.result(timeout=600)]
-    free = asked[0].model_copy(update={"response_format": as_text()})
+    free = asked[0].model_copy(update={"response_format": as_text(), "max_tokens": 4})
     unbound = engine.submit(engine.prepare(free)).future.result(timeout=600)
     engine.close()
-    assert len(replies) == 256 and all(reply.finish_reason == "stop" for reply in replies)
-    assert len({parse_reply(reply.text).memory for reply in replies}) > 230
+    assert len(replies) == 64 and all(reply.finish_reason == "stop" for reply in replies)
+    assert len({parse_reply(reply.text).memory for reply in replies}) > 55
     # What the client asks for comes first.
     assert not all(reply.text.startswith('{"') for reply in unbound)
 

@@ -230,6 +230,8 @@ class Run:
             "judge": "outcome" if verdict else "",
             "judge_text": verdict,
             "judge_usage": {"prompt_tokens": 0, "response_tokens": 0, "seconds": 0.0, "cost": 0.0},
+            "judge_score": None,
+            "retries": 0,
             "seconds": 4.0 * len(self),
             "incidents": [],
             "source": "",
