@@ -179,6 +179,7 @@ def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: st
         "--config.actor.server=configs/serve.py:demo",
         f"--config.limits.max_steps={PLAYED_STEPS}",
         "--config.fleet.workers=2",
+        "--config.browser.settle_ms=5000",
         f"--config.judge.base_url={judge}/v1",
         "--config.judge.api_key_env=",
         "--config.judge.model=stand-in",

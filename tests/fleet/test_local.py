@@ -30,6 +30,8 @@ def settings(**fleet_settings):
     config = get_config("smoke").to_dict()
     config["fleet"] |= {"workers": 2, **fleet_settings}
     config["actor"]["kind"] = "scripted"
+    # These pages come to rest; on a busy machine, too, they are to be looked at when they have.
+    config["browser"]["settle_ms"] = 20_000
     return config
 
 
