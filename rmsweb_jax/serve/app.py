@@ -107,7 +107,7 @@ def make_app(engine: Engine, config: AppConfig) -> Starlette:
 
     async def unload(request: Request) -> Response:
         asked = parse_body(UnloadAdapterRequest, await read(request))
-        engine.policies.unload(asked.lora_name)
+        engine.unload(asked.lora_name)
         return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
 
     async def unknown(_: Request, error: Exception) -> Response:

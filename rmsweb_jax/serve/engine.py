@@ -189,6 +189,16 @@ class Engine:
             self._changed.notify()
         return ticket
 
+    def unload(self, name: str) -> None:
+        """Forgets adapters, and their weights once those who wait for them have been answered.
+
+        Raises:
+          BadRequestError: no adapters have this name.
+        """
+        self.policies.unload(name)
+        with self._changed:
+            self._changed.notify()
+
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Each token on its own as text; a part of a character is a replacement mark."""
         return [str(self._processor.tokenizer.decode([token])) for token in tokens]
@@ -202,6 +212,7 @@ class Engine:
     def _run(self) -> None:
         try:
             while self._wait():
+                self._lanes = [lanes for lanes in self._lanes if not self._is_stale(lanes)]
                 self._admit()
                 for lanes in self._lanes:
                     if lanes.busy:
@@ -221,9 +232,17 @@ class Engine:
         """Until there is something to do; False: to end."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._waiting or self._closing or any(lanes.busy for lanes in self._lanes)
+                lambda: (
+                    self._waiting
+                    or self._closing
+                    or any(lanes.busy or self._is_stale(lanes) for lanes in self._lanes)
+                )
             )
             return not self._closing
+
+    def _is_stale(self, lanes: Lanes) -> bool:
+        """Whether they hold nothing but the weights of a policy that was unloaded."""
+        return not lanes.busy and not self.policies.holds(lanes.kind.generator)
 
     def _admit(self) -> None:
         """Gives slots to those who wait, in order: who cannot have one is not overtaken."""

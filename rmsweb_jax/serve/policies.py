@@ -40,6 +40,10 @@ class Policies:
     def get(self, name: str) -> Generator | None:
         return self._generators.get(name)
 
+    def holds(self, generator: Generator) -> bool:
+        """Whether a generator is of a policy that is loaded."""
+        return any(generator is one for one in list(self._generators.values()))
+
     def load(self, name: str, folder: Path) -> None:
         """Adds a policy: the model with the adapters of a PEFT folder. It takes as much memory as the model.
 

@@ -174,13 +174,16 @@ def test_adapters_draw_otherwise_and_queued_requests_outlive_them(idle, adapter_
     request = idle.prepare(ask("go", seed=5))
     # In one batch they would be of one policy.
     tickets = [idle.submit(request, policy) for policy in (BASE, "other")]
-    idle.policies.unload("other")
+    idle.unload("other")
     idle.start()
     base, other = (ticket.future.result()[0].tokens for ticket in tickets)
     assert base != other
     with pytest.raises(UnknownPolicyError):
         idle.submit(request, "other")
+    # The next look lets go of its weights.
+    idle.submit(request).future.result()
     idle.close()
+    assert [lanes.kind.generator for lanes in idle._lanes] == [idle.policies.base]
 
 
 def test_a_prompt_longer_than_every_width_is_refused(engine):
