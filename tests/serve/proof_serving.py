@@ -29,7 +29,8 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.serve.engine import Engine, EngineConfig
 from rmsweb_jax.serve.protocol import ChatMessage, ChatRequest
-from tests.serve.speed_sides import Side, install_peer, make_sides, running
+from tests.serve.servers import Server, install_transformers_serving, running
+from tests.serve.speed_sides import make_servers
 
 CLIENTS = (1, 8, 32)
 WORDS, NEW_TOKENS, WIDTH = 150, 64, 512
@@ -78,9 +79,9 @@ def prompt(number: int) -> str:
     return " ".join(choose.choice(listed) for _ in range(WORDS))
 
 
-def load(url: str, model: str, clients: int) -> Load:
-    """Two requests a client, at least eight in all; greedy, so that replies can be compared."""
-    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=600)
+def load(url: str, model: str, clients: int, count: int) -> Load:
+    """So many clients, so many requests in all; greedy, so that replies can be compared."""
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600)
 
     def ask(number: int) -> tuple[float, int, str]:
         start = time.perf_counter()
@@ -94,7 +95,6 @@ def load(url: str, model: str, clients: int) -> Load:
         text = answer.choices[0].message.content or ""
         return time.perf_counter() - start, answer.usage.completion_tokens, text
 
-    count = max(8, 2 * clients)
     start = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         asked = list(pool.map(ask, range(count)))
@@ -103,12 +103,14 @@ def load(url: str, model: str, clients: int) -> Load:
     return Load([one for one, _, _ in asked], wall, sum(tokens for _, tokens, _ in asked), replies)
 
 
-def measure(side: Side, folder: Path) -> dict[int, Load]:
-    """A server's figures by number of clients, after one round that is not counted."""
-    with running(side, folder / "log") as url:
-        load(url, side.model, 1)
-        load(url, side.model, max(CLIENTS))
-        return {clients: load(url, side.model, clients) for clients in CLIENTS}
+def measure(server: Server, folder: Path) -> dict[int, Load]:
+    """A server's figures by number of clients, after a request of each client that is not counted."""
+    with running(server, folder / "log") as url:
+        load(url, server.model, max(CLIENTS), max(CLIENTS))
+        found = {clients: load(url, server.model, clients, max(8, 2 * clients)) for clients in CLIENTS}
+    speeds = ", ".join(f"{clients}: {one.speed:.0f}" for clients, one in found.items())
+    print(f"{server.name}, tokens/s by clients: {speeds}", flush=True)
+    return found
 
 
 def schema_replies() -> tuple[int, int]:
@@ -201,14 +203,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     output: Path = parser.parse_args().output
-    install_peer()
+    install_transformers_serving()
     measured: dict[str, list[dict[int, Load]]] = {}
     with tempfile.TemporaryDirectory(prefix="rmsweb-jax-serving-") as name:
         folder = Path(name)
-        sides = make_sides(folder, CLIENTS, WIDTH, NEW_TOKENS)
+        servers = make_servers(folder, CLIENTS, WIDTH, NEW_TOKENS)
         for _ in range(ROUNDS):
-            for side in sides:
-                measured.setdefault(side.name, []).append(measure(side, folder))
+            for server in servers:
+                measured.setdefault(server.name, []).append(measure(server, folder))
     rows, ratio = table(measured)
     same, compared = same_replies(measured)
     parsed, replies = schema_replies()
