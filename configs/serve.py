@@ -36,6 +36,8 @@ def _demo() -> ConfigDict:
     # What is compiled: replies drawn together, prompt lengths, longest reply.
     config.slots = (1, 4)
     config.prompt_widths = (256, 512, 1024, 2048)
+    # Prompts are padded to the narrowest of these or of the above while they are prefilled.
+    config.prefill_widths = ()
     config.max_new_tokens = 128
     config.max_images = 1
     # Caches held at once, each of `slots` prompts of one width.
@@ -69,6 +71,7 @@ def _paper() -> ConfigDict:
             "max_pixels": 262_144,
             "slots": (1, 4, 16),
             "prompt_widths": (4096, 8192, 12_288),
+            "prefill_widths": (2048, 6144, 10_240),
             "max_new_tokens": 2048,
             "warm_widths": 3,
         }

@@ -211,6 +211,7 @@ class _Queue:
             self._pool = self._policy.empty_pool(
                 asked,
                 slots=len(self._held),
+                width=self._width,
                 num_samples=sampling.num_samples,
                 room=sampling.max_response_tokens,
             )

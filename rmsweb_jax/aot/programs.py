@@ -188,7 +188,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
     hidden, prefix = on_mesh(prefilled, spread(prefilled, PREFILLED_SPECS, mesh))
     words, numbers = run.rows((rows,), jnp.uint32), run.rows((rows,), jnp.float32)
     asked = Asked(prefix, hidden, words, words, numbers)
-    held = jax.eval_shape(functools.partial(empty_asked, slots=slots, mesh=mesh), asked)
+    held = jax.eval_shape(functools.partial(empty_asked, slots=slots, width=prompt, mesh=mesh), asked)
     answers = jax.eval_shape(
         functools.partial(
             empty_answers,

@@ -296,16 +296,16 @@ class Generator:
         )
         return Asked(prefix, last_hidden, seeds, prompt_ids, temperature)
 
-    def empty_pool(self, like: Asked, *, slots: int, num_samples: int, room: int) -> Pool:
-        """Free slots for prompts of the same width as those given.
+    def empty_pool(self, like: Asked, *, slots: int, width: int, num_samples: int, room: int) -> Pool:
+        """Free slots for prompts like those given.
 
         Args:
           slots: G, over all devices.
+          width: P, tokens a prompt may have.
           room: R, tokens a response may have.
         """
-        return Pool(
-            empty_asked(like, slots=slots, mesh=self.mesh), self._answers(slots, num_samples, room, False)
-        )
+        asked = empty_asked(like, slots=slots, width=width, mesh=self.mesh)
+        return Pool(asked, self._answers(slots, num_samples, room, False))
 
     def _answers(self, groups: int, num_samples: int, room: int, fresh: bool) -> Answers:
         return empty_answers(

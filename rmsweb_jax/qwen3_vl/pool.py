@@ -114,7 +114,7 @@ def insert_prompts(pool: Pool, asked: Asked, slots: Array, *, mesh: Mesh | None)
     """Each shard of the mesh's rows takes one prompt into one of its slots.
 
     Args:
-      asked: one prompt a shard, [S, ...].
+      asked: one prompt a shard, [S, ...], in as many places as the pool's or fewer.
       slots: [S] int32, the slot among the shard's own; -1 leaves them as they are.
     """
 
@@ -122,10 +122,15 @@ def insert_prompts(pool: Pool, asked: Asked, slots: Array, *, mesh: Mesh | None)
         slot, taken = jnp.maximum(slots[0], 0), slots[0] >= 0
 
         def put(old: jax.Array, new: jax.Array) -> jax.Array:
-            held = jax.lax.dynamic_index_in_dim(old, slot, keepdims=True)
-            return jax.lax.dynamic_update_slice_in_dim(old, jnp.where(taken, new, held), slot, 0)
+            # Places beyond the new prompt's keep what was there, and the mask hides them.
+            start = (slot, *[0] * (new.ndim - 1))
+            held = jax.lax.dynamic_slice(old, start, new.shape)
+            return jax.lax.dynamic_update_slice(old, jnp.where(taken, new, held), start)
 
-        answers = pool.answers
+        prefix, answers = asked.prefix, pool.answers
+        beyond = pool.asked.prefix.mask.shape[1] - prefix.mask.shape[1]
+        mask = jnp.pad(prefix.mask, ((0, 0), (0, beyond)))
+        asked = asked._replace(prefix=prefix._replace(mask=mask))
         begun = {"fresh": True, "lengths": 0, "done": False}
         reset = {
             name: put(getattr(answers, name), jnp.full_like(getattr(answers, name)[:1], value))
@@ -179,9 +184,17 @@ def empty_answers(
     return constrain_tree(answers, ANSWERS_SPECS, mesh)
 
 
-@functools.partial(jax.jit, static_argnames=("slots", "mesh"))
-def empty_asked(like: Asked, *, slots: int, mesh: Mesh | None) -> Asked:
-    """Slots without a prompt, for prompts like those given."""
-    return constrain_tree(
-        jax.tree.map(lambda x: jnp.zeros((slots, *x.shape[1:]), x.dtype), like), ASKED_SPECS, mesh
-    )
+@functools.partial(jax.jit, static_argnames=("slots", "width", "mesh"))
+def empty_asked(like: Asked, *, slots: int, width: int, mesh: Mesh | None) -> Asked:
+    """Slots without a prompt, of `width` places, for prompts like those given."""
+
+    def empty(x: jax.Array, *shape: int) -> jax.Array:
+        return jnp.zeros((slots, *(shape or x.shape[1:])), x.dtype)
+
+    def places(x: jax.Array) -> jax.Array:
+        return empty(x, x.shape[1], width, *x.shape[3:])
+
+    asked = jax.tree.map(empty, like)
+    keys, values = (jax.tree.map(places, side) for side in (like.prefix.keys, like.prefix.values))
+    prefix = asked.prefix._replace(keys=keys, values=values, mask=empty(like.prefix.mask, width))
+    return constrain_tree(asked._replace(prefix=prefix), ASKED_SPECS, mesh)

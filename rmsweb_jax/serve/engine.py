@@ -43,7 +43,9 @@ class EngineConfig:
       prompt_widths: prompts are padded to one of them, ascending; longer ones are refused.
       max_new_tokens: of a reply; a request's own limit may only be smaller.
       max_images: of one request. Every prompt has room for so many.
-      warm_widths: how many of the widths, shortest first, are compiled before the server is ready.
+      warm_widths: how many of the prompt widths, shortest first, are compiled before the server is ready.
+      prefill_widths: prompts are padded to the narrowest of these or of `prompt_widths` while they are
+        prefilled, ascending. Each is one more program, and prompts shorter than a pool's width cost less.
       max_pools: pools whose caches are held at once. Requests of other widths or numbers of replies than
         those in decoding need a pool of their own.
       chunk: tokens of each reply that are drawn between looks at who has come and gone.
@@ -56,13 +58,15 @@ class EngineConfig:
     max_images: int
     warm_widths: int
     max_pools: int = 2
+    prefill_widths: tuple[int, ...] = ()
     chunk: int = 16
     max_waiting: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("slots", "prompt_widths"):
+        for name in ("slots", "prompt_widths", "prefill_widths"):
             values = getattr(self, name)
-            if not values or any(low >= high for low, high in itertools.pairwise((0, *values))):
+            empty = not values and name != "prefill_widths"
+            if empty or any(low >= high for low, high in itertools.pairwise((0, *values))):
                 raise UserError(f"config.{name} is {values}: give positive numbers in ascending order")
         for name in ("max_pools", "chunk", "max_waiting", "max_new_tokens"):
             if getattr(self, name) < 1:
@@ -112,14 +116,18 @@ class Engine:
         widths = self._config.prompt_widths[: self._config.warm_widths]
         shapes = list(itertools.product(self._config.slots, widths))
         for done, (slots, width) in enumerate(shapes, start=1):
-            prompt = Encoded(np.full(width, self._processor.start_id, np.int32), (), ())
-            prepared = Prepared(prompt, 1, 1.0, 0, 2, grammar=self._reply_grammar)
-            ticket = Ticket(prepared, self.policies.base)
-            lanes = Lanes(Kind.of(ticket), self._room(slots, width), self._processor)
-            lanes.insert(ticket)
-            while not lanes.advance(self._config.chunk):
-                pass
+            room = self._room(slots, width)
+            lanes = Lanes(Kind.of(self._warm_ticket(width)), room, self._processor)
+            for length in room.prefill_widths:
+                lanes.insert(self._warm_ticket(length))
+                while not lanes.advance(self._config.chunk):
+                    pass
             report(done, len(shapes))
+
+    def _warm_ticket(self, length: int) -> Ticket:
+        """A request for two tokens after a prompt of so many."""
+        prompt = Encoded(np.full(length, self._processor.start_id, np.int32), (), ())
+        return Ticket(Prepared(prompt, 1, 1.0, 0, 2, grammar=self._reply_grammar), self.policies.base)
 
     def start(self) -> None:
         self._thread.start()
@@ -295,7 +303,10 @@ class Engine:
 
     def _room(self, slots: int, width: int) -> Room:
         config = self._config
-        return Room(slots, width, config.max_new_tokens, config.max_images, self._window)
+        narrower = {one for one in config.prompt_widths + config.prefill_widths if one < width}
+        return Room(
+            slots, width, (*sorted(narrower), width), config.max_new_tokens, config.max_images, self._window
+        )
 
     def _advance(self, lanes: Lanes) -> None:
         for ticket, completions in lanes.advance(self._config.chunk):

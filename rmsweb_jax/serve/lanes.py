@@ -40,12 +40,14 @@ class Room:
     Attributes:
       slots: requests.
       width: tokens of a prompt.
+      prefill_widths: what prompts are padded to while they are prefilled, ascending, `width` the last.
       max_new_tokens: of a reply.
       images, window: of a prompt, and patches of each image at most.
     """
 
     slots: int
     width: int
+    prefill_widths: tuple[int, ...]
     max_new_tokens: int
     images: int
     window: int
@@ -95,10 +97,12 @@ class Lanes:
     def insert(self, ticket: Ticket) -> None:
         """Prefills a request into a free slot, without waiting for the device."""
         room, prepared, generator = self.room, ticket.prepared, self.kind.generator
-        shapes = Shapes(rows=1, widths=(room.width,), num_targets=1, images=room.images, window=room.window)
+        shapes = Shapes(
+            rows=1, widths=room.prefill_widths, num_targets=1, images=room.images, window=room.window
+        )
         rows = single_rows([_example(prepared.prompt)], 1)
         asked = generator.prefill(
-            collate(rows, shapes, room.width, generator.config).inputs,
+            collate(rows, shapes, shapes.width(len(prepared.prompt.tokens)), generator.config).inputs,
             # Both halves of a 64-bit seed count; keys are folded from 32-bit numbers.
             seeds=np.asarray([prepared.seed & 0xFFFFFFFF], np.uint32),
             prompt_ids=np.asarray([prepared.seed >> 32], np.uint32),
@@ -106,7 +110,11 @@ class Lanes:
         )
         if self._pool is None:
             self._pool = generator.empty_pool(
-                asked, slots=room.slots, num_samples=self.kind.samples, room=room.max_new_tokens
+                asked,
+                slots=room.slots,
+                width=room.width,
+                num_samples=self.kind.samples,
+                room=room.max_new_tokens,
             )
         slot = self._held.index(None)
         self._pool = generator.insert(self._pool, asked, np.asarray([slot], np.int32))

@@ -100,7 +100,7 @@ def small_cache_bytes(model: Qwen3VL, prompts: Sequence[Example], new: int) -> i
     one = {"seeds": np.zeros(1, np.uint32), "prompt_ids": np.zeros(1, np.uint32)}
     width = sampler.shapes.widths[-1]
     asked = policy.prefill(sampler.inputs(prompts[:1], width), **one, temperature=np.ones(1, np.float32))
-    return pool_bytes(policy.empty_pool(asked, slots=PROMPTS, num_samples=SAMPLES, room=new))
+    return pool_bytes(policy.empty_pool(asked, slots=PROMPTS, width=width, num_samples=SAMPLES, room=new))
 
 
 class Peaks(NamedTuple):

@@ -62,12 +62,17 @@ def write_models(root: Path) -> tuple[Path, Path]:
     return whole, text
 
 
-def make_servers(root: Path, slots: Sequence[int], width: int, new_tokens: int) -> list[Server]:
-    """Ours, transformers' as it comes, and with its own continuous batching."""
+def make_servers(root: Path, slots: Sequence[int], widths: Sequence[int], new_tokens: int) -> list[Server]:
+    """Ours, transformers' as it comes, and with its own continuous batching.
+
+    Args:
+      widths: of ours: what prompts are padded to, the longest last.
+    """
     whole, text = write_models(root)
     settings = {
         "slots": tuple(slots),
-        "prompt_widths": (width,),
+        "prompt_widths": (widths[-1],),
+        "prefill_widths": tuple(widths[:-1]),
         "max_new_tokens": new_tokens,
         "max_images": 0,
         "warm_widths": 1,

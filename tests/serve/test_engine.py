@@ -1,3 +1,4 @@
+import dataclasses
 import threading
 
 import numpy as np
@@ -121,6 +122,22 @@ def answer_alone(engine: Engine, request: ChatRequest) -> list[str]:
         pass
     ((_, completions),) = complete
     return [completion.text for completion in completions]
+
+
+def test_a_prompt_is_prefilled_at_the_narrowest_width_and_answered_alike(engine, idle, model_folder):
+    shapes = dataclasses.replace(idle._config, prefill_widths=(32, 48, 96))
+    finer = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    assert finer._room(1, 128).prefill_widths == (32, 48, 64, 96, 128)
+    assert finer._room(1, 64).prefill_widths == (32, 48, 64)
+    tickets = [finer.submit(prepared(finer, number)) for number in range(len(TEXTS))]
+    lengths = [len(ticket.prepared.prompt.tokens) for ticket in tickets]
+    assert min(lengths) <= 48 < 64 < max(lengths) <= 96, lengths
+    finer.start()
+    for number, ticket in enumerate(tickets):
+        (one,), (other,) = ticket.future.result(timeout=300), answer(engine, prepared(engine, number))
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
+    finer.close()
 
 
 def test_a_cancelled_request_leaves_its_slot_to_others(idle):
