@@ -225,7 +225,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
         ),
         Program(
             f"rl insertion, {rows} of {slots}",
-            lambda: insert_prompts.lower(pool, asked, words, mesh=mesh),
+            lambda: insert_prompts.lower(pool, asked, run.rows((rows,), jnp.int32), mesh=mesh),
             {"cache": pool, "batch": asked},
         ),
         Program(
