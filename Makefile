@@ -20,9 +20,10 @@ BENCHMARKS ?= tiny 2b
 demo: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
 
-# Two processes, a file at a time and in the order of tests/conftest.py: the longest first.
+# Three processes for two cores, since browsers are waited for; a file at a time and in the order of
+# tests/conftest.py: the longest first.
 test: lint chromium
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
