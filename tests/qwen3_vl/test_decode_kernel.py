@@ -33,7 +33,8 @@ def test_the_kernel_equals_xla(dtype):
         attend_span(q, keys, values, span, AttentionConfig(backend, interpret=True))
         for backend in ("splash", "xla")
     )
-    np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=1e-5)
+    # Sums of values about 3, in another order.
+    np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=2e-5)
     log_total = expected.top + jnp.log(expected.total)
     np.testing.assert_allclose(found.top[:-1], log_total[:-1], atol=1e-5)
     # A part without places weighs nothing beside another.
