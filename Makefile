@@ -14,7 +14,7 @@ BENCHMARKS ?= tiny 2b
   proof-evaluation proof-hostile proof-judges proof-kill proof-llm proof-loading proof-mining \
   proof-mining-speed proof-miniwob \
   proof-ray proof-reflection proof-resume proof-reward proof-rl-resume proof-rows proof-sampler \
-  proof-serving proof-tpu proof-verl
+  proof-serving proof-tpu proof-verl proof-vllm
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -123,6 +123,12 @@ proof-contamination: $(VENV)/.dev
 proof-evaluation: $(VENV)/.dev chromium
 	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
 	$(BIN)/python -m tests.evaluation.proof_loop --policy=runs/demo/rl/export --output=docs/results/evaluation.md
+
+# The demo's policy at vLLM, merged and as adapters: the same greedy replies and the same evaluation as at
+# our own server. Ten minutes after the demo; vLLM is installed into build/, not into the environment.
+proof-vllm: $(VENV)/.dev chromium
+	$(BIN)/python -m experiments.demo --variant=demo --workdir=runs/demo
+	$(BIN)/python -m tests.serve.proof_vllm --run=runs/demo --output=docs/results/vllm.md
 
 # What each judge makes of recorded words, through the clients' own libraries: seconds.
 proof-judges: $(VENV)/.dev

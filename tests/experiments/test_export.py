@@ -276,20 +276,6 @@ def test_the_whole_processor_loads_where_videos_can_be_read(merged):
     assert processor.chat_template == (merged / "chat_template.jinja").read_text()
 
 
-def test_vllm_serves_the_same_greedy_replies(merged, ours):
-    vllm = pytest.importorskip("vllm", reason="needs vLLM and what it runs on")
-    engine = vllm.LLM(str(merged), dtype="float32", max_model_len=512, enforce_eager=True)
-    parameters = vllm.SamplingParams(temperature=0.0, max_tokens=NEW)
-    chats = []
-    for text, pictures in PROMPTS:
-        parts = [{"type": "text", "text": text}]
-        parts += [{"type": "image_pil", "image_pil": screenshot(number)} for number in range(pictures)]
-        system = {"role": "system", "content": "You act in a browser."}
-        chats.append([system, {"role": "user", "content": parts}])
-    replies = [list(one.outputs[0].token_ids) for one in engine.chat(chats, parameters)]
-    assert replies == ours
-
-
 def test_every_file_is_in_the_sums_and_intact(merged):
     lines = (merged / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}

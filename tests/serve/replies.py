@@ -1,0 +1,113 @@
+"""What two servers reply to the same prompts, greedily, and whether rounding explains where they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from rmsweb_jax.rl.dialects import VLLM, Ask
+from tests.proofs import largest_difference
+
+CLIENTS = 4
+# Two tokens whose log-probabilities are no further apart may change places by rounding.
+TIE = 1e-3
+# What is asked of vLLM alone: the two best tokens of each place, as numbers.
+TWO_BEST = {"top_logprobs": 2, "return_tokens_as_token_ids": True}
+DIALECT = VLLM()
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """A reply.
+
+    Attributes:
+      best: log-probabilities of the likeliest tokens at each place, where they were asked for.
+    """
+
+    prompt_ids: list[int]
+    tokens: list[int]
+    log_probs: list[float]
+    best: list[dict[int, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A server's replies beside ours.
+
+    Attributes:
+      row: of the page's table.
+      apart: largest difference of a log-probability, as far as the tokens are the same.
+      told: what is to be told of each reply that is another one.
+      wrong: those of them that rounding does not explain, and prompts that were read otherwise.
+    """
+
+    row: str
+    apart: float
+    told: list[str]
+    wrong: list[str]
+
+
+def ask_all(url: str, model: str, asks: Mapping[str, Ask], more: Mapping[str, Any]) -> dict[str, Reply]:
+    """The replies by the ids of the prompts.
+
+    Args:
+      more: of the request.
+    """
+
+    def ask_one(ask: Ask) -> Reply:
+        body = DIALECT.body(dataclasses.replace(ask, policy=model)) | dict(more)
+        response = httpx.post(url + DIALECT.path, json=body, timeout=300).raise_for_status()
+        answer = DIALECT.read(response.content)
+        assert answer.prompt_ids is not None
+        assert answer.tokens is not None
+        assert answer.log_probs is not None
+        places = response.json()["choices"][0]["logprobs"]["content"] if more else []
+        best = [
+            {int(one["token"].removeprefix("token_id:")): one["logprob"] for one in place["top_logprobs"]}
+            for place in places
+        ]
+        return Reply(answer.prompt_ids, answer.tokens, answer.log_probs, best)
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        return dict(zip(asks, pool.map(ask_one, asks.values()), strict=True))
+
+
+def compare(
+    name: str, asks: Mapping[str, Ask], ours: Mapping[str, Reply], theirs: Mapping[str, Reply]
+) -> Compared:
+    """Prompts by their tokens in training, replies by ours."""
+    read, tokens, apart, told, wrong = 0, 0, 0.0, [], []
+    for prompt_id, ask in asks.items():
+        one, other = ours[prompt_id], theirs[prompt_id]
+        if one.prompt_ids == other.prompt_ids == list(ask.prompt_tokens):
+            read += 1
+        else:
+            wrong.append(f"{name}: {prompt_id}: another prompt was read")
+        length = min(len(one.tokens), len(other.tokens))
+        place = next((at for at in range(length) if one.tokens[at] != other.tokens[at]), length)
+        tokens += place
+        if place:
+            apart = max(apart, largest_difference(one.log_probs[:place], other.log_probs[:place]))
+        if one.tokens != other.tokens:
+            gap = _gap(one, other, place)
+            told.append(
+                f"{name}: {prompt_id}: from token {place} on; its own is {gap:.1e} likelier than ours"
+            )
+            if gap > TIE:
+                wrong.append(told[-1])
+    same = len(asks) - len(told)
+    row = f"| {name} | {read} of {len(asks)} | {same} of {len(asks)} | {tokens:,} | {apart:.1e} |"
+    return Compared(row, apart, told, wrong)
+
+
+def _gap(one: Reply, other: Reply, place: int) -> float:
+    """How much higher the other's log-probability of its own token is; infinite where it does not tell."""
+    if place == min(len(one.tokens), len(other.tokens)):
+        return math.inf
+    best = other.best[place]
+    return best[other.tokens[place]] - best.get(one.tokens[place], -math.inf)
