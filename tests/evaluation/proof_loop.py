@@ -89,7 +89,8 @@ class Loop:
         return [
             (f"{self.name}: the same episodes", told, not (found.lost or found.doubled)),
             (f"{self.name}: results.json and report.json", ", ".join(changed) or "equal", not changed),
-            # A page may be caught in the middle of an animation; what matters is what is reported.
+            # A page may be caught in the middle of an animation, and who else is decoded at the time changes
+            # logits by rounding; what matters is what is reported.
             (f"{self.name}: records different in anything but seconds", str(len(found.different)), None),
             (f"{self.name}: processes left", str(len(self.left)), not self.left),
         ]

@@ -60,8 +60,9 @@ The last row is a control: there the adapters are left out.
     {evaluation}
 
 at each server: {episodes} held-out MiniWoB++ tasks, greedy, once. An episode is the same where outcome,
-number of steps and numbers of tokens are. A page that is caught in the middle of an animation makes a
-difference too, whatever the server: ours was evaluated twice.
+number of steps and numbers of tokens are. Ours was evaluated twice, since one server's episodes may differ,
+too: by a page that is caught in the middle of an animation, or by a token on the edge, since who else is
+decoded at the time changes logits by rounding.
 
 | server | solved | success, % | solved or not as at ours | the same episode as at ours |
 |---|---|---|---|---|
