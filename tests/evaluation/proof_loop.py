@@ -29,7 +29,11 @@ from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
-APPLICATIONS, SEEDS, PLAYED_STEPS = Path("build/apps"), (0, 1), 5
+APPLICATIONS, SEEDS, PLAYED_STEPS = Path("build/apps"), (0,), 5
+MINIWOB_SEEDS, MINIWOB_PAGES, RUNS = 4, 15, 3
+# Longer than the pages' own timers and transitions (a list of suggestions comes after 300 ms), so that a page
+# is seen as it stays.
+_SETTLED = ("--config.browser.quiet_ms=500", "--config.browser.settle_ms=5000")
 _REQUEST = re.compile(r"<user_request>\n(.*?)\n</user_request>", re.DOTALL)
 _ANSWER = re.compile(r"<untrusted_final_answer>\n(.*?)\n</untrusted_final_answer>", re.DOTALL)
 _ADDRESS = re.compile(r"^Address: (.*)$", re.MULTILINE)
@@ -45,11 +49,14 @@ each browser behind its egress proxy: once straight through, and once killed (SI
 it to server, workers and browsers) when half of the episodes were on disk, and started again by the same
 command.
 
-- **MiniWoB++**: held-out seeds of the demo's 15 pages, judged by the pages' own reward.
+- **MiniWoB++**: {seeds} held-out seeds of each of the demo's {pages} pages, judged by the pages' own reward.
 - **Applications**: Python's documentation and a django-oscar shop on this machine, judged by the outcome
   judge through an API server on loopback, whose stand-in for a model asks the application's own check. The
   policy has seen nothing but MiniWoB++, in windows of 500x320, and has {steps} steps: what is tried here is
   the harness.
+
+A page is looked at when it has not changed for 500 ms, the demo's 50 ms being shorter than what pages wait
+for themselves; so that what differs is what the kill has changed.
 
 | benchmark | tasks | episodes | pass@1, % | pass@3, % | unjudged | killed at | seconds, straight and in two |
 |---|---|---|---|---|---|---|---|
@@ -180,7 +187,7 @@ def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: st
         "--config.actor.server=configs/serve.py:demo",
         f"--config.limits.max_steps={PLAYED_STEPS}",
         "--config.fleet.workers=2",
-        "--config.browser.settle_ms=5000",
+        *_SETTLED,
         f"--config.judge.base_url={judge}/v1",
         "--config.judge.api_key_env=",
         "--config.judge.model=stand-in",
@@ -189,7 +196,8 @@ def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: st
 
 def prove(folder: Path, policy: Path) -> list[Loop]:
     miniwob = ["--config=configs/evaluate.py:demo", f"--config.model={policy}", "--config.label=rl"]
-    loops = [play_twice(folder / "m", "MiniWoB++", miniwob, episodes=450)]
+    miniwob += [f"--config.seeds={MINIWOB_SEEDS}", *_SETTLED]
+    loops = [play_twice(folder / "m", "MiniWoB++", miniwob, RUNS * MINIWOB_SEEDS * MINIWOB_PAGES)]
     docs, shop = PythonDocs(APPLICATIONS), OscarShop(APPLICATIONS)
     for application in (docs, shop):
         application.prepare()
@@ -197,7 +205,7 @@ def prove(folder: Path, policy: Path) -> list[Loop]:
         tasks = [task for seed in SEEDS for task in (*docs_tasks(docs, seed), *shop_tasks(shop, seed))]
         with judge_by(tasks) as judge:
             settings = app_settings(folder, policy, tasks, judge.url)
-            loops.append(play_twice(folder / "p", "applications", settings, episodes=3 * len(tasks)))
+            loops.append(play_twice(folder / "p", "applications", settings, episodes=RUNS * len(tasks)))
     return loops
 
 
@@ -212,6 +220,8 @@ def main() -> None:
     text = _REPORT.format(
         command=f"python -m tests.evaluation.proof_loop --policy={options.policy} --output={options.output}",
         steps=PLAYED_STEPS,
+        seeds=MINIWOB_SEEDS,
+        pages=MINIWOB_PAGES,
         rows="\n".join(loop.row() for loop in loops),
         checks="\n".join(f"| {what} | {told} | {_HOLDS[holds]} |" for what, told, holds in checks),
         machine=f"Python {platform.python_version()}, jax {metadata.version('jax')}, 2 workers.",
