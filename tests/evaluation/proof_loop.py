@@ -56,7 +56,7 @@ command.
   the harness.
 
 A page is looked at when it has not changed for 500 ms, the demo's 50 ms being shorter than what pages wait
-for themselves; so that what differs is what the kill has changed.
+for themselves. Pictures that come late, and logits that rounding changes, may still make an episode differ.
 
 | benchmark | tasks | episodes | pass@1, % | pass@3, % | unjudged | killed at | seconds, straight and in two |
 |---|---|---|---|---|---|---|---|

@@ -159,6 +159,8 @@ def prove(run: Path, command: str, folder: Path) -> tuple[str, list[str]]:
         evaluated="\n".join(evaluated),
     )
     wrong = [each for one in found for each in one.wrong]
+    if max(one.apart for one in found) > TIE:
+        wrong.append("log-probabilities differ by more than rounding does")
     if control.apart <= TIE:
         wrong.append("the adapters change nothing, so their replies say nothing")
     return page, wrong
