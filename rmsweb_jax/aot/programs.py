@@ -177,7 +177,9 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
     slots, samples, room = settings.rollout_slots, settings.num_samples, settings.max_response_tokens
     check_rows(run.mesh, slots, "rollout_slots")
     rows = row_shards(mesh)
-    graphdef, state = nnx.split(nnx.merge(run.graphdef, run.state.params, run.frozen))
+    model = nnx.merge(run.graphdef, run.state.params, run.frozen)
+    attention = model.attention
+    graphdef, state = nnx.split(model)
     merged = {"adapters": True, "merge": settings.merge_adapters, "mesh": mesh}
     cached = {"adapters": True, "cache_dtype": settings.cache_dtype, "mesh": mesh}
     vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
@@ -188,7 +190,9 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
     hidden, prefix = on_mesh(prefilled, spread(prefilled, PREFILLED_SPECS, mesh))
     words, numbers = run.rows((rows,), jnp.uint32), run.rows((rows,), jnp.float32)
     asked = Asked(prefix, hidden, words, words, numbers)
-    held = jax.eval_shape(functools.partial(empty_asked, slots=slots, width=prompt, mesh=mesh), asked)
+    held = jax.eval_shape(
+        functools.partial(empty_asked, slots=slots, width=prompt, attention=attention), asked
+    )
     answers = jax.eval_shape(
         functools.partial(
             empty_answers,
@@ -199,7 +203,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
             dtype=jnp.dtype(settings.dtype),
             cache_dtype=settings.cache_dtype,
             fresh=False,
-            mesh=mesh,
+            attention=attention,
         )
     )
     pool = on_mesh(Pool(held, answers), spread(Pool(held, answers), POOL_SPECS, mesh))
@@ -240,7 +244,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
                 config=config.text,
                 room=room,
                 cache_dtype=settings.cache_dtype,
-                attention=nnx.merge(graphdef, state).attention,
+                attention=attention,
             ),
             {
                 "weights": weights,

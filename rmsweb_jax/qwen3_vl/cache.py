@@ -25,13 +25,14 @@ from rmsweb_jax.qwen3_vl.decode_attention import (
     attend_prefix,
     attend_recent,
     attend_span,
+    keys_by_place,
     merge,
 )
 from rmsweb_jax.qwen3_vl.fused import DecodeWeights, head_axis, output_axes, project
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.stored import Stored, store
+from rmsweb_jax.qwen3_vl.stored import Stored, store, turned
 from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
 
 # Places of the ring that are written before they are settled.
@@ -42,7 +43,8 @@ class PrefixCache(NamedTuple):
     """The prompts of a batch.
 
     Attributes:
-      keys, values: a layer each, [G, Hkv, P, D].
+      keys: a layer each, [G, Hkv, D, P], or [G, Hkv, P, D] by place (see `keys_by_place`).
+      values: a layer each, [G, Hkv, P, D].
       mask: [G, P] bool, False at padding on either side.
       next_position: [G] int32, rotary position of the first response token.
     """
@@ -67,9 +69,10 @@ class Recent(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The whole ring, a layer each [G, K, Hkv, R, D], as of the last whole block; empty if it is one block.
+    """The whole ring as of the last whole block, a layer each; empty if it is one block.
 
-    Steps only read it: a step that wrote into it would have XLA turn all of it about, twice, for TPUs.
+    Values are [G, K, Hkv, R, D], keys the same by place and else [G, K, Hkv, D, R]. Steps only read them: a
+    step that wrote into them would have XLA turn all of it about, twice, for TPUs.
     """
 
     keys: tuple[Stored, ...]
@@ -113,12 +116,20 @@ def prefill(
         tuple(store(part.transpose(0, 2, 1, 3), cache_dtype) for part in side)
         for side in (kv.keys, kv.values)
     )
+    if not keys_by_place(model.attention):
+        keys = tuple(map(turned, keys))
     prefix = PrefixCache(keys, values, mask, top + 1)
     return constrain_tree((last_hidden, prefix), PREFILLED_SPECS, mesh)
 
 
 def empty_suffix(
-    config: TextConfig, groups: int, num_samples: int, length: int, dtype: Any, cache_dtype: str
+    config: TextConfig,
+    groups: int,
+    num_samples: int,
+    length: int,
+    dtype: Any,
+    cache_dtype: str,
+    attention: AttentionConfig,
 ) -> SuffixCache:
     """Places for `length` tokens of every sample, rounded up to whole blocks."""
     lead, size = (groups, num_samples, config.num_key_value_heads), config.head_dim
@@ -130,8 +141,11 @@ def empty_suffix(
 
     block = min(length, BLOCK)
     ring = -(-length // block) * block
-    whole = empty(ring, ring, size) if ring > block else ()
-    return SuffixCache(Recent(empty(block, size, block), empty(block, block, size)), Settled(whole, whole))
+    recent = Recent(empty(block, size, block), empty(block, block, size))
+    if ring == block:
+        return SuffixCache(recent, Settled((), ()))
+    keys = (ring, size) if keys_by_place(attention) else (size, ring)
+    return SuffixCache(recent, Settled(empty(ring, *keys), empty(ring, ring, size)))
 
 
 def ring_size(suffix: SuffixCache) -> int:
@@ -140,7 +154,7 @@ def ring_size(suffix: SuffixCache) -> int:
     return values[0].data.shape[3]
 
 
-def settle(suffix: SuffixCache, clock: jax.Array) -> SuffixCache:
+def settle(suffix: SuffixCache, clock: jax.Array, attention: AttentionConfig) -> SuffixCache:
     """Takes the recent block over into the ring when the step before `clock` was its last."""
     if not suffix.settled.values:
         return suffix
@@ -148,12 +162,22 @@ def settle(suffix: SuffixCache, clock: jax.Array) -> SuffixCache:
     at = (clock - 1) % ring_size(suffix) // block * block
     whole = clock % block == 0
 
-    def put(ring: jax.Array, new: jax.Array) -> jax.Array:
-        old = jax.lax.dynamic_slice_in_dim(ring, at, block, axis=3)
-        return jax.lax.dynamic_update_slice_in_dim(ring, jnp.where(whole, new, old), at, axis=3)
+    def put(axis: int, ring: jax.Array, new: jax.Array) -> jax.Array:
+        old = jax.lax.dynamic_slice_in_dim(ring, at, block, axis=axis)
+        return jax.lax.dynamic_update_slice_in_dim(ring, jnp.where(whole, new, old), at, axis=axis)
 
-    keys = tuple(part._replace(data=part.data.swapaxes(3, 4)) for part in suffix.recent.keys)
-    return suffix._replace(settled=jax.tree.map(put, suffix.settled, Settled(keys, suffix.recent.values)))
+    def take(ring: Stored, new: Stored, axis: int = 3) -> Stored:
+        scale = None if ring.scale is None else put(3, ring.scale, cast(jax.Array, new.scale))
+        return Stored(put(axis, ring.data, new.data), scale)
+
+    keys, keys_axis = suffix.recent.keys, 4
+    if keys_by_place(attention):
+        keys, keys_axis = tuple(map(turned, keys)), 3
+    settled = Settled(
+        tuple(take(*pair, axis=keys_axis) for pair in zip(suffix.settled.keys, keys, strict=True)),
+        tuple(map(take, suffix.settled.values, suffix.recent.values)),
+    )
+    return suffix._replace(settled=settled)
 
 
 def _write(cache: Stored, new: Stored, place: jax.Array, axis: int) -> Stored:

@@ -40,8 +40,10 @@ from rmsweb_jax.qwen3_vl.pool import (
     empty_asked,
     end_samples,
     insert_prompts,
+    widen_pool,
 )
 from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES
+from rmsweb_jax.qwen3_vl.text import MAX_UNROLL
 
 _BANNED = -1e30
 _SAMPLE_BLOCK = 128
@@ -222,7 +224,7 @@ def decode_responses(
 
         state = answers._replace(suffix=SuffixCache(suffix.recent, Settled((), ())))
         state = jax.lax.while_loop(lambda state: going_on(state) & (state.clock < end), step, state)
-        suffix = settle(SuffixCache(state.suffix.recent, suffix.settled), state.clock)
+        suffix = settle(SuffixCache(state.suffix.recent, suffix.settled), state.clock, attention)
         return state._replace(suffix=suffix)
 
     # The first token of a new prompt is drawn from its last hidden state, as if in the step before.
@@ -253,6 +255,20 @@ def _row_keys(seeds: jax.Array, prompt_ids: jax.Array, num_samples: int) -> jax.
     return jax.vmap(group)(seeds, prompt_ids).reshape(-1)
 
 
+def _unstacked(model: Qwen3VL) -> Qwen3VL:
+    """The model as its prefill is fastest: on CPUs a copy whose few layers are not stacked.
+
+    There a program that takes a stack of layers apart copies each layer's weights in every call.
+    """
+    few = len(model.language_model.first_layers) and model.config.text.num_hidden_layers <= 2 * MAX_UNROLL
+    if not few or jax.default_backend() != "cpu" or model.attention.mesh is not None:
+        return model
+    model = nnx.merge(*nnx.split(model))
+    language = model.language_model
+    language.first_layers, language.layers = nnx.List(language.list_layers()), nnx.data(None)
+    return model
+
+
 class Generator:
     """Samples from one policy, whose weights it prepares once.
 
@@ -273,7 +289,7 @@ class Generator:
         self.mesh = model.attention.mesh
         self._attention = model.attention
         self._dtype = model.dtype
-        self._graphdef, self._state = nnx.split(model)
+        self._graphdef, self._state = nnx.split(_unstacked(model))
         self._adapters, self._cache_dtype = adapters, cache_dtype
         self._weights = prepare_weights(
             self._graphdef, self._state, adapters=adapters, merge=merge, mesh=self.mesh
@@ -304,7 +320,7 @@ class Generator:
           width: P, tokens a prompt may have.
           room: R, tokens a response may have.
         """
-        asked = empty_asked(like, slots=slots, width=width, mesh=self.mesh)
+        asked = empty_asked(like, slots=slots, width=width, attention=self._attention)
         return Pool(asked, self._answers(slots, num_samples, room, False))
 
     def _answers(self, groups: int, num_samples: int, room: int, fresh: bool) -> Answers:
@@ -316,12 +332,16 @@ class Generator:
             dtype=self._dtype,
             cache_dtype=self._cache_dtype,
             fresh=fresh,
-            mesh=self.mesh,
+            attention=self._attention,
         )
 
     def insert(self, pool: Pool, asked: Asked, slots: Array) -> Pool:
         """See `insert_prompts`; the pool given is used up."""
         return insert_prompts(pool, asked, slots, mesh=self.mesh)
+
+    def widen(self, pool: Pool, width: int) -> Pool:
+        """See `widen_pool`."""
+        return widen_pool(pool, width=width, attention=self._attention)
 
     def end(self, pool: Pool, ended: Array) -> Pool:
         """See `end_samples`; the pool given is used up."""

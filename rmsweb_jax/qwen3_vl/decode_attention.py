@@ -15,10 +15,9 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import ROWS
 from rmsweb_jax.qwen3_vl.attention import LANES, AttentionConfig
-from rmsweb_jax.qwen3_vl.stored import Stored
+from rmsweb_jax.qwen3_vl.stored import Stored, turned
 
 _MASKED = -1e30
-_FEW_QUERIES = 16
 _IN_FLOAT32: dict[str, Any] = {"preferred_element_type": jnp.float32}
 
 
@@ -50,9 +49,17 @@ def merge(*parts: Part) -> jax.Array:
     return functools.reduce(jnp.add, scaled) / total[..., None]
 
 
+def keys_by_place(attention: AttentionConfig) -> bool:
+    """Whether caches keep keys [..., P, D], as the kernel reads them.
+
+    Others keep them [..., D, P]: on CPUs the product with a few queries then takes two thirds of the time.
+    """
+    return attention.backend == "splash"
+
+
 def attend_part(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> Part:
-    """q [..., M, D], keys and values [..., P, D], mask [..., P] (leading axes may be 1)."""
-    scores = _scores(q, keys.data.astype(q.dtype))
+    """q [..., M, D], keys [..., D, P], values [..., P, D], mask [..., P] (leading axes may be 1)."""
+    scores = jnp.einsum("...md,...dp->...mp", q, keys.data.astype(q.dtype), **_IN_FLOAT32)
     if keys.scale is not None:
         scores = scores * keys.scale[..., None, :]
     scores = jnp.where(mask[..., None, :], scores, _MASKED)
@@ -65,32 +72,18 @@ def attend_part(q: jax.Array, keys: Stored, values: Stored, mask: jax.Array) -> 
     return Part(top, weights.sum(-1), mixed)
 
 
-def _scores(q: jax.Array, keys: jax.Array) -> jax.Array:
-    """q [..., M, D], keys [..., P, D] -> [..., M, P] float32."""
-
-    def plain(q: jax.Array, keys: jax.Array) -> jax.Array:
-        return jnp.einsum("...md,...pd->...mp", q, keys, **_IN_FLOAT32)
-
-    def keys_first(q: jax.Array, keys: jax.Array) -> jax.Array:
-        scores = jnp.einsum("...pd,...md->...pm", keys, q, **_IN_FLOAT32)
-        # Or XLA would put the product back into the other order.
-        return jax.lax.optimization_barrier(scores).swapaxes(-2, -1)
-
-    if q.shape[-2] > _FEW_QUERIES:
-        return plain(q, keys)
-    # On CPUs such a product takes a third of the time.
-    return jax.lax.platform_dependent(q, keys, cpu=keys_first, default=plain)
-
-
 def attend_span(q: jax.Array, keys: Stored, values: Stored, span: Span, attention: AttentionConfig) -> Part:
     """Over a span of each row's places, by the kernel where there is one.
 
     Args:
       q: [N, ..., H, M, D], N split over `data` and `fsdp` and H over `tensor`.
-      keys, values: [N, ..., H, P, D].
+      keys: [N, ..., H, D, P], or [N, ..., H, P, D] by place (see `keys_by_place`).
+      values: [N, ..., H, P, D].
     """
-    places, size = keys.data.shape[-2:]
-    if attention.backend != "splash" or places % LANES or size % LANES:
+    places, size = values.data.shape[-2:]
+    if not keys_by_place(attention) or places % LANES or size % LANES:
+        if keys_by_place(attention):
+            keys = turned(keys)
         mask = span.mask(places)
         return attend_part(q, keys, values, mask.reshape(-1, *[1] * (q.ndim - 3), places))
     # Imported where it is used: the kernel's module costs a second, and most platforms never run it.
@@ -124,7 +117,7 @@ def attend_span(q: jax.Array, keys: Stored, values: Stored, span: Span, attentio
 
 
 def attend_prefix(q: jax.Array, keys: Stored, values: Stored, span: Span, attention: AttentionConfig) -> Part:
-    """q [G, K, Hkv, Q, D], keys and values [G, Hkv, P, D]."""
+    """q [G, K, Hkv, Q, D], keys and values of G prompts as in `attend_span`."""
     groups, samples, heads, query, size = q.shape
     rows = q.transpose(0, 2, 1, 3, 4).reshape(groups, heads, samples * query, size)
     part = attend_span(rows, keys, values, span, attention)
@@ -137,8 +130,8 @@ def attend_recent(
     """q [G, K, Hkv, Q, D], keys [G, K, Hkv, D, B], values [G, K, Hkv, B, D], mask [G, B]."""
     if attention.backend == "splash":
         # Elementwise products would go through memory in float32.
-        turned = keys._replace(data=keys.data.swapaxes(-2, -1))
-        return attend_part(q, turned, values, mask[:, None, None])
+        return attend_part(q, keys, values, mask[:, None, None])
+    # For a matrix product CPUs would copy the caches, which the step has just written into.
     scores = (q[..., None] * keys.data.astype(q.dtype)[:, :, :, None]).astype(jnp.float32).sum(-2)
     if keys.scale is not None:
         scores = scores * keys.scale[:, :, :, None]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -172,14 +171,9 @@ def decode_weights(
         and v, and its output) stay beside them. Any others are merged.
     """
     language = model.language_model
-    layers = list(language.first_layers)
-    if language.layers is not None:
-        graphdef, state = nnx.split(language.layers)
-        count = language.layers.input_layernorm.scale.shape[0]
-        layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
     weights = DecodeWeights(
         embedding=language.embed_tokens.embedding[...].astype(model.dtype),
-        layers=tuple(_layer_weights(layer, adapters, merge, mesh) for layer in layers),
+        layers=tuple(_layer_weights(layer, adapters, merge, mesh) for layer in language.list_layers()),
         norm=language.norm.scale[...],
         head=model.head_kernel().astype(model.dtype),
     )

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.mesh import BATCH, constrain_tree
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.cache import (
     PREFIX_SPECS,
     SUFFIX_SPECS,
@@ -26,7 +27,9 @@ from rmsweb_jax.qwen3_vl.cache import (
     ring_size,
 )
 from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.decode_attention import keys_by_place
 from rmsweb_jax.qwen3_vl.inputs import Array
+from rmsweb_jax.qwen3_vl.stored import Stored
 
 
 class Asked(NamedTuple):
@@ -152,7 +155,7 @@ def end_samples(answers: Answers, ended: Array) -> Answers:
 
 @functools.partial(
     jax.jit,
-    static_argnames=("config", "groups", "num_samples", "room", "dtype", "cache_dtype", "fresh", "mesh"),
+    static_argnames=("config", "groups", "num_samples", "room", "dtype", "cache_dtype", "fresh", "attention"),
 )
 def empty_answers(
     *,
@@ -163,11 +166,15 @@ def empty_answers(
     dtype: Any,
     cache_dtype: str,
     fresh: bool,
-    mesh: Mesh | None,
+    attention: AttentionConfig,
 ) -> Answers:
-    """A pool's answers at the start: of prompts that all wait to be sampled from (`fresh`), or of none."""
+    """A pool's answers at the start: of prompts that all wait to be sampled from (`fresh`), or of none.
+
+    Args:
+      attention: the model's.
+    """
     lanes = (groups, num_samples)
-    suffix = empty_suffix(config, groups, num_samples, room, dtype, cache_dtype)
+    suffix = empty_suffix(config, groups, num_samples, room, dtype, cache_dtype, attention)
     ring = ring_size(suffix)
     answers = Answers(
         # Token 0 is drawn in the step before the first.
@@ -181,20 +188,46 @@ def empty_answers(
         log_probs=jnp.zeros((*lanes, ring), jnp.float32),
         suffix=suffix,
     )
-    return constrain_tree(answers, ANSWERS_SPECS, mesh)
+    return constrain_tree(answers, ANSWERS_SPECS, attention.mesh)
 
 
-@functools.partial(jax.jit, static_argnames=("slots", "width", "mesh"))
-def empty_asked(like: Asked, *, slots: int, width: int, mesh: Mesh | None) -> Asked:
-    """Slots without a prompt, of `width` places, for prompts like those given."""
+@functools.partial(jax.jit, static_argnames=("slots", "width", "attention"))
+def empty_asked(like: Asked, *, slots: int, width: int, attention: AttentionConfig) -> Asked:
+    """Slots without a prompt, of `width` places, for prompts like those given.
 
-    def empty(x: jax.Array, *shape: int) -> jax.Array:
-        return jnp.zeros((slots, *(shape or x.shape[1:])), x.dtype)
+    Args:
+      attention: the model's.
+    """
+    asked = jax.tree.map(lambda x: jnp.zeros((slots, *x.shape[1:]), x.dtype), like)
+    return constrain_tree(_resized(asked, width, attention), ASKED_SPECS, attention.mesh)
 
-    def places(x: jax.Array) -> jax.Array:
-        return empty(x, x.shape[1], width, *x.shape[3:])
 
-    asked = jax.tree.map(empty, like)
-    keys, values = (jax.tree.map(places, side) for side in (like.prefix.keys, like.prefix.values))
-    prefix = asked.prefix._replace(keys=keys, values=values, mask=empty(like.prefix.mask, width))
-    return constrain_tree(asked._replace(prefix=prefix), ASKED_SPECS, mesh)
+@functools.partial(jax.jit, static_argnames=("width", "attention"))
+def widen_pool(pool: Pool, *, width: int, attention: AttentionConfig) -> Pool:
+    """The pool with places for prompts of `width` tokens, more than it had.
+
+    Args:
+      attention: the model's.
+    """
+    asked = constrain_tree(_resized(pool.asked, width, attention), ASKED_SPECS, attention.mesh)
+    return pool._replace(asked=asked)
+
+
+def _resized(asked: Asked, width: int, attention: AttentionConfig) -> Asked:
+    """With `width` places for each prompt: the last ones fall away, or empty ones come after them."""
+    prefix = asked.prefix
+    extra = width - prefix.mask.shape[1]
+
+    def places(x: jax.Array, axis: int) -> jax.Array:
+        return jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, extra * (axis == at), 0) for at in range(x.ndim)])
+
+    def stored(part: Stored, axis: int) -> Stored:
+        return Stored(places(part.data, axis), None if part.scale is None else places(part.scale, 2))
+
+    keys_axis = 2 if keys_by_place(attention) else 3
+    prefix = prefix._replace(
+        keys=tuple(stored(part, keys_axis) for part in prefix.keys),
+        values=tuple(stored(part, 2) for part in prefix.values),
+        mask=places(jnp.asarray(prefix.mask), 1),
+    )
+    return asked._replace(prefix=prefix)

@@ -29,3 +29,8 @@ def store(x: jax.Array, dtype: str) -> Stored:
     scale = jnp.maximum(jnp.abs(x32).max(-1) / largest, 1e-12)
     data = x32 / scale[..., None]
     return Stored((jnp.round(data) if dtype == "int8" else data).astype(dtype), scale)
+
+
+def turned(keys: Stored) -> Stored:
+    """Keys [..., P, D] as [..., D, P], and the other way round."""
+    return keys._replace(data=keys.data.swapaxes(-2, -1))

@@ -55,7 +55,10 @@ def mrope_cos_sin(positions: Array, config: TextConfig) -> tuple[jax.Array, jax.
         axis[which : 3 * config.mrope_section[which] : 3] = which
     exponent = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
-    angles = jnp.moveaxis(jnp.asarray(positions), 0, -1)[..., axis].astype(jnp.float32) * frequencies
+    # Not by a gather: XLA would fuse that, and sines with it, into every layer's products.
+    angles = jnp.zeros((), jnp.float32)
+    for which, position in enumerate(jnp.asarray(positions).astype(jnp.float32)):
+        angles += position[..., None] * np.where(axis == which, frequencies, np.float32(0))
     return jnp.cos(angles), jnp.sin(angles)
 
 
@@ -213,13 +216,22 @@ class LanguageModel(nnx.Module):
         for index, layer in enumerate(self.first_layers):
             x, kv = self._run(layer, x, context, keys[index])
             cached.append(kv)
-            if deepstack:
+            if index < len(deepstack):
                 x = x + constrain_rows(deepstack[index], mesh)
         stacked = None
         if self.layers is not None:
             x, stacked = self._scan(self.layers, x, context, keys[num_first:], return_kv)
         kv = _join_kv(cached, stacked) if return_kv else None
         return self.norm(x), kv
+
+    def list_layers(self) -> list[DecoderLayer]:
+        """All layers, first to last, with what is stacked taken apart."""
+        layers = list(self.first_layers)
+        if self.layers is not None:
+            graphdef, state = nnx.split(self.layers)
+            count = self.layers.input_layernorm.scale.shape[0]
+            layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
+        return layers
 
     def _run(self, layer: DecoderLayer, x: jax.Array, context: LayerContext, key: jax.Array | None) -> Any:
         graphdef, state = nnx.split(layer)

@@ -46,8 +46,8 @@ class EngineConfig:
       warm_widths: how many of the prompt widths, shortest first, are compiled before the server is ready.
       prefill_widths: prompts are padded to the narrowest of these or of `prompt_widths` while they are
         prefilled, ascending. Each is one more program, and prompts shorter than a pool's width cost less.
-      max_pools: pools whose caches are held at once. Requests of other widths or numbers of replies than
-        those in decoding need a pool of their own.
+      max_pools: pools whose caches are held at once. Requests of other adapters, formats or numbers of
+        replies than those in decoding need their own; one that is too narrow for a prompt is widened.
       chunk: tokens of each reply that are drawn between looks at who has come and gone.
       max_waiting: requests that may wait for a slot.
     """
@@ -68,6 +68,11 @@ class EngineConfig:
             empty = not values and name != "prefill_widths"
             if empty or any(low >= high for low, high in itertools.pairwise((0, *values))):
                 raise UserError(f"config.{name} is {values}: give positive numbers in ascending order")
+        if self.prefill_widths and self.prefill_widths[-1] > self.prompt_widths[-1]:
+            raise UserError(
+                f"config.prefill_widths has {self.prefill_widths[-1]}: no prompt is longer than the last of "
+                f"config.prompt_widths, {self.prompt_widths[-1]}"
+            )
         for name in ("max_pools", "chunk", "max_waiting", "max_new_tokens"):
             if getattr(self, name) < 1:
                 raise UserError(f"config.{name} is {getattr(self, name)}: give 1 or more")
@@ -270,18 +275,20 @@ class Engine:
 
     def _place(self) -> Lanes | None:
         """Where the first of those who wait is decoded; None while all that could be is taken."""
-        first = self._waiting[0]
-        kind, width = Kind.of(first), self._width(first)
-        fits = [lanes for lanes in self._lanes if lanes.kind == kind and lanes.room.width >= width]
-        # Those that are decoding anyway; among them the narrowest, then the largest.
-        joined = [lanes for lanes in fits if lanes.busy and lanes.free]
-        if joined:
-            return min(joined, key=lambda lanes: (lanes.room.width, -lanes.room.slots))
-        alike = [
-            ticket for ticket in self._waiting if Kind.of(ticket) == kind and self._width(ticket) <= width
-        ]
-        room = self._room(self._slots(len(alike) * kind.samples) // kind.samples or 1, width)
-        for lanes in fits:
+        kind, width = Kind.of(self._waiting[0]), self._width(self._waiting[0])
+        alike = [lanes for lanes in self._lanes if lanes.kind == kind]
+        joined = max(
+            (lanes for lanes in alike if lanes.busy and lanes.free),
+            key=lambda lanes: (lanes.room.width, lanes.room.slots),
+            default=None,
+        )
+        if joined is not None:
+            if joined.room.width < width:
+                # One wider pool takes fewer steps than two of their own widths.
+                joined.widen(self._room(joined.room.slots, width))
+            return joined
+        room = self._room_for(kind)
+        for lanes in alike:
             if not lanes.busy and lanes.room == room:
                 return lanes
         if len(self._lanes) >= self._config.max_pools:
@@ -292,6 +299,12 @@ class Engine:
             self._lanes.remove(idle[0])
         self._lanes.append(Lanes(kind, room, self._processor))
         return self._lanes[-1]
+
+    def _room_for(self, kind: Kind) -> Room:
+        """Of a new pool, for what waits for it."""
+        alike = [ticket for ticket in self._waiting if Kind.of(ticket) == kind]
+        slots = self._slots(len(alike) * kind.samples) // kind.samples or 1
+        return self._room(slots, max(self._width(ticket) for ticket in alike[:slots]))
 
     def _slots(self, replies: int) -> int:
         """The fewest slots that hold so many replies, or as many as there are."""

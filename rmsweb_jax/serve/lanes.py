@@ -17,7 +17,7 @@ from rmsweb_jax.serve.requests import Completion, Ticket
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Requests of one kind can share a pool, where it is wide enough.
+    """Requests of one kind can share a pool.
 
     Attributes:
       samples: of each request.
@@ -93,6 +93,16 @@ class Lanes:
     @property
     def tickets(self) -> list[Ticket]:
         return [held.ticket for held in self._held if held is not None]
+
+    def widen(self, room: Room) -> None:
+        """Makes place for longer prompts; those in decoding stay where they are.
+
+        Args:
+          room: with other widths, and else the same.
+        """
+        self.room = room
+        if self._pool is not None:
+            self._pool = self.kind.generator.widen(self._pool, room.width)
 
     def insert(self, ticket: Ticket) -> None:
         """Prefills a request into a free slot, without waiting for the device."""

@@ -11,10 +11,11 @@ from rmsweb_jax.qwen3_vl import cache, decode
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.cache import PrefixCache
 from rmsweb_jax.qwen3_vl.decode import Generator, Pause, decode_responses, prepare_weights
+from rmsweb_jax.qwen3_vl.decode_attention import keys_by_place
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.pool import Asked, empty_answers
-from rmsweb_jax.qwen3_vl.stored import Stored
+from rmsweb_jax.qwen3_vl.stored import Stored, turned
 from tests.qwen3_vl.rows import log_probs, text_inputs
 from tests.tiny import TINY
 
@@ -156,12 +157,14 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
         for _ in range(2)
     )
     mask = np.arange(128) >= [[3], [100]]
-    prefix = PrefixCache(keys, values, mask, mask.sum(1, dtype=np.int32))
     hidden = rng.standard_normal((groups, text.hidden_size), np.float32)
     seeds = np.arange(groups, dtype=np.uint32)
-    asked = Asked(prefix, hidden, seeds, seeds, np.ones(groups, np.float32))
     drawn = []
     for backend in ("xla", "splash"):
+        attention = AttentionConfig(backend, interpret=True)
+        kept = keys if keys_by_place(attention) else tuple(map(turned, keys))
+        prefix = PrefixCache(kept, values, mask, mask.sum(1, dtype=np.int32))
+        asked = Asked(prefix, hidden, seeds, seeds, np.ones(groups, np.float32))
         answers = empty_answers(
             config=text,
             groups=groups,
@@ -170,7 +173,7 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
             dtype=jnp.dtype("float32"),
             cache_dtype="model",
             fresh=True,
-            mesh=None,
+            attention=attention,
         )
         done = decode_responses(
             weights,
@@ -182,7 +185,7 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
             config=text,
             room=room,
             cache_dtype="model",
-            attention=AttentionConfig(backend, interpret=True),
+            attention=attention,
         )
         drawn.append(done)
     assert drawn[0].tokens.shape[2] == 128 and int(drawn[0].clock) == room

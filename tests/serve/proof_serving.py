@@ -35,7 +35,14 @@ from tests.serve.speed_sides import make_servers
 CLIENTS = (1, 8, 32)
 # As long as the replies that the demo's server gives at most.
 WORDS, NEW_TOKENS = 150, 128
-WIDTHS = tuple(range(64, 513, 64))
+# Of ours, beside what configs/serve.py:demo has. Prompts of the benchmark fit the second width.
+SETTINGS = {
+    "slots": CLIENTS,
+    "prompt_widths": (256, 320, 384, 512),
+    "warm_widths": 3,
+    "max_new_tokens": NEW_TOKENS,
+    "max_images": 0,
+}
 ROUNDS, LEAST_RATIO = 2, 4.0
 REPLIES, CHOICES = 1000, 8
 
@@ -161,7 +168,7 @@ processor for Qwen3-VL, which needs torchvision), prompts of about {prompt_token
 greedy. So many clients of the `openai` package send their next request when the last one is answered, two
 each and at least four in all. The three servers run one after the other, {rounds} times; tokens/s are the
 lowest, the **mean** and the highest of the rounds, latencies those of all requests of all rounds. Ours is
-`configs/serve.py:demo` with slots {slots} and prompts padded to multiples of 64.
+`configs/serve.py:demo` with slots {slots} and prompts padded to {widths} tokens.
 
 | server | clients | tokens/s | p50 s | p95 s | times transformers as it comes |
 |---|---|---|---|---|---|
@@ -210,7 +217,7 @@ def main() -> None:
     measured: dict[str, list[dict[int, Load]]] = {}
     with tempfile.TemporaryDirectory(prefix="rmsweb-jax-serving-") as name:
         folder = Path(name)
-        servers = make_servers(folder, CLIENTS, WIDTHS, NEW_TOKENS)
+        servers = make_servers(folder, **SETTINGS)
         for _ in range(ROUNDS):
             for server in servers:
                 measured.setdefault(server.name, []).append(measure(server, folder))
@@ -230,6 +237,7 @@ def main() -> None:
         new=NEW_TOKENS,
         rounds=ROUNDS,
         slots=CLIENTS,
+        widths=SETTINGS["prompt_widths"],
         **versions,
     )
     text += "\n".join(rows)

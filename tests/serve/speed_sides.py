@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from flax import nnx
 from safetensors.numpy import load_file, save_file
@@ -62,21 +62,13 @@ def write_models(root: Path) -> tuple[Path, Path]:
     return whole, text
 
 
-def make_servers(root: Path, slots: Sequence[int], widths: Sequence[int], new_tokens: int) -> list[Server]:
+def make_servers(root: Path, **settings: Any) -> list[Server]:
     """Ours, transformers' as it comes, and with its own continuous batching.
 
     Args:
-      widths: of ours: what prompts are padded to, the longest last.
+      settings: of ours.
     """
     whole, text = write_models(root)
-    settings = {
-        "slots": tuple(slots),
-        "prompt_widths": (widths[-1],),
-        "prefill_widths": tuple(widths[:-1]),
-        "max_new_tokens": new_tokens,
-        "max_images": 0,
-        "warm_widths": 1,
-    }
     return [
         our_server("ours", whole, root / "ours", **settings),
         transformers_server("transformers serve", text),

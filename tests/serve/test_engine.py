@@ -162,6 +162,40 @@ def test_a_cancelled_request_leaves_its_slot_to_others(idle):
     idle.close()
 
 
+def test_a_pool_is_widened_for_a_longer_prompt(idle):
+    """Those in decoding go on as if alone, and whoever comes next finds room for long prompts."""
+    tickets = [Ticket(prepared(idle, number), idle.policies.base) for number in (0, 1, 3, 2)]
+    lanes = Lanes(Kind.of(tickets[0]), idle._room(4, 64), idle._processor)
+    lanes.insert(tickets[0])
+    assert lanes.advance(5) == []
+    assert len(tickets[2].prepared.prompt.tokens) > 64
+    lanes.widen(idle._room(4, 128))
+    for ticket in tickets[1:]:
+        lanes.insert(ticket)
+    texts = {}
+    while lanes.busy:
+        texts |= {ticket.prepared.seed: completions[0].text for ticket, completions in lanes.advance(3)}
+    assert texts == {number: answer_alone(idle, request(number))[0] for number in range(4)}
+
+
+def test_who_needs_a_wider_pool_joins_those_in_decoding(idle):
+    """One pool of two widths, of which each reply comes as it does alone."""
+    tickets = [idle.submit(prepared(idle, number)) for number in (0, 1, 2)]
+    with idle._changed:
+        for _ in tickets:
+            idle._admit()
+        narrow = idle._lanes[0]
+        assert [lanes.room.width for lanes in idle._lanes] == [64]
+        tickets.append(Ticket(prepared(idle, 3), idle.policies.base))
+        idle._waiting.append(tickets[-1])
+        idle._admit()
+    assert idle._lanes == [narrow] and narrow.room.width == 128
+    idle.start()
+    for number, ticket in enumerate(tickets):
+        assert ticket.future.result(timeout=300)[0].text == answer_alone(idle, request(number))[0]
+    idle.close()
+
+
 def test_too_many_who_wait_are_turned_away(idle):
     tickets = [idle.submit(prepared(idle, 0)) for _ in range(8)]
     with pytest.raises(OverloadedError, match="8 requests wait"):
@@ -172,12 +206,12 @@ def test_too_many_who_wait_are_turned_away(idle):
 
 
 def test_who_is_first_is_not_overtaken(model_folder):
-    """A wide request waits for the only pool until narrow ones have left it, and those behind it wait too."""
-    shapes = EngineConfig((2,), (64, 128), max_new_tokens=12, max_images=0, warm_widths=0, max_pools=1)
+    """One for two replies waits for the only pool until others have left it, and those behind it wait too."""
+    shapes = EngineConfig((2,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, max_pools=1)
     engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     done = []
-    for number, text in enumerate(("go", "x" * 70, "go", "go")):
-        future = engine.submit(engine.prepare(ask(text, seed=number))).future
+    for number, replies in enumerate((1, 2, 1, 1)):
+        future = engine.submit(engine.prepare(ask("go", seed=number, n=replies))).future
         future.add_done_callback(lambda _, number=number: done.append(number))
     engine.start()
     future.result(timeout=300)
@@ -245,3 +279,8 @@ def test_warm_up_compiles_each_batch_size_at_the_warm_widths(model_folder):
 def test_sizes_must_ascend(sizes):
     with pytest.raises(UserError, match="slots"):
         EngineConfig(sizes, (64,), max_new_tokens=2, max_images=0, warm_widths=1)
+
+
+def test_no_prefill_is_wider_than_prompts():
+    with pytest.raises(UserError, match=r"prefill_widths has 96: .* config.prompt_widths, 64"):
+        EngineConfig((1,), (64,), max_new_tokens=2, max_images=0, warm_widths=1, prefill_widths=(32, 96))
