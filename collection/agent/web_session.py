@@ -91,6 +91,7 @@ class WebSession:
         browser.take_incidents()  # What was refused until now is the last episode's.
         try:
             browser.goto(website)
+            browser.settle()
             failure = self._read_failure()
             browser.sweep()
         except (PageError, WebDriverException) as error:

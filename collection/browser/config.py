@@ -23,7 +23,8 @@ class BrowserConfig:
         arrives on a node is not seen from here.
       page_load_seconds: after that long, loading stops and the page is used as it is.
       script_seconds: a page that has not answered a script after that long does not respond.
-      quiet_ms: after an action, wait until the page has not changed for this long.
+      quiet_ms: after an action, wait until the page has not changed for this long, and the pictures and
+        fonts that it shows have come.
       settle_ms: ... but at most this long.
       max_tabs: windows that a page opens beyond these are closed.
       memory_mb: a local browser that uses more, all its processes together, is given up.

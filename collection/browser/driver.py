@@ -50,6 +50,12 @@ FLAGS = (
     # Questions nobody is there to answer: may this page use the camera, where to print to.
     "--deny-permission-prompts",
     "--disable-print-preview",
+    # The address bar's lists, which are pages with processes of their own that nobody sees.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
+    # The same page has to give the same pixels. Otherwise what of it was painted anew has other rounded
+    # corners by one grey level, and large pictures are painted some frames after the rest.
+    "--disable-partial-raster",
+    "--disable-checker-imaging",
 )
 _PREFERENCES = {
     **PREFERENCES,

@@ -1,11 +1,25 @@
 // Runs before a page's own scripts: notes what cannot be asked for afterwards, namely closed shadow
-// roots, which elements listen for the mouse, and the built-in functions as they were. Nothing the
-// page can see is changed in behaviour.
+// roots, which elements listen for the mouse, what was loaded, and the built-in functions as they were.
+// Nothing the page can see is changed in behaviour.
 (() => {
   const KEY = 'rmsweb.preload';  // Not a symbol: pages may replace Symbol.for.
   if (window[KEY]) return;
   const notes = { closedRoots: new WeakMap(), clicks: new WeakSet(), presses: new WeakSet(), mend, restore };
+  // Of the requests that have ended, and those that were waited for to no end: see settle.js.
+  notes.pictures = { arrived: { __proto__: null }, vain: { __proto__: null } };
   Object.defineProperty(window, KEY, { value: notes });
+
+  // The page's own list is short, and the page may clear it. Where the page has broken it, nothing is noted.
+  if (window === top) {
+    let room = 10000;
+    const { arrived } = notes.pictures;
+    new PerformanceObserver((list) => {
+      try {
+        const entries = list.getEntries();
+        for (let i = 0; i < entries.length && room-- > 0; i++) arrived[entries[i].name] = true;
+      } catch {}
+    }).observe({ type: 'resource', buffered: true });
+  }
 
   const attachShadow = Element.prototype.attachShadow;
   Element.prototype.attachShadow = function (options) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import pathlib
 
 from selenium.common.exceptions import TimeoutException, WebDriverException
 
@@ -12,6 +13,8 @@ from collection.browser.downloads import Downloads
 from collection.browser.errors import BrowserLostError, PageError, first_line, page_problem
 from collection.browser.guard.guard import Guard
 from collection.browser.tabs import Tabs
+
+_SETTLE = pathlib.Path(__file__).with_name("settle.js").read_text(encoding="utf-8")
 
 __all__ = ["Browser", "BrowserConfig", "BrowserLostError", "PageError", "first_line"]
 
@@ -43,6 +46,7 @@ class Browser(Tabs):
     def goto(self, url: str) -> None:
         """Opens a page. Raises PageError when it may not or cannot be reached."""
         self.check(url)
+        self._used = True
         before = self._pages.get(self._current, {}).get("url")
         slow = False
         try:
@@ -73,17 +77,24 @@ class Browser(Tabs):
             raise PageError(f"Refused to open {self.shown(url)}: {verdict.detail}")
 
     def settle(self, first_ms: int = 0) -> None:
-        """Waits until the page has been unchanged for `quiet_ms`, at most `settle_ms`.
+        """Waits until the page has been unchanged for `quiet_ms` and shows its pictures, at most `settle_ms`.
 
         Args:
           first_ms: wait at least this long for a first change that is known to come late.
         """
         if self.config.quiet_ms or first_ms:
-            # A page that is left while it is watched ends the script: then the next call waits for the load.
-            # One that breaks scripts fails it in more ways than one; the look at it mends them.
-            with contextlib.suppress(WebDriverException):
-                quiet, limit = self.config.quiet_ms, self.config.settle_ms
-                self.call(self._driver.execute_async_script, _SETTLE, max(quiet, first_ms), quiet, limit)
+            self._wait(max(self.config.quiet_ms, first_ms), self.config.quiet_ms)
+
+    def wait_for_pictures(self) -> None:
+        """Waits until the page's fonts, and the pictures in its window, are there, at most `settle_ms`."""
+        self._wait(0, 0)
+
+    def _wait(self, first_ms: int, quiet_ms: int) -> None:
+        # A page that is left while it is watched ends the script: then the next call waits for the load.
+        # One that breaks scripts fails it in more ways than one; the look at it mends them.
+        with contextlib.suppress(WebDriverException):
+            limit = self.config.settle_ms
+            self.call(self._driver.execute_async_script, _SETTLE, first_ms, quiet_ms, limit)
 
     def screenshot(self) -> bytes:
         """The viewport as PNG."""
@@ -126,21 +137,4 @@ class Browser(Tabs):
 _FAILURE = """
 const failed = location.protocol === 'chrome-error:';
 return [location.href, failed ? (document.body ? document.body.innerText : '') : null];
-"""
-
-_SETTLE = """
-const [first, quiet, limit, done] = arguments;
-const start = performance.now();
-let timer;
-const finish = () => { observer.disconnect(); done(null); };
-const arm = (wait) => {
-  clearTimeout(timer);
-  timer = setTimeout(finish, Math.max(0, Math.min(wait, start + limit - performance.now())));
-};
-// What is waited for is something new: an attribute that follows the last key is not it.
-const observer = new MutationObserver((records) => {
-  if (first <= quiet || records.some((record) => record.addedNodes.length)) arm(quiet);
-});
-observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
-arm(first);
 """

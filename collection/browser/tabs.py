@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import re
 import time
 from typing import Any
 
@@ -22,6 +23,10 @@ _PRELOAD = "".join(
     pathlib.Path(__file__).with_name(name).read_text(encoding="utf-8")
     for name in ("dialogs.js", "preload.js")
 )
+# What belongs to the browser and is a page nevertheless: its bars, bubbles and panels, and the page of a
+# first tab that comes late. No page and no key opens these.
+_BAR = re.compile(r"chrome://[a-z-]+\.top-chrome(?:[/?#]|$)")
+_START_PAGE = re.compile(r"chrome://(?:newtab|new-tab-page[a-z-]*)(?:[/?#]|$)")
 _PROBE_S = 3.0
 _WEIGH_EVERY_S = 1.0
 _URL_CHARS, _TITLE_CHARS, _DETAIL_CHARS, _SHOWN_CHARS = 2000, 300, 500, 300
@@ -48,12 +53,13 @@ class Tabs(Connection):
         self._prepared: set[str] = set()
         self._pages: dict[str, dict[str, Any]] = {}
         self._closed: set[str] = set()
+        self._used = False  # Whether a page was opened.
         self._swept = -1
         self._weighed = 0.0
         try:
             self._driver.set_page_load_timeout(config.page_load_seconds)
             self._driver.set_script_timeout(config.script_seconds)
-            self._current = self._driver.current_window_handle
+            self._current = self._find_first_tab()
             # From a window of our own a page that hangs can be closed; no page knows of it.
             self._spare = self.cdp("Target.createTarget", url="about:blank", background=True)["targetId"]
             self._closed.add(self._spare)
@@ -74,8 +80,10 @@ class Tabs(Connection):
         for handle, info in list(pages.items()):
             verdict = self.guard.check(info["url"]) if self.guard else None
             if verdict is not None and not verdict.allowed:
-                self.note("refused", f"{self.shown(info['url'])}: {verdict.detail}")
-                self.notices.append(f"Window closed: {verdict.detail}")
+                # Before any page was opened it is the browser's start page, and nobody's doing.
+                if self._used or not info["url"].startswith("chrome:"):
+                    self.note("refused", f"{self.shown(info['url'])}: {verdict.detail}")
+                    self.notices.append(f"Window closed: {verdict.detail}")
                 self._drop(pages, handle)
         extra = list(pages)[self.config.max_tabs :]
         for handle in extra:
@@ -182,6 +190,19 @@ class Tabs(Connection):
 
     # Private
 
+    def _find_first_tab(self) -> str:
+        """The browser's first tab, made the current one.
+
+        The driver takes the first page that it sees; on a busy machine that may be one of the bars.
+        """
+        current = self._driver.current_window_handle
+        pages = [info for info in self.cdp("Target.getTargets")["targetInfos"] if info["type"] == "page"]
+        tabs = [info["targetId"] for info in pages if not _BAR.match(info["url"])]
+        if tabs and current not in tabs:
+            current = tabs[0]
+            self.call(self._driver.switch_to.window, current)
+        return current
+
     def _list_pages(self) -> dict[str, dict[str, Any]]:
         """Targets of all tabs by handle, oldest first; the current one may be gone."""
         try:
@@ -195,13 +216,19 @@ class Tabs(Connection):
             if info["type"] == "page"
             and not info.get("subtype")
             and info["targetId"] not in self._closed
-            # The address bar's own list, which some starts of a browser show as a page.
-            and not info["url"].startswith("chrome://omnibox-popup")
+            and not self._is_own_surface(info)
         }
         if not pages:  # The last one has closed itself.
             handle = self.cdp("Target.createTarget", url="about:blank")["targetId"]
             pages[handle] = {"url": "about:blank", "title": ""}
         return {handle: pages[handle] for handle in sorted(pages, key=self._tab_id)}
+
+    def _is_own_surface(self, info: dict[str, Any]) -> bool:
+        """Whether a target belongs to the browser itself, or is not yet anywhere; a tab stays one."""
+        if info["targetId"] in self._tab_ids or info.get("openerId"):
+            return False
+        url = info["url"]
+        return not url or _BAR.match(url) is not None or _START_PAGE.match(url) is not None
 
     def _drop(self, pages: dict[str, dict[str, Any]], handle: str) -> None:
         """Closes a tab and removes it from `pages`; the last one is replaced by an empty one."""

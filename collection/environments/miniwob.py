@@ -51,7 +51,9 @@ class MiniWobEpisode:
         self._latched = (False, None)
         if len(self.browser.handles()) > 1:
             self.browser.reset()
+        # What was done until now is no news of this episode.
         self.browser.dialogs.clear()
+        self.browser.notices.clear()
         self.browser.snapshot = None
         self.browser.goto(task.website)
         utterance = self.browser.script(_START, str(task.seed), EPISODE_SECONDS * 1000)
@@ -59,6 +61,8 @@ class MiniWobEpisode:
             if not (html_root() / "miniwob" / f"{task.site}.html").is_file():
                 raise UserError(f"MiniWoB++ has no page {task.site!r}; choose one of miniwob.page_names()")
             raise PageError(f"{task.website} did not start")
+        # Those of what the start has drawn are asked for only now.
+        self.browser.wait_for_pictures()
         return task.model_copy(update={"objective": utterance})
 
     def status(self) -> tuple[bool, float | None]:
