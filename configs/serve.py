@@ -40,7 +40,7 @@ def _demo() -> ConfigDict:
     config.prefill_widths = ()
     config.max_new_tokens = 128
     config.max_images = 1
-    # Caches held at once, each of `slots` prompts; one that is too narrow for a prompt is widened.
+    # Caches held at once: requests of other adapters, formats or numbers of replies need their own.
     config.max_pools = 2
     # Tokens of each reply between looks at who has come and gone; requests that may wait for a slot.
     config.chunk = 16

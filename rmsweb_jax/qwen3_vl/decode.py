@@ -39,8 +39,8 @@ from rmsweb_jax.qwen3_vl.pool import (
     empty_answers,
     empty_asked,
     end_samples,
+    enlarge_pool,
     insert_prompts,
-    widen_pool,
 )
 from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES
 from rmsweb_jax.qwen3_vl.text import MAX_UNROLL
@@ -339,9 +339,9 @@ class Generator:
         """See `insert_prompts`; the pool given is used up."""
         return insert_prompts(pool, asked, slots, mesh=self.mesh)
 
-    def widen(self, pool: Pool, width: int) -> Pool:
-        """See `widen_pool`."""
-        return widen_pool(pool, width=width, attention=self._attention)
+    def enlarge(self, pool: Pool, *, slots: int, width: int) -> Pool:
+        """See `enlarge_pool`."""
+        return enlarge_pool(pool, slots=slots, width=width, attention=self._attention)
 
     def end(self, pool: Pool, ended: Array) -> Pool:
         """See `end_samples`; the pool given is used up."""

@@ -202,15 +202,25 @@ def empty_asked(like: Asked, *, slots: int, width: int, attention: AttentionConf
     return constrain_tree(_resized(asked, width, attention), ASKED_SPECS, attention.mesh)
 
 
-@functools.partial(jax.jit, static_argnames=("width", "attention"))
-def widen_pool(pool: Pool, *, width: int, attention: AttentionConfig) -> Pool:
-    """The pool with places for prompts of `width` tokens, more than it had.
+@functools.partial(jax.jit, static_argnames=("slots", "width", "attention"))
+def enlarge_pool(pool: Pool, *, slots: int, width: int, attention: AttentionConfig) -> Pool:
+    """The pool with free slots after its own, and places for prompts of `width` tokens.
 
     Args:
-      attention: the model's.
+      slots, width: as many as it has or more.
+      attention: the model's; the mesh must not split rows, as each shard has its own slots.
     """
-    asked = constrain_tree(_resized(pool.asked, width, attention), ASKED_SPECS, attention.mesh)
-    return pool._replace(asked=asked)
+    extra = slots - pool.answers.done.shape[0]
+
+    def more(x: jax.Array, filling: Any = 0) -> jax.Array:
+        padding = [(0, extra, 0), *[(0, 0, 0)] * (x.ndim - 1)]
+        return jax.lax.pad(x, jnp.asarray(filling, x.dtype), padding)
+
+    clock, done = pool.answers.clock, pool.answers.done
+    answers = jax.tree.map(more, pool.answers._replace(clock=done))
+    answers = answers._replace(clock=clock, done=more(done, True))
+    asked = _resized(jax.tree.map(more, pool.asked), width, attention)
+    return constrain_tree(Pool(asked, answers), POOL_SPECS, attention.mesh)
 
 
 def _resized(asked: Asked, width: int, attention: AttentionConfig) -> Asked:

@@ -39,7 +39,8 @@ class EngineConfig:
     """Shapes that are compiled, and how many of them are held.
 
     Attributes:
-      slots: replies that are drawn together; ascending. A pool has the fewest that hold what waits for it.
+      slots: replies that are drawn together; ascending. A pool has the fewest that hold what waits for it,
+        and is enlarged when more or longer requests come.
       prompt_widths: prompts are padded to one of them, ascending; longer ones are refused.
       max_new_tokens: of a reply; a request's own limit may only be smaller.
       max_images: of one request. Every prompt has room for so many.
@@ -47,7 +48,7 @@ class EngineConfig:
       prefill_widths: prompts are padded to the narrowest of these or of `prompt_widths` while they are
         prefilled, ascending. Each is one more program, and prompts shorter than a pool's width cost less.
       max_pools: pools whose caches are held at once. Requests of other adapters, formats or numbers of
-        replies than those in decoding need their own; one that is too narrow for a prompt is widened.
+        replies than those in decoding need their own.
       chunk: tokens of each reply that are drawn between looks at who has come and gone.
       max_waiting: requests that may wait for a slot.
     """
@@ -275,35 +276,43 @@ class Engine:
 
     def _place(self) -> Lanes | None:
         """Where the first of those who wait is decoded; None while all that could be is taken."""
-        kind, width = Kind.of(self._waiting[0]), self._width(self._waiting[0])
-        alike = [lanes for lanes in self._lanes if lanes.kind == kind]
-        joined = max(
-            (lanes for lanes in alike if lanes.busy and lanes.free),
-            key=lambda lanes: (lanes.room.width, lanes.room.slots),
-            default=None,
-        )
-        if joined is not None:
-            if joined.room.width < width:
-                # One wider pool takes fewer steps than two of their own widths.
-                joined.widen(self._room(joined.room.slots, width))
-            return joined
-        room = self._room_for(kind)
-        for lanes in alike:
-            if not lanes.busy and lanes.room == room:
-                return lanes
-        if len(self._lanes) >= self._config.max_pools:
-            idle = [lanes for lanes in self._lanes if not lanes.busy]
-            if not idle:
-                return None
+        kind = Kind.of(self._waiting[0])
+        lanes = next((lanes for lanes in self._lanes if lanes.kind == kind), None)
+        if lanes is not None and lanes.busy:
+            return self._join(lanes)
+        room = self._room_for(kind, 0)
+        if lanes is not None and lanes.room != room:
             # With it goes the memory of its caches.
-            self._lanes.remove(idle[0])
-        self._lanes.append(Lanes(kind, room, self._processor))
-        return self._lanes[-1]
+            self._lanes.remove(lanes)
+            lanes = None
+        if lanes is None:
+            if len(self._lanes) >= self._config.max_pools:
+                idle = [other for other in self._lanes if not other.busy]
+                if not idle:
+                    return None
+                self._lanes.remove(idle[0])
+            lanes = Lanes(kind, room, self._processor)
+            self._lanes.append(lanes)
+        return lanes
 
-    def _room_for(self, kind: Kind) -> Room:
-        """Of a new pool, for what waits for it."""
+    def _join(self, lanes: Lanes) -> Lanes | None:
+        """The lanes, with room for the first of those who wait; None while they are as full as may be.
+
+        They are enlarged where they have to be: steps of one pool are fewer than those of two.
+        """
+        room = self._room_for(lanes.kind, len(lanes.tickets))
+        slots = lanes.room.slots if lanes.free else room.slots
+        width = max(lanes.room.width, self._width(self._waiting[0]))
+        if not lanes.free and slots <= lanes.room.slots:
+            return None
+        if (slots, width) != (lanes.room.slots, lanes.room.width):
+            lanes.enlarge(self._room(slots, width))
+        return lanes
+
+    def _room_for(self, kind: Kind, held: int) -> Room:
+        """Of a pool for what waits for it, beside the requests that it holds."""
         alike = [ticket for ticket in self._waiting if Kind.of(ticket) == kind]
-        slots = self._slots(len(alike) * kind.samples) // kind.samples or 1
+        slots = self._slots((held + len(alike)) * kind.samples) // kind.samples or 1
         return self._room(slots, max(self._width(ticket) for ticket in alike[:slots]))
 
     def _slots(self, replies: int) -> int:

@@ -94,15 +94,16 @@ class Lanes:
     def tickets(self) -> list[Ticket]:
         return [held.ticket for held in self._held if held is not None]
 
-    def widen(self, room: Room) -> None:
-        """Makes place for longer prompts; those in decoding stay where they are.
+    def enlarge(self, room: Room) -> None:
+        """Takes more requests, or longer ones; those in decoding stay where they are.
 
         Args:
-          room: with other widths, and else the same.
+          room: with as many slots and places as before, or more.
         """
+        self._held += [None] * (room.slots - self.room.slots)
         self.room = room
         if self._pool is not None:
-            self._pool = self.kind.generator.widen(self._pool, room.width)
+            self._pool = self.kind.generator.enlarge(self._pool, slots=room.slots, width=room.width)
 
     def insert(self, ticket: Ticket) -> None:
         """Prefills a request into a free slot, without waiting for the device."""

@@ -56,7 +56,8 @@ command.
   the harness.
 
 A page is looked at when it has not changed for 500 ms, the demo's 50 ms being shorter than what pages wait
-for themselves. Pictures that come late, and logits that rounding changes, may still make an episode differ.
+for themselves. Logits that rounding changes, as others are decoded beside a reply, may still make an episode
+differ.
 
 | benchmark | tasks | episodes | pass@1, % | pass@3, % | unjudged | killed at | seconds, straight and in two |
 |---|---|---|---|---|---|---|---|

@@ -162,14 +162,14 @@ def test_a_cancelled_request_leaves_its_slot_to_others(idle):
     idle.close()
 
 
-def test_a_pool_is_widened_for_a_longer_prompt(idle):
-    """Those in decoding go on as if alone, and whoever comes next finds room for long prompts."""
+def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
+    """Those in decoding go on as if alone."""
     tickets = [Ticket(prepared(idle, number), idle.policies.base) for number in (0, 1, 3, 2)]
-    lanes = Lanes(Kind.of(tickets[0]), idle._room(4, 64), idle._processor)
+    lanes = Lanes(Kind.of(tickets[0]), idle._room(1, 64), idle._processor)
     lanes.insert(tickets[0])
-    assert lanes.advance(5) == []
+    assert lanes.advance(5) == [] and not lanes.free
     assert len(tickets[2].prepared.prompt.tokens) > 64
-    lanes.widen(idle._room(4, 128))
+    lanes.enlarge(idle._room(4, 128))
     for ticket in tickets[1:]:
         lanes.insert(ticket)
     texts = {}
@@ -178,20 +178,22 @@ def test_a_pool_is_widened_for_a_longer_prompt(idle):
     assert texts == {number: answer_alone(idle, request(number))[0] for number in range(4)}
 
 
-def test_who_needs_a_wider_pool_joins_those_in_decoding(idle):
-    """One pool of two widths, of which each reply comes as it does alone."""
-    tickets = [idle.submit(prepared(idle, number)) for number in (0, 1, 2)]
-    with idle._changed:
-        for _ in tickets:
-            idle._admit()
-        narrow = idle._lanes[0]
-        assert [lanes.room.width for lanes in idle._lanes] == [64]
-        tickets.append(Ticket(prepared(idle, 3), idle.policies.base))
-        idle._waiting.append(tickets[-1])
-        idle._admit()
-    assert idle._lanes == [narrow] and narrow.room.width == 128
+def test_who_needs_a_larger_pool_joins_those_in_decoding(idle):
+    """One pool, which grows by slots and by width, of which each reply comes as it does alone."""
+    tickets = [idle.submit(prepared(idle, 0))]
+    idle._admit()
+    (lanes,) = idle._lanes
+    assert (lanes.room.slots, lanes.room.width) == (1, 64)
+    tickets.append(idle.submit(prepared(idle, 1)))
+    idle._admit()
+    assert (lanes.room.slots, lanes.room.width) == (4, 64)
+    tickets += [idle.submit(prepared(idle, number)) for number in (3, 2, 4)]
+    idle._admit()
+    # One more waits: there are no more slots.
+    assert (lanes.room.slots, lanes.room.width, lanes.free) == (4, 128, 0)
+    assert idle._lanes == [lanes] and len(idle._waiting) == 1
     idle.start()
-    for number, ticket in enumerate(tickets):
+    for number, ticket in zip((0, 1, 3, 2, 4), tickets, strict=True):
         assert ticket.future.result(timeout=300)[0].text == answer_alone(idle, request(number))[0]
     idle.close()
 
