@@ -42,6 +42,9 @@ def _demo() -> ConfigDict:
     config.max_images = 1
     # Caches held at once: requests of other adapters, formats or numbers of replies need their own.
     config.max_pools = 2
+    # Threads that decode at the same time, each in pools of its own: on CPUs as many as cores where as many
+    # requests come. Each has so many slots and pools.
+    config.workers = 1
     # Tokens of each reply between looks at who has come and gone; requests that may wait for a slot.
     config.chunk = 16
     config.max_waiting = 1024

@@ -13,6 +13,7 @@ from rmsweb_jax.qwen3_vl.pool import HostAnswers, Pool, to_host
 from rmsweb_jax.qwen3_vl.processor import Encoded, Processor
 from rmsweb_jax.serve.grammar import GrammarError, Matching, allowed_tokens
 from rmsweb_jax.serve.requests import Completion, Ticket
+from rmsweb_jax.serve.rooms import Room
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,26 +32,6 @@ class Kind:
     @classmethod
     def of(cls, ticket: Ticket) -> Kind:
         return cls(ticket.generator, ticket.samples, ticket.prepared.grammar is not None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Room:
-    """What one pool has room for.
-
-    Attributes:
-      slots: requests.
-      width: tokens of a prompt.
-      prefill_widths: what prompts are padded to while they are prefilled, ascending, `width` the last.
-      max_new_tokens: of a reply.
-      images, window: of a prompt, and patches of each image at most.
-    """
-
-    slots: int
-    width: int
-    prefill_widths: tuple[int, ...]
-    max_new_tokens: int
-    images: int
-    window: int
 
 
 class _Held:

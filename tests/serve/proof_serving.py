@@ -37,11 +37,12 @@ CLIENTS = (1, 8, 32)
 WORDS, NEW_TOKENS = 150, 128
 # Of ours, beside what configs/serve.py:demo has. Prompts of the benchmark fit the second width.
 SETTINGS = {
-    "slots": CLIENTS,
     "prompt_widths": (256, 320, 384, 512),
     "warm_widths": 3,
     "max_new_tokens": NEW_TOKENS,
     "max_images": 0,
+    "slots": (1, 4, 16),
+    "workers": 2,
 }
 ROUNDS, LEAST_RATIO = 2, 4.0
 REPLIES, CHOICES = 1000, 8
@@ -168,7 +169,8 @@ processor for Qwen3-VL, which needs torchvision), prompts of about {prompt_token
 greedy. So many clients of the `openai` package send their next request when the last one is answered, two
 each and at least four in all. The three servers run one after the other, {rounds} times; tokens/s are the
 lowest, the **mean** and the highest of the rounds, latencies those of all requests of all rounds. Ours is
-`configs/serve.py:demo` with slots {slots} and prompts padded to {widths} tokens.
+`configs/serve.py:demo` with {workers} workers of slots {slots}, and prompts padded to
+{widths} tokens.
 
 | server | clients | tokens/s | p50 s | p95 s | times transformers as it comes |
 |---|---|---|---|---|---|
@@ -236,7 +238,8 @@ def main() -> None:
         prompt_tokens=len(packaged.encode_text(prompt(0))),
         new=NEW_TOKENS,
         rounds=ROUNDS,
-        slots=CLIENTS,
+        slots=SETTINGS["slots"],
+        workers=SETTINGS["workers"],
         widths=SETTINGS["prompt_widths"],
         **versions,
     )

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.mesh import make_mesh
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.engine import (
@@ -116,7 +118,7 @@ def answer_alone(engine: Engine, request: ChatRequest) -> list[str]:
     """By the plain generator: all samples at once, nobody else."""
     prepared = engine.prepare(request)
     ticket = Ticket(prepared, engine.policies.base)
-    lanes = Lanes(Kind.of(ticket), engine._room(1, 128), engine._processor)
+    lanes = Lanes(Kind.of(ticket), engine._rooms.room(1, 128), engine._processor)
     lanes.insert(ticket)
     while not (complete := lanes.advance(100)):
         pass
@@ -127,8 +129,8 @@ def answer_alone(engine: Engine, request: ChatRequest) -> list[str]:
 def test_a_prompt_is_prefilled_at_the_narrowest_width_and_answered_alike(engine, idle, model_folder):
     shapes = dataclasses.replace(idle._config, prefill_widths=(32, 48, 96))
     finer = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
-    assert finer._room(1, 128).prefill_widths == (32, 48, 64, 96, 128)
-    assert finer._room(1, 64).prefill_widths == (32, 48, 64)
+    assert finer._rooms.room(1, 128).prefill_widths == (32, 48, 64, 96, 128)
+    assert finer._rooms.room(1, 64).prefill_widths == (32, 48, 64)
     tickets = [finer.submit(prepared(finer, number)) for number in range(len(TEXTS))]
     lengths = [len(ticket.prepared.prompt.tokens) for ticket in tickets]
     assert min(lengths) <= 48 < 64 < max(lengths) <= 96, lengths
@@ -142,7 +144,7 @@ def test_a_prompt_is_prefilled_at_the_narrowest_width_and_answered_alike(engine,
 
 def test_a_cancelled_request_leaves_its_slot_to_others(idle):
     waiting = [idle.submit(prepared(idle, number)) for number in range(4)]
-    lanes = Lanes(Kind.of(waiting[0]), idle._room(4, 128), idle._processor)
+    lanes = Lanes(Kind.of(waiting[0]), idle._rooms.room(4, 128), idle._processor)
     for ticket in waiting:
         lanes.insert(ticket)
     assert lanes.advance(2) == [] and not lanes.free
@@ -165,11 +167,11 @@ def test_a_cancelled_request_leaves_its_slot_to_others(idle):
 def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
     """Those in decoding go on as if alone."""
     tickets = [Ticket(prepared(idle, number), idle.policies.base) for number in (0, 1, 3, 2)]
-    lanes = Lanes(Kind.of(tickets[0]), idle._room(1, 64), idle._processor)
+    lanes = Lanes(Kind.of(tickets[0]), idle._rooms.room(1, 64), idle._processor)
     lanes.insert(tickets[0])
     assert lanes.advance(5) == [] and not lanes.free
     assert len(tickets[2].prepared.prompt.tokens) > 64
-    lanes.enlarge(idle._room(4, 128))
+    lanes.enlarge(idle._rooms.room(4, 128))
     for ticket in tickets[1:]:
         lanes.insert(ticket)
     texts = {}
@@ -181,21 +183,68 @@ def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
 def test_who_needs_a_larger_pool_joins_those_in_decoding(idle):
     """One pool, which grows by slots and by width, of which each reply comes as it does alone."""
     tickets = [idle.submit(prepared(idle, 0))]
-    idle._admit()
-    (lanes,) = idle._lanes
+    idle._workers[0].admit()
+    (lanes,) = idle._workers[0].lanes
     assert (lanes.room.slots, lanes.room.width) == (1, 64)
     tickets.append(idle.submit(prepared(idle, 1)))
-    idle._admit()
+    idle._workers[0].admit()
     assert (lanes.room.slots, lanes.room.width) == (4, 64)
     tickets += [idle.submit(prepared(idle, number)) for number in (3, 2, 4)]
-    idle._admit()
+    idle._workers[0].admit()
     # One more waits: there are no more slots.
     assert (lanes.room.slots, lanes.room.width, lanes.free) == (4, 128, 0)
-    assert idle._lanes == [lanes] and len(idle._waiting) == 1
+    assert idle._workers[0].lanes == [lanes] and len(idle._line.waiting) == 1
     idle.start()
     for number, ticket in zip((0, 1, 3, 2, 4), tickets, strict=True):
         assert ticket.future.result(timeout=300)[0].text == answer_alone(idle, request(number))[0]
     idle.close()
+
+
+def test_workers_share_who_waits(model_folder):
+    """Each of two takes half of them, and replies are those of one."""
+    shapes = EngineConfig((4,), (64, 128), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
+    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    tickets = [engine.submit(prepared(engine, number)) for number in range(4)]
+    for worker in engine._workers:
+        worker.admit()
+    assert [[len(lanes.tickets) for lanes in worker.lanes] for worker in engine._workers] == [[2], [2]]
+    engine.start()
+    for number, ticket in enumerate(tickets):
+        assert ticket.future.result(timeout=300)[0].text == answer_alone(engine, request(number))[0]
+    engine.close()
+    assert not engine.alive
+    with pytest.raises(EngineStoppedError):
+        engine.submit(prepared(engine, 0))
+
+
+def test_a_worker_that_fails_ends_the_others(model_folder, monkeypatch):
+    """Nobody waits for an engine that answers half of its requests."""
+    shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
+    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    failures = []
+    monkeypatch.setattr(threading, "excepthook", lambda failure: failures.append(failure.exc_value))
+    tickets = [engine.submit(prepared(engine, 0)) for _ in range(6)]
+    failing = engine._workers[1]
+
+    def fail(steps):
+        raise MemoryError(steps)
+
+    failing.admit()
+    monkeypatch.setattr(failing.lanes[0], "advance", fail)
+    engine.start()
+    for ticket in tickets:
+        ticket.future.exception(timeout=300)
+    engine.close()
+    assert [type(failure) for failure in failures] == [MemoryError]
+    assert any(isinstance(ticket.future.exception(), EngineStoppedError) for ticket in tickets)
+
+
+def test_devices_that_share_a_model_want_one_worker(model_folder):
+    model = load_model(model_folder)
+    model.attention = AttentionConfig(mesh=make_mesh(tensor=1))
+    shapes = EngineConfig((1,), (64,), max_new_tokens=2, max_images=0, warm_widths=0, workers=2)
+    with pytest.raises(UserError, match=r"config.workers is 2"):
+        Engine(model, Processor.from_pretrained(model_folder, 4096), shapes)
 
 
 def test_too_many_who_wait_are_turned_away(idle):
@@ -236,7 +285,7 @@ def test_adapters_draw_otherwise_and_queued_requests_outlive_them(idle, adapter_
     # The next look lets go of its weights.
     idle.submit(request).future.result()
     idle.close()
-    assert [lanes.kind.generator for lanes in idle._lanes] == [idle.policies.base]
+    assert [lanes.kind.generator for lanes in idle._workers[0].lanes] == [idle.policies.base]
 
 
 def test_a_prompt_longer_than_every_width_is_refused(engine):
@@ -247,7 +296,7 @@ def test_a_prompt_longer_than_every_width_is_refused(engine):
 def test_closing_tells_those_who_wait(idle):
     future = idle.submit(prepared(idle, 0)).future
     closer = threading.Thread(target=idle.close)
-    with idle._changed:
+    with idle._line.changed:
         idle.start()
         closer.start()
         idle._closing = True
