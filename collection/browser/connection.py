@@ -42,6 +42,8 @@ _LOST = (
 )
 # Longer texts of a page are cut where they are told.
 DIALOG_CHARS = 200
+# A call gets through a document's dialogs (see dialogs.js), each of which the driver may tell of a few times.
+_TRIES = 24
 
 
 class Connection(abc.ABC):
@@ -114,7 +116,7 @@ class Connection(abc.ABC):
         """
         self._calls += 1
         told = None
-        for _ in range(8):
+        for _ in range(_TRIES):
             try:
                 return function(*args)
             except UnexpectedAlertPresentException as error:
