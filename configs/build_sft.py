@@ -11,24 +11,12 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("demo", "smoke", "paper")
+from collection.corpus.filter import BuildSftSettings
+from rmsweb_jax.settings import variant_config
+
+_DEMO = {"quality": {"min_effective_steps": 1}}
+VARIANTS = {"demo": _DEMO, "smoke": _DEMO, "paper": {}}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:
-    if variant not in VARIANTS:
-        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
-    return _paper() if variant == "paper" else _demo()
-
-
-def _paper() -> ConfigDict:
-    config = ConfigDict()
-    # Data set folders of trajectories, with commas between (made by experiments.collect or import_runs).
-    config.trajectories = ""
-    config.quality = ConfigDict({"min_effective_steps": 3, "max_effective_steps": 30, "stall_repeats": 3})
-    return config
-
-
-def _demo() -> ConfigDict:
-    config = _paper()
-    config.update({"quality": {"min_effective_steps": 1}})
-    return config
+    return variant_config(BuildSftSettings, VARIANTS, variant)

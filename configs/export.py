@@ -11,29 +11,11 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("merged", "adapter")
+from rmsweb_jax.export.folder import ExportSettings
+from rmsweb_jax.settings import variant_config
+
+VARIANTS = {"merged": {}, "adapter": {"format": "adapter"}}
 
 
 def get_config(variant: str = "merged") -> ConfigDict:
-    if variant not in VARIANTS:
-        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
-    config = ConfigDict()
-    # Workdir of experiments.train_sft or experiments.train_rl.
-    config.run = ""
-    config.format = variant
-    # On the card; "": made of the base's name and the stage.
-    config.name = ""
-    # Hub name of the base model (of adapters: of what they are put on); "": its folder stands for it, which
-    # nobody else has.
-    config.base_model = ""
-    # Of the weights; "": what the base model's own card says.
-    config.license = ""
-    # Evaluations for the card: LABEL=DIR,LABEL=DIR,...
-    config.results = ""
-    # Default of generation_config.json: as the policy is evaluated.
-    config.temperature = 0.6
-    # Larger weights are split into several files.
-    config.max_file_gb = 5.0
-    # Of the bootstrap.
-    config.seed = 0
-    return config
+    return variant_config(ExportSettings, VARIANTS, variant)

@@ -10,18 +10,11 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("browser_use", "webvoyager", "online_mind2web")
+from collection.importers import FORMATS, ImportSettings
+from rmsweb_jax.settings import variant_config
+
+VARIANTS = {name: {"kind": name} for name in FORMATS}
 
 
 def get_config(variant: str = "browser_use") -> ConfigDict:
-    if variant not in VARIANTS:
-        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
-    config = ConfigDict()
-    config.kind = variant
-    # The folder with the runs.
-    config.source = ""
-    # Optional file with what the runs' own files do not say, by task id: the request, the site, success.
-    config.tasks = ""
-    # Who acted: tells runs of the same task apart when several folders are imported.
-    config.actor = "imported"
-    return config
+    return variant_config(ImportSettings, VARIANTS, variant)

@@ -15,45 +15,19 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from configs import collect
+from collection.judges.config import JudgeDataSettings
+from rmsweb_jax.settings import variant_config
 
-VARIANTS = ("demo", "paper")
+_BY_ACTOR = {"kind": "actor"}
+VARIANTS = {
+    "demo": {},
+    "paper": {
+        "actor": {"kind": "chat"},
+        "judges": {"outcome": _BY_ACTOR, "webjudge": _BY_ACTOR},
+        "cross_check": _BY_ACTOR,
+    },
+}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:
-    if variant not in VARIANTS:
-        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
-    asked = "actor" if variant == "paper" else "none"
-    config = ConfigDict()
-    # A data set folder of trajectories: of collect, evaluate or import_runs.
-    config.data = ""
-    # What a benchmark tells its judges: JSONL with task_id and, where there are any, reference and rubric.
-    config.notes = ""
-    # People's verdicts: JSONL with trajectory_id and success.
-    config.labels = ""
-    # Which of the judges the others are held against ("labels": the people); empty: the labels, where there
-    # are any, else nobody.
-    config.reference = ""
-    # Of the bootstrap.
-    config.seed = 0
-    # Judgements at once.
-    config.workers = 8
-    # The model of the judges of kind actor, and the limits of all: none, gemini or chat.
-    config.actor = collect.actor("chat" if variant == "paper" else "none", max_tokens=4096)
-    # By name. kind: none (left out), reward (the environment's), recorded (what the data set says), or as in
-    # configs/collect.py; `second` is for another model or method beside the others.
-    config.judges = ConfigDict(
-        {
-            "reward": {"kind": "reward"},
-            "recorded": {"kind": "recorded"},
-            "outcome": collect.judge(asked, "outcome"),
-            "webjudge": collect.judge(asked, "webjudge"),
-            "rubric": collect.judge("none", "rubric"),
-            "second": collect.judge("none", "outcome"),
-        }
-    )
-    # Failures of the judge `of`, looked at again: kind none, actor, gemini or chat.
-    config.cross_check = collect.judge(asked)
-    config.cross_check.of = "outcome"
-    del config.cross_check.method, config.cross_check.reference
-    return config
+    return variant_config(JudgeDataSettings, VARIANTS, variant)

@@ -13,23 +13,11 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from configs import collect
+from collection.tasks.task_writer import MakeTasksSettings
+from rmsweb_jax.settings import variant_config
 
-VARIANTS = ("paper",)
+VARIANTS = {"paper": {}}
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    if variant not in VARIANTS:
-        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
-    config = ConfigDict()
-    # One query a line; a .jsonl file has objects with `query` and perhaps `locale`.
-    config.queries = ""
-    # The benchmarks' own files; what is empty is not checked against.
-    config.benchmarks = ConfigDict({"webvoyager": "", "online_mind2web": "", "webtailbench": ""})
-    # RMSWeb, appendix: shared 3-grams of words; both times `same_site` for tasks on one domain.
-    config.thresholds = ConfigDict({"jaccard": 0.4, "containment": 0.6, "same_site": 0.6})
-    # Calls at once.
-    config.workers = 16
-    # gemini, or chat: as in configs/collect.py.
-    config.actor = collect.actor("gemini", model="gemini-3-pro-preview", max_tokens=4096)
-    return config
+    return variant_config(MakeTasksSettings, VARIANTS, variant)

@@ -14,21 +14,11 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("demo", "smoke")
+from collection.report.evaluations import ReportSettings
+from rmsweb_jax.settings import variant_config
+
+VARIANTS = {"demo": {}, "smoke": {}}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:
-    if variant not in VARIANTS:
-        raise KeyError(f"unknown variant {variant!r}: one of {', '.join(VARIANTS)}")
-    config = ConfigDict()
-    # The folder whose stages are reported; those that have not run are shown so.
-    config.run = ""
-    # Instead of the page: "main", "ablation" or "reflection" (also --table=NAME).
-    config.table = ""
-    # Its evaluations: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one for each benchmark.
-    config.results = ""
-    # LABEL=PROMPT/RESPONSE,...: US dollars a million tokens, for policies without a price on record.
-    config.prices = ""
-    # Of the bootstrap.
-    config.seed = 0
-    return config
+    return variant_config(ReportSettings, VARIANTS, variant)

@@ -23,15 +23,23 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from collection.corpus import PAPER_MIN_EFFECTIVE_STEPS, QualityConfig, make_samples, quality_filter
-from collection.tally import Drop, Tally
+from collection.corpus.filter import (
+    PAPER_MIN_EFFECTIVE_STEPS,
+    BuildSftSettings,
+    Drop,
+    FilterCounts,
+    QualityConfig,
+    make_samples,
+    quality_filter,
+)
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.dataset import dataset_size, read_dataset, write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
-from rmsweb_jax.records.shards import dataset_size, read_dataset, write_dataset
+from rmsweb_jax.settings import from_config
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -39,15 +47,15 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    sources = source_folders(config)
-    quality = QualityConfig(**config.to_dict()["quality"])
+    settings = from_config(BuildSftSettings, config)
+    sources, quality = source_folders(settings.trajectories), settings.quality
     progress = Progress(workdir, "build_sft", sum(dataset_size(source) for source in sources))
     with _drop_file(workdir / "drops.jsonl") as on_drop:
-        tally = Tally(on_drop)
-        samples = _stream(sources, workdir, quality, tally, progress)
+        counts = FilterCounts(on_drop)
+        samples = _stream(sources, workdir, quality, counts, progress)
         first = next(samples, None)
         if first is None:
-            raise UserError(_nothing_left(str(config.trajectories), tally, workdir))
+            raise UserError(_nothing_left(settings.trajectories, counts, workdir))
         samples = itertools.chain([first], samples)
         write_dataset(workdir, samples, "sft_samples", _provenance(sources, quality))
         # A set that was whole before a crash is not written again, but what was dropped is counted again.
@@ -56,15 +64,15 @@ def main(config: ConfigDict, workdir: Path) -> None:
     report = {
         "stage": "build_sft",
         "seconds": time.monotonic() - start,
-        **tally.report(),
+        **counts.report(),
         "notes": _notes(quality),
     }
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
-def source_folders(config: ConfigDict) -> list[Path]:
+def source_folders(trajectories: str) -> list[Path]:
     """The folders of `config.trajectories`, which are separated by commas."""
-    folders = [Path(name.strip()) for name in str(config.trajectories).split(",") if name.strip()]
+    folders = [Path(name.strip()) for name in trajectories.split(",") if name.strip()]
     if not folders:
         raise UserError(
             "config.trajectories is empty: give --config.trajectories=DIR (made by experiments.collect)"
@@ -73,12 +81,12 @@ def source_folders(config: ConfigDict) -> list[Path]:
 
 
 def _stream(
-    sources: list[Path], workdir: Path, quality: QualityConfig, tally: Tally, progress: Progress
+    sources: list[Path], workdir: Path, quality: QualityConfig, counts: FilterCounts, progress: Progress
 ) -> Iterator[SftSample]:
     """All samples, in an order that the sources and the settings alone decide."""
     trajectories = itertools.chain.from_iterable(read_dataset(source, Trajectory) for source in sources)
-    runs = quality_filter(_watched(trajectories, progress), quality, tally)
-    return make_samples(runs, [ImageStore(source) for source in sources], ImageStore(workdir), tally)
+    runs = quality_filter(_watched(trajectories, progress), quality, counts)
+    return make_samples(runs, [ImageStore(source) for source in sources], ImageStore(workdir), counts)
 
 
 def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator[Trajectory]:
@@ -109,8 +117,8 @@ def _drop_file(path: Path) -> Iterator[Callable[[Drop], None]]:
         os.fsync(file.fileno())
 
 
-def _nothing_left(trajectories: str, tally: Tally, workdir: Path) -> str:
-    reasons = tally.dropped + tally.samples_dropped
+def _nothing_left(trajectories: str, counts: FilterCounts, workdir: Path) -> str:
+    reasons = counts.dropped + counts.samples_dropped
     dropped = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
     return (
         f"{trajectories}: no trajectory passed the quality filter ({dropped}; {workdir / 'drops.jsonl'} "

@@ -1,11 +1,11 @@
-"""Compiles every training program of a run for a TPU slice that does not have to be there.
+"""Compiles every training program of a run for a TPU slice, without a TPU.
 
     python -m experiments.compile_tpu --config=configs/sft.py:8b --topology=v5p:2x2x2
 
-Prints a table of memory, operations and collectives a device, and of what a decoding step reads and writes
-beside what it must read; with `--output=FILE` writes it as JSON.
-The exit code is 1 when a program does not fit. It tells no step time: the compiler's own estimate counts a
-scanned layer once; the floor is operations at peak rate.
+Prints a table of memory, operations and collectives for a device, and of the memory traffic of a decoding
+step; with `--output=FILE` writes it as JSON. The exit code is 1 if a program does not fit. There is no
+estimate of step time, since the compiler's own counts a scanned layer once; the floor is operations at peak
+rate.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict, config_flags
 
 from experiments.cli import run_config
+from rmsweb_jax.aot.abstract import CHIPS, slice_mesh
 from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
 from rmsweb_jax.aot.report import compile_program, table
-from rmsweb_jax.aot.topology import CHIPS, slice_mesh
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.sizes import SIZES
+from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
 
 
@@ -36,7 +36,7 @@ class DoesNotFitError(UserError):
 
 
 def architecture(config: ConfigDict) -> Qwen3VLConfig:
-    """That of the run's model folder, otherwise of the size that the config's variant names."""
+    """Reads the run's model folder, or takes the released size that the config's variant names."""
     folder = Path(str(config.model)) / "config.json"
     if folder.exists():
         return Qwen3VLConfig.from_hf(folder)
@@ -49,12 +49,12 @@ def architecture(config: ConfigDict) -> Qwen3VLConfig:
 
 
 def programs(config: ConfigDict, mesh: Mesh, response: int, images: int) -> list[Program]:
-    """Those of the training stage that the config is of."""
-    values = {**config.to_dict(), "model": config.model or "-"}
+    """Makes the programs of the config's training stage."""
+    # No corpus or model is read.
     if "prompts" in config:
-        settings = RlConfig.from_dict({**values, "prompts": "-"})
+        settings = from_config(RlConfig, config, complete=False)
         return rl_programs(settings, architecture(config), mesh, response, images)
-    settings = SftConfig.from_dict({**values, "corpus": "-"})
+    settings = from_config(SftConfig, config, complete=False)
     return sft_programs(settings, architecture(config), mesh, response, images)
 
 

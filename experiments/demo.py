@@ -9,101 +9,70 @@ that has written its report is not run again, so the same command continues afte
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
 from rich.console import Console
 
-from experiments.cli import lock_workdir, parse_flags, user_errors
+from experiments.cli import parse_flags, user_errors
+from experiments.stages import Chain, Stage, run_stages
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.processes import die_with_parent
+from rmsweb_jax.workdir import lock_workdir
 
 _VARIANT = flags.DEFINE_enum("variant", "demo", ["demo", "smoke"], "Size of the run.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "Folder for everything the run writes.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the stages' commands and stop.")
 
-_POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One script of the recipe.
-
-    Attributes:
-      folder: its workdir below the run's, also its name in messages.
-      module: what is run.
-      settings: `--config` and its overrides.
-    """
-
-    folder: str
-    module: str
-    settings: tuple[str, ...]
-
-    def command(self, root: Path) -> list[str]:
-        return [sys.executable, "-m", self.module, *self.settings, f"--workdir={root / self.folder}"]
-
 
 def stages(variant: str, root: Path) -> list[Stage]:
     """The recipe in order; each stage reads what earlier ones wrote below `root`."""
-    config = "--config=configs/{}.py:" + variant
+
+    def stage(name: str, script: str, config: str, *settings: str, always: bool = False) -> Stage:
+        file = f"--config=configs/{config}"
+        return Stage(name, root / name, f"experiments.{script}", (file, *settings), always)
+
     evaluations = [("base", "tiny_base"), ("sft", root / "sft/export"), ("rl", root / "rl/export")]
     return [
-        Stage("collect", "experiments.collect", (config.format("collect"),)),
-        Stage(
-            "sft_corpus",
-            "experiments.build_sft",
-            (config.format("build_sft"), f"--config.trajectories={root / 'collect'}"),
+        stage("collect", "collect", f"collect.py:{variant}"),
+        stage(
+            "sft_corpus", "build_sft", f"build_sft.py:{variant}", f"--config.trajectories={root / 'collect'}"
         ),
-        Stage(
-            "sft",
-            "experiments.train_sft",
-            (config.format("sft"), f"--config.corpus={root / 'sft_corpus'}"),
-        ),
-        Stage(
+        stage("sft", "train_sft", f"sft.py:{variant}", f"--config.corpus={root / 'sft_corpus'}"),
+        stage(
             "collect_policy",
-            "experiments.collect",
-            (
-                config.format("collect") + "_policy",
-                f"--config.actor.model={root / 'sft/export'}",
-                f"--config.tasks_from={root / 'collect'}",
-            ),
+            "collect",
+            f"collect.py:{variant}_policy",
+            f"--config.actor.model={root / 'sft/export'}",
+            f"--config.tasks_from={root / 'collect'}",
         ),
-        Stage(
+        stage(
             "mine",
-            "experiments.mine",
-            (config.format("mine"), f"--config.pools={root / 'collect'},{root / 'collect_policy'}"),
+            "mine",
+            f"mine.py:{variant}",
+            f"--config.pools={root / 'collect'},{root / 'collect_policy'}",
         ),
-        Stage(
+        stage(
             "rl",
-            "experiments.train_rl",
-            (
-                config.format("rl"),
-                f"--config.prompts={root / 'mine/prompts'}",
-                f"--config.model={root / 'sft/export'}",
-            ),
+            "train_rl",
+            f"rl.py:{variant}",
+            f"--config.prompts={root / 'mine/prompts'}",
+            f"--config.model={root / 'sft/export'}",
         ),
         *(
-            Stage(
+            stage(
                 f"evaluate/{label}",
-                "experiments.evaluate",
-                (
-                    config.format("evaluate"),
-                    f"--config.label={label}",
-                    f"--config.model={model}",
-                    f"--config.training={root / 'collect'}",
-                ),
+                "evaluate",
+                f"evaluate.py:{variant}",
+                f"--config.label={label}",
+                f"--config.model={model}",
+                f"--config.training={root / 'collect'}",
             )
             for label, model in evaluations
         ),
-        Stage("report", "experiments.report", (config.format("report"), f"--config.run={root}")),
+        # Always drawn again: it takes seconds, and stages may have been redone by hand.
+        stage("report", "report", f"report.py:{variant}", f"--config.run={root}", always=True),
     ]
 
 
@@ -111,88 +80,33 @@ def run_demo(variant: str, root: Path) -> None:
     """Runs the stages that have no report yet, with one progress line for each.
 
     Raises:
-      UserError: a stage ended with an error; its own message has been printed.
+      UserError: a stage failed; quotes the last line of its log.
     """
     console = Console(stderr=True, highlight=False)
     plan = stages(variant, root)
     begin = time.monotonic()
-    for number, stage in enumerate(plan, start=1):
-        title = f"[{number}/{len(plan)}] {stage.folder}"
-        # The report is drawn again each time: it costs seconds and stages may have been redone by hand.
-        if stage.folder != "report" and (root / stage.folder / "report.json").exists():
-            console.print(f"{title}: done before")
-            continue
-        started = time.monotonic()
-        _run_stage(stage, root, title, console)
-        console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
+    with console.status("starting") as status:
+        printed = begin
+
+        def show(running: Sequence[tuple[Chain, Stage]]) -> None:
+            nonlocal printed
+            for _, stage in running:
+                line = f"[{plan.index(stage) + 1}/{len(plan)}] {stage.name}: {stage.progress()}"
+                status.update(line)
+                # Without a terminal there is no live line: a line a minute shows that it goes on.
+                if not console.is_terminal and time.monotonic() > printed + 60:
+                    console.print(line)
+                    printed = time.monotonic()
+
+        chain = Chain("demo", tuple(plan))
+        with contextlib.closing(run_stages([chain], root / ".jax_cache", on_wait=show)) as ends:
+            for end in ends:
+                if end.error:
+                    raise UserError(end.error)
+                took = "done before" if end.seconds is None else f"done in {end.seconds:.0f} s"
+                console.print(f"[{plan.index(end.stage) + 1}/{len(plan)}] {end.stage.name}: {took}")
+                printed = time.monotonic()
     console.print(f"finished in {(time.monotonic() - begin) / 60:.1f} min: open {root / 'report/index.html'}")
-
-
-def _run_stage(stage: Stage, root: Path, title: str, console: Console) -> None:
-    folder = root / stage.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "log.txt", "ab") as log:
-        # A session of its own: Ctrl-C reaches this process alone, which then stops the stage in order.
-        process = subprocess.Popen(
-            stage.command(root),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-            env=_environment(root),
-        )
-        with _stopping(process):
-            _follow(process, folder, title, console)
-    if process.returncode:
-        lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
-        reason = lines[-1].removeprefix("error: ") if lines else f"exit code {process.returncode}"
-        raise UserError(f"{stage.folder}: {reason} (log: {folder / 'log.txt'})")
-
-
-def _environment(root: Path) -> dict[str, str]:
-    """The stages share compiled programs: servers of one model, and resumed runs, need not compile again."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": str((root / ".jax_cache").resolve())}
-    return {**os.environ, **cache, "PYTHONUNBUFFERED": "1"}
-
-
-@contextlib.contextmanager
-def _stopping(process: subprocess.Popen) -> Iterator[None]:
-    """Never leaves the stage running behind this process's back."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
-def _follow(process: subprocess.Popen, folder: Path, title: str, console: Console) -> None:
-    """Shows the stage's progress until it ends: a live line on a terminal, a line a minute elsewhere."""
-    quiet_until = time.monotonic() + 60
-    with console.status(f"{title}: starting") as status:
-        while True:
-            try:
-                process.wait(timeout=_POLL_S)
-                return
-            except subprocess.TimeoutExpired:
-                line = f"{title}: {_progress_line(folder)}"
-            status.update(line)
-            if not console.is_terminal and time.monotonic() > quiet_until:
-                console.print(line)
-                quiet_until += 60
-
-
-def _progress_line(folder: Path) -> str:
-    try:
-        state = json.loads((folder / "progress.json").read_text())
-    except FileNotFoundError:
-        return "starting"
-    left = "" if state["eta_s"] is None else f", {state['eta_s']:.0f} s left"
-    return f"{state['done']}/{state['total']}{left} {state['note']}".rstrip()
 
 
 def main(argv: list[str]) -> None:
@@ -201,7 +115,7 @@ def main(argv: list[str]) -> None:
     root = Path(_WORKDIR.value)
     if _DRY_RUN.value:
         for stage in stages(_VARIANT.value, root):
-            print(" ".join(["python", *stage.command(root)[1:]]))
+            print(" ".join(["python", *stage.command()[1:]]))
         return
     root.mkdir(parents=True, exist_ok=True)
     with lock_workdir(root):

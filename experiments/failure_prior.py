@@ -21,11 +21,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from collection.llm.config import ActorConfig, make_model
-from collection.llm.ledger import LEDGER, Ledger
-from collection.mining.judging import ANSWERS, JudgeConfig, JudgedLabels
-from collection.mining.labels import Label, rule_label
-from collection.mining.pairs import RunPair
+from collection.llm.config import make_model
+from collection.llm.ledger import LEDGER, CallLedger
+from collection.mining.config import FailurePriorSettings
+from collection.mining.failure_modes import FailureLabel, rule_label
+from collection.mining.judging import ANSWERS, FailureLabeler
+from collection.mining.pipeline import pool_folders
 from collection.mining.prior import (
     label_lines,
     prior_table,
@@ -33,46 +34,40 @@ from collection.mining.prior import (
     refuse_benchmark_tasks,
     summarize_prior,
 )
+from collection.mining.runs import RunPair
 from collection.tasks.benchmarks import read_questions
-from collection.tasks.contamination import BenchmarkIndex, Thresholds
+from collection.tasks.contamination import BenchmarkIndex
 from experiments import cli
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import read_dataset
-
-SAFE_KEYS = (
-    *("workers", "actor.timeout_s", "actor.calls", "actor.cap_usd"),
-    *("actor.requests_per_minute", "actor.tokens_per_minute"),
-)
+from rmsweb_jax.settings import from_config, safe_keys
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
     """Writes the labels and then the report, whose presence means that the stage is done."""
     path = workdir / "report.json"
     if not path.exists():
-        report = count_modes(config.to_dict(), workdir)
+        report = count_modes(from_config(FailurePriorSettings, config), workdir)
         write_atomic(path, json.dumps(report, indent=1).encode())
     print(prior_table(json.loads(path.read_text())))
 
 
-def count_modes(settings: dict[str, Any], workdir: Path) -> dict[str, Any]:
+def count_modes(settings: FailurePriorSettings, workdir: Path) -> dict[str, Any]:
     """Labels all pairs; returns the report.
 
     Raises:
       UserError: a task of the split is a benchmark's; or nothing can be labelled.
     """
     start = time.monotonic()
-    pools = [Path(name.strip()) for name in str(settings["pools"]).split(",") if name.strip()]
-    if not pools:
-        raise UserError("config.pools is empty: give --config.pools=DIR1,DIR2 (made by experiments.collect)")
-    questions = read_questions(settings["benchmarks"])
+    pools = pool_folders(settings.pools)
+    questions = read_questions(vars(settings.benchmarks))
     if not questions:
         print("warning: config.benchmarks is empty: nothing was checked", file=sys.stderr, flush=True)
     tasks, pairs = read_split(itertools.chain.from_iterable(read_dataset(pool, Trajectory) for pool in pools))
     # Before the first call: a split that may not be used is not to cost a run.
-    refuse_benchmark_tasks(tasks, BenchmarkIndex(questions, Thresholds(**settings["thresholds"])))
+    refuse_benchmark_tasks(tasks, BenchmarkIndex(questions, settings.thresholds))
     labels, made = _label(pairs, settings, workdir)
     write_atomic(
         workdir / "labels.jsonl", "".join(f"{line}\n" for line in label_lines(pairs, labels)).encode()
@@ -90,24 +85,24 @@ def count_modes(settings: dict[str, Any], workdir: Path) -> dict[str, Any]:
 
 
 def _label(
-    pairs: list[RunPair], settings: dict[str, Any], workdir: Path
-) -> tuple[list[Label], dict[str, Any]]:
+    pairs: list[RunPair], settings: FailurePriorSettings, workdir: Path
+) -> tuple[list[FailureLabel], dict[str, Any]]:
     """The label of each pair, and for the report how they were made."""
-    if settings["actor"]["kind"] == "none":
-        rules: list[Label] = [rule_label(pair.success, pair.localization) for pair in pairs]
+    if settings.actor.kind == "none":
+        rules: list[FailureLabel] = [rule_label(pair.success, pair.localization) for pair in pairs]
         return rules, {"model": "rules", "calls": {}, "cost_usd": 0.0}
-    model = make_model(ActorConfig(**settings["actor"]).resolve(), workdir / LEDGER)
+    model = make_model(settings.actor.resolve(), workdir / LEDGER)
     progress = Progress(workdir, "failure_prior", total=len(pairs))
-    with JudgedLabels(model, workdir / ANSWERS, JudgeConfig(**settings["judging"])) as judged:
-        labels: list[Label] = list(
-            judged.label_many(pairs, settings["workers"], lambda done, _: progress.update(done))
+    with FailureLabeler(model, workdir / ANSWERS, settings.judging) as judged:
+        labels: list[FailureLabel] = list(
+            judged.label_many(pairs, settings.workers, lambda done, _: progress.update(done))
         )
     progress.close()
-    with contextlib.closing(Ledger(workdir / LEDGER)) as ledger:
+    with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
         calls, spent = ledger.totals(), ledger.spent()
     made = {"model": judged.name, "requests": judged.requests, "calls": calls, "cost_usd": round(spent, 6)}
     return labels, made
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/failure_prior.py:paper", SAFE_KEYS)
+    cli.run(main, "configs/failure_prior.py:paper", safe_keys(FailurePriorSettings))

@@ -20,14 +20,15 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from collection.importing import FORMATS, ImportReport, import_runs, load_tasks
+from collection.importers import FORMATS, ImportReport, ImportSettings, import_runs, load_tasks
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import write_dataset
+from rmsweb_jax.settings import from_config
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -35,28 +36,24 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    settings = config.to_dict()
-    if settings["kind"] not in FORMATS:
-        raise UserError(f"config.kind is {settings['kind']!r}: give one of {', '.join(FORMATS)}")
-    if not settings["source"]:
-        raise UserError("config.source is empty: give --config.source=DIR with the runs to import")
-    source, kind = Path(settings["source"]), FORMATS[settings["kind"]]
-    tasks = load_tasks(Path(settings["tasks"])) if settings["tasks"] else {}
+    settings = from_config(ImportSettings, config)
+    source, kind = Path(settings.source), FORMATS[settings.kind]
+    tasks = load_tasks(Path(settings.tasks)) if settings.tasks else {}
     found = [path for _, path in kind.find_runs(source)] if source.is_dir() else []
     with open(workdir / "import_report.jsonl", "w", encoding="utf-8") as file:
         report = ImportReport(lambda line: print(json.dumps(line), file=file))
-        stream = import_runs(kind, source, ImageStore(workdir), tasks, settings["actor"], report)
+        stream = import_runs(kind, source, ImageStore(workdir), tasks, settings.actor, report)
         trajectories = _watched(stream, Progress(workdir, "import_runs", len(found)), report)
         first = next(trajectories, None)
         if first is None:
             raise UserError(_nothing(source, kind.source, report))
         whole = itertools.chain([first], trajectories)
-        provenance = {"source": str(source), "kind": settings["kind"], "listing_sha256": _listing(found)}
+        provenance = {"source": str(source), "kind": settings.kind, "listing_sha256": _listing(found)}
         write_dataset(workdir, whole, "trajectories", provenance)
         file.flush()
         os.fsync(file.fileno())
     counts = {"stage": "import_runs", "seconds": time.monotonic() - start, "source": str(source)}
-    summary = counts | {"kind": settings["kind"], "actor": settings["actor"], **report.to_json()}
+    summary = counts | {"kind": settings.kind, "actor": settings.actor, **report.to_json()}
     write_atomic(workdir / "report.json", json.dumps(summary, indent=1).encode())
 
 
@@ -69,8 +66,8 @@ def _watched(stream: Iterator[Trajectory], progress: Progress, report: ImportRep
 
 def _listing(paths: list[Path]) -> str:
     """Tells one state of the source from another by the names and times of its runs."""
-    told = [f"{path} {path.stat().st_mtime_ns}" for path in paths]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+    stamps = [f"{path} {path.stat().st_mtime_ns}" for path in paths]
+    return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
 
 
 def _nothing(source: Path, name: str, report: ImportReport) -> str:

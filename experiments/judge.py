@@ -23,63 +23,58 @@ from pydantic import BaseModel
 
 from collection.judges.asking import ModelJudge
 from collection.judges.base import Judge
-from collection.judges.config import make_cross_check, make_judges
+from collection.judges.config import JudgeDataSettings, make_cross_check, make_judges
 from collection.judges.cross_check import CrossCheck, CrossChecked, is_worth_it, summarize
 from collection.judges.judgements import Judgement, in_order, judge_runs, read_labels
 from collection.judges.notes import read_notes
 from collection.judges.report import LABELS, agreement_page, agreement_report
-from collection.llm.ledger import LEDGER, Ledger
+from collection.llm.ledger import LEDGER, CallLedger
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.dataset import dataset_size, read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import dataset_size, read_dataset
-
-SAFE_KEYS = (
-    *("workers", "actor.timeout_s", "actor.calls", "actor.cap_usd"),
-    *("actor.requests_per_minute", "actor.tokens_per_minute"),
-)
+from rmsweb_jax.settings import from_config, safe_keys
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
     """Writes judgements and page and then the report, whose presence means that the stage is done."""
     path = workdir / "report.json"
     if not path.exists():
-        report = judge_data(config.to_dict(), workdir)
+        report = judge_data(from_config(JudgeDataSettings, config), workdir)
         write_atomic(workdir / "agreement.md", agreement_page(report).encode())
         write_atomic(path, json.dumps(report, indent=1).encode())
     print((workdir / "agreement.md").read_text())
 
 
-def judge_data(settings: dict[str, Any], workdir: Path) -> dict[str, Any]:
+def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     """Lets all judges pass their verdicts; returns the report.
 
     Raises:
       UserError: a setting or a file is not as it has to be; or a model will answer no question.
     """
     start = time.monotonic()
-    data = _folder(settings)
-    labels = _labels(settings, data)
-    notes = read_notes(Path(settings["notes"])) if settings["notes"] else {}
-    judges = make_judges(settings["judges"], settings["actor"], notes, workdir)
-    of, section = settings["cross_check"]["of"], dict(settings["cross_check"])
-    del section["of"]
-    checker = make_cross_check(section, settings["actor"], workdir)
-    reference = settings["reference"] or (LABELS if labels else "")
+    data = Path(settings.data)
+    labels = _labels(settings.labels, data)
+    notes = read_notes(Path(settings.notes)) if settings.notes else {}
+    actor, of = settings.actor.resolve(), settings.cross_check.of
+    judges = make_judges(settings.judges, actor, notes, workdir)
+    checker = make_cross_check(settings.cross_check, actor, workdir)
+    reference = settings.reference or (LABELS if labels else "")
     _refuse_unknown("reference", reference, {"", *judges, *([LABELS] if labels else [])})
     if checker:
         _refuse_unknown("cross_check.of", of, set(judges))
-    judgements = _judge(data, judges, settings["workers"], workdir)
-    checked = _check(data, checker, of, judges, judgements, settings["workers"], workdir) if checker else []
+    judgements = _judge(data, judges, settings.workers, workdir)
+    checked = _check(data, checker, of, judges, judgements, settings.workers, workdir) if checker else []
     report = {
         "stage": "judge",
         "seconds": round(time.monotonic() - start, 1),
         "data": str(data),
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),
-        **agreement_report(judgements, labels, reference, settings["seed"]),
+        **agreement_report(judgements, labels, reference, settings.seed),
         "cross_check": {"of": of, "name": checker.name, **summarize(checked)} if checker else {},
         **_spent(judges, checker, workdir),
     }
@@ -88,21 +83,13 @@ def judge_data(settings: dict[str, Any], workdir: Path) -> dict[str, Any]:
     return report
 
 
-def _folder(settings: Mapping[str, Any]) -> Path:
-    if not settings["data"]:
-        raise UserError("config.data is empty: give --config.data=DIR with the runs to judge")
-    return Path(settings["data"])
-
-
-def _labels(settings: Mapping[str, Any], data: Path) -> dict[str, bool]:
-    if not settings["labels"]:
+def _labels(file: str, data: Path) -> dict[str, bool]:
+    if not file:
         return {}
-    labels = read_labels(Path(settings["labels"]))
+    labels = read_labels(Path(file))
     # Before the first call: labels of other runs are not to cost one.
     if not any(run.trajectory_id in labels for run in read_dataset(data, Trajectory)):
-        raise UserError(
-            f"{settings['labels']}: no label is of a run in {data}: give the labels of these runs"
-        )
+        raise UserError(f"{file}: no label is of a run in {data}: give the labels of these runs")
     return labels
 
 
@@ -157,7 +144,7 @@ def _spent(judges: Mapping[str, Judge], checker: CrossCheck | None, workdir: Pat
     models = [one.model for one in (*judges.values(), checker) if isinstance(one, (ModelJudge, CrossCheck))]
     if not models:
         return {"requests": {"asked": 0, "cache_hits": 0}, "calls": {}, "cost_usd": 0.0}
-    with contextlib.closing(Ledger(workdir / LEDGER)) as ledger:
+    with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
         calls, spent = ledger.totals(), ledger.spent()
     requests = {"asked": sum(one.asked for one in models), "cache_hits": sum(one.hits for one in models)}
     return {"requests": requests, "calls": calls, "cost_usd": round(spent, 6)}
@@ -168,4 +155,4 @@ def _write(path: Path, lines: Iterable[BaseModel]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/judge.py:demo", SAFE_KEYS)
+    cli.run(main, "configs/judge.py:demo", safe_keys(JudgeDataSettings))

@@ -17,40 +17,33 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from collection.llm.config import ActorConfig, make_model
-from collection.llm.ledger import LEDGER, Ledger
+from collection.llm.config import make_model
+from collection.llm.ledger import LEDGER, CallLedger
 from collection.tasks.benchmarks import read_questions
-from collection.tasks.contamination import BenchmarkIndex, Thresholds
-from collection.tasks.making import publish_tasks, write_tasks
+from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.seeds import read_queries
+from collection.tasks.task_writer import MakeTasksSettings, publish_tasks, write_tasks
 from experiments import cli
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-
-SAFE_KEYS = (
-    *("workers", "actor.timeout_s", "actor.calls", "actor.cap_usd"),
-    *("actor.requests_per_minute", "actor.tokens_per_minute"),
-)
+from rmsweb_jax.settings import from_config, safe_keys
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
     """Writes the tasks and then the report, whose presence means that the stage is done."""
     if (workdir / "report.json").exists():
         return
-    start, settings = time.monotonic(), config.to_dict()
-    if not settings["queries"]:
-        raise UserError("config.queries is empty: give a file of search queries, one a line")
-    path = Path(settings["queries"])
+    start, settings = time.monotonic(), from_config(MakeTasksSettings, config)
+    path = Path(settings.queries)
     queries = read_queries(path)
     if queries.bad:
         print(f"warning: {queries.warning(path)}", file=sys.stderr, flush=True)
     # Before the first call: a benchmark's file that cannot be read is not to cost a run.
-    questions = read_questions(settings["benchmarks"])
-    index = BenchmarkIndex(questions, Thresholds(**settings["thresholds"])) if questions else None
-    model = make_model(ActorConfig(**settings["actor"]).resolve(), workdir / LEDGER)
-    written = write_tasks((query for _, query in queries.good), model, workdir, settings["workers"])
+    questions = read_questions(vars(settings.benchmarks))
+    index = BenchmarkIndex(questions, settings.thresholds) if questions else None
+    model = make_model(settings.actor.resolve(), workdir / LEDGER)
+    written = write_tasks((query for _, query in queries.good), model, workdir, settings.workers)
     published = publish_tasks(queries, written, index, workdir)
-    with contextlib.closing(Ledger(workdir / LEDGER)) as ledger:
+    with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
         calls, spent = ledger.totals(), ledger.spent()
     report = {
         "stage": "make_tasks",
@@ -65,4 +58,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/make_tasks.py:paper", SAFE_KEYS)
+    cli.run(main, "configs/make_tasks.py:paper", safe_keys(MakeTasksSettings))

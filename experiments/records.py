@@ -1,10 +1,9 @@
-r"""Looks at, checks, exports and mends data set folders.
+r"""Inspects, verifies, exports and repairs data set folders.
 
     python -m experiments.records list --data=runs/demo
     python -m experiments.records verify --data=runs/demo/collect
     python -m experiments.records sample --data=runs/demo/collect --num_samples=2 --seed=1
     python -m experiments.records export --data=runs/demo/sft_corpus --images --output=sft.parquet
-    python -m experiments.records migrate --data=runs/old/collect
     python -m experiments.records repair --data=runs/demo --apply
 
 `list` and `repair` look below the folder too. `repair` changes nothing without `--apply`.
@@ -24,12 +23,10 @@ from rich.table import Table
 
 from experiments import cli
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.check import check_dataset
-from rmsweb_jax.records.export import export_jsonl, readable
+from rmsweb_jax.records.dataset import MANIFEST, read_manifest, sample_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.manifest import MANIFEST, read_manifest
-from rmsweb_jax.records.repair import find_repairs, folders
-from rmsweb_jax.records.shards import load_manifest, migrate_dataset, sample_dataset
+from rmsweb_jax.records.tools import check_dataset, export_jsonl, find_repairs, folders, readable
+from rmsweb_jax.workdir import lock_workdir
 
 _WIDE = 200  # Columns of a table that goes to a file.
 _ORIGIN = 60
@@ -114,14 +111,6 @@ def export(data: Path, output: str, format_: str, images: bool) -> None:
     print(f"{path}: {count} records")
 
 
-def migrate(data: Path) -> None:
-    """Brings a data set to the present schema version on disk."""
-    with _locked(data):
-        before = load_manifest(data).schema_version
-        after = migrate_dataset(data).schema_version
-    print(f"{data}: version {after}" + (f", was {before}" if after != before else " already"))
-
-
 def repair(data: Path, apply: bool) -> None:
     """Prints what stopped writers left, and clears it up if asked to."""
     with _locked(data):
@@ -130,22 +119,22 @@ def repair(data: Path, apply: bool) -> None:
             print(one.what)
             if apply and one.apply:
                 one.apply()
-    mendable = sum(one.apply is not None for one in repairs)
-    if not mendable:
-        print(f"{data}: nothing to mend")
+    repairable = sum(one.apply is not None for one in repairs)
+    if not repairable:
+        print(f"{data}: nothing to repair")
     elif apply:
-        print(f"{data}: {mendable} mended")
+        print(f"{data}: {repairable} repaired")
     else:
         print(f"{data}: nothing was changed; add --apply to do this")
 
 
 @contextlib.contextmanager
 def _locked(data: Path) -> Iterator[None]:
-    """Keeps runs out of the folder, those in it and that it lies in: what they write looks like litter."""
+    """Locks the folder and all folders around it: files of a running stage look like leftovers."""
     with contextlib.ExitStack() as stack:
         for folder in [*folders(data), *data.absolute().parents]:
             if (folder / ".lock").exists():
-                stack.enter_context(cli.lock_workdir(folder))
+                stack.enter_context(lock_workdir(folder))
         yield
 
 
@@ -167,7 +156,6 @@ def main() -> None:
             "verify": lambda: verify(folder),
             "sample": lambda: sample(folder, num_samples.value, seed.value),
             "export": lambda: export(folder, output.value, format_.value, images.value),
-            "migrate": lambda: migrate(folder),
             "repair": lambda: repair(folder, apply.value),
         }
         if len(argv) != 2 or argv[1] not in commands:

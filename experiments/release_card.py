@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCard
+
 from collection.report.card import Card, CardStage
 from collection.report.evaluations import Evaluation, benchmark_title
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.export.folder import ExportSettings
+from rmsweb_jax.export.lineage import RL, SFT, DataSet, TrainingRun, describe, lineage, trained_tasks
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.release.data import DataSet, describe, trained_tasks
-from rmsweb_jax.release.run import RL, SFT, TrainingRun, lineage
 
 _TITLES = {SFT: "supervised fine-tuning", RL: "Salvage-DS reinforcement learning"}
-# Settings that name places on somebody's disk or network, or services of theirs.
+# Settings that name local paths, hosts or services.
 _PLACES = ("corpus", "prompts", "eval_prompts", "model", "endpoint", "workers", "wandb_project")
 _METRICS = (
     "loss/train",
@@ -26,35 +28,33 @@ _METRICS = (
     "kl_ref",
     "salvage_loss",
 )
-_LICENSE = re.compile(r"\A---\n(?:.*\n)*?license:[ \t]*[\"']?([\w.+-]+)")
 
 
 def make_card(
-    run: TrainingRun, settings: Mapping[str, Any], evaluations: Sequence[Evaluation], files: Sequence[str]
+    run: TrainingRun, settings: ExportSettings, evaluations: Sequence[Evaluation], files: Sequence[str]
 ) -> Card:
     """The card of a run.
 
     Args:
-      settings: of `configs/export.py`.
-      files: names of what is in the folder beside the card.
+      files: names of the other files in the folder.
 
     Raises:
-      UserError: nobody says under which licence the base model is.
+      UserError: the license of the base model is unknown.
     """
     runs = lineage(run)
     root = _base_name(runs)
     data = {one.folder: describe(one.data) for one in runs}
-    license_, license_source = _license(runs, root, settings["license"])
+    license_, license_source = _license(runs, root, settings.license)
     base = root
-    if settings["format"] == "adapter" and len(runs) > 1:
+    if settings.format == "adapter" and len(runs) > 1:
         base = f"the merged model of {_TITLES[runs[1].stage]} of {root}"
     return Card(
-        name=settings["name"] or f"{root}-rmsweb-{'rl' if run.stage == RL else 'sft'}",
+        name=settings.name or f"{root}-rmsweb-{'rl' if run.stage == RL else 'sft'}",
         license=license_,
         license_source=license_source,
-        base_model=settings["base_model"],
-        base=settings["base_model"] or base,
-        format=settings["format"],
+        base_model=settings.base_model,
+        base=settings.base_model or base,
+        format=settings.format,
         rank=run.config["lora"]["rank"],
         stages=[_stage(one, data[one.folder]) for one in reversed(runs)],
         evaluations=evaluations,
@@ -73,12 +73,12 @@ def _base_name(runs: Sequence[TrainingRun]) -> str:
 def _license(runs: Sequence[TrainingRun], root: str, given: str) -> tuple[str, str]:
     if given:
         return given, "as given to the export"
-    try:
-        card = (resolve_model(runs[-1].config["model"]) / "README.md").read_text(errors="replace")
-    except (UserError, OSError):
-        card = ""
-    if found := _LICENSE.match(card):
-        return found[1], f"that of {root}, as its card says"
+    with contextlib.suppress(UserError, OSError, ValueError):  # No card, or one that is not valid.
+        card = ModelCard.load(
+            resolve_model(runs[-1].config["model"]) / "README.md", ignore_metadata_errors=True
+        )
+        if license_ := card.data.to_dict().get("license"):
+            return str(license_), f"that of {root}, as its card says"
     raise UserError(
         f"the card of {root} names no licence, or is gone: give --config.license=NAME, such as apache-2.0, "
         "after reading the terms of the base model"
@@ -153,7 +153,7 @@ def _check_line(check: Mapping[str, Any]) -> str:
 
 
 def _evaluation_line(one: Evaluation) -> str:
-    """What an evaluation said itself of the tasks that it was told were trained on."""
+    """Describes an evaluation's own check of the tasks given as training data."""
     check = one.report.get("contamination") or {}
     if not check.get("checked"):
         return ""

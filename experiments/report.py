@@ -14,14 +14,13 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict
 
 from collection.evaluation.results import to_json
 from collection.report.document import build_document, document_files
-from collection.report.evaluations import read_evaluations
+from collection.report.evaluations import ReportSettings, read_evaluations
 from collection.report.page import render_page
 from collection.report.published import TABLES
 from collection.report.sources import RunFolder
@@ -29,8 +28,7 @@ from collection.report.summary import build_summary
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-
-SAFE_KEYS = ("run", "table", "results", "prices", "seed")
+from rmsweb_jax.settings import from_config, key_names
 
 _TABLE = flags.DEFINE_string("table", "", f"One of the paper's tables: {', '.join(TABLES)}.")
 
@@ -42,28 +40,28 @@ def main(config: ConfigDict, workdir: Path) -> None:
       UserError: there is no such run or table, or a file is damaged; for a table also when an evaluation has
         not finished, or shares no task with one that it is compared with.
     """
-    settings = config.to_dict()
-    if settings["table"]:
+    settings = from_config(ReportSettings, config)
+    if settings.table:
         write_table(settings, workdir)
     else:
         write_page(settings, workdir)
 
 
-def write_page(settings: dict[str, Any], workdir: Path) -> None:
-    root = Path(settings["run"])
-    if not settings["run"] or not root.is_dir():
-        raise UserError(f"config.run is {settings['run']!r}: give --config.run=DIR, a demo's workdir")
+def write_page(settings: ReportSettings, workdir: Path) -> None:
+    root = Path(settings.run)
+    if not settings.run or not root.is_dir():
+        raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
-    summary = build_summary(run, settings["seed"])
+    summary = build_summary(run, settings.seed)
     write_atomic(workdir / "summary.json", to_json(summary))
     write_atomic(workdir / "index.html", render_page(run, summary, root.resolve().name).encode())
 
 
-def write_table(settings: dict[str, Any], workdir: Path) -> None:
-    name = settings["table"]
+def write_table(settings: ReportSettings, workdir: Path) -> None:
+    name = settings.table
     if name not in TABLES:
         raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
-    evaluations = read_evaluations(settings["results"], settings["prices"], settings["seed"])
+    evaluations = read_evaluations(settings.results, settings.prices, settings.seed)
     command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
     document, figures = build_document(name, evaluations, command)
     for file, text in document_files(document).items():
@@ -79,4 +77,4 @@ def _entry(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(_entry, "configs/report.py:demo", SAFE_KEYS)
+    cli.run(_entry, "configs/report.py:demo", key_names(ReportSettings))

@@ -8,106 +8,20 @@ server has ended, which SIGTERM and Ctrl-C make it do after all requests that it
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
-import os
 from pathlib import Path
-from typing import Any
 
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import cli
-from rmsweb_jax.actions.json_schema import bounded_reply_schema
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh
-from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.backends import default_attention
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.serve.app import AppConfig, make_app
-from rmsweb_jax.serve.engine import Engine, EngineConfig
-from rmsweb_jax.serve.server import base_url, bind, read_host, run_server
-
-_SHAPES = tuple(field.name for field in dataclasses.fields(EngineConfig))
-# All of them: a server leaves nothing behind that another start could contradict.
-SAFE_KEYS = (
-    *("model", "dtype", "mesh.tensor", "max_pixels", "replies", "max_reply_chars", "max_reply_actions"),
-    *("host", "port", "api_key_env", "allow_adapters", "max_body_mb", "drain_seconds"),
-    *_SHAPES,
-)
+from rmsweb_jax.serve.config import ServeSettings
+from rmsweb_jax.serve.server import serve
+from rmsweb_jax.settings import from_config, key_names
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
-    """Loads, compiles, serves until a signal."""
-    settings = config.to_dict()
-    if not settings["model"]:
-        raise UserError("config.model is empty: give --config.model=DIR (a model folder) or tiny_base")
-    endpoint = workdir / "endpoint.json"
-    endpoint.unlink(missing_ok=True)
-    folder = resolve_model(settings["model"])
-    app_config = AppConfig(
-        model_name=settings["model"],
-        api_key=read_api_key(settings["api_key_env"], settings["host"]),
-        allow_adapters=settings["allow_adapters"],
-        max_body_bytes=int(settings["max_body_mb"] * 2**20),
-    )
-    with contextlib.closing(bind(settings["port"], settings["host"])) as sock:
-        engine = make_engine(settings, folder)
-        progress = Progress(workdir, "serve", 1)
-        engine.warm_up(lambda done, total: progress.update(done, "compiled", total))
-        engine.start()
-        with contextlib.closing(engine):
-            sock.listen(128)
-            url = base_url(sock)
-            state = {"url": url, "model": settings["model"], "pid": os.getpid()}
-            write_atomic(endpoint, json.dumps(state).encode())
-            try:
-                # A signal is how a server is meant to end.
-                with contextlib.suppress(KeyboardInterrupt):
-                    run_server(make_app(engine, app_config), sock, settings["drain_seconds"])
-            finally:
-                endpoint.unlink(missing_ok=True)
-
-
-def make_engine(settings: dict[str, Any], folder: Path) -> Engine:
-    """The engine of a model folder, neither warm nor started.
-
-    Raises:
-      UserError: the folder holds no usable model, the shapes make no sense, or the devices do not divide it.
-    """
-    shapes = EngineConfig(**{name: settings[name] for name in _SHAPES})
-    if settings["replies"] not in ("free", "agent"):
-        raise UserError(f"config.replies={settings['replies']!r}: unknown; take free or agent")
-    schema = None
-    if settings["replies"] == "agent":
-        schema = bounded_reply_schema(
-            max_actions=settings["max_reply_actions"], max_chars=settings["max_reply_chars"]
-        )
-    dtype = jnp.dtype(settings["dtype"])
-    tensor = settings["mesh"]["tensor"]
-    mesh = None if tensor == 1 else make_mesh(tensor=tensor)
-    model = load_model(folder, dtype, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
-    return Engine(model, Processor.from_pretrained(folder, settings["max_pixels"]), shapes, schema)
-
-
-def read_api_key(name: str, host: str) -> str:
-    """The value of an environment variable; empty where none is named.
-
-    Raises:
-      UserError: it is not set, or other machines could send requests without a key.
-    """
-    if name and not os.environ.get(name):
-        raise UserError(f"config.api_key_env={name}: not set; export {name}=KEY")
-    if not name and not read_host(host).is_loopback:
-        raise UserError(
-            f"config.host={host} lets other machines in: name a variable with a key in config.api_key_env"
-        )
-    return os.environ[name] if name else ""
+    serve(from_config(ServeSettings, config), workdir)
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/serve.py:demo", SAFE_KEYS)
+    # A server leaves nothing behind that another start could contradict.
+    cli.run(main, "configs/serve.py:demo", key_names(ServeSettings))

@@ -12,34 +12,18 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments import cli
-from rmsweb_jax.distributed import is_first
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.train import train
-
-# They change how a step is laid out, watched and saved, not what it learns.
-SAFE_KEYS = (
-    "checkpoint_every",
-    "checkpoints_kept",
-    "endpoint.base_url",
-    "endpoint.concurrency",
-    "endpoint.retries",
-    "endpoint.timeout_s",
-    "logged_groups",
-    "mesh.data",
-    "mesh.fsdp",
-    "mesh.tensor",
-    "micro_batch_tokens",
-    "remat",
-    "rollout_slots",
-)
+from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.training.mesh import is_first
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         print(f"{workdir}: finished before; see report.json")
         return
-    logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax tells every file it writes.
-    report = train(RlConfig.from_dict(config.to_dict()), workdir)
+    logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
+    report = train(from_config(RlConfig, config), workdir)
     if not is_first():
         return
     rewards = [report[name].get("eval/reward") for name in ("first", "final")]
@@ -51,4 +35,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/rl.py:demo", safe_keys=SAFE_KEYS, distributed=True)
+    cli.run(main, "configs/rl.py:demo", safe_keys=safe_keys(RlConfig), distributed=True)

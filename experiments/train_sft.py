@@ -15,43 +15,18 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments import cli
-from rmsweb_jax.distributed import is_first
+from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
-
-# What may change between runs in one workdir: nothing of it changes which samples a step holds, or what is
-# learned from them but for rounding (and for dropout's masks, which follow the layout).
-SAFE_KEYS = (
-    "bucket_count",
-    "bucket_multiple",
-    "checkpoint_every",
-    "checkpoints_kept",
-    "eval.every",
-    "eval.max_reply_tokens",
-    "eval.replies",
-    "eval.rows",
-    "export",
-    "mesh.data",
-    "mesh.fsdp",
-    "mesh.tensor",
-    "micro_batch_size",
-    "pack",
-    "profile.first_step",
-    "profile.num_steps",
-    "remat",
-    "wandb_project",
-    "workers.ahead",
-    "workers.processes",
-    "workers.threads",
-)
+from rmsweb_jax.training.mesh import is_first
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         print(f"{workdir}: finished before; see report.json")
         return
-    logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax tells every file it writes.
-    report = train(SftConfig.from_dict(config.to_dict()), workdir)
+    logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
+    report = train(from_config(SftConfig, config), workdir)
     if not is_first():
         return
     print(
@@ -61,4 +36,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/sft.py:demo", safe_keys=SAFE_KEYS, distributed=True)
+    cli.run(main, "configs/sft.py:demo", safe_keys=safe_keys(SftConfig), distributed=True)

@@ -1,10 +1,90 @@
-"""Errors a user can cause, told in one line."""
+"""Errors that end a command with one line instead of a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.metadata
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import NoReturn
 
 
 class UserError(Exception):
-    """Something the user can mend; the message says what is wrong, where, and what to do.
+    """An error the user can fix; the message says what is wrong, where, and what to do.
 
     Command lines print the message alone, without a traceback, and exit with `exit_code`.
     """
 
     exit_code = 2
+
+
+class StoppedError(UserError):
+    """A signal asked the run to stop, and its work is saved; a scheduler may start the same command again.
+
+    The exit code is EX_TEMPFAIL of sysexits.h.
+
+    Args:
+      saved: what the next run continues from.
+      cause: name of the signal.
+    """
+
+    exit_code = 75
+
+    def __init__(self, saved: str, cause: str = "a signal"):
+        super().__init__(f"stopped by {cause}; {saved}: run the same command again to continue")
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns what a user can cause into one line on standard error and a non-zero exit."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except UserError as error:
+        _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        if not (message := missing_extra(error)):
+            raise
+        _fail(message, 2)
+    except KeyboardInterrupt:
+        _fail("interrupted: what was done is kept; run the same command again to continue", 130)
+    except OSError as error:
+        where = error.filename or "output"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _fail(f"disk full while writing {where}: free space, then run the same command again", 2)
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            _fail(f"{where}: {error.strerror}; change its permissions, or use another --workdir", 2)
+        raise
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def missing_extra(error: ModuleNotFoundError) -> str:
+    """The message for a module that an extra of this package installs; "" for any other module."""
+    try:
+        requirements = importlib.metadata.requires("rmsweb-jax") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    top = (error.name or "").partition(".")[0].lower().replace("_", "-")
+    extras = []
+    for line in requirements:
+        match = re.match(r"([\w.-]+)[^;]*; extra == [\"'](\w+)[\"']", line)
+        package = match[1].lower().replace("_", "-") if match else ""
+        # An extra that builds on another one requires this package itself.
+        if not match or package == "rmsweb-jax":
+            continue
+        # Namespace packages: `google` is a part of google-genai, `orbax` of orbax-checkpoint.
+        if f"{package}-".startswith(f"{top}-"):
+            extras.append(match[2])
+    # Both sides use some packages; the extra is that of the side which asked.
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    side = "collect" if any(name.split(".")[0] == "collection" for name in frames) else "train"
+    extra = side if side in extras else extras[0] if extras else ""
+    return f"{error}: pip install 'rmsweb-jax[{extra}]'" if extra else ""

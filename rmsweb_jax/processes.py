@@ -1,33 +1,49 @@
-"""Child processes that do not outlive whoever started them."""
+"""Child processes that never outlive their parent, and graceful shutdown on a signal."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
+import subprocess
 import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from rmsweb_jax.errors import UserError
 
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: a child between fork and exec must not import or open anything.
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_POLL_S = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+# In ten minutes an idle interpreter uses less CPU time, and a working one more, even on a crowded machine.
+_WORK_S = 10
+
+# SIGTERM is what Kubernetes, Slurm and a reclaimed TPU send. SIGUSR1 is what `sbatch --signal=USR1@300` sends
+# before the time limit.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 def die_with_parent() -> None:
     """Asks the kernel to kill this process when its parent ends, even by SIGKILL (Linux).
 
-    For `subprocess.Popen(preexec_fn=die_with_parent)`, or called first thing in a worker. The signal is
-    SIGKILL: everything durable here survives it, and a next run can start at once.
+    For `subprocess.Popen(preexec_fn=die_with_parent)`, or called first in a worker. The signal is SIGKILL:
+    all that must last is on disk already, and the next run can start at once.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def exit_with_parent() -> None:
-    """Ends this `multiprocessing` child when its parent ends, even by SIGKILL; to be called in the child.
+    """Ends this `multiprocessing` child when its parent ends, even by SIGKILL; called in the child.
 
-    Unlike `die_with_parent` it does not matter which thread of the parent has started the child, and that
-    thread may end before it.
+    Unlike `die_with_parent` it does not depend on the thread that started the child, which may end first.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -38,3 +54,205 @@ def exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+
+
+class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
+    """A command that runs as a child and never outlives this process; its output goes to a file.
+
+    The child has a session of its own: Ctrl-C on the terminal reaches this process alone, which then stops
+    the child in order. Start it in a thread that lives as long as the child is needed, because the kernel
+    takes the end of that thread for the end of the parent.
+
+    Args:
+      name: what messages call it.
+      command: program and arguments.
+      log: file to which its output is appended.
+      env: variables added to those of this process.
+      cores: CPUs it may use; None: all that this process may use.
+      cwd: its working folder; None: that of this process.
+      grace_s: seconds between SIGINT and SIGKILL when it is stopped.
+      stdin, stdout: as in `subprocess.Popen`; None sends standard output to `log`, too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cores: set[int] | None = None,
+        cwd: Path | None = None,
+        grace_s: float = 30.0,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+    ):
+        self.name, self._log, self._grace_s = name, log, grace_s
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as file:
+            self._start = file.tell()
+            self._process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=file if stdout is None else stdout,
+                stderr=file,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+                preexec_fn=_prepare_child(os.getpid(), cores),
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Also the number of its session and process group."""
+        return self._process.pid
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None, "started without stdin=PIPE"
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None, "started without stdout=PIPE"
+        return self._process.stdout
+
+    def poll(self) -> int | None:
+        """Exit code, or None while it runs. Processes of its group that are left over are killed."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ChildProcessError):  # Someone else has collected it.
+                if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    # Before the exit code is collected: until then no other group can get this number.
+                    self._kill_group()
+        return self._process.poll()
+
+    def wait(self, seconds: float = float("inf")) -> int | None:
+        """Exit code, or None if it still runs after that time."""
+        wait_for_any([self], seconds)
+        return self.poll()
+
+    def interrupt(self) -> None:
+        """Sends SIGINT to the child itself, which then ends its own children."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGINT)
+
+    def stop(self) -> None:
+        """Interrupts it, and kills its process group if it has not ended after the grace period."""
+        stop_all([self])
+
+    def kill(self) -> None:
+        """Kills its process group at once."""
+        if self.poll() is None:
+            self._kill_group()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def failure(self) -> UserError:
+        """The error to raise when it failed: quotes the last line of its output."""
+        with open(self._log, "rb") as file:
+            file.seek(self._start)
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        code = self.poll()
+        default = "no output yet" if code is None else f"exit code {code}"
+        reason = lines[-1].removeprefix("error: ") if lines else default
+        return UserError(f"{self.name}: {reason} (log: {self._log})")
+
+    def activity(self) -> tuple[int, int]:
+        """A value that changes while the child works: bytes of its log, and its CPU time in coarse steps."""
+        try:
+            # After the program's name, which may hold spaces and brackets; see proc(5).
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return self._log.stat().st_size, 0
+        seconds = sum(map(int, fields[11:15])) / _TICKS
+        return self._log.stat().st_size, int(seconds / _WORK_S)
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def _prepare_child(parent: int, cores: set[int] | None) -> Callable[[], None]:
+    def prepare() -> None:
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)  # The parent ended before the kernel was asked.
+        # A shell's background jobs ignore SIGINT, which children would inherit.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+
+    return prepare
+
+
+def wait_for_any(children: Sequence[ChildProcess], seconds: float) -> None:
+    """Returns when one of the children has ended, or after that time."""
+    deadline = time.monotonic() + seconds
+    while all(child.poll() is None for child in children) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(_POLL_S, left))
+
+
+def stop_all(children: Sequence[ChildProcess]) -> None:
+    """Interrupts all children at once, and kills those that are left after their grace periods."""
+    for child in children:
+        child.interrupt()
+    for child in children:
+        child.wait(child._grace_s)
+        child.kill()
+
+
+class StallClock:
+    """Measures how long a watched value has not changed: slow work makes progress, stuck work does not."""
+
+    def __init__(self) -> None:
+        self._value: object = None
+        self._since = time.monotonic()
+
+    def seconds(self, value: object) -> float:
+        """Seconds for which the value has been the same; 0 when it differs from the last one."""
+        if value != self._value:
+            self._value, self._since = value, time.monotonic()
+        return time.monotonic() - self._since
+
+
+class StopRequest(contextlib.AbstractContextManager["StopRequest"]):
+    """Graceful shutdown: while it is active, SIGTERM and SIGUSR1 set a flag instead of ending the process.
+
+    SIGINT stays an interrupt. Outside the main thread, the only one that gets signals, nothing is ever
+    requested.
+
+    Args:
+      on_signal: called by the signal handler after the flag is set; may raise.
+
+    Attributes:
+      count: signals that have come.
+      cause: name of the last one; "SIGTERM" before any has come.
+    """
+
+    def __init__(self, on_signal: Callable[[], None] = lambda: None):
+        self.count, self.cause = 0, "SIGTERM"
+        self._on_signal = on_signal
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        return self.count > 0
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._receive) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.count, self.cause = self.count + 1, signal.Signals(number).name
+        self._on_signal()

@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -16,9 +17,18 @@ from rich.progress import Progress as Bars
 
 from rmsweb_jax.records.files import write_atomic
 
+_FILE = "progress.json"
 _INTERVAL_S = 0.5
 # The rate is of about the last minute, or of the last ten units where these take longer.
 _MEMORY_S, _MEMORY_UNITS = 60.0, 10.0
+
+
+def read_progress(workdir: Path) -> dict[str, Any] | None:
+    """The state that `Progress` last wrote in a folder; None before the first one."""
+    try:
+        return json.loads((workdir / _FILE).read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 class Rate:
@@ -70,7 +80,7 @@ class Progress:
         active: bool = True,
         line: bool = True,
     ):
-        self._path = workdir / "progress.json"
+        self._path = workdir / _FILE
         self._stage, self._total, self._done, self._active = stage, total, done, active
         self._written = time.monotonic()
         self._rate = Rate(done, self._written)

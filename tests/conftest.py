@@ -5,14 +5,21 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+from tests.packaging.wheel import build_wheel, install_apart
+
+# The browser and the MiniWoB++ pages, which tests of several folders use.
+pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 
 
-# How long an example takes is for benchmarks to say.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# The same examples in every run, whatever the machine and its load; `make fuzz` draws new ones.
+# How fast examples are drawn depends on the machine, so it fails no test.
+_UNTIMED = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, **_UNTIMED)
+settings.register_profile("fuzz", print_blob=True, **_UNTIMED)
+settings.load_profile("fixed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,8 +40,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def random_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder: a few thousand random parameters and the tiny base's tokenizer."""
-    from tests.training import save_random_policy  # Most tests need no model, and no seconds to import one.
+    from tests.policies import save_random_policy  # Most tests need no model, and no seconds to import one.
 
     folder = tmp_path_factory.mktemp("policy")
     save_random_policy(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def wheel_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment where the wheel is installed, with the dependencies of this one."""
+    return install_apart(wheel, tmp_path_factory.mktemp("installed"))

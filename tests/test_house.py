@@ -1,18 +1,49 @@
 """The rules of the house: which way imports go, and that no setting is dead."""
 
 import ast
+import dataclasses
+import functools
 import importlib
+import re
 import subprocess
 import sys
+import typing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
 
+from collection.corpus.filter import BuildSftSettings
+from collection.evaluation.config import BENCHMARKS, MiniwobSettings
+from collection.fleet.config import CollectSettings
+from collection.importers import ImportSettings
+from collection.judges.config import JudgeDataSettings, JudgesSettings
+from collection.mining.config import FailurePriorSettings, MineSettings
+from collection.report.evaluations import ReportSettings
+from collection.tasks.benchmarks import READERS, BenchmarkFiles
+from collection.tasks.task_writer import MakeTasksSettings
+from experiments.studies.ablations.settings import AblationSettings
+from experiments.studies.benchmark.config import BenchmarkConfig
+from experiments.studies.tiny_base.settings import BaseConfig
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.export.folder import ExportSettings
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.serve.config import ServeSettings
+from rmsweb_jax.settings import from_config, key_names, to_config_dict
+from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.training.mesh import AXES, MeshConfig
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rmsweb_jax", "collection", "experiments", "configs")
 # What both sides share; the browser fleet's machines have no jax.
-CONTRACT = tuple(f"rmsweb_jax.{name}" for name in ("actions", "records", "errors", "processes", "progress"))
+CONTRACT = tuple(
+    f"rmsweb_jax.{name}"
+    for name in ("actions", "records", "errors", "processes", "progress", "settings", "workdir")
+)
+ABOVE_TRAINING = tuple(
+    f"rmsweb_jax.{name}" for name in ("qwen3_vl", "decoding", "data", "sft", "rl", "serve", "export", "aot")
+)
 ACCELERATOR = ("jax", "jaxlib", "flax", "optax", "orbax", "grain")
 
 
@@ -25,10 +56,16 @@ def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Absolute names of all modules (and names in them) that a file imports, wherever it does so."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -60,6 +97,31 @@ def test_library_does_not_import_scripts():
     for path in sources("rmsweb_jax"):
         for name in imports(path):
             assert not within(name, ("collection", "experiments", "configs")), f"{path} imports {name}"
+
+
+def test_training_knows_no_model_and_no_stage():
+    """The model imports the mesh, so nothing below `training` may import the model or what is built on it."""
+    for path in sources("rmsweb_jax/training"):
+        for name in imports(path):
+            assert not within(name, ABOVE_TRAINING), f"{path} imports {name}"
+
+
+def test_only_its_script_imports_the_ahead_of_time_compiler():
+    for package in PACKAGES:
+        for path in sources(package):
+            if path != ROOT / "experiments/compile_tpu.py" and path.parent != ROOT / "rmsweb_jax/aot":
+                assert not any(within(name, ("rmsweb_jax.aot",)) for name in imports(path)), (
+                    f"{path} imports aot"
+                )
+
+
+def test_library_neither_starts_scripts_nor_reads_configs_by_path():
+    """A message may name the next command; a string that is nothing but such a name is used as one."""
+    name = re.compile(r"(--\w+=)?(experiments\.[\w.]+|configs/\S*)")
+    for path in (*sources("rmsweb_jax"), *sources("collection")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not name.fullmatch(node.value), f"{path}:{node.lineno}: {node.value}"
 
 
 def test_no_import_circles():
@@ -94,35 +156,126 @@ def test_no_module_of_collection_loads_jax():
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
-def leaves(config: ConfigDict, prefix: str = "") -> set[str]:
-    names = set()
-    for key, value in config.items():
-        names |= leaves(value, f"{prefix}{key}.") if isinstance(value, ConfigDict) else {prefix + key}
-    return names
+# The settings of each config file. Those of an evaluation depend on its benchmark.
+SETTINGS: dict[str, Callable[[str], type]] = {
+    "build_sft": lambda variant: BuildSftSettings,
+    "collect": lambda variant: CollectSettings,
+    "evaluate": lambda variant: BENCHMARKS.get(variant, MiniwobSettings),
+    "export": lambda variant: ExportSettings,
+    "failure_prior": lambda variant: FailurePriorSettings,
+    "import_runs": lambda variant: ImportSettings,
+    "judge": lambda variant: JudgeDataSettings,
+    "make_tasks": lambda variant: MakeTasksSettings,
+    "mine": lambda variant: MineSettings,
+    "report": lambda variant: ReportSettings,
+    "rl": lambda variant: RlConfig,
+    "serve": lambda variant: ServeSettings,
+    "sft": lambda variant: SftConfig,
+    "studies.ablations": lambda variant: AblationSettings,
+    "studies.benchmark": lambda variant: BenchmarkConfig,
+    "studies.tiny_base": lambda variant: BaseConfig,
+}
+VARIANTS = [
+    (name, variant) for name in SETTINGS for variant in importlib.import_module(f"configs.{name}").VARIANTS
+]
 
 
-def names_read() -> set[str]:
-    """Attribute and field names in the code: what a config key can be read through."""
-    read = set()
-    for package in ("rmsweb_jax", "collection", "experiments"):
-        for path in sources(package):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Attribute):
-                    read.add(node.attr)
-                elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                    read.add(node.target.id)
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    read.add(node.value)
-    return read
+def test_every_config_file_is_checked():
+    names = {module_name(path).removeprefix("configs.") for path in sources("configs")}
+    assert names - {"configs", "studies"} == SETTINGS.keys()
 
 
-CONFIGS = [path for path in sources("configs") if path.stem != "__init__"]
+# Read by a loop over their fields.
+LOOPED = (BenchmarkFiles, JudgesSettings, MeshConfig)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_config_key_is_read(path):
-    module = importlib.import_module(f"configs.{path.stem}")
-    read = names_read()
-    for variant in module.VARIANTS:
-        for key in leaves(module.get_config(variant)):
-            assert key.rsplit(".", 1)[-1] in read, f"{path.name}:{variant}: nothing reads {key}"
+def make_config(name: str, variant: str) -> ConfigDict:
+    return importlib.import_module(f"configs.{name}").get_config(variant)
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_a_config_holds_the_keys_of_its_dataclass_and_no_others(name, variant):
+    settings, config = SETTINGS[name](variant), make_config(name, variant)
+    assert to_config_dict(from_config(settings, config, complete=False)).to_dict() == config.to_dict()
+    config.rubric, config.headers = 1, 2
+    with pytest.raises(UserError, match=r"unknown setting config\.(rubric|headers)"):
+        from_config(settings, config)
+
+
+def sections(settings: type) -> set[type]:
+    """A dataclass of settings and those of its sections."""
+    found = {settings}
+    for hint in typing.get_type_hints(settings).values():
+        for one in (hint, *typing.get_args(hint)):
+            if dataclasses.is_dataclass(one):
+                found |= sections(typing.cast(type, one))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """What a module names or defines, imports of its own folder, and reads as an attribute."""
+
+    name: str
+    names: set[str]
+    imports: set[str]
+    reads: set[str]
+
+
+@functools.cache
+def modules() -> list[Module]:
+    found = []
+    for path in (path for package in PACKAGES[:3] for path in sources(package)):
+        nodes, folder = nodes_of(path), module_name(path).rpartition(".")[0]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        names |= {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+        reads = {node.attr for node in nodes if isinstance(node, ast.Attribute) and is_read(node)}
+        own = {name for name in imports(path) if name.startswith(f"{folder}.")}
+        found.append(Module(module_name(path), names, own, reads))
+    return found
+
+
+def is_read(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+@functools.cache
+def readers(classes: frozenset[str]) -> list[Module]:
+    """Modules that name one of the classes, or import such a module of their own folder."""
+    using = [module for module in modules() if module.names & classes]
+    named = {module.name for module in using}
+    return using + [module for module in modules() if module.imports & named]
+
+
+def unread_keys(settings: type) -> list[str]:
+    """Keys that no module reads that uses the class which states them, one below it, or one that holds it."""
+    everything = sections(settings)
+    unread = []
+    for section in everything - set(LOOPED):
+        holders = {one.__name__ for one in everything - {section} if section in sections(one)}
+        for name in {key.partition(".")[0] for key in key_names(section)}:
+            stating = [one for one in section.__mro__ if name in vars(one).get("__annotations__", {})]
+            using = {one.__name__ for top in stating for one in (top, *below(top))} | holders
+            if not any(name in module.reads for module in readers(frozenset(using))):
+                unread.append(f"{section.__name__}.{name}")
+    return sorted(unread)
+
+
+def below(settings: type) -> set[type]:
+    direct = set(settings.__subclasses__())
+    return direct.union(*map(below, direct))
+
+
+def test_every_setting_is_read():
+    for settings in {SETTINGS[name](variant) for name, variant in VARIANTS}:
+        assert not unread_keys(settings), settings
+    assert {field.name for field in dataclasses.fields(BenchmarkFiles)} == READERS.keys()
+    assert tuple(field.name for field in dataclasses.fields(MeshConfig)) == AXES
+
+
+def test_a_setting_that_nothing_reads_is_found():
+    dead = [("rubric", int, 1), ("headers", int, 2)]
+    settings = dataclasses.make_dataclass(
+        "CollectSettings", dead, bases=(CollectSettings,), frozen=True, kw_only=True
+    )
+    assert unread_keys(settings) == ["CollectSettings.headers", "CollectSettings.rubric"]

@@ -1,4 +1,4 @@
-"""One episode: look, ask, act, until the agent is done or a limit ends it."""
+"""The episode loop: observe, query the actor, act, until the agent is done or a limit ends the episode."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import datetime
 import time
 from collections.abc import Sequence
 
-from collection.agent.asking import Answer, Interview, Reader
-from collection.agent.blockers import Blocker
-from collection.agent.environment import Acted, Environment, Look, UnreachableError
 from collection.agent.prompt import AgentState, PastStep, PromptConfig
-from collection.judges.base import Judge, declared
-from collection.judges.recorded import EnvironmentReward
-from collection.llm.base import ImageSource, Teacher
+from collection.agent.query import ActorSession, ParsedReply, StepExtractor
+from collection.environments.base import Environment, SiteUnreachableError, StepResults, View
+from collection.environments.blockers import Blocker
+from collection.judges.base import EnvironmentReward, Judge, declared
+from collection.llm.actor import ActorModel
+from collection.llm.model import ImageSource
 from rmsweb_jax.actions import Action, Reply
 from rmsweb_jax.records.schema import ActionResult, Outcome, Step, Task, Trajectory
 
@@ -21,14 +21,14 @@ _TOO_LATE = "The time limit was reached before the actions were carried out."
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
-    """What ends an episode.
+class EpisodeLimits:
+    """Limits that end an episode.
 
     Attributes:
-      max_steps: the last of them may only be `done`.
-      max_failures: after so many failed steps in a row there is one `done`-only step, then the end.
-      max_blocked: so many looks in a row at a captcha or a refusal end it.
-      max_seconds: wall-clock; no look, question or action begins after it.
+      max_steps: number of steps; in the last one only `done` is allowed.
+      max_failures: number of failed steps in a row, after which one `done`-only step ends the episode.
+      max_blocked: number of observations in a row with a captcha or a refusal.
+      max_seconds: wall-clock time; no observation, query or action starts after it.
     """
 
     max_steps: int = 100
@@ -40,7 +40,7 @@ class Limits:
 @dataclasses.dataclass
 class _Episode:
     task: Task
-    interview: Interview
+    session: ActorSession
     deadline: float
     history: list[PastStep] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
@@ -55,48 +55,50 @@ class _Episode:
     def is_late(self) -> bool:
         return time.monotonic() > self.deadline
 
-    def see(self, look: Look) -> None:
-        self.blocker = look.blocker
-        self.blocked = self.blocked + 1 if look.blocker and look.blocker.outcome else 0
+    def count_blocked(self, view: View) -> None:
+        self.blocker = view.blocker
+        self.blocked = self.blocked + 1 if view.blocker and view.blocker.outcome else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeRunner:
-    """Runs episodes that differ in task, attempt and guidance only.
+    """Runs episodes that differ only in task, attempt and guidance.
 
     Attributes:
-      actor: `Trajectory.actor`: `teacher`, or a policy's label.
-      images: where `environment` puts its screenshots.
-      judge: asked about tasks on live pages that pay no reward; without one they are no successes.
+      actor: the model or program that decides the steps.
+      label: value of `Trajectory.actor`: `teacher`, or a policy's label.
+      images: the store in which `environment` puts its screenshots.
+      judge: judges episodes on live pages, which have no reward; without a judge they never count as
+        successes.
     """
 
     environment: Environment
-    teacher: Teacher
+    actor: ActorModel
     images: ImageSource
-    actor: str
-    prompt: PromptConfig
-    limits: Limits
+    label: str = "agent"
+    prompt: PromptConfig = PromptConfig()
+    limits: EpisodeLimits = EpisodeLimits()
     judge: Judge | None = None
 
-    def run_episode(self, task: Task, attempt: int, guidance: str = "") -> Trajectory:
-        """One attempt at a task (RMSWeb, section 3.1).
+    def run_episode(self, task: Task, attempt: int = 1, guidance: str = "") -> Trajectory:
+        """Runs one attempt at a task (RMSWeb, section 3.1).
 
         Args:
-          guidance: shown in every live message and in no record.
+          guidance: added to every live message, and to no recorded one.
 
         Returns:
-          The trajectory; it counts as success when the agent declared success and the environment
-          paid its full reward, or the judge passed it.
+          The trajectory. It is a success if the agent declared success and the environment paid its full
+          reward or the judge passed it.
 
         Raises:
-          BrowserLostError, PageError: the browser or the environment failed; nothing of the episode is kept.
-          UserError: the teacher cannot answer, or the judge will answer no question.
+          BrowserLostError, PageError: the browser or the environment failed; the episode is discarded.
+          UserError: the actor or the judge cannot answer.
         """
         start = time.monotonic()
         deadline = start + self.limits.max_seconds
         try:
             task = self.environment.reset(task)
-        except UnreachableError as error:
+        except SiteUnreachableError as error:
             hidden = {"website": self.environment.redact(task.website)}
             hidden["objective"] = self.environment.redact(task.objective)
             return self._record(
@@ -107,7 +109,7 @@ class EpisodeRunner:
                 incidents=error.incidents,
                 seconds=time.monotonic() - start,
             )
-        episode = _Episode(task, self._interview(attempt, guidance), deadline)
+        episode = _Episode(task, self._session(attempt, guidance), deadline)
         outcome = self._steps(episode)
         params = {} if episode.done is None else episode.done.params.model_dump()
         trajectory = self._record(
@@ -123,21 +125,21 @@ class EpisodeRunner:
 
     def _record(self, task: Task, attempt: int, **fields: object) -> Trajectory:
         values: dict[str, object] = {
-            "trajectory_id": trajectory_id(task, self.actor, attempt),
+            "trajectory_id": trajectory_id(task, self.label, attempt),
             "task": task,
-            "actor": self.actor,
-            "model": self.teacher.name,
+            "actor": self.label,
+            "model": self.actor.name,
             "attempt": attempt,
             "steps": (),
         }
         return Trajectory.model_validate(values | fields)
 
-    def _interview(self, attempt: int, guidance: str) -> Interview:
+    def _session(self, attempt: int, guidance: str) -> ActorSession:
         prompt = self.prompt
         if prompt.style == "full" and not prompt.date:
             prompt = dataclasses.replace(prompt, date=datetime.date.today().isoformat())
-        return Interview(
-            teacher=self.teacher,
+        return ActorSession(
+            actor=self.actor,
             images=self.images,
             prompt=prompt,
             attempt=attempt,
@@ -150,7 +152,7 @@ class EpisodeRunner:
         reward = self.environment.reward()
         judge = self.judge if reward is None else EnvironmentReward()
         trajectory = trajectory.model_copy(update={"reward": reward})
-        # A page with a reward of its own that has paid none yet was left too early.
+        # Without a reward yet, an environment that pays rewards was left too early: no success, no judge.
         if judge is None or (reward is None and trajectory.task.environment != "web"):
             return trajectory
         verdict = judge.judge(trajectory, self.images)
@@ -168,56 +170,58 @@ class EpisodeRunner:
         for number in range(1, self.limits.max_steps + 1):
             if episode.is_late:
                 return "timeout"
-            look = self.environment.look()
-            episode.see(look)
+            view = self.environment.observe()
+            episode.count_blocked(view)
             if episode.blocker and episode.blocker.outcome and episode.blocked >= self.limits.max_blocked:
                 return episode.blocker.outcome
             if episode.is_late:
                 return "timeout"
             given_up = episode.failures >= self.limits.max_failures
-            self._step(episode, look, number, given_up or number == self.limits.max_steps)
+            self._step(episode, view, number, given_up or number == self.limits.max_steps)
             if episode.done is not None:
                 return "done"
             if given_up:
                 return "failures"
         return "max_steps"
 
-    def _step(self, episode: _Episode, look: Look, number: int, done_only: bool) -> None:
+    def _step(self, episode: _Episode, view: View, number: int, done_only: bool) -> None:
         state = AgentState(
             task=episode.task,
             history=tuple(episode.history),
             step_number=number,
             max_steps=self.limits.max_steps,
             read_state=episode.read_state,
-            file_system=look.file_system,
-            todo_contents=look.todo_contents,
+            file_system=view.file_system,
+            todo_contents=view.todo_contents,
         )
-        answer = episode.interview.ask(state, look, done_only)
-        reader = Reader(episode.interview, episode.task.task_id, number)
-        acted, error = self._act(episode, answer, reader, done_only)
-        failed = bool(error) or any(result.error for result in acted.results[-1:])
+        answer = episode.session.query(state, view, done_only)
+        extractor = StepExtractor(episode.session, episode.task.task_id, number)
+        outcome, error = self._act(episode, answer, extractor, done_only)
+        failed = bool(error) or any(result.error for result in outcome.results[-1:])
         episode.failures = episode.failures + 1 if failed else 0
-        episode.read_state = "\n".join(result.output for result in acted.results if result.output)
-        episode.history.append(_past_step(number, answer.reply, error, acted.results))
+        episode.read_state = "\n".join(result.output for result in outcome.results if result.output)
+        episode.history.append(_past_step(number, answer.reply, error, outcome.results))
         episode.steps.append(
             Step(
                 number=number,
-                observation=look.observation,
+                observation=view.observation,
                 messages=answer.messages,
                 response=answer.text,
-                results=acted.results,
+                results=outcome.results,
                 error=error,
                 repaired=answer.repaired,
-                extractions=tuple(reader.calls),
+                extractions=tuple(extractor.calls),
                 usage=answer.usage,
-                incidents=(*look.incidents, *acted.incidents),
+                incidents=(*view.incidents, *outcome.incidents),
                 discarded=answer.discarded,
             )
         )
 
-    def _act(self, episode: _Episode, answer: Answer, reader: Reader, done_only: bool) -> tuple[Acted, str]:
-        """Carries a reply out; returns what came of it and why it could not be used."""
-        nothing = Acted(())
+    def _act(
+        self, episode: _Episode, answer: ParsedReply, extractor: StepExtractor, done_only: bool
+    ) -> tuple[StepResults, str]:
+        """Executes a reply; returns its results, and the reason if the reply could not be used."""
+        nothing = StepResults(())
         if answer.reply is None:
             return nothing, answer.error
         actions = answer.reply.executable
@@ -225,27 +229,27 @@ class EpisodeRunner:
             episode.done = actions[0]
             result = self.environment.finish(actions[0])
             episode.displayed = result.output
-            return Acted((result,)), ""
+            return StepResults((result,)), ""
         if done_only:
             return nothing, "Only done was allowed."
         if episode.is_late:
             return nothing, _TOO_LATE
-        return self.environment.act(actions, reader.extract, episode.deadline), ""
+        return self.environment.act(actions, extractor.extract, episode.deadline), ""
 
 
-def trajectory_id(task: Task, actor: str, attempt: int) -> str:
-    """`{task_id}#{actor}-{attempt}`."""
-    return f"{task.task_id}#{actor}-{attempt}"
+def trajectory_id(task: Task, label: str, attempt: int) -> str:
+    """Returns `{task_id}#{label}-{attempt}`."""
+    return f"{task.task_id}#{label}-{attempt}"
 
 
 def crashed_trajectory(
-    task: Task, actor: str, model: str, attempt: int, detail: str, seconds: float = 0.0
+    task: Task, label: str, model: str, attempt: int, detail: str, seconds: float = 0.0
 ) -> Trajectory:
-    """Stands for an episode whose browser or process kept crashing, for so long as is known."""
+    """Returns the record of an episode whose browser or process kept crashing."""
     return Trajectory(
-        trajectory_id=trajectory_id(task, actor, attempt),
+        trajectory_id=trajectory_id(task, label, attempt),
         task=task,
-        actor=actor,
+        actor=label,
         model=model,
         attempt=attempt,
         steps=(),
@@ -256,7 +260,7 @@ def crashed_trajectory(
 
 
 def _blocked(trajectory: Trajectory, blocker: Blocker | None) -> Trajectory:
-    """Tells an episode that ended before a closed door from one that failed by itself."""
+    """Marks a failed episode whose last page was a captcha or a refusal as blocked, not as failed."""
     if blocker is None or trajectory.success or trajectory.declared_success is True:
         return trajectory
     detail = f"the last page: {blocker.reason}"

@@ -1,31 +1,52 @@
-"""What the model is sent: one system message and one user message a step.
+"""Prompt construction: one system message and one user message per step.
 
-History is text inside the user message, never a multi-turn chat, so that every step is a training
-sample of its own.
+History is text inside the user message, not a multi-turn chat, so that every step is an independent
+training sample.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Sequence
+from typing import Literal
 
 import jinja2
 
-from collection.agent.fence import fenced_line, fenced_text
+from collection.browser.page import neutralize
 from rmsweb_jax.records.schema import ImagePart, Message, Observation, Tab, Task, TextPart
+from rmsweb_jax.settings import internal
 
-GUIDANCE_TAG = "reflection_guidance"
-# Records keep the whole address and title in the observation's tabs.
+# Limits on text whose length a page, a file or a tool controls. Records keep the full text.
+MAX_LINE_CHARS = 4_000
 MAX_URL_CHARS = 2_000
 MAX_TITLE_CHARS = 300
 MAX_READ_CHARS = 60_000
 MAX_FILE_STATE_CHARS = 5_000
+GUIDANCE_TAG = "reflection_guidance"
+# Placeholder of a secret. It has to survive neutralisation: the agent copies it into its actions.
+_PLACEHOLDER = re.compile(r"(<secret>[^<>\s]+</secret>)")
+
+
+def fenced_text(text: str, limit: int) -> str:
+    """Truncates untrusted text and neutralises tags of the prompt in it; secret placeholders stay."""
+    left = len(text) - limit
+    kept = "".join(
+        piece if number % 2 else neutralize(piece)
+        for number, piece in enumerate(_PLACEHOLDER.split(text[:limit] if left > 0 else text))
+    )
+    return kept if left <= 0 else f"{kept} ... ({left} more characters)"
+
+
+def fenced_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
+    """Does the same on one line, so that the text cannot imitate a line of the prompt."""
+    return fenced_text(" ".join(text.splitlines()), limit)
 
 
 @dataclasses.dataclass(frozen=True)
 class PastStep:
-    """What of a finished step stays in `<agent_history>`: the reply without its thinking, and results."""
+    """A finished step as shown in `<agent_history>`: the reply without its thinking, and the results."""
 
     number: int
     evaluation_previous_goal: str = ""
@@ -37,21 +58,22 @@ class PastStep:
 
 @dataclasses.dataclass(frozen=True)
 class PromptConfig:
-    """How prompts are written.
+    """Prompt settings.
 
     Attributes:
       style: `full` for large models; `compact` for the demo's model, whose context is a few hundred tokens.
-      date: shown to the agent; empty is the day of the episode in `full` style and none in `compact`.
+      date: the date that the agent is shown; empty means the day of the episode in `full` style and no
+        date in `compact`.
     """
 
-    style: str = "full"
-    date: str = ""
+    style: Literal["full", "compact"] = "full"
+    date: str = internal("")
     max_actions: int = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentState:
-    """Everything about an episode that the state message shows beside the page."""
+    """State of an episode that the state message shows in addition to the page."""
 
     task: Task
     history: Sequence[PastStep]
@@ -71,15 +93,15 @@ def build_messages(
     guidance: str = "",
     actions: Sequence[dict[str, str]] = (),
 ) -> tuple[Message, ...]:
-    """The chat for one step.
+    """Builds the chat for one step.
 
-    What comes from outside cannot pass for tags of ours: the page's text where it is written
-    (`collection.browser.page_text`), everything else here.
+    Untrusted text is neutralised so that it cannot imitate the prompt's tags: page text when it is
+    rendered (`collection.browser.page`), all other text here.
 
     Args:
       page_stats: counts shown in `<page_stats>`.
-      guidance: reflection guidance of the previous round. Only the live message carries it: what is
-        recorded is built again without it.
+      guidance: reflection guidance of the previous round. Only the live message contains it; the recorded
+        message is built without it.
       actions: `name`, `parameters` and `summary` of each action, for the full system prompt.
 
     Returns:
@@ -119,19 +141,19 @@ def build_messages(
 
 
 def _shown_step(step: PastStep) -> PastStep:
-    """A past step that can be told line by line, whatever pages and replies have put into it."""
+    """Neutralises the text of a past step, each field on its own line."""
     return dataclasses.replace(
         step,
-        evaluation_previous_goal=_own_words(step.evaluation_previous_goal),
-        memory=_own_words(step.memory),
-        next_goal=_own_words(step.next_goal),
+        # The agent's own words are not truncated, but a page may have dictated them.
+        evaluation_previous_goal=_neutralized(step.evaluation_previous_goal),
+        memory=_neutralized(step.memory),
+        next_goal=_neutralized(step.next_goal),
         error=fenced_line(step.error),
         results=tuple(map(fenced_line, step.results)),
     )
 
 
-def _own_words(text: str) -> str:
-    """What the agent wrote, as long as it is: a page may have told it what to write."""
+def _neutralized(text: str) -> str:
     return fenced_text(text, len(text))
 
 
@@ -146,5 +168,5 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("collection.agent", "prompts"),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # Chat text, not HTML: escaping would change what the page says.
+        autoescape=False,  # The output is chat text, not HTML: escaping would change the page's text.
     )

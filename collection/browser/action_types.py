@@ -1,4 +1,4 @@
-"""What actions share: what they may use, how they end, and the element behind an index."""
+"""Types of browser actions: their context, their outcome, and the element behind an index."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from collection.browser import page_scripts
 from collection.browser.files import FileFolder
-from collection.browser.page import Target
+from collection.browser.page import ActionTarget
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 
 
 @dataclasses.dataclass(frozen=True)
 class ActionContext:
-    """What actions may use beside the browser.
+    """Resources of actions in addition to the browser.
 
     Attributes:
       files: the episode's file folder; None refuses file actions.
       uploads: files outside that folder which may be uploaded.
       search_urls: engine name -> URL with `{query}`.
-      extract: (query, Markdown) -> answer, by the extraction LLM; None refuses extraction.
-      allow_js: whether `execute_js` runs.
-      deadline: by `time.monotonic`: after it no action of a list begins, and none waits beyond it.
+      extract: (query, Markdown) -> answer of the extraction model; None refuses extraction.
+      allow_js: permit `execute_js`.
+      deadline: `time.monotonic` value after which no action starts, and up to which actions may wait.
     """
 
     files: FileFolder | None = None
@@ -38,16 +38,16 @@ class ActionContext:
 
 
 class ActionError(Exception):
-    """An action that cannot be carried out; the message goes to the agent."""
+    """An action cannot be executed; the message is shown to the agent."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How an action ended.
+class ActionOutcome:
+    """Outcome of an action.
 
     Attributes:
       text, changed, error, output: as in `ActionResult`.
-      page: whether the page has to be looked at to know what changed.
+      page: a new snapshot is needed to know if the page has changed.
     """
 
     text: str
@@ -57,8 +57,8 @@ class Outcome:
     page: bool = True
 
 
-class Located:
-    """An indexed element, with the driver inside its frame while in the `with` block."""
+class LocatedElement:
+    """An indexed element; inside the `with` block the driver is in the element's frame."""
 
     def __init__(self, browser: Browser, index: int) -> None:
         snapshot = browser.snapshot or take_snapshot(browser)
@@ -67,7 +67,7 @@ class Located:
             raise ActionError(f"Element [{index}] is not on the page")
         self.browser, self.index, self.target = browser, index, target
 
-    def __enter__(self) -> tuple[WebElement, Target]:
+    def __enter__(self) -> tuple[WebElement, ActionTarget]:
         try:
             for uid in self.target.frames:
                 self.browser.call(self.browser.driver.switch_to.frame, self._find(uid))
@@ -91,7 +91,7 @@ class Located:
 
 
 def file_folder(context: ActionContext) -> FileFolder:
-    """The episode's files. Raises ActionError when the episode has none."""
+    """Returns the episode's file folder. Raises ActionError if the episode has none."""
     if context.files is None:
         raise ActionError("There is no file folder")
     return context.files

@@ -1,4 +1,4 @@
-"""Carrying out actions, one or a step's list, and telling in a few words what happened."""
+"""Execution of actions, one at a time or as the list of a step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from selenium.common.exceptions import TimeoutException, WebDriverException
 
 from collection.browser import element_actions, page_actions
-from collection.browser.action_types import ActionContext, ActionError, Outcome
-from collection.browser.errors import PageError, first_line, page_problem
+from collection.browser.action_types import ActionContext, ActionError, ActionOutcome
+from collection.browser.config import PageError, first_line, page_problem
 from collection.browser.files import FileError
-from collection.browser.page_text import squeeze
+from collection.browser.page import squeeze
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.schema import MAX_ACTIONS, Action
@@ -24,123 +24,123 @@ from rmsweb_jax.records.schema import ActionResult
 def execute_list(
     browser: Browser, actions: Sequence[Action], context: ActionContext
 ) -> tuple[ActionResult, ...]:
-    """Executes a step's actions in order.
+    """Executes a step's actions in order, at most `MAX_ACTIONS`; a `done` after the first ends the list.
 
-    At most `MAX_ACTIONS`; a later `done` cuts the list. The page is looked at after every action that may
-    have changed it, so that indices keep meaning what the agent saw: the list stops when the tab or
-    address changed, a dialog came up, the next action's element is another or gone, or an element to act
-    on has appeared. It also stops after an error.
+    A snapshot follows every action that may have changed the page, so that indices keep the meaning that the
+    agent saw. The list stops after an error, and if the tab or address changed, a dialog opened, the next
+    action's element changed or disappeared, or a new element appeared.
 
     Returns:
-      One result per executed action; when the list stopped early the last one says why.
+      One result per executed action; if the list stopped early, the last one gives the reason.
     """
     results: list[ActionResult] = []
-    if browser.snapshot is None and (problem := _look_again(browser, peek=False)):
+    if browser.snapshot is None and (problem := _observe_again(browser, peek=False)):
         return (ActionResult(action=actions[0].name, text=problem, error=True),)
     for position, action in enumerate(actions[:MAX_ACTIONS]):
-        looked = browser.latest
+        before = browser.latest
         if position:
             if action.name == "done":
                 break
             late = time.monotonic() > context.deadline
-            reason = "the time limit is reached" if late else _stale(browser, action, results[-1])
+            reason = "the time limit is reached" if late else _stop_reason(browser, action, results[-1])
             if reason:
                 results.append(ActionResult(action=action.name, text=f"Not done: {reason}"))
                 break
         results.append(execute(browser, action, context))
         if results[-1].error:
             break
-        # An action that changed nothing has not looked; the page may have changed by itself.
-        if browser.latest is looked and _indexed(actions, position + 1):
-            _look_again(browser, peek=True)
+        # No snapshot follows an action that changed nothing, but the page may have changed by itself.
+        if browser.latest is before and _indexed(actions, position + 1):
+            _observe_again(browser, peek=True)
     return tuple(results)
 
 
 def execute(browser: Browser, action: Action, context: ActionContext) -> ActionResult:
-    """Carries out one action; indices refer to `browser.snapshot`.
+    """Executes one action; indices refer to `browser.snapshot`.
 
-    Afterwards the addresses of all windows have been judged, and what was downloaded lies among the
-    episode's files.
+    Afterwards the addresses of all windows have been checked, and downloads are among the episode's files.
 
     Returns:
-      Its result, without secrets; whatever the agent or the page did wrong is an error result.
+      The result without secrets; mistakes of the agent or the page give an error result.
 
     Raises:
       BrowserLostError: the browser is gone.
     """
-    # All at the page: neither the reply nor the result has the secret.
+    # Secrets are filled in here only: neither the reply nor the result contains them.
     params: Any = action.params
     if action.name == "input_text" and browser.guard is not None:
         params = params.model_copy(update={"text": browser.guard.redactor.fill(params.text)})
-    outcome = _attempt(lambda: _carry_out(browser, action, params, context))
+    outcome = _catch_errors(lambda: _execute(browser, action, params, context))
     try:
-        browser.recover_tab()
+        browser.sweep_if_needed()
     except PageError as problem:
         outcome = dataclasses.replace(outcome, text=f"{outcome.text}. {problem}", error=True)
-    told, arrived = _tell(browser, context)
+    events, arrived = _take_events(browser, context)
     return ActionResult(
         action=action.name,
-        text=browser.redact(outcome.text + told),
+        text=browser.redact(outcome.text + events),
         error=outcome.error,
         changed=outcome.changed or arrived,
         output=browser.redact(outcome.output),
     )
 
 
-def _carry_out(browser: Browser, action: Action, params: Any, context: ActionContext) -> Outcome:
+def _execute(browser: Browser, action: Action, params: Any, context: ActionContext) -> ActionOutcome:
     before = set(browser.handles())
     outcome = _ACTIONS[action.name](browser, params, context)
     if outcome.error or not outcome.changed:
         return outcome
-    followed = _attempt(lambda: _follow(browser, action, before, outcome))
+    followed = _catch_errors(lambda: _follow(browser, action, before, outcome))
     return (
         dataclasses.replace(followed, text=f"{outcome.text}. {followed.text}") if followed.error else followed
     )
 
 
-def _attempt(carry_out: Callable[[], Outcome]) -> Outcome:
+def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:
     try:
-        return carry_out()
+        return run()
     except (ActionError, FileError, PageError) as problem:
-        return Outcome(str(problem), error=True)
+        return ActionOutcome(str(problem), error=True)
     except TimeoutException:
-        return Outcome("The page did not answer in time", error=True)
+        return ActionOutcome("The page did not answer in time", error=True)
     except WebDriverException as problem:
-        return Outcome(f"Failed: {first_line(problem)}", error=True)
+        return ActionOutcome(f"Failed: {first_line(problem)}", error=True)
 
 
-def _tell(browser: Browser, context: ActionContext) -> tuple[str, bool]:
-    """What happened beside the action, as text for its result; True when files have arrived."""
+def _take_events(browser: Browser, context: ActionContext) -> tuple[str, bool]:
+    """Returns dialogs, notices and downloads as text for the result, and True if files have arrived."""
     counts = collections.Counter(squeeze(dialog) for dialog in browser.dialogs)
     lines = [
         f"Dialog dismissed: {dialog!r}" + (f" ({count} times)" if count > 1 else "")
         for dialog, count in counts.items()
     ]
     for line in lines:
-        browser.note("dialog", line)
+        browser.add_incident("dialog", line)
     lines += browser.notices
     browser.dialogs.clear()
     browser.notices.clear()
     downloads = browser.downloads.take(context.files)
     for download in downloads:
-        browser.note("download", download.text)
+        browser.add_incident("download", download.text)
         lines.append(download.text)
     if browser.downloads.arriving():
         lines.append("A download is still coming in")
     return "".join(f". {line}" for line in lines), any(not download.problem for download in downloads)
 
 
-def _follow(browser: Browser, action: Action, before: set[str], outcome: Outcome) -> Outcome:
-    """Lets the page settle, goes to a tab the action opened, and notes whether anything is different."""
+def _follow(browser: Browser, action: Action, before: set[str], outcome: ActionOutcome) -> ActionOutcome:
+    """Waits for the page to settle, switches to a tab that the action opened, and detects changes."""
     if not outcome.page:
         return outcome
     earlier = browser.latest
     browser.settle()
-    # An empty tab that had to take the place of the current one was not opened by the page.
+    # An empty tab that replaced the current one was not opened by the page.
     opened = [handle for handle in browser.handles() if handle not in before | {browser.current_handle}]
     if opened and action.name != "go_to_url":
-        held = action.name == "click_element_by_index" and getattr(action.params, "while_holding_ctrl", False)
-        if not held:
+        background = action.name == "click_element_by_index" and getattr(
+            action.params, "while_holding_ctrl", False
+        )
+        if not background:
             browser.switch_handle(opened[-1])
         return dataclasses.replace(outcome, text=outcome.text + ", which opened a new tab")
     now = take_snapshot(browser, peek=True)
@@ -156,14 +156,14 @@ def _indexed(actions: Sequence[Action], position: int) -> bool:
     return any(getattr(action.params, "index", 0) for action in following)
 
 
-def _look_again(browser: Browser, peek: bool) -> str:
-    """Looks at the page; why that failed, or an empty text."""
-    looked = _attempt(lambda: Outcome(take_snapshot(browser, peek=peek).url))
-    return looked.text if looked.error else ""
+def _observe_again(browser: Browser, peek: bool) -> str:
+    """Takes a snapshot; returns the reason if that failed, else an empty text."""
+    outcome = _catch_errors(lambda: ActionOutcome(take_snapshot(browser, peek=peek).url))
+    return outcome.text if outcome.error else ""
 
 
-def _stale(browser: Browser, action: Action, last: ActionResult) -> str:
-    """Why the rest of the list must not be executed on this page; empty when it may."""
+def _stop_reason(browser: Browser, action: Action, last: ActionResult) -> str:
+    """Returns the reason not to execute the rest of the list on this page; empty if there is none."""
     seen, now = browser.snapshot, browser.latest
     if seen is None or now is None:
         return "another tab is open now"
@@ -185,7 +185,7 @@ def _stale(browser: Browser, action: Action, last: ActionResult) -> str:
     return ""
 
 
-_ACTIONS: dict[str, Callable[[Browser, Any, ActionContext], Outcome]] = {
+_ACTIONS: dict[str, Callable[[Browser, Any, ActionContext], ActionOutcome]] = {
     "done": page_actions.done,
     "search_engine": page_actions.search,
     "go_to_url": page_actions.go_to_url,

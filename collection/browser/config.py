@@ -1,68 +1,92 @@
-"""How to run a browser."""
+"""Settings of a browser, and the errors that it can raise."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import ada_url
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import internal, safe
 
 DESKTOP = "desktop"
 
 
+class BrowserLostError(Exception):
+    """The browser or its driver is gone; only a new `Browser` helps."""
+
+
+class PageError(Exception):
+    """A page cannot be reached or used; the message is a short reason, for the agent."""
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the reason of a WebDriver error, without stack and session details."""
+    lines = (getattr(error, "msg", None) or str(error) or type(error).__name__).strip().splitlines()
+    return lines[0].strip()[:200] if lines else type(error).__name__
+
+
+def page_problem(text: str) -> str:
+    """Returns the reason why a page did not open, from the driver's message or the browser's error page."""
+    code = re.search(r"ERR_[A-Z0-9_]+", text)
+    if code:
+        return code[0]
+    return text.strip().splitlines()[0][:200] if text.strip() else "the site shows nothing, or wants a login"
+
+
 @dataclasses.dataclass(frozen=True)
 class BrowserConfig:
-    """How to run a browser.
+    """Settings of a browser.
 
     Attributes:
       chromium, chromedriver: programs; empty finds them on PATH. Not used with `grid_url`.
-      width, height: viewport in CSS pixels, exact.
+      width, height: exact viewport size in CSS pixels.
       host_rules: Chromium host resolver rules, for example `MAP miniwob.test 127.0.0.1:8000`.
-      grid_url: a Selenium Grid's URL; empty starts a local browser. Its browsers download nothing: what
-        arrives on a node is not seen from here.
-      page_load_seconds: after that long, loading stops and the page is used as it is.
-      script_seconds: a page that has not answered a script after that long does not respond.
-      quiet_ms: after an action, wait until the page has not changed for this long, and the pictures and
-        fonts that it shows have come.
-      settle_ms: ... but at most this long.
-      max_tabs: windows that a page opens beyond these are closed.
-      memory_mb: a local browser that uses more, all its processes together, is given up.
-      download_mb: a longer download is broken off.
-      user_agent: what it calls itself, in headers and to scripts; empty: its own name, which tells that
-        nobody sits before it; `desktop`: as the same version on a desktop. Not `desktop` with `grid_url`.
-        Another text changes no client hints: one of another version or system contradicts them.
-      user_agents: `HOST=AGENT`, in place of `user_agent` for tasks that start at HOST or below it; `HOST=`
-        for the browser's own.
+      grid_url: URL of a Selenium Grid; empty starts a local browser. Browsers on a grid do not download,
+        because files on a node cannot be reached from here.
+      page_load_seconds: time limit after which loading stops and the page is used as it is.
+      script_seconds: time limit for a script's answer, after which a page counts as unresponsive.
+      quiet_ms: after an action, the browser waits until the page has not changed for this long, and its
+        visible images and fonts have loaded.
+      settle_ms: maximum of that wait.
+      max_tabs: number of tabs; windows that a page opens beyond it are closed.
+      memory_mb: memory limit of a local browser, all processes together; beyond it the browser is abandoned.
+      download_mb: size limit of a download.
+      user_agent: user agent in headers and for scripts. Empty is Chromium's own, which reveals headless mode;
+        `desktop` is the same version in a window (not with `grid_url`). Client hints do not change, so
+        another version or system would contradict them.
+      user_agents: `HOST=AGENT` replaces `user_agent` for tasks that start at HOST or below it; `HOST=` is
+        Chromium's own.
     """
 
-    chromium: str = ""
-    chromedriver: str = ""
+    chromium: str = internal("")
+    chromedriver: str = internal("")
     width: int = 1280
     height: int = 1100
-    flags: tuple[str, ...] = ()
-    host_rules: tuple[str, ...] = ()
-    grid_url: str = ""
-    page_load_seconds: float = 30.0
-    script_seconds: float = 15.0
+    flags: tuple[str, ...] = internal(())
+    host_rules: tuple[str, ...] = internal(())
+    grid_url: str = safe("")
+    page_load_seconds: float = internal(30.0)
+    script_seconds: float = internal(15.0)
     quiet_ms: int = 200
     settle_ms: int = 2000
-    max_tabs: int = 10
-    memory_mb: int = 3000
-    download_mb: int = 50
+    max_tabs: int = internal(10)
+    memory_mb: int = internal(3000)
+    download_mb: int = internal(50)
     user_agent: str = ""
     user_agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for entry in self.user_agents:
             if not entry.partition("=")[0] or "=" not in entry:
-                raise UserError(f"config.browser.user_agents: {entry!r} has to be HOST=AGENT, or HOST=")
+                raise UserError(f"config.browser.user_agents: {entry!r} must be HOST=AGENT, or HOST=")
         if self.grid_url and DESKTOP in (self.user_agent, *self._agents.values()):
-            reason = "a grid's browsers are not known here; give the whole string"
+            reason = "the version of a grid's browsers is unknown; give the whole string"
             raise UserError(f"config.browser.user_agent=desktop: {reason}")
 
     def user_agent_for(self, website: str) -> str:
-        """The user agent of a task that starts there."""
+        """Returns the user agent of a task that starts at `website`."""
         host = ada_url.URL(website).hostname if ada_url.check_url(website) else ""
         found = [name for name in self._agents if host == name or host.endswith(f".{name}")]
         return self._agents[max(found, key=len)] if found else self.user_agent

@@ -1,7 +1,7 @@
-"""One WebDriver session: what is said to it, and how it ends without leaving a process behind.
+"""One WebDriver session: its commands, and their errors and time-outs.
 
-Local browsers run in a session (process group family) of their own and speak to their driver
-through a pipe, so they end with the driver even when this process is killed.
+Local browsers run in a process session of their own and talk to their driver through a pipe, so they exit
+with the driver even if this process is killed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from selenium.common.exceptions import (
 )
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from collection.browser.config import BrowserConfig
+from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
 from collection.browser.driver import DriverProcess
-from collection.browser.errors import BrowserLostError, PageError, first_line
 from collection.browser.guard.guard import Guard
 from collection.browser.processes import kill_busy_renderers, memory_mb, reap_orphans, session_members
 
 T = TypeVar("T")
 
-# What a lost browser looks like; a node killed behind a grid gives only generic messages.
+# Messages for a lost browser; for a node killed behind a grid, they are generic.
 _LOST = (
     "chrome not reachable",
     "disconnected",
@@ -40,18 +39,17 @@ _LOST = (
     "invalid session",
     "unable to find session",
 )
-# Longer texts of a page are cut where they are told.
-DIALOG_CHARS = 200
-# A call gets through a document's dialogs (see dialogs.js), each of which the driver may tell of a few times.
-_TRIES = 24
+MAX_DIALOG_CHARS = 200
+# dialogs.js limits a document to a few dialogs, and the driver may report each of them several times.
+_MAX_DIALOG_REPORTS = 24
 
 
-class Connection(abc.ABC):
+class DriverConnection(abc.ABC):
     """A driver with its browser; closed by `with` or `close()`.
 
     Attributes:
-      dialogs: texts of alerts, confirms and prompts dismissed and not yet told to the agent.
-      guard: what the browser is held by; None: nothing.
+      dialogs: texts of dismissed alerts, confirms and prompts that the agent has not seen yet.
+      guard: restricts the browser; None for no restriction.
 
     Raises:
       UserError: Chromium or its driver is missing or does not start.
@@ -78,7 +76,7 @@ class Connection(abc.ABC):
         self.close()
 
     def close(self) -> None:
-        """Ends the browser, its driver and every process they started, and removes the profile."""
+        """Ends the browser, its driver and all their processes, and removes the profile."""
         if not self._process.pid:
             with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
                 self._driver.quit()
@@ -90,46 +88,46 @@ class Connection(abc.ABC):
 
     @property
     def profile(self) -> str:
-        """Folder of a local browser with all that it and its driver write; empty on a grid."""
+        """Folder with all files of a local browser and its driver; empty on a grid."""
         return self._process.profile
 
     @property
     def process_ids(self) -> list[int]:
-        """Every process of a local browser, its driver first; none on a grid."""
+        """Process ids of a local browser, its driver first; empty on a grid."""
         return session_members(self._process.pid) if self._process.pid else []
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was started."""
+        """Seconds since the start."""
         return time.monotonic() - self._born
 
     def memory_mb(self) -> float:
-        """Memory of a local browser's own, all processes together; 0 on a grid."""
+        """Returns the memory of a local browser in MB, all processes together; 0 on a grid."""
         return memory_mb(self._process.pid) if self._process.pid else 0.0
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls WebDriver; a dialog in the way is dismissed, kept in `dialogs`, and the call repeated.
+        """Calls WebDriver; if a dialog interferes, adds its text to `dialogs` and repeats the call.
 
         Raises:
           PageError: the page keeps opening dialogs, or its process has crashed.
           BrowserLostError: the browser or its driver is gone.
         """
         self._calls += 1
-        told = None
-        for _ in range(_TRIES):
+        previous = None
+        for _ in range(_MAX_DIALOG_REPORTS):
             try:
                 return function(*args)
             except UnexpectedAlertPresentException as error:
-                dialog = self.redact(error.alert_text or "")[:DIALOG_CHARS]
-                # The driver may tell of a dialog again while it goes.
-                self.dialogs += [dialog] * (dialog != told)
-                told = dialog
+                dialog = self.redact(error.alert_text or "")[:MAX_DIALOG_CHARS]
+                # The driver may report a dialog again while it closes.
+                self.dialogs += [dialog] * (dialog != previous)
+                previous = dialog
             except NoSuchWindowException as error:
                 raise PageError("The page has closed its window") from error
             except (InvalidSessionIdException, SessionNotCreatedException) as error:
                 raise BrowserLostError(first_line(error)) from error
             except urllib3.exceptions.ReadTimeoutError as error:
-                # The driver waits for ever for a page that hangs while it handles a click or a key.
+                # A page that hangs while it handles a click or a key blocks the driver for ever.
                 if not self._process.pid or not kill_busy_renderers(self.process_ids):
                     raise BrowserLostError("the browser's driver does not answer") from error
                 self._recover(self._replace_tab, error)
@@ -149,33 +147,33 @@ class Connection(abc.ABC):
         raise PageError("The page keeps opening dialogs")
 
     def redact(self, text: str) -> str:
-        """The text without secrets; to be called before a text is cut, which might cut a secret."""
+        """Returns the text without secrets; to be called before truncation, which could split a secret."""
         return self.guard.redactor.text(text) if self.guard else text
 
-    def _recover(self, mend: Callable[[], None], error: Exception) -> None:
-        """Mends the current tab. A browser that does not answer even then is lost."""
+    def _recover(self, repair: Callable[[], None], error: Exception) -> None:
+        """Repairs the current tab. A browser that does not answer during the repair counts as lost."""
         if self._recovering:
             raise BrowserLostError(f"the browser does not answer: {first_line(error)}") from error
         self._recovering = True
         try:
-            mend()
+            repair()
         finally:
             self._recovering = False
 
     @abc.abstractmethod
     def _timed_out(self) -> None:
-        """Called when the page did not answer in time; raises PageError if it does not do so at all."""
+        """Handles a time-out of the page; raises PageError if the page does not respond at all."""
 
     @abc.abstractmethod
     def _replace_tab(self) -> None:
-        """Puts an empty tab in the place of the current one."""
+        """Replaces the current tab by an empty one."""
 
     def script(self, code: str, *args: Any) -> Any:
         """Runs JavaScript in the current frame and returns its value."""
         return self.call(self._driver.execute_script, code, *args)
 
     def cdp(self, command: str, **params: Any) -> dict[str, Any]:
-        """One DevTools command to the current tab."""
+        """Sends a DevTools command to the current tab; returns its result."""
         return self.call(self._driver.execute, "executeCdpCommand", {"cmd": command, "params": params})[
             "value"
         ]

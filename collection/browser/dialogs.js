@@ -1,5 +1,5 @@
-// As browsers let people stop a page that keeps asking: after a few dialogs a document gets no more of
-// them, and its calls answer as if each had been dismissed.
+// Limits the dialogs of a document, as browsers let a user do: after a few of them, calls return at once, as if
+// each dialog had been dismissed.
 (() => {
   let left = 5;
   for (const [name, dismissed] of [['alert', undefined], ['confirm', false], ['prompt', null]]) {
@@ -8,6 +8,6 @@
       return left-- > 0 ? ask.apply(this, given) : dismissed;
     };
   }
-  // There is no printer, and nobody to choose one.
+  // A print dialog would wait for a user.
   window.print = function () {};
 })();

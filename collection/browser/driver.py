@@ -1,4 +1,4 @@
-"""Starting Chromium under a driver: on this machine, or on a Selenium Grid."""
+"""Start of Chromium with its driver, on this machine or on a Selenium Grid."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from selenium.webdriver.remote.client_config import ClientConfig
 from selenium.webdriver.remote.file_detector import LocalFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from collection.browser.config import DESKTOP, BrowserConfig
-from collection.browser.errors import first_line
-from collection.browser.guard.flags import LOCAL_STATE, PREFERENCES
-from collection.browser.guard.managed import show_policy
+from collection.browser.config import DESKTOP, BrowserConfig, first_line
+from collection.browser.guard.chromium_policy import LOCAL_STATE, PREFERENCES, expose_policy
 from collection.browser.processes import (
     OWNER,
     SHORT_FOLDER,
@@ -47,29 +45,29 @@ FLAGS = (
     "--no-default-browser-check",
     "--mute-audio",
     "--hide-scrollbars",
-    # Questions nobody is there to answer: may this page use the camera, where to print to.
+    # Permission and print dialogs would wait for a user.
     "--deny-permission-prompts",
     "--disable-print-preview",
-    # The address bar's lists, which are pages with processes of their own that nobody sees.
+    # The address bar's popups are pages with processes of their own.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
-    # The same page has to give the same pixels. Otherwise what of it was painted anew has other rounded
-    # corners by one grey level, and large pictures are painted some frames after the rest.
+    # The same page must give the same pixels. With partial raster, repainted rounded corners differ by one
+    # grey level; with checker imaging, large images are painted some frames after the rest.
     "--disable-partial-raster",
     "--disable-checker-imaging",
 )
 _PREFERENCES = {
     **PREFERENCES,
-    # A PDF is a file to read, not a page: the viewer's page has no text of its own.
+    # A PDF is downloaded and read as a file; the viewer's page has no text.
     "plugins.always_open_pdf_externally": True,
     "download.prompt_for_download": False,
-    # Links that an earlier episode has followed must not look it in a later one.
+    # Links followed in an earlier episode must not have the visited style in a later one.
     "history.saving_disabled": True,
 }
-# The driver answers within its own limits, or not at all: it is waited for so much longer than for a page.
+# The driver keeps its own time limits; it hangs if it has not answered this long after them.
 _DRIVER_GRACE_S = 5.0
-# Keys and secrets of the collector are no business of a browser's.
+# The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
-# A socket's path has at most 107 bytes, and a browser that cannot make this one below TMPDIR ends at once.
+# A socket's path has at most 107 bytes, and a browser that cannot create this one below TMPDIR exits at once.
 _SOCKET = "/org.chromium.Chromium.XXXXXX/SingletonSocket"
 TEMPORARY_BYTES = 107 - len(_SOCKET)
 
@@ -79,8 +77,8 @@ class DriverProcess:
 
     Attributes:
       driver: the WebDriver session.
-      pid: the local driver's process, which leads the session of all processes; 0 on a grid.
-      profile: folder of a local browser, with everything that it and its driver write; "" on a grid.
+      pid: process id of the local driver, which leads the session of all processes; 0 on a grid.
+      profile: folder with all files of a local browser and its driver; empty on a grid.
 
     Raises:
       UserError: Chromium, its driver or the grid is missing or does not start.
@@ -113,16 +111,16 @@ class DriverProcess:
 
     @property
     def downloads(self) -> pathlib.Path | None:
-        """Where downloads arrive; None on a grid, whose nodes keep them."""
+        """Download folder; None on a grid, whose nodes keep downloads."""
         return pathlib.Path(self.profile, "incoming") if self.profile else None
 
     @property
     def port(self) -> int:
-        """Where the local driver listens; 0 on a grid."""
+        """Port of the local driver; 0 on a grid."""
         return 0 if self._service is None else self._service.port
 
     def end(self) -> None:
-        """Kills whatever is left of a local browser and removes its files."""
+        """Kills all processes of a local browser and removes its files."""
         process = getattr(self._service, "process", None)
         if process is not None:
             kill_session(process.pid)
@@ -131,10 +129,10 @@ class DriverProcess:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _start_on_grid(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
-        client = ClientConfig(config.grid_url, timeout=_patience(config))  # type: ignore[arg-type]
+        client = ClientConfig(config.grid_url, timeout=_command_timeout(config))  # type: ignore[arg-type]
         connection = ChromeRemoteConnection(config.grid_url, client_config=client)
         driver = webdriver.Remote(connection, options=options)
-        # Files to upload are here, the browser is not.
+        # Files to upload are on this machine, the browser is not.
         driver.file_detector = LocalFileDetector()
         return driver
 
@@ -152,44 +150,44 @@ class DriverProcess:
         else:
             self._temporary = make_profile(SHORT_FOLDER)
         options.add_argument(f"--user-data-dir={self.profile}")
-        # Through a pipe the browser notices at once that its driver has died, and ends.
+        # With a pipe the browser exits as soon as its driver dies.
         options.add_argument("--remote-debugging-pipe")
-        # What both would leave in the system's temporary folder goes away with theirs.
+        # Temporary files of both are removed together with this folder.
         environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_INHERITED)},
             "TMPDIR": self._temporary,
             OWNER: f"{owner_mark()}:{self.profile}",
         }
-        # A session of its own: signals to us do not reach it, and all its processes can be found.
+        # In a session of its own, our signals do not reach the browser, and all its processes can be found.
 
-        def begin() -> None:
-            # Where it is not permitted, preferences and the guard's own checks do without.
-            show_policy()
+        def before_exec() -> None:
+            # Without permission, preferences and the guard's own checks still apply.
+            expose_policy()
             die_with_parent()
 
-        start = {"start_new_session": True, "preexec_fn": begin}
+        start = {"start_new_session": True, "preexec_fn": before_exec}
         self._service = Service(chromedriver, env=environment, popen_kw=start)
         driver = webdriver.Chrome(options=options, service=self._service)
-        # A driver that hangs is noticed here, not by whoever waits for the episode.
-        driver.command_executor.client_config.timeout = _patience(config)  # type: ignore[union-attr]
+        # Without a timeout, a hanging driver would block the episode for ever.
+        driver.command_executor.client_config.timeout = _command_timeout(config)  # type: ignore[union-attr]
         return driver
 
 
 @functools.cache
 def _desktop_agent(chromium: str) -> str:
-    """As this version calls itself in a window; its client hints tell the same already."""
-    told = subprocess.run((chromium, "--version"), capture_output=True, text=True, timeout=30, check=False)
-    version = re.search(r"(\d+)\.\d+\.\d+\.\d+", told.stdout)
+    """Returns the user agent of this version in a window; its client hints are the same already."""
+    output = subprocess.run((chromium, "--version"), capture_output=True, text=True, timeout=30, check=False)
+    version = re.search(r"(\d+)\.\d+\.\d+\.\d+", output.stdout)
     if version is None:
         raise UserError(f"{chromium} --version: no version; give config.browser.user_agent as a whole string")
-    # Beyond the first number a browser tells zeros.
+    # Browsers reduce their version to the major number in the user agent.
     return (
         "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
         f"Chrome/{version[1]}.0.0.0 Safari/537.36"
     )
 
 
-def _patience(config: BrowserConfig) -> float:
+def _command_timeout(config: BrowserConfig) -> float:
     return max(config.page_load_seconds, config.script_seconds) + _DRIVER_GRACE_S
 
 
@@ -197,15 +195,15 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     options = webdriver.ChromeOptions()
     rules = [f"--host-resolver-rules={', '.join(config.host_rules)}"] if config.host_rules else []
     size = f"--window-size={config.width},{config.height}"
-    # A flag reaches what pages open and their workers, from the first request on; a tab's setting does not.
+    # A flag also covers new windows and workers from their first request; a setting of a tab does not.
     agent = [f"--user-agent={config.user_agent}"] if config.user_agent not in ("", DESKTOP) else []
-    # Of a flag given twice the last one counts: that is the guard's.
+    # The last of several equal flags counts, so the guard's come last.
     for flag in (*FLAGS, size, *rules, *agent, *config.flags, *guard_flags):
         options.add_argument(flag)
     options.add_experimental_option("prefs", _PREFERENCES)
     options.add_experimental_option("localState", LOCAL_STATE)
-    # As for people: one window a click, none unasked for.
+    # Keeps Chromium's popup blocker: one window per click, none without a click.
     options.add_experimental_option("excludeSwitches", ["disable-popup-blocking"])
-    # Dismissed, never accepted; "and notify" is what gives us the text.
+    # Dialogs are never accepted; "and notify" makes the driver report their text.
     options.set_capability("unhandledPromptBehavior", "dismiss and notify")
     return options

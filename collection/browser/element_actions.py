@@ -1,4 +1,4 @@
-"""Actions on one element, with real input events."""
+"""Actions on one element, with real input events: pages can reject synthetic ones."""
 
 from __future__ import annotations
 
@@ -11,24 +11,31 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from collection.browser import page_scripts
-from collection.browser.action_types import ActionContext, ActionError, Located, Outcome, file_folder
-from collection.browser.page_text import squeeze
+from collection.browser.action_types import (
+    ActionContext,
+    ActionError,
+    ActionOutcome,
+    LocatedElement,
+    file_folder,
+)
+from collection.browser.page import squeeze
 from collection.browser.session import Browser
 
 _SHOWN_OPTIONS, _MAX_OPTIONS = 60, 1000
+# jQuery UI's autocomplete, for one, waits 300 ms after the last key before it shows suggestions.
 _SUGGESTION_MS = 400
 
 
-def click(browser: Browser, params: Any, _: ActionContext) -> Outcome:
-    with Located(browser, params.index) as (element, target):
+def click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    with LocatedElement(browser, params.index) as (element, target):
         if target.tag == "select":
             return _options(browser, element, params.index)
         _click_at(browser, element, params.index, Keys.CONTROL if params.while_holding_ctrl else "")
-    return Outcome(f"Clicked [{params.index}]", changed=True)
+    return ActionOutcome(f"Clicked [{params.index}]", changed=True)
 
 
 def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "") -> None:
-    """Clicks where the element is uncovered, found only after it has been scrolled into view."""
+    """Clicks a point where the element is not covered, after scrolling it into view."""
     point = browser.script(page_scripts.CLICK_POINT, element)
     if point is None:
         raise ActionError(f"Element [{index}] is covered or hidden")
@@ -46,7 +53,7 @@ def _click_at(browser: Browser, element: WebElement, index: int, modifier: str =
     browser.call(builder.perform)
 
 
-def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     where = f"[{params.index}]" if params.index else "the focused element"
     if params.index == 0:
         if params.clear_existing:
@@ -56,7 +63,7 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
         else:
             browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
     else:
-        with Located(browser, params.index) as (element, _target):
+        with LocatedElement(browser, params.index) as (element, _target):
             kind = browser.script(page_scripts.TYPING_KIND, element)
             if kind == "none":
                 raise ActionError(f"Element [{params.index}] takes no text")
@@ -67,13 +74,14 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
                 _click_at(browser, element, params.index)
                 suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
                 if _holds_secret(browser, params.text):
-                    # At once: a page must not see, and what it asks for not hold, the first half of a secret.
+                    # In one event: requests of the page while typing must not contain a part of the secret,
+                    # which redaction would not find.
                     browser.cdp("Input.insertText", text=params.text)
                 else:
                     browser.call(element.send_keys, _keys(params))
                 if suggests:
                     browser.settle(first_ms=_SUGGESTION_MS)
-    return Outcome(f"Typed {params.text!r} into {where}", changed=True)
+    return ActionOutcome(f"Typed {params.text!r} into {where}", changed=True)
 
 
 def _holds_secret(browser: Browser, text: str) -> bool:
@@ -81,12 +89,12 @@ def _holds_secret(browser: Browser, text: str) -> bool:
 
 
 def _keys(params: Any) -> str:
-    """The keys of a text; typing nothing over what is selected removes it."""
+    """Returns the keys of a text; for an empty text, the key that deletes the selection."""
     keys = params.text.replace("\r\n", "\n").replace("\n", Keys.ENTER)
     return Keys.DELETE if params.clear_existing and not keys else keys
 
 
-def send_keys(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def send_keys(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     chord = [part for part in params.keys.replace("++", "+plus").split("+") if part]
     names = [_KEY_NAMES.get(part.strip().lower(), "+" if part == "plus" else part) for part in chord]
     chain = ActionChains(browser.driver, duration=0)
@@ -101,19 +109,19 @@ def send_keys(browser: Browser, params: Any, _: ActionContext) -> Outcome:
         known = [word for word in words if word]
         chain.send_keys(*(known if known and len(known) == len(words) else [params.keys]))
     browser.call(chain.perform)
-    return Outcome(f"Pressed {params.keys}", changed=True)
+    return ActionOutcome(f"Pressed {params.keys}", changed=True)
 
 
-def get_options(browser: Browser, params: Any, _: ActionContext) -> Outcome:
-    with Located(browser, params.index) as (element, _target):
+def get_options(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    with LocatedElement(browser, params.index) as (element, _target):
         return _options(browser, element, params.index)
 
 
-def _options(browser: Browser, element: WebElement, index: int) -> Outcome:
+def _options(browser: Browser, element: WebElement, index: int) -> ActionOutcome:
     options, opened = _find_options(browser, element, index)
     names = [option[0] for option in options]
     more = f" and {len(names) - _SHOWN_OPTIONS} more" if len(names) > _SHOWN_OPTIONS else ""
-    return Outcome(
+    return ActionOutcome(
         f"Options of [{index}]: {' | '.join(names[:_SHOWN_OPTIONS])}{more}",
         changed=opened,
         output="\n".join(names[:_MAX_OPTIONS]) if more else "",
@@ -121,7 +129,7 @@ def _options(browser: Browser, element: WebElement, index: int) -> Outcome:
 
 
 def _find_options(browser: Browser, element: WebElement, index: int) -> tuple[list[list[str]], bool]:
-    """Text and value of all options, and whether the list had to be opened, which may be far from it."""
+    """Returns text and value of all options, and True if the list had to be opened first."""
     options = browser.script(page_scripts.OPTIONS, element, False)
     if options or not browser.script(page_scripts.OPENS, element):
         opened = False
@@ -134,8 +142,8 @@ def _find_options(browser: Browser, element: WebElement, index: int) -> tuple[li
     return options, opened
 
 
-def select_option(browser: Browser, params: Any, _: ActionContext) -> Outcome:
-    with Located(browser, params.index) as (element, _target):
+def select_option(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    with LocatedElement(browser, params.index) as (element, _target):
         options, opened = _find_options(browser, element, params.index)
         wanted = squeeze(params.text).lower()
         match = next((n for n, (name, _value) in enumerate(options) if name.lower() == wanted), None)
@@ -149,22 +157,22 @@ def select_option(browser: Browser, params: Any, _: ActionContext) -> Outcome:
         custom = browser.script(page_scripts.CHOOSE, element, match, opened)
         if custom is not None:
             _click_at(browser, custom, params.index)
-    return Outcome(f"Selected {options[match][0]!r} in [{params.index}]", changed=True)
+    return ActionOutcome(f"Selected {options[match][0]!r} in [{params.index}]", changed=True)
 
 
-def upload(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def upload(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     allowed = {path.resolve() for path in context.uploads}
     path = pathlib.Path(params.path).resolve()
     if path not in allowed:
         path = file_folder(context).path(params.path)
     if not path.is_file():
         raise ActionError(f"No file {params.path}")
-    with Located(browser, params.index) as (element, _target):
+    with LocatedElement(browser, params.index) as (element, _target):
         field = browser.script(page_scripts.FILE_FIELD, element)
         if field is None:
             raise ActionError(f"Element [{params.index}] takes no file")
         browser.call(field.send_keys, str(path))
-    return Outcome(f"Uploaded {path.name} to [{params.index}]", changed=True)
+    return ActionOutcome(f"Uploaded {path.name} to [{params.index}]", changed=True)
 
 
 _MODIFIERS = {Keys.CONTROL, Keys.SHIFT, Keys.ALT, Keys.META}

@@ -1,19 +1,31 @@
-"""The files of an episode: plain names in one folder, nothing outside it."""
+"""Files of an episode: a folder with plain file names, and the browser's downloads on their way there."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import os
 import pathlib
 import re
+import shutil
+import time
 
+from collection.browser.config import BrowserLostError
 from collection.browser.pdf import PdfError, pdf_text
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 MAX_FILE_CHARS = 1_000_000
 MAX_FILES = 100
+# Suffixes of Chromium's unfinished downloads.
+_PARTIAL = (".crdownload", ".tmp")
+_WAIT_S = 10.0
+# A page can start any number of downloads; the first ones are kept and reported, the others removed.
+MAX_AT_ONCE = 10
+_DISK_FACTOR = 10
 
 
 class FileError(Exception):
-    """A file action that cannot be carried out; the message goes to the agent."""
+    """A file action failed; the message is shown to the agent."""
 
 
 class FileFolder:
@@ -23,7 +35,7 @@ class FileFolder:
         self.folder = folder
 
     def path(self, name: str) -> pathlib.Path:
-        """The path of a file of this folder. Raises FileError for anything but a plain name."""
+        """Returns the path of a file in this folder. Raises FileError unless `name` is a plain file name."""
         path = self.folder / name
         if not _NAME.fullmatch(name) or path.is_symlink():
             raise FileError(f"{name[:100]!r} is not a plain file name")
@@ -35,7 +47,7 @@ class FileFolder:
         return sorted(path.name for path in self.folder.iterdir() if path.is_file())
 
     def read(self, name: str) -> str:
-        """A file's text, of a PDF that of its pages; at most `MAX_FILE_CHARS` characters."""
+        """Returns the text of a file or of a PDF's pages, at most `MAX_FILE_CHARS` characters."""
         path = self.path(name)
         if not path.is_file():
             raise FileError(f"No file {name}; there is: {', '.join(self.names()) or 'none'}")
@@ -53,7 +65,7 @@ class FileFolder:
         return text
 
     def write(self, name: str, content: str, append: bool) -> bool:
-        """Writes or appends; True when the file is different afterwards."""
+        """Writes or appends; returns True if the file has changed."""
         path = self.path(name)
         old = self.read(name) if path.is_file() else None
         new = (old or "") + content if append else content
@@ -69,11 +81,11 @@ class FileFolder:
         return new != old
 
     def is_full(self) -> bool:
-        """Whether no other file may be added."""
+        """Returns True if no other file may be added."""
         return len(self.names()) >= MAX_FILES
 
     def replace(self, name: str, old: str, new: str) -> int:
-        """Replaces every occurrence and returns how many there were."""
+        """Replaces every occurrence; returns their number."""
         if not old:
             raise FileError("old_str is empty")
         text = self.read(name)
@@ -81,3 +93,149 @@ class FileFolder:
             raise FileError(f"{name} does not contain {old[:100]!r}")
         self.write(name, text.replace(old, new), append=False)
         return text.count(old)
+
+
+@dataclasses.dataclass(frozen=True)
+class Download:
+    """A finished or failed download.
+
+    Attributes:
+      name: file name in the episode's folder.
+      size: bytes.
+      problem: reason of the failure; empty if the file is there.
+    """
+
+    name: str
+    size: int
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        if self.problem:
+            return f"Download of {self.name} failed: {self.problem}"
+        return f"Downloaded {self.name} ({self.size} bytes)"
+
+
+class Downloads:
+    """The browser's download folder.
+
+    Args:
+      folder: the browser's download folder; None if it is unknown (on a grid).
+      max_mb: size limit of a finished file. Unfinished files are limited by the guard's proxy and, all
+        together, by ten times this size; then the browser is abandoned.
+    """
+
+    def __init__(self, folder: pathlib.Path | None, max_mb: int) -> None:
+        self.folder = folder
+        self._max_bytes = max_mb * 1_000_000
+        self._reported: set[str] = set()
+        if folder is not None:
+            folder.mkdir(exist_ok=True)
+
+    def clear(self) -> None:
+        """Removes all files."""
+        for path in self._paths():
+            path.unlink(missing_ok=True)
+        self._reported.clear()
+
+    def take(self, files: FileFolder | None) -> list[Download]:
+        """Moves finished downloads to the episode's files; waits up to 10 s for unfinished ones.
+
+        Args:
+          files: None if the episode has no file folder; downloads are then removed.
+
+        Raises:
+          BrowserLostError: downloads that cannot be stopped fill the disk.
+        """
+        deadline = time.monotonic() + _WAIT_S
+        while self.arriving() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self._bytes() > _DISK_FACTOR * self._max_bytes:
+            raise BrowserLostError("the browser's downloads fill the disk")
+        taken = []
+        for path in self._paths():
+            with contextlib.suppress(FileNotFoundError):
+                size = path.stat().st_size
+                partial = path.name.endswith(_PARTIAL)
+                whole = path.name.removesuffix(_PARTIAL[0])
+                if partial and (size <= self._max_bytes or whole in self._reported):
+                    continue
+                if whole in self._reported:  # Reported while it was unfinished.
+                    path.unlink(missing_ok=True)
+                    continue
+                name = _plain_name(whole)
+                problem = self._problem(size, len(taken), files)
+                if not problem and files is not None:
+                    name = _free_name(files, name)
+                    problem = _move(path, files.folder / name)
+                if partial:
+                    self._reported.add(whole)  # It goes on: cancelling needs an id that only events have.
+                else:
+                    path.unlink(missing_ok=True)
+                taken.append(Download(name, size, problem))
+        return taken
+
+    def arriving(self) -> bool:
+        """Returns True while an unfinished file is within the size limit."""
+        for path in self._paths():
+            with contextlib.suppress(FileNotFoundError):
+                if path.name.endswith(_PARTIAL) and path.stat().st_size <= self._max_bytes:
+                    return True
+        return False
+
+    def _bytes(self) -> int:
+        total = 0
+        for path in self._paths():
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def _problem(self, size: int, before: int, files: FileFolder | None) -> str:
+        if size > self._max_bytes:
+            return f"larger than {self._max_bytes // 1_000_000} MB"
+        if files is None:
+            return "there is no file folder"
+        if before >= MAX_AT_ONCE:
+            return f"more than {MAX_AT_ONCE} files at once"
+        return "the file folder is full" if files.is_full() else ""
+
+    def _paths(self) -> list[pathlib.Path]:
+        """Returns the files in the folder, oldest first."""
+        if self.folder is None:
+            return []
+        found = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat().st_mtime_ns, entry.path))
+        return [pathlib.Path(path) for _, path in sorted(found)]
+
+
+def _move(path: pathlib.Path, to: pathlib.Path) -> str:
+    """Moves a file; returns the reason if that failed, else an empty text."""
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, to)
+    except OSError as error:
+        to.unlink(missing_ok=True)
+        return error.strerror or type(error).__name__
+    return ""
+
+
+def _plain_name(name: str) -> str:
+    """Returns a name that `FileFolder` accepts, with the same extension."""
+    stem, dot, extension = name.rpartition(".")
+    if not dot:
+        stem, extension = name, ""
+    stem = re.sub(r"[^A-Za-z0-9._ -]+", "_", stem).strip("._ -")[:60] or "download"
+    extension = re.sub(r"[^A-Za-z0-9]+", "", extension)[:10]
+    return f"{stem}.{extension}" if extension else stem
+
+
+def _free_name(files: FileFolder, name: str) -> str:
+    taken, number, free = set(files.names()), 1, name
+    stem, dot, extension = name.rpartition(".")
+    while free in taken:
+        number += 1
+        free = f"{stem}-{number}.{extension}" if dot else f"{name}-{number}"
+    return free

@@ -10,36 +10,42 @@ from markdownify import markdownify
 from selenium.common.exceptions import JavascriptException
 
 from collection.browser import page_scripts
-from collection.browser.action_types import ActionContext, ActionError, Located, Outcome, file_folder
+from collection.browser.action_types import (
+    ActionContext,
+    ActionError,
+    ActionOutcome,
+    LocatedElement,
+    file_folder,
+)
 from collection.browser.session import Browser, first_line
 from rmsweb_jax.actions.schema import MAX_WAIT_S
 
 MAX_EXTRACT_CHARS = 30_000
-# What is turned into Markdown: about 1 s.
+# Converting this much HTML to Markdown takes about 1 s.
 _MAX_HTML_CHARS = 2_000_000
 
 
-def scroll(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     amount = params.num_pages if params.down else -params.num_pages
     direction = "down" if params.down else "up"
     if params.frame_element_index:
-        with Located(browser, params.frame_element_index) as (element, _target):
+        with LocatedElement(browser, params.frame_element_index) as (element, _target):
             moved = browser.script(page_scripts.SCROLL_ELEMENT, element, amount)
         where = f" in [{params.frame_element_index}]"
     else:
         moved, where = browser.script(page_scripts.SCROLL_PAGE, amount), ""
     text = f"Scrolled {direction}{where}" if moved else f"Cannot scroll further {direction}{where}"
-    return Outcome(text, changed=bool(moved))
+    return ActionOutcome(text, changed=bool(moved))
 
 
-def scroll_to_text(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def scroll_to_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     found = browser.script(page_scripts.SCROLL_TO_TEXT, params.text)
-    return Outcome(
+    return ActionOutcome(
         f"Scrolled to {params.text!r}" if found else f"Text {params.text!r} not found", changed=bool(found)
     )
 
 
-def go_to_url(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def go_to_url(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     url = params.url.strip()
     if "://" not in url and url != "about:blank":
         url = f"https://{url}"
@@ -49,51 +55,51 @@ def go_to_url(browser: Browser, params: Any, _: ActionContext) -> Outcome:
     if params.new_tab:
         browser.open_tab()
     browser.goto(url)
-    return Outcome(f"Opened {params.url}" + (" in a new tab" if params.new_tab else ""), changed=True)
+    return ActionOutcome(f"Opened {params.url}" + (" in a new tab" if params.new_tab else ""), changed=True)
 
 
-def search(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def search(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     template = context.search_urls.get(params.engine)
     if template is None:
         raise ActionError(
             f"No search engine {params.engine!r}; there is: {', '.join(context.search_urls) or 'none'}"
         )
     browser.goto(template.format(query=urllib.parse.quote_plus(params.query)))
-    return Outcome(f"Searched for {params.query!r}", changed=True)
+    return ActionOutcome(f"Searched for {params.query!r}", changed=True)
 
 
-def go_back(browser: Browser, _params: Any, _: ActionContext) -> Outcome:
+def go_back(browser: Browser, _params: Any, _: ActionContext) -> ActionOutcome:
     history = browser.cdp("Page.getNavigationHistory")
     if history["currentIndex"] == 0:
         raise ActionError("There is no page to go back to")
     browser.check(history["entries"][history["currentIndex"] - 1]["url"])
     browser.call(browser.driver.back)
-    return Outcome("Went back", changed=True)
+    return ActionOutcome("Went back", changed=True)
 
 
-def wait(_browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def wait(_browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     seconds = min(params.seconds, MAX_WAIT_S)
     time.sleep(max(0.0, min(seconds, context.deadline - time.monotonic())))
-    return Outcome(f"Waited {seconds} s", changed=True)
+    return ActionOutcome(f"Waited {seconds} s", changed=True)
 
 
-def switch_tab(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def switch_tab(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     if not browser.switch_tab(params.tab_id):
         raise ActionError(f"No tab {params.tab_id}")
-    return Outcome(f"Switched to tab {params.tab_id}", changed=True, page=False)
+    return ActionOutcome(f"Switched to tab {params.tab_id}", changed=True, page=False)
 
 
-def close_tab(browser: Browser, params: Any, _: ActionContext) -> Outcome:
+def close_tab(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     current = browser.current_tab
     if not browser.switch_tab(params.tab_id):
         raise ActionError(f"No tab {params.tab_id}")
     browser.close_tab()
     if current != params.tab_id:
         browser.switch_tab(current)
-    return Outcome(f"Closed tab {params.tab_id}", changed=True, page=False)
+    return ActionOutcome(f"Closed tab {params.tab_id}", changed=True, page=False)
 
 
-def extract(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     if context.extract is None:
         raise ActionError("Extraction is not available")
     text = browser.redact(page_markdown(browser, params.extract_links))
@@ -103,20 +109,20 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> Outcome:
     answer = context.extract(params.query, part)
     end = params.start_from_char + len(part)
     rest = f" ({len(text) - end} characters left, continue from {end})" if end < len(text) else ""
-    return Outcome(f"Extracted {params.query!r}{rest}", output=answer)
+    return ActionOutcome(f"Extracted {params.query!r}{rest}", output=answer)
 
 
 def page_markdown(browser: Browser, links: bool) -> str:
-    """The whole page as Markdown, without scripts, styles and hidden parts."""
+    """Returns the whole page as Markdown, without scripts, styles and hidden parts."""
     html = browser.script(page_scripts.VISIBLE_HTML)[:_MAX_HTML_CHARS]
     try:
         text = markdownify(html, heading_style="ATX", strip=["img"] if links else ["img", "a"])
-    except RecursionError:  # Nested thousands deep, which no page for people is.
+    except RecursionError:  # The converter recurses; only pages nested thousands deep fail.
         text = browser.script("return document.body.innerText")[:_MAX_HTML_CHARS]
     return "\n".join(line for line in (line.rstrip() for line in text.splitlines()) if line)
 
 
-def execute_js(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def execute_js(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     if not context.allow_js:
         raise ActionError("execute_js is switched off")
     try:
@@ -124,28 +130,28 @@ def execute_js(browser: Browser, params: Any, context: ActionContext) -> Outcome
     except JavascriptException as problem:
         raise ActionError(f"Script failed: {first_line(problem)}") from problem
     output = browser.redact(str(value))[:MAX_EXTRACT_CHARS] if value is not None else ""
-    return Outcome("Ran script", changed=True, output=output)
+    return ActionOutcome("Ran script", changed=True, output=output)
 
 
-def write_file(_browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def write_file(_browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     content = (
         ("\n" if params.leading_newline else "") + params.content + ("\n" if params.trailing_newline else "")
     )
     changed = file_folder(context).write(params.file_name, content, append=params.append)
-    return Outcome(f"Wrote {params.file_name}", changed=changed, page=False)
+    return ActionOutcome(f"Wrote {params.file_name}", changed=changed, page=False)
 
 
-def replace_in_file(_browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def replace_in_file(_browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     count = file_folder(context).replace(params.file_name, params.old_str, params.new_str)
-    return Outcome(f"Replaced {count} in {params.file_name}", changed=count > 0, page=False)
+    return ActionOutcome(f"Replaced {count} in {params.file_name}", changed=count > 0, page=False)
 
 
-def read_file(browser: Browser, params: Any, context: ActionContext) -> Outcome:
+def read_file(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     text = browser.redact(file_folder(context).read(params.file_name))
     shown = text[:MAX_EXTRACT_CHARS]
     rest = f" (the first {len(shown)} of {len(text)} characters)" if len(text) > len(shown) else ""
-    return Outcome(f"Read {params.file_name}{rest}", output=shown)
+    return ActionOutcome(f"Read {params.file_name}{rest}", output=shown)
 
 
-def done(_browser: Browser, _params: Any, _: ActionContext) -> Outcome:
-    return Outcome("Done")
+def done(_browser: Browser, _params: Any, _: ActionContext) -> ActionOutcome:
+    return ActionOutcome("Done")

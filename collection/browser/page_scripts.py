@@ -1,22 +1,22 @@
-"""The small scripts that actions run in a page."""
+"""Scripts that actions run in a page."""
 
 
-def mended(code: str) -> str:
-    """A script that only looks, run while the language is as it was before the page changed it.
+def with_builtins(code: str) -> str:
+    """Wraps a script so that it runs with the original built-ins, also if the page has replaced them.
 
-    Not for what makes a page's own code run: its changes are to hold there.
+    Only for scripts that read the page. A script that triggers the page's own code must leave its changes.
     """
     return (
-        "const guard = window['rmsweb.preload'], undo = guard && guard.mend();\n"
+        "const guard = window['rmsweb.preload'], undo = guard && guard.restoreBuiltins();\n"
         f"try {{ return (function () {{\n{code}\n}}).apply(this, arguments); }}\n"
-        "finally { if (guard) guard.restore(undo); }"
+        "finally { if (guard) guard.undoRestore(undo); }"
     )
 
 
-# For a page in which no other script can be run any more.
-MEND = "void (window['rmsweb.preload'] && window['rmsweb.preload'].mend())"
+# For a page in which no other script runs any more.
+RESTORE_BUILTINS = "void (window['rmsweb.preload'] && window['rmsweb.preload'].restoreBuiltins())"
 
-# In a world of its own: the text alone.
+# Runs in an isolated world; returns the text only.
 READ_TEXT = """({
   url: location.href, title: document.title.slice(0, 500).toWellFormed(),
   text: (document.body ? document.body.innerText : '').slice(0, 40000).toWellFormed(),
@@ -25,19 +25,19 @@ READ_TEXT = """({
   document: performance.timeOrigin,
 })"""
 
-FIND = mended("""
+FIND = with_builtins("""
 const state = window['rmsweb.snapshot'];
 const el = state && state.elements.get(arguments[0]);
 return el && el.isConnected ? el : null;
 """)
 
-# After scrolling: the first of centre and inset corners at which the element itself would be hit, as
-# an offset from the point that WebDriver counts from (the visible centre of its first box).
-CLICK_POINT = mended("""
+# Scrolls the element into view. Returns the first of its centre and inset corners at which a click would hit
+# the element itself, as an offset from WebDriver's origin (the visible centre of the first box).
+CLICK_POINT = with_builtins("""
 const el = arguments[0];
 const notes = window['rmsweb.preload'];
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
-// A frame cannot tell whether it is in view itself.
+// A frame does not know if it is in view itself.
 if (window !== top || !inView(el.getBoundingClientRect())) {
   el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
 }
@@ -73,8 +73,8 @@ for (const r of el.getClientRects()) {
 return null;
 """)
 
-# 'type': keys work; 'set': only its value can be set; 'none': it holds no text.
-TYPING_KIND = mended("""
+# 'type': the element takes keys; 'set': only its value can be set; 'none': it has no text.
+TYPING_KIND = with_builtins("""
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
 if (el.tagName === 'INPUT') {
@@ -94,8 +94,8 @@ el.dispatchEvent(new Event('input', { bubbles: true }));
 el.dispatchEvent(new Event('change', { bubbles: true }));
 """
 
-# Typed keys replace a selection, so that a page sees one change from the old to the new text.
-# Tells whether the field will show suggestions a moment after the last key.
+# Selects the old text, so that typed keys replace it and the page sees one change from the old to the new
+# text. Returns true if the field may show suggestions shortly after the last key.
 PREPARE_TYPING = """
 const [el, clear] = arguments;
 const root = el.getRootNode();
@@ -146,7 +146,7 @@ el.scrollBy({ top: amount * el.clientHeight, behavior: 'instant' });
 return el.scrollTop !== before;
 """
 
-SCROLL_TO_TEXT = mended("""
+SCROLL_TO_TEXT = with_builtins("""
 const wanted = arguments[0].toLowerCase().replace(/\\s+/g, ' ').trim();
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 for (let node = walker.nextNode(); node; node = walker.nextNode()) {
@@ -159,8 +159,8 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
 return false;
 """)
 
-# [text, value] of every option that can be chosen: of a <select>, a <datalist>, or what an ARIA or list
-# widget shows; with `anywhere`, of any list on the page, for what a widget opens elsewhere.
+# Returns [text, value] of every enabled option of a <select>, a <datalist>, or an ARIA or list widget; with
+# `anywhere`, of any list on the page, because widgets open their list far from their element in the document.
 _LIST = """
 function optionsOf(el, anywhere) {
   if (el.tagName === 'SELECT' || el.list) {
@@ -186,7 +186,7 @@ function optionsOf(el, anywhere) {
 const textOf = (option) => (option.label || option.innerText || option.textContent || option.value || '')
   .replace(/\\s+/g, ' ').trim();
 """
-OPTIONS = mended(
+OPTIONS = with_builtins(
     _LIST
     + """
 const valueOf = (option) => String(option.value ?? option.dataset.value ?? '');
@@ -194,14 +194,14 @@ return optionsOf(arguments[0], arguments[1]).map((option) => [textOf(option), va
 """
 )
 
-# Whether a click may open a list.
-OPENS = mended("""
+# Returns true if a click may open a list.
+OPENS = with_builtins("""
 const el = arguments[0];
 return el.tagName !== 'SELECT' && (el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-expanded')
   || /^(true|listbox|menu)$/.test(el.getAttribute('aria-haspopup') || ''));
 """)
 
-# Chooses option number n; for a list that is no form control, returns the element to click instead.
+# Chooses option number n; if the list is not a form control, returns the element to click instead.
 CHOOSE = (
     _LIST
     + """
@@ -220,13 +220,13 @@ return null;
 """
 )
 
-FILE_FIELD = mended("""
+FILE_FIELD = with_builtins("""
 const el = arguments[0];
 const isFile = (one) => one && one.tagName === 'INPUT' && one.type === 'file';
 if (isFile(el)) return el;
 if (isFile(el.control)) return el.control;
 if (el.form && el.form.querySelector('input[type=file]')) return el.form.querySelector('input[type=file]');
-// A button in front of a hidden field: the nearest part of the page with one.
+// A button for a hidden field: searches the nearest part of the page that has a file field.
 let part = el;
 for (let level = 0; part && part !== document.body && level < 4; level++, part = part.parentElement) {
   const field = part.querySelector('input[type=file]');
@@ -235,7 +235,7 @@ for (let level = 0; part && part !== document.body && level < 4; level++, part =
 return null;
 """)
 
-VISIBLE_HTML = mended("""
+VISIBLE_HTML = with_builtins("""
 const copy = document.body.cloneNode(true);
 const originals = document.body.querySelectorAll('*');
 const copies = copy.querySelectorAll('*');

@@ -1,4 +1,4 @@
-"""The text of a PDF. Whoever made it may mean harm, so it is read by a process of its own, within limits."""
+"""Text of a PDF file. A PDF may be malicious, so a separate process with resource limits reads it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _MEMORY_BYTES = 1_000_000_000
 
 
 class PdfError(Exception):
-    """No text to be had; the message says why, for the agent."""
+    """The PDF has no readable text; the message gives the reason, for the agent."""
 
 
 def pdf_text(path: pathlib.Path) -> str:
-    """The text of the first `MAX_PAGES` pages, page by page; the last line tells when there are more.
+    """Returns the text of the first `MAX_PAGES` pages, page by page, at most `MAX_CHARS` characters.
 
-    Returns:
-      At most `MAX_CHARS` characters and that line.
+    A last line says where the text was cut.
 
     Raises:
-      PdfError: it is encrypted, broken, too much work, or holds no text.
+      PdfError: the file is encrypted, broken, too expensive to read, or has no text.
     """
 
     def limit() -> None:
@@ -52,7 +51,7 @@ def pdf_text(path: pathlib.Path) -> str:
 def _extract(path: str) -> str:
     try:
         reader = pypdf.PdfReader(path)
-        # Many are encrypted with an empty password, which only asks readers not to print.
+        # Many files are encrypted with an empty password, which only forbids printing.
         if reader.is_encrypted and not reader.decrypt(""):
             raise PdfError("is encrypted")
         count, parts, length, number = len(reader.pages), [], 0, 0
@@ -65,7 +64,7 @@ def _extract(path: str) -> str:
                 break
     except (PdfError, MemoryError):
         raise
-    # Beside its own errors, broken files make the library fail in any way there is.
+    # On broken files the library raises exceptions of any kind.
     except Exception as error:
         raise PdfError(f"is no readable PDF ({type(error).__name__})") from error
     if not parts:
@@ -77,7 +76,7 @@ def _extract(path: str) -> str:
 
 
 def _main() -> int:
-    # It logs every flaw that it reads around.
+    # The library logs every flaw that it tolerates.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         answer, code = _extract(sys.argv[1]), 0

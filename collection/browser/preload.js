@@ -1,22 +1,22 @@
-// Runs before a page's own scripts: notes what cannot be asked for afterwards, namely closed shadow
-// roots, which elements listen for the mouse, what was loaded, and the built-in functions as they were.
-// Nothing the page can see is changed in behaviour.
+// Runs before a page's own scripts and records what cannot be found out later: closed shadow roots, elements with
+// mouse listeners, finished requests, and the original built-ins. Pages behave as without it.
 (() => {
   const KEY = 'rmsweb.preload';  // Not a symbol: pages may replace Symbol.for.
   if (window[KEY]) return;
-  const notes = { closedRoots: new WeakMap(), clicks: new WeakSet(), presses: new WeakSet(), mend, restore };
-  // Of the requests that have ended, and those that were waited for to no end: see settle.js.
-  notes.pictures = { arrived: { __proto__: null }, vain: { __proto__: null } };
+  const notes = { closedRoots: new WeakMap(), clicks: new WeakSet(), presses: new WeakSet(), restoreBuiltins, undoRestore };
+  // Finished requests, and those that settle.js has waited for in vain.
+  notes.requests = { finished: { __proto__: null }, timedOut: { __proto__: null } };
   Object.defineProperty(window, KEY, { value: notes });
 
-  // The page's own list is short, and the page may clear it. Where the page has broken it, nothing is noted.
+  // The browser's own list of requests is short, and the page may clear it. If the page has broken the observer,
+  // nothing is recorded.
   if (window === top) {
     let room = 10000;
-    const { arrived } = notes.pictures;
+    const { finished } = notes.requests;
     new PerformanceObserver((list) => {
       try {
         const entries = list.getEntries();
-        for (let i = 0; i < entries.length && room-- > 0; i++) arrived[entries[i].name] = true;
+        for (let i = 0; i < entries.length && room-- > 0; i++) finished[entries[i].name] = true;
       } catch {}
     }).observe({ type: 'resource', buffered: true });
   }
@@ -39,8 +39,8 @@
     return addEventListener.call(this, type, listener, options);
   };
 
-  // Our scripts run among the page's. What it has replaced of the language and the document is put back
-  // while they do, and then is the page's again.
+  // Our scripts share the page's global objects. While they run, built-ins that the page has replaced are
+  // restored; afterwards the page gets its own versions back.
   const { getOwnPropertyDescriptor, getPrototypeOf } = Object;
   const { defineProperty, deleteProperty, ownKeys } = Reflect;
   const CLASSES = ['Object', 'Array', 'String', 'Number', 'Function', 'Symbol', 'Promise', 'RegExp', 'Set', 'Map', 'WeakMap',
@@ -50,34 +50,35 @@
     'MutationObserver', 'Event', 'Performance'];
   const GLOBALS = ['Math', 'JSON', 'Reflect', 'Proxy', 'getComputedStyle', 'getSelection', 'parseFloat', 'performance',
     'innerWidth', 'innerHeight', 'scrollX', 'scrollY', 'setTimeout', 'clearTimeout', 'requestAnimationFrame', 'NodeFilter'];
-  const kept = [];
-  const keep = (owner, keys) => { for (const key of keys) kept.push([owner, key, getOwnPropertyDescriptor(owner, key)]); };
-  keep(window, [...CLASSES, ...GLOBALS]);
+  const originals = [];
+  const record = (owner, keys) => { for (const key of keys) originals.push([owner, key, getOwnPropertyDescriptor(owner, key)]); };
+  record(window, [...CLASSES, ...GLOBALS]);
   for (const name of CLASSES) {
-    keep(window[name].prototype, ownKeys(window[name].prototype));
-    if (['Object', 'Array', 'String', 'Symbol', 'Promise'].includes(name)) keep(window[name], ownKeys(window[name]));
+    record(window[name].prototype, ownKeys(window[name].prototype));
+    if (['Object', 'Array', 'String', 'Symbol', 'Promise'].includes(name)) record(window[name], ownKeys(window[name]));
   }
-  for (const one of [Math, JSON, Reflect, getPrototypeOf([][Symbol.iterator]())]) keep(one, ownKeys(one));
+  for (const one of [Math, JSON, Reflect, getPrototypeOf([][Symbol.iterator]())]) record(one, ownKeys(one));
   const iterators = getPrototypeOf(getPrototypeOf([][Symbol.iterator]()));
-  keep(iterators, ownKeys(iterators));
-  const count = kept.length;
-  const bare = [Object.prototype, Array.prototype].map((owner) => [owner, ownKeys(owner).length]);
+  record(iterators, ownKeys(iterators));
+  const count = originals.length;
+  const extensible = [Object.prototype, Array.prototype].map((owner) => [owner, ownKeys(owner).length]);
 
-  // Only syntax and what was taken above may be used from here on. Returns what `restore` takes.
-  function mend() {
+  // From here on only syntax and the functions taken above may be used: all others may be the page's.
+  // Restores the built-ins; returns the argument of `undoRestore`.
+  function restoreBuiltins() {
     const undo = { length: 0, __proto__: null };
-    for (let i = 0; i < bare.length; i++) {
-      const owner = bare[i][0], keys = ownKeys(owner);
-      for (let j = 0; keys.length > bare[i][1] && j < keys.length; j++) {
+    for (let i = 0; i < extensible.length; i++) {
+      const owner = extensible[i][0], keys = ownKeys(owner);
+      for (let j = 0; keys.length > extensible[i][1] && j < keys.length; j++) {
         let known = false;
-        for (let k = 0; k < count && !known; k++) known = kept[k][0] === owner && kept[k][1] === keys[j];
+        for (let k = 0; k < count && !known; k++) known = originals[k][0] === owner && originals[k][1] === keys[j];
         if (known) continue;
         undo[undo.length++] = { __proto__: null, owner, key: keys[j], was: getOwnPropertyDescriptor(owner, keys[j]) };
         deleteProperty(owner, keys[j]);
       }
     }
     for (let i = 0; i < count; i++) {
-      const owner = kept[i][0], key = kept[i][1], own = kept[i][2], now = getOwnPropertyDescriptor(owner, key);
+      const owner = originals[i][0], key = originals[i][1], own = originals[i][2], now = getOwnPropertyDescriptor(owner, key);
       if (now && own && now.value === own.value && now.get === own.get) continue;
       if (!now && !own) continue;
       undo[undo.length++] = { __proto__: null, owner, key, was: now };
@@ -87,7 +88,7 @@
     return undo;
   }
 
-  function restore(undo) {
+  function undoRestore(undo) {
     for (let i = undo.length - 1; i >= 0; i--) {
       const { owner, key, was } = undo[i];
       if (was) defineProperty(owner, key, was);

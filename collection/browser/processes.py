@@ -1,4 +1,4 @@
-"""Finding the browser's programs, and leaving none of its processes behind."""
+"""Processes of a browser: finding programs, cleaning up orphans, memory use and killing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import psutil
 
 from rmsweb_jax.errors import UserError
 
-# In the driver's environment: `PID-STARTED:PROFILE` of whoever started it.
+# Environment variable of the driver: `PID-STARTED:PROFILE` of the process that started it.
 OWNER = "RMSWEB_BROWSER"
 PREFIX = "rmsweb."
-# Where paths are short, whatever TMPDIR says.
+# Sockets need short paths, and TMPDIR may be long.
 SHORT_FOLDER = "/tmp"
-# A page in an endless loop has a core for itself, unless others want it, too.
-_BUSY_PERCENT, _BUSY_WINDOW_S = 25.0, 0.3
+# A page in an endless loop is runnable all the time, whether or not a busy machine gives it a core.
+_SAMPLES, _SAMPLE_S, _BUSY_SHARE = 10, 0.03, 0.8
 
 
 def find_program(path: str, names: tuple[str, ...]) -> str:
-    """The program's path; raises UserError when it is not installed."""
+    """Returns the path of a program. Raises UserError if it is not installed."""
     found = shutil.which(path) if path else next(filter(None, map(shutil.which, names)), None)
     if found is None:
         raise UserError(
@@ -35,12 +35,12 @@ def find_program(path: str, names: tuple[str, ...]) -> str:
 
 
 def owner_mark() -> str:
-    """`PID-STARTED` of this process: numbers of ended processes are given to others."""
+    """Returns `PID-STARTED` of this process; the start time is needed because process ids are reused."""
     return f"{os.getpid()}-{_started(os.getpid())}"
 
 
 def make_profile(within: str | None = None) -> str:
-    """A folder for what a browser writes; its name tells who owns it.
+    """Creates a folder for a browser's files; its name contains the owner's mark.
 
     Args:
       within: `SHORT_FOLDER`, or None for the system's temporary folder.
@@ -49,35 +49,35 @@ def make_profile(within: str | None = None) -> str:
 
 
 def reap_orphans() -> None:
-    """Ends browsers whose owning process was killed before it could, and removes their folders.
+    """Kills browsers whose owning process is gone, and removes their folders.
 
-    Of all processes only the name is read, of browsers and drivers the environment, too: 7 ms for 115
-    processes, a third of them browsers'.
+    It reads the names of all processes, and the environment of browsers and drivers only. This takes 7 ms for
+    115 processes, a third of which are browsers'.
     """
     for process in psutil.process_iter(["name"]):
         if not (process.info["name"] or "").startswith("chrom"):
             continue
         with contextlib.suppress(psutil.Error, OSError):
             owner, _, profile = process.environ().get(OWNER, "").partition(":")
-            if owner and not _lives(owner):
+            if owner and not _is_alive(owner):
                 kill_session(os.getsid(process.pid))
                 shutil.rmtree(profile, ignore_errors=True)
-    # A browser that died with its owner is not found above, and has left its profile.
+    # A browser that died with its owner has left its profile and is not found above.
     for parent in {tempfile.gettempdir(), SHORT_FOLDER}:
         for folder in pathlib.Path(parent).glob(f"{PREFIX}*-*-*"):
             owner, _, _rest = folder.name.removeprefix(PREFIX).rpartition("-")
-            if not _lives(owner):
+            if not _is_alive(owner):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lives(owner: str) -> bool:
-    """Whether the process of an owner's mark runs; what is no mark is left alone."""
+def _is_alive(owner: str) -> bool:
+    """Returns True if the process of an owner's mark runs, and for any other text, whose folder is kept."""
     pid, _, started = owner.partition("-")
     return not (pid.isdigit() and started.isdigit()) or _started(int(pid)) == int(started)
 
 
 def _started(pid: int) -> int:
-    """When a process started, in hundredths of a second of its clock; -1 if it does not run."""
+    """Returns the start time of a process in hundredths of a second; -1 if it does not run."""
     try:
         return round(psutil.Process(pid).create_time() * 100)
     except psutil.Error:
@@ -85,41 +85,44 @@ def _started(pid: int) -> int:
 
 
 def memory_mb(leader: int) -> float:
-    """What the processes of a session use, in MB; pages they share are counted once a process.
+    """Returns the unshared memory of a session's processes in MB.
 
-    It costs about 1 ms: the exact figure (PSS) would cost thirty times that.
+    The call takes about 1 ms; the exact figure (PSS) would take thirty times as long.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     total = 0
     for pid in session_members(leader):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # Own pages are the resident ones without the shared ones.
+            # Unshared pages are the resident ones minus the shared ones.
             sizes = pathlib.Path(f"/proc/{pid}/statm").read_text().split()
             total += (int(sizes[1]) - int(sizes[2])) * page
     return total / 1e6
 
 
 def kill_busy_renderers(pids: list[int]) -> int:
-    """Kills the processes of pages that compute without a pause; how many there were."""
-    renderers = []
+    """Kills renderer processes that compute without a pause; returns their number."""
+    runnable: dict[psutil.Process, int] = {}
     for pid in pids:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             if "--type=renderer" in process.cmdline():
-                process.cpu_percent()
-                renderers.append(process)
-    time.sleep(_BUSY_WINDOW_S)
+                runnable[process] = 0
+    for _ in range(_SAMPLES):
+        for process in runnable:
+            with contextlib.suppress(psutil.Error):
+                runnable[process] += process.status() == psutil.STATUS_RUNNING
+        time.sleep(_SAMPLE_S)
     killed = 0
-    for process in renderers:
+    for process, samples in runnable.items():
         with contextlib.suppress(psutil.Error):
-            if process.cpu_percent() > _BUSY_PERCENT:
+            if samples >= _BUSY_SHARE * _SAMPLES:
                 process.kill()
                 killed += 1
     return killed
 
 
 def session_members(leader: int) -> list[int]:
-    """The processes of a session, its leader first: later ones may have lower numbers."""
+    """Returns the process ids of a session, its leader first; later processes may have lower ids."""
     members = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
@@ -129,7 +132,7 @@ def session_members(leader: int) -> list[int]:
 
 
 def kill_session(leader: int) -> None:
-    """Kills all processes of a session until none but zombies (others' children) are left."""
+    """Kills all processes of a session until only zombies (children of other processes) are left."""
     deadline = time.monotonic() + 5
     while living := list(_living(leader)):
         for process in living:

@@ -1,4 +1,4 @@
-"""Screenshots, with boxes that tell which index is where, and without secrets."""
+"""Screenshots with a box around every indexed element, and with secrets painted over."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageDraw, ImageFont
 from selenium.common.exceptions import WebDriverException
 
-from collection.browser.guard.blackout import secret_boxes
-from collection.browser.page import Snapshot, Target
+from collection.browser.guard.redaction import secret_boxes
+from collection.browser.page import ActionTarget, Snapshot
 
 if TYPE_CHECKING:
     from collection.browser.session import Browser
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 _COLORS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (255, 127, 14), (148, 103, 189))
 _HIDDEN = (128, 128, 128)
 _DASH, _GAP = 4, 3
-_LABELLED_BELOW = 3  # Characters of own text.
+# An element with fewer characters of text cannot be found by it, so its box gets the index.
+_LABELLED_BELOW = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """An indexed element in the viewport: pixels, and whether its index is written beside it."""
+    """Box of an indexed element in the viewport, in pixels; `labelled` boxes show their index."""
 
     index: int
     left: int
@@ -34,11 +35,14 @@ class Box:
     labelled: bool
 
 
-def take_picture(browser: Browser, snapshot: Snapshot, boxes: bool) -> bytes | None:
-    """The window as PNG, with a box around every indexed element if asked for, secrets painted over.
+def take_screenshot(browser: Browser, snapshot: Snapshot, boxes: bool) -> bytes | None:
+    """Takes a screenshot as PNG with secrets painted over.
+
+    Args:
+      boxes: draw a box around every indexed element.
 
     Returns:
-      None when that cannot be done.
+      None if no screenshot, or no safe one, can be taken.
     """
     drawn = [_box(index, target) for index, target in snapshot.targets.items()] if boxes else []
     hidden = list(snapshot.secrets)
@@ -46,28 +50,29 @@ def take_picture(browser: Browser, snapshot: Snapshot, boxes: bool) -> bytes | N
         png = browser.screenshot()
         if browser.guard is not None:
             redactor, text = browser.guard.redactor, snapshot.page_text
-            # Without secrets of ours there is nothing to look for but card numbers, which the text shows too.
+            # The search is expensive. Without known secrets it finds card numbers only, which the text shows
+            # too.
             if redactor.has_secrets or redactor.text(text) != text:
                 hidden += secret_boxes(browser, redactor)
     except (WebDriverException, LookupError, TypeError, ValueError):
-        # Pages can spoil what scripts answer. The text is still good; a picture with secrets would not be.
+        # A page can break the search for secrets. Its text is usable; a screenshot with secrets would not be.
         return None
     return draw_boxes(png, drawn, hidden) if drawn or hidden else png
 
 
-def _box(index: int, target: Target) -> Box:
+def _box(index: int, target: ActionTarget) -> Box:
     return Box(index, *target.box, labelled=len(target.text) < _LABELLED_BELOW)
 
 
 def draw_boxes(png: bytes, boxes: Iterable[Box], hidden: Iterable[tuple[int, int, int, int]] = ()) -> bytes:
-    """Dashed boxes, and indices where an element has too little text to be recognised by.
+    """Draws dashed boxes and, for elements with little text, their indices.
 
     Args:
-      png: a screenshot at one pixel a CSS pixel.
-      hidden: left, top, right, bottom of what is painted over.
+      png: a screenshot with one pixel per CSS pixel.
+      hidden: areas to paint over: left, top, right, bottom.
 
     Returns:
-      PNG bytes of the same size; the same input gives the same bytes.
+      A PNG of the same size; the same input gives the same bytes.
     """
     image = Image.open(io.BytesIO(png)).convert("RGB")
     draw = ImageDraw.Draw(image)

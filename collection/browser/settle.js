@@ -1,14 +1,13 @@
-// Waits until the page has been unchanged for `quiet` ms, and what it shows is there: pictures of <img> and
-// of styles in the viewport, and fonts. Nothing is asked for that the page has not asked for itself: of a
-// picture of a style only its entry in the page's own resource timing tells that it has come, or has failed.
-// Neither frames nor what lies behind the limits below is looked at.
+// Waits until the page is unchanged for `quiet` ms, and its visible images (of <img> and of styles) and fonts have
+// loaded. It starts no requests of its own: the page's resource timing shows when an image of a style has loaded
+// or failed. Frames, and elements beyond the limits below, are not checked.
 const [first, quiet, limit, done] = arguments;
 const POLL = 20, PAINT = 100, VISITED = 5000, SHOWN = 1000;
-const PICTURES = ['backgroundImage', 'listStyleImage', 'borderImageSource', 'maskImage', 'content'];
+const IMAGE_STYLES = ['backgroundImage', 'listStyleImage', 'borderImageSource', 'maskImage', 'content'];
 const start = performance.now();
 const notes = window['rmsweb.preload'];
-// What has come, and what was waited for to no end: once is enough.
-const { arrived, vain } = notes ? notes.pictures : { arrived: {}, vain: {} };
+// Requests that timed out once are not waited for again.
+const { finished, timedOut } = notes ? notes.requests : { finished: {}, timedOut: {} };
 let timer, early, painted, missing = null, late = false;
 
 const left = () => start + limit - performance.now();
@@ -19,22 +18,22 @@ const finish = () => {
   observer.disconnect();
   done(null);
 };
-// A page may have broken what is used here. Then it is looked at as it is.
+// The page may have broken functions that are used here. Then the wait ends at once.
 const safely = (step) => () => { try { step(); } catch (error) { finish(); } };
 
 function arm(wait) {
   clear();
   missing = null;
   const rest = Math.max(0, Math.min(wait, left()));
-  // Looked for while the page is waited for anyway.
-  early = setTimeout(safely(() => { missing = look(); }), rest / 2);
+  // The search runs during the wait for changes, so that it costs no extra time.
+  early = setTimeout(safely(() => { missing = findMissing(); }), rest / 2);
   timer = setTimeout(safely(check), rest);
 }
 
 function check() {
-  missing = (missing || look()).filter((one) => !one.there());
+  missing = (missing || findMissing()).filter((one) => !one.loaded());
   if (!missing.length) {
-    // What has come late has to be painted; in a tab behind others no frame is made.
+    // Late images have to be painted first. A background tab paints no frames, hence the timeout.
     if (!late) return finish();
     requestAnimationFrame(() => requestAnimationFrame(finish));
     painted = setTimeout(finish, Math.max(0, Math.min(PAINT, left())));
@@ -45,21 +44,21 @@ function check() {
     timer = setTimeout(safely(check), Math.min(POLL, left()));
     return;
   }
-  for (const one of missing) vain[one.name] = true;
+  for (const one of missing) timedOut[one.name] = true;
   finish();
 }
 
-// What is asked for and not there yet: a name, and how to tell that it has come.
-function look() {
+// Returns requested but missing resources, each with a function that checks if it has loaded.
+function findMissing() {
   const found = new Map();
-  const add = (name, there) => { if (!vain[name] && !found.has(name) && !there()) found.set(name, { name, there }); };
+  const add = (name, loaded) => { if (!timedOut[name] && !found.has(name) && !loaded()) found.set(name, { name, loaded }); };
   const styled = (style) => {
-    for (const property of PICTURES) {
+    for (const property of IMAGE_STYLES) {
       const value = style[property];
-      // Of a set only one is loaded.
+      // Only one image of a set is loaded.
       if (!value || !value.includes('url(') || value.includes('image-set(')) continue;
       for (const [, url] of value.matchAll(/url\("(https?:[^"#]*)/g)) {
-        add(url, () => arrived[url] || performance.getEntriesByName(url).length > 0);
+        add(url, () => finished[url] || performance.getEntriesByName(url).length > 0);
       }
     }
   };
@@ -69,17 +68,17 @@ function look() {
     const el = stack.pop(), box = el.getBoundingClientRect();
     const empty = !box.width || !box.height;
     const out = box.bottom < 0 || box.right < 0 || box.top >= innerHeight || box.left >= innerWidth;
-    // What stands outside holds nothing inside, unless it holds more than has room in it.
+    // An element outside the viewport is skipped with its children, unless its content overflows.
     if (out && !empty && el.scrollHeight <= box.height + 1) continue;
     const style = empty || !out ? getComputedStyle(el) : null;
     if (empty && style.display === 'none') continue;
     if (!out) {
       shown++;
       styled(style);
-      // Before it has come it may be of no size.
+      // An image may have no size before it is loaded.
       if (el.tagName === 'IMG') add(`img ${el.currentSrc || el.src}`, () => el.complete || !el.isConnected);
     }
-    // One without a box of its own, such as a cleared float's parent, may still have one before it.
+    // An element without a box, such as a cleared float's parent, may still have pseudo-elements with one.
     for (const part of ['::before', '::after', '::marker']) {
       if (out && !empty) break;
       if (part === '::marker' && style.display !== 'list-item') continue;
@@ -94,7 +93,7 @@ function look() {
   return [...found.values()];
 }
 
-// What is waited for is something new: an attribute that follows the last key is not it.
+// While waiting for suggestions, only new elements count; an attribute that changes with the last key does not.
 const observer = new MutationObserver((records) => {
   if (first <= quiet || records.some((record) => record.addedNodes.length)) arm(quiet);
 });

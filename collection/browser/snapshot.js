@@ -1,19 +1,18 @@
-// One walk over a frame: what is visible, what can be acted on, what is covered, what is new.
-// arguments[0]: {peek: true leaves the marks for new elements as they are, known: whether the frame's
-// parent had been looked at before, covered: whether the frame itself is covered, bounds and view: null, or
-// which part of the frame lies on the page and in the window (left, top, right, bottom), max_lines,
-// max_chars: after so much the walk ends}.
-// Returns {url, title, scroll, lines, frames, counts, first, document, cut}; a line is
-// [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure], where a text line
-// has an empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose
-// entries are [element, x, y, covered, bounds, view].
+// Walks a frame: finds visible text, elements that can be acted on, covered elements and new elements.
+// arguments[0]: {peek: do not update the marks for new elements, known: the frame's parent was in an earlier
+// snapshot, covered: the frame itself is covered, bounds and view: the part of the frame on the page and in the
+// window (left, top, right, bottom) or null, max_lines, max_chars: limits that end the walk}.
+// Returns {url, title, scroll, lines, frames, counts, first, document, cut}. A line is
+// [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure]; a text line has an
+// empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose entries are
+// [element, x, y, covered, bounds, view].
 const options = arguments[0];
 const KEY = 'rmsweb.snapshot';
 const NEW = 1, INTERACTIVE = 2, SECRET = 4;
-const INLINE = 0, SPACE = 1, BLOCK = 2;  // How an element's text ends.
-// How sure it is that an element is meant to be acted on.
+const INLINE = 0, SPACE = 1, BLOCK = 2;  // Separator after an element's text.
+// Evidence that an element is interactive, weakest first.
 const NO = 0, PRESS = 1, CLICK = 2, WIDGET = 3;
-// However large a page, a look at it takes a bounded time and answer.
+// Bounds on the time and the answer for pages of any size.
 const MAX_VISITED = 100000, MAX_TEXT = 40000, MAX_URL = 4096, MAX_OPTIONS = 50, BIG_PAGE = 3000;
 const notes = window['rmsweb.preload'];
 let state = window[KEY];
@@ -24,7 +23,7 @@ if (first) {
 }
 const markNew = !first || options.known;
 
-// Fields of a form, and images by name, take the place of the form's and the document's own properties.
+// Named form fields and images shadow properties of the form and the document, so prototype getters are used.
 const getter = (owner, name) => {
   const get = Object.getOwnPropertyDescriptor(owner, name).get;
   return (one) => get.call(one);
@@ -33,7 +32,7 @@ const typeOf = getter(Node.prototype, 'nodeType'), tagOf = getter(Element.protot
 const firstOf = getter(Node.prototype, 'firstChild'), nextOf = getter(Node.prototype, 'nextSibling');
 const parentOf = getter(Node.prototype, 'parentElement'), rectOf = (el) => Element.prototype.getBoundingClientRect.call(el);
 const hitAt = (x, y) => Document.prototype.elementFromPoint.call(document, x, y);
-// A page that was cut off before its first element is never drawn: no screenshot of it would ever be ready.
+// A page whose loading stopped before its first element is never painted, and its screenshot would never finish.
 if (window === window.top && !getter(Document.prototype, 'documentElement')(document)) {
   Document.prototype.open.call(document);
   Document.prototype.close.call(document);
@@ -76,10 +75,10 @@ const frames = [];
 const counts = { links: 0, elements: 0 };
 const present = new Map();
 const range = new Range();
-let run = null;  // The line of text being put together from inline pieces.
+let run = null;  // The current line of text, collected from inline pieces.
 let chars = 0, visited = 0, cut = false;
 
-// Half a surrogate pair cannot be sent.
+// Half a surrogate pair cannot be sent to the driver.
 const sound = (text) => (text.isWellFormed() ? text : text.toWellFormed());
 
 function uidOf(el) {
@@ -119,7 +118,7 @@ function disabled(el) {
   return el.matches(':disabled') || el.getAttribute('aria-disabled') === 'true' || el.closest('[inert]') !== null;
 }
 
-// A handler on something that fills half the window is a delegate for what lies in it.
+// A handler on an element that fills half the window is delegation for the elements inside it.
 function evidence(el, tag, style, rect, context) {
   if (tag === 'LABEL' || tag === 'BODY' || tag === 'HTML') return NO;
   if (tag === 'INPUT' && el.type === 'hidden') return NO;
@@ -154,7 +153,7 @@ function deepElementAt(x, y) {
   return null;
 }
 
-// Whether what was hit is the element, lies in it or in its label; shadow trees count as their host.
+// Returns true if the hit node is the element, inside it, or inside its label; shadow trees count as their host.
 function belongs(node, el) {
   while (node) {
     if (el.contains(node)) return true;
@@ -165,7 +164,7 @@ function belongs(node, el) {
   return false;
 }
 
-// Tested at the centre and inset corners of its first boxes: a link may be broken over several lines.
+// Tests the centre and inset corners of the first boxes: a link may be broken over several lines.
 function covered(el, rect) {
   if (options.covered) return true;
   const boxes = el.getClientRects();
@@ -179,7 +178,7 @@ function covered(el, rect) {
       [box.right - dx, box.top + dy], [box.left + dx, box.bottom - dy], [box.right - dx, box.bottom - dy]];
     for (const [x, y] of points) if (belongs(deepElementAt(x, y), el)) return false;
   }
-  return tested;  // Outside the window nothing can be tested.
+  return tested;  // Points outside the window cannot be tested.
 }
 
 function shortLink(el) {
@@ -190,7 +189,7 @@ function shortLink(el) {
   return text.length <= 60 ? text : text.slice(0, 57) + '...';
 }
 
-// Fields whose value nobody is to read: passwords, even when shown in plain, and card numbers and codes.
+// Secret fields: passwords, also while shown in plain text, and card numbers and codes.
 function isSecret(el) {
   const name = `${el.getAttribute('name')} ${el.getAttribute('id')}`;
   if (el.type === 'password'
@@ -206,7 +205,7 @@ function labelsOf(list) {
 }
 
 function attributesOf(el, tag) {
-  const attributes = [];  // Pairs: an object's keys would lose their order on the way.
+  const attributes = [];  // Pairs, because an object's keys would lose their order in the driver.
   const put = (name, value) => { if (value) attributes.push([name, sound(String(value).slice(0, 200))]); };
   put('id', el.getAttribute('id'));
   put('name', el.getAttribute('name'));
@@ -234,7 +233,7 @@ function attributesOf(el, tag) {
   return attributes;
 }
 
-// How far a scroll container has hidden content, in its own heights; null when it cannot scroll.
+// Returns the hidden content above and below a scroll container in units of its height; null if it cannot scroll.
 function scrollOf(el, style) {
   if (el.scrollHeight <= el.clientHeight + 4 || el.clientHeight < 10 || el === page) return null;
   if (!/auto|scroll/.test(style.overflowY) && tagOf(el) !== 'TEXTAREA') return null;
@@ -251,7 +250,7 @@ function textNode(node, el, context) {
   addText(text, context.depth, tagOf(el).toLowerCase());
 }
 
-// What is still to be visited of an element; `close` says how its text ends.
+// Pending work of the walk; `close` is the separator after an element's text.
 function childrenOf(el, context, close) {
   if (tagOf(el) === 'SLOT') {
     const assigned = el.assignedNodes();
@@ -261,7 +260,7 @@ function childrenOf(el, context, close) {
   return { list: null, at: 0, node: firstOf(root || el), el, context, close };
 }
 
-// A stack of our own: pages may be nested deeper than functions can call themselves.
+// An explicit stack, because pages may be nested deeper than the call stack.
 function walk(top) {
   const stack = [childrenOf(html, top, BLOCK)];
   stack[0].node = body;
@@ -284,8 +283,9 @@ function walk(top) {
   }
 }
 
-// On a big page, what lies outside and cannot reach in is passed over, children and all. Its layout
-// may still hold something fixed to the window: what is hit where dialogs, bars and bubbles lie is kept.
+// On a big page, elements outside the viewport are skipped with their children if their content does not
+// overflow. Elements fixed to the window may be among the children, so those hit at typical positions of dialogs,
+// bars and bubbles are kept.
 let reached = null;
 function findReached() {
   if (Document.prototype.getElementsByTagName.call(document, '*').length < BIG_PAGE) return;
@@ -312,7 +312,7 @@ function clipsOf(el, style, display, rect, context) {
   return { own, inner: clip, absolute: positioned ? clip : context.clipAbsolute };
 }
 
-// A form whose fields hide what we would ask it is only looked through.
+// A form whose named fields shadow the methods used here has no line of its own; only its children are visited.
 function isClobbered(form) {
   for (const name of FORM_METHODS) if (typeof form[name] !== 'function') return true;
   for (const name of FORM_VALUES) if (form[name] instanceof Node) return true;
@@ -353,7 +353,7 @@ function element(el, context) {
   return null;
 }
 
-// Adds the element's own line where it has one, and moves what lies inside one tab deeper.
+// Adds the element's own line if it has one; its content is then one level deeper.
 function line(el, tag, style, part, rect, context, inner) {
   const closed = notes && notes.closedRoots.has(el);
   let marker = el.shadowRoot ? 'SHADOW(open)' : closed ? 'SHADOW(closed)' : '';
@@ -389,8 +389,8 @@ function line(el, tag, style, part, rect, context, inner) {
   return true;
 }
 
-// An element that only listens, and whose text all lies in elements with an index of their own, is a
-// container: acting on it means acting on one of them. Its line goes, what it holds moves up.
+// An element that only has listeners, and whose text is all in elements with an index of their own, is a
+// container: a click on it means a click on one of them. Its line is removed and its content moves up.
 function dropContainers() {
   for (let i = lines.length - 1; i >= 0; i--) {
     const [depth, tag, , attributes, flags, , , , , , , , sure] = lines[i];
@@ -409,7 +409,7 @@ function dropContainers() {
   }
 }
 
-// What has neither text nor a name is told apart by its class.
+// Elements with neither text nor a name are distinguished by their class.
 function nameByClass() {
   lines.forEach(([depth, tag, , attributes, flags, uid], i) => {
     if (!(flags & INTERACTIVE) || attributes.length || CONTROLS.has(tag.toUpperCase())) return;

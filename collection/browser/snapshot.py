@@ -1,7 +1,7 @@
-"""Looking at a page: one script a frame, then lines, stats and an `Observation`.
+"""Snapshots of a page: one script per frame, then lines, stats and an `Observation`.
 
-What a look costs and holds is bounded, whatever the page: `MAX_LINES`, `MAX_CHARS` and `MAX_FRAMES` here,
-and the script's own limits. `<page_stats>` says when a page had more.
+The cost and the size of a snapshot are bounded for any page: by `MAX_LINES`, `MAX_CHARS` and `MAX_FRAMES`
+here and by limits in the script. `<page_stats>` says if a page had more.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from selenium.common.exceptions import (
     WebDriverException,
 )
 
-from collection.browser.page import Snapshot, Target
-from collection.browser.page_scripts import MEND, READ_TEXT, mended
-from collection.browser.page_text import MAX_PAGE_CHARS, PageNode, render_node, squeeze
-from collection.browser.screenshot import take_picture
+from collection.browser.page import MAX_PAGE_CHARS, ActionTarget, PageNode, Snapshot, render_node, squeeze
+from collection.browser.page_scripts import READ_TEXT, RESTORE_BUILTINS, with_builtins
+from collection.browser.screenshot import take_screenshot
 from collection.browser.session import Browser, PageError
 from rmsweb_jax.records.schema import Element, Observation
 
@@ -31,16 +30,17 @@ if TYPE_CHECKING:
 
 MAX_FRAME_DEPTH = 5
 MAX_FRAMES = 20
-# Three times what fits the page text: depth and containers are only known at the end.
+# Three times the limit of the page text: the depth of lines, and which containers stay, is known only at the
+# end.
 MAX_LINES = 6000
 MAX_CHARS = 3 * MAX_PAGE_CHARS
-_SCRIPT = mended(pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8"))
+_SCRIPT = with_builtins(pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8"))
 _NEW, _INTERACTIVE, _SECRET = 1, 2, 4
 
 
 @dataclasses.dataclass
-class _Line:
-    """One entry of the script's answer, in page coordinates and with the frames it lies in."""
+class _SnapshotLine:
+    """One entry of the script's answer, in page coordinates, with its enclosing frames."""
 
     depth: int
     raw: list[Any]
@@ -50,8 +50,10 @@ class _Line:
 
 
 @dataclasses.dataclass
-class _Walk:
-    lines: list[_Line] = dataclasses.field(default_factory=list)
+class _SnapshotParts:
+    """Lines and counts of all frames so far."""
+
+    lines: list[_SnapshotLine] = dataclasses.field(default_factory=list)
     links: int = 0
     elements: int = 0
     chars: int = 0
@@ -60,42 +62,42 @@ class _Walk:
 
 
 def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
-    """Looks at the current tab.
+    """Takes a snapshot of the current tab.
 
     Args:
-      peek: look without becoming what indices and new-element marks refer to.
+      peek: do not make this the snapshot that indices and new-element marks refer to.
 
     Returns:
-      The snapshot, kept in `browser.latest` and, unless `peek`, in `browser.snapshot`.
+      The snapshot, also stored in `browser.latest` and, unless `peek`, in `browser.snapshot`.
     """
-    browser.recover_tab()
+    browser.sweep_if_needed()
     try:
-        snapshot = _look(browser, peek)
+        snapshot = _take_snapshot(browser, peek)
     except TimeoutException:
         raise
     except WebDriverException:
-        # The page has broken what scripts need before they start. It is put back for good.
-        browser.cdp("Runtime.evaluate", expression=MEND)
+        # The page has replaced built-ins that scripts need to start. They are restored for good.
+        browser.cdp("Runtime.evaluate", expression=RESTORE_BUILTINS)
         try:
-            snapshot = _look(browser, peek)
+            snapshot = _take_snapshot(browser, peek)
         except TimeoutException:
             raise
         except WebDriverException:
-            snapshot = _read_only(browser)
+            snapshot = _take_text_snapshot(browser)
     browser.latest = snapshot
     if not peek:
         browser.snapshot = snapshot
     return snapshot
 
 
-def _look(browser: Browser, peek: bool) -> Snapshot:
-    walk = _Walk()
+def _take_snapshot(browser: Browser, peek: bool) -> Snapshot:
+    parts = _SnapshotParts()
     options = {"peek": peek, "known": False, "covered": False, "bounds": None, "view": None}
-    return _assemble(_walk_frame(browser, walk, options, (), 0, (0, 0)), walk)
+    return _assemble(_walk_frame(browser, parts, options, (), 0, (0, 0)), parts)
 
 
-def _read_only(browser: Browser) -> Snapshot:
-    """Only the text of a page in which no script works, read from a world that it cannot reach."""
+def _take_text_snapshot(browser: Browser) -> Snapshot:
+    """Reads only the text of a page in which no script works, from an isolated world."""
     frame = browser.cdp("Page.getFrameTree")["frameTree"]["frame"]["id"]
     world = browser.cdp("Page.createIsolatedWorld", frameId=frame, worldName="rmsweb")
     answer = browser.cdp(
@@ -106,40 +108,42 @@ def _read_only(browser: Browser) -> Snapshot:
         timeout=browser.config.script_seconds * 1000,
     )["result"]["value"]
     lines = [
-        _Line(0, [0, "", text, None, 0, 0, None, "", 0, 0, 0, "body"], answer["document"], (), (0, 0, 0, 0))
+        _SnapshotLine(
+            0, [0, "", text, None, 0, 0, None, "", 0, 0, 0, "body"], answer["document"], (), (0, 0, 0, 0)
+        )
         for text in answer["text"].splitlines()[:MAX_LINES]
         if text.strip()
     ]
-    return _assemble(answer, _Walk(lines, cut=True))
+    return _assemble(answer, _SnapshotParts(lines, cut=True))
 
 
 def observe(browser: Browser, images: ImageStore | None, boxes: bool = True) -> tuple[Observation, str]:
-    """The page as the agent is shown it.
+    """Returns the observation for the agent.
 
-    A page that hangs, crashes or goes away at the look has been closed by then: what is there instead is
-    shown, and `browser.notices` says why.
+    A page that hangs, crashes or closes during the snapshot is closed. Then the tab that replaces it is
+    observed, and `browser.notices` gives the reason.
 
     Args:
-      images: where the screenshot is stored; None takes none.
+      images: store for the screenshot; None takes none.
       boxes: draw a dashed box around every indexed element.
 
     Returns:
-      The observation, without a screenshot where none can be taken, and the text for `<page_stats>`.
+      The observation (without a screenshot if none can be taken) and the text for `<page_stats>`.
 
     Raises:
-      PageError: what is there instead cannot be looked at either.
+      PageError: the replacement cannot be observed either.
     """
     try:
         return _observe(browser, images, boxes)
     except PageError as error:
-        looked = _observe(browser, images, boxes)
+        observed = _observe(browser, images, boxes)
         browser.notices.append(str(error))
-        return looked
+        return observed
 
 
 def _observe(browser: Browser, images: ImageStore | None, boxes: bool) -> tuple[Observation, str]:
     snapshot = take_snapshot(browser)
-    png = None if images is None else take_picture(browser, snapshot, boxes)
+    png = None if images is None else take_screenshot(browser, snapshot, boxes)
     sha = None if images is None or png is None else images.put(png)
     observation = Observation(
         url=snapshot.url,
@@ -158,31 +162,31 @@ def _observe(browser: Browser, images: ImageStore | None, boxes: bool) -> tuple[
 
 def _walk_frame(
     browser: Browser,
-    walk: _Walk,
+    parts: _SnapshotParts,
     options: dict[str, Any],
     frames: tuple[int, ...],
     depth: int,
     offset: tuple[float, float],
 ) -> dict[str, Any]:
-    limits = {"max_lines": MAX_LINES - len(walk.lines), "max_chars": MAX_CHARS - walk.chars}
+    limits = {"max_lines": MAX_LINES - len(parts.lines), "max_chars": MAX_CHARS - parts.chars}
     answer = browser.script(_SCRIPT, {**options, **limits})
     if not isinstance(answer, dict) or not isinstance(answer.get("lines"), list):
         raise JavascriptException("the page has changed what scripts answer")
-    walk.links += answer["counts"]["links"]
-    walk.elements += answer["counts"]["elements"]
-    walk.chars += answer["chars"]
-    walk.cut = walk.cut or answer["cut"]
+    parts.links += answer["counts"]["links"]
+    parts.elements += answer["counts"]["elements"]
+    parts.chars += answer["chars"]
+    parts.cut = parts.cut or answer["cut"]
     dx, dy = round(offset[0]), round(offset[1])
     for raw in answer["lines"]:
         left, top, right, bottom = raw[6] or (0, 0, 0, 0)
         box = (left + dx, top + dy, right + dx, bottom + dy)
-        walk.lines.append(_Line(depth + raw[0], raw, answer["document"], frames, box))
+        parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))
         if not raw[10] or len(frames) >= MAX_FRAME_DEPTH:
             continue
-        if walk.frames >= MAX_FRAMES or walk.cut:
-            walk.cut = True
+        if parts.frames >= MAX_FRAMES or parts.cut:
+            parts.cut = True
             continue
-        walk.frames += 1
+        parts.frames += 1
         element, x, y, covered, bounds, view = answer["frames"][raw[10] - 1]
         inner = {
             "peek": options["peek"],
@@ -192,39 +196,39 @@ def _walk_frame(
             "view": view,
         }
         at = (offset[0] + x, offset[1] + y)
-        _enter_frame(browser, walk, element, inner, (*frames, raw[5]), depth + raw[0] + 1, at)
+        _enter_frame(browser, parts, element, inner, (*frames, raw[5]), depth + raw[0] + 1, at)
     return answer
 
 
 def _enter_frame(
     browser: Browser,
-    walk: _Walk,
+    parts: _SnapshotParts,
     element: Any,
     options: dict[str, Any],
     frames: tuple[int, ...],
     depth: int,
     offset: tuple[float, float],
 ) -> None:
-    """Walks a frame within the current one; one that is gone or cannot be read stays empty."""
+    """Walks a frame inside the current one; a frame that is gone or unreadable stays empty."""
     try:
         browser.call(browser.driver.switch_to.frame, element)
     except (NoSuchFrameException, StaleElementReferenceException):
         return
     try:
-        _walk_frame(browser, walk, options, frames, depth, offset)
+        _walk_frame(browser, parts, options, frames, depth, offset)
     except JavascriptException:
-        walk.cut = True
+        parts.cut = True
     finally:
         browser.call(browser.driver.switch_to.parent_frame)
 
 
-def _assemble(top: dict[str, Any], walk: _Walk) -> Snapshot:
+def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
     nodes: list[PageNode] = []
-    targets: dict[int, Target] = {}
+    targets: dict[int, ActionTarget] = {}
     elements: list[Element] = []
     secrets: list[tuple[int, int, int, int]] = []
     digest = hashlib.sha256(top["url"].encode("utf-8", "replace"))
-    for position, line in enumerate(walk.lines):
+    for position, line in enumerate(parts.lines):
         _, tag, text, attributes, flags, uid, _, marker, above, below, _, href, *_ = line.raw
         attributes = dict(attributes or ())
         if flags & _SECRET:
@@ -249,12 +253,12 @@ def _assemble(top: dict[str, Any], walk: _Walk) -> Snapshot:
         if not tag:
             elements.append(Element(index=None, tag=href, text=node.text))
             continue
-        own = _own_text(walk.lines, position)
+        own = _own_text(parts.lines, position)
         if index is not None:
             label = tuple(
                 attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder")
             )
-            targets[index] = Target(uid, line.document, line.frames, tag, own, label, line.box)
+            targets[index] = ActionTarget(uid, line.document, line.frames, tag, own, label, line.box)
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
             elements.append(Element(index=index, tag=tag, text=own, attributes=full))
     return Snapshot(
@@ -265,16 +269,16 @@ def _assemble(top: dict[str, Any], walk: _Walk) -> Snapshot:
         targets=targets,
         elements=tuple(elements),
         secrets=tuple(secrets),
-        stats=f"{walk.links} links, {len(targets)} interactive, {walk.elements} elements"
-        + (", more not looked at" if walk.cut else ""),
+        stats=f"{parts.links} links, {len(targets)} interactive, {parts.elements} elements"
+        + (", more not looked at" if parts.cut else ""),
         fingerprint=digest.hexdigest()[:32],
         pages_above=round(top["scroll"][0], 2),
         pages_below=round(top["scroll"][1], 2),
     )
 
 
-def _own_text(lines: list[_Line], position: int) -> str:
-    """The text lines one deeper than line `position`, before the first line that is not."""
+def _own_text(lines: list[_SnapshotLine], position: int) -> str:
+    """Returns the text lines one level below line `position`, up to the first line that is not below it."""
     depth, parts = lines[position].depth + 1, []
     for at in range(position + 1, len(lines)):
         line = lines[at]

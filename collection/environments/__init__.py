@@ -1,1 +1,1 @@
-"""Sites to act on that know their own reward."""
+"""Environments of an episode: live web pages and MiniWoB++."""

@@ -1,22 +1,32 @@
-"""MiniWoB++: small seeded web tasks with a reward, served from the `miniwob` package's own pages."""
+"""MiniWoB++: small seeded web tasks with a reward, served from the pages of the `miniwob` package."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import http.server
 import importlib.util
 import pathlib
+import threading
+from collections.abc import Sequence
+from typing import ClassVar
 
+from collection.browser.actions import ActionContext, execute_list
 from collection.browser.session import Browser, PageError
-from collection.environments.page_server import PageHandler, PageServer
+from collection.browser.snapshot import observe
+from collection.environments.base import Extractor, StepResults, View
+from rmsweb_jax.actions import Action
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Task
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import ActionResult, Task
 
 HOST = "miniwob.test"
+# The pages end an episode after 10 s by default, too soon for an agent that calls a model.
 EPISODE_SECONDS = 600
 
 
 def make_task(page: str, seed: int) -> Task:
-    """The task of a page and seed; its objective is empty until `MiniWobEpisode.reset` fills it."""
+    """Returns the task of a page and a seed; `MiniWobEpisode.reset` fills in its objective."""
     return Task(
         task_id=f"miniwob/{page}/{seed}",
         website=f"http://{HOST}/{page}.html",
@@ -27,6 +37,69 @@ def make_task(page: str, seed: int) -> Task:
     )
 
 
+class PageHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves files unchanged and lets the browser cache them."""
+
+    protocol_version = "HTTP/1.1"
+    extensions_map: ClassVar = {
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        ".html": "text/html; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+    }
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Suppresses the line per request on stderr."""
+
+
+class PageServer(contextlib.AbstractContextManager["PageServer"]):
+    """Serves a folder on loopback under a host name.
+
+    Attributes:
+      host_rules: Chromium host rules that map the name to the server, so that no port gets into a record.
+        No other name resolves.
+
+    Raises:
+      UserError: no loopback port is available.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str, handler: type[PageHandler] = PageHandler) -> None:
+        try:
+            self._server = http.server.ThreadingHTTPServer(
+                ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
+            )
+        except OSError as error:
+            raise UserError(f"cannot serve {name} on 127.0.0.1: {error}; allow loopback sockets") from error
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self.host_rules = (f"MAP {name} 127.0.0.1:{self.port}", "MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1")
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name=f"serve-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(PageHandler):
+    """Maps `/PAGE.html` to the task pages and every other path to the shared files of the package."""
+
+    def translate_path(self, path: str) -> str:
+        name = path.split("?", 1)[0].lstrip("/")
+        return super().translate_path(
+            f"/miniwob/{name}" if name.endswith(".html") and "/" not in name else path
+        )
+
+
 class MiniWobServer(PageServer):
     """Serves the pages at `http://miniwob.test/PAGE.html`."""
 
@@ -35,7 +108,7 @@ class MiniWobServer(PageServer):
 
 
 class MiniWobEpisode:
-    """One task at a time in one browser whose config has the server's `host_rules`."""
+    """Runs one task at a time in a browser whose config has the server's `host_rules`."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
@@ -46,12 +119,12 @@ class MiniWobEpisode:
 
         Raises:
           UserError: the page is not part of MiniWoB++.
-          PageError: it could not be started.
+          PageError: the page could not be started.
         """
         self._latched = (False, None)
         if len(self.browser.handles()) > 1:
             self.browser.reset()
-        # What was done until now is no news of this episode.
+        # Events of the previous episode must not show up in this one.
         self.browser.dialogs.clear()
         self.browser.notices.clear()
         self.browser.snapshot = None
@@ -61,14 +134,14 @@ class MiniWobEpisode:
             if not (html_root() / "miniwob" / f"{task.site}.html").is_file():
                 raise UserError(f"MiniWoB++ has no page {task.site!r}; choose one of miniwob.page_names()")
             raise PageError(f"{task.website} did not start")
-        # Those of what the start has drawn are asked for only now.
-        self.browser.wait_for_pictures()
+        # The episode's start draws new images, which are only requested now.
+        self.browser.wait_for_images()
         return task.model_copy(update={"objective": utterance})
 
     def status(self) -> tuple[bool, float | None]:
-        """Whether the page's episode has ended, and its reward (-1..1).
+        """Returns whether the page's episode has ended, and its reward (-1..1).
 
-        Both stay what they first were: an episode that the agent starts over on the page does not count.
+        The first result is final: an episode that the agent restarts on the page does not count.
         """
         if not self._latched[0]:
             result = self.browser.script(_STATUS)
@@ -77,14 +150,49 @@ class MiniWobEpisode:
         return self._latched
 
 
+class MiniWobEnvironment:
+    """`collection.environments.base.Environment` on MiniWoB++: no files, no search, no secrets."""
+
+    excluded_actions: tuple[str, ...] = ("execute_js",)
+
+    def __init__(self, browser: Browser, images: ImageStore):
+        self._browser, self._images = browser, images
+        self._episode = MiniWobEpisode(browser)
+
+    def reset(self, task: Task) -> Task:
+        return self._episode.reset(task)
+
+    def observe(self) -> View:
+        observation, page_stats = observe(self._browser, self._images)
+        return View(observation, page_stats)
+
+    def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
+        results = execute_list(self._browser, actions, ActionContext(deadline=deadline))
+        self._episode.status()  # Latches the reward before anything can start the page's next episode.
+        return StepResults(results)
+
+    def finish(self, done: Action) -> ActionResult:
+        return ActionResult(action=done.name, text="Done")
+
+    def reward(self) -> float | None:
+        """Returns the page's reward; None until its episode has ended."""
+        return self._episode.status()[1]
+
+    def redact(self, text: str) -> str:
+        return text
+
+
 def page_names() -> list[str]:
-    """All pages, sorted."""
+    """Returns the names of all pages, sorted."""
     return sorted(path.stem for path in (html_root() / "miniwob").glob("*.html"))
 
 
 @functools.cache
 def html_root() -> pathlib.Path:
-    """The `html` folder of the installed package; importing it would start its own registration."""
+    """Returns the `html` folder of the installed package.
+
+    The package is located, not imported: importing it registers Gymnasium environments.
+    """
     spec = importlib.util.find_spec("miniwob")
     if spec is None or spec.origin is None:
         raise UserError(
@@ -93,18 +201,8 @@ def html_root() -> pathlib.Path:
     return pathlib.Path(spec.origin).parent / "html"
 
 
-class _Handler(PageHandler):
-    """Pages at the top, what they share (`core`, `common`, `flight`) beside them."""
-
-    def translate_path(self, path: str) -> str:
-        name = path.split("?", 1)[0].lstrip("/")
-        return super().translate_path(
-            f"/miniwob/{name}" if name.endswith(".html") and "/" not in name else path
-        )
-
-
-# The page's own display would leak the reward, and its request is in the agent's prompt already.
-# Animations and a blinking caret would only make runs depend on timing.
+# The page's reward display would leak the reward, and its task text is in the agent's prompt already.
+# Animations and a blinking caret would make runs depend on timing.
 _START = """
 const [seed, limit] = arguments;
 if (typeof core === 'undefined' || typeof genProblem === 'undefined') return null;

@@ -9,18 +9,17 @@ from typing import Any
 
 from collection.evaluation.benchmarks.base import Benchmark
 from collection.tasks.benchmarks import refuse
-from collection.tasks.contamination import BenchmarkIndex
+from collection.tasks.contamination import BenchmarkIndex, find_overlap
 from collection.tasks.files import read_tasks
-from collection.tasks.making import find_overlap
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 
 
 def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict[str, Any]:
     """Compares the training tasks with all that the benchmark asks, and with its task ids.
 
-    Ids are what MiniWoB++ is told apart by: its pages ask the same things with every seed.
+    Ids matter for MiniWoB++, whose pages ask the same question with every seed.
 
     Args:
       training: data sets of trajectories, or files of tasks (JSON lines); none: nothing is checked, and
@@ -83,6 +82,6 @@ def _tasks(path: Path) -> Iterator[Task]:
         yield from (trajectory.task for trajectory in read_dataset(path, Trajectory))
         return
     lines = read_tasks(path)
-    told = (f"line {one.number} ({one.reason})" for one in lines.bad)
-    refuse(told, f"config.training={path}: not tasks", "mend these lines")
+    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
+    refuse(bad, f"config.training={path}: not tasks", "fix these lines")
     yield from (task for _, task in lines.good)

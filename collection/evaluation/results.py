@@ -155,7 +155,7 @@ def load_results(path: Path) -> Results:
 def score(results: Results, seed: int = 0) -> dict[str, Any]:
     """Every figure of one policy: rates with intervals, steps, cost, by site, kind and level, outcomes.
 
-    A run that nobody could judge counts as a failure in `pass_at_<k>` and is counted in `unjudged`;
+    An unjudged run counts as a failure in `pass_at_<k>` and is counted in `unjudged`;
     `judged_pass_at_1` leaves such runs out.
 
     Returns:
@@ -242,7 +242,7 @@ def _rates(results: Results, seed: int) -> dict[str, Any]:
 def _cost(results: Results, seed: int) -> dict[str, Any]:
     """Means a run; `usd_at_<k>` is the nominal budget of k runs, `C_k = k C_1` (RMSWeb, figure 1).
 
-    Dollars are None where every recorded price is 0, which stands for unknown.
+    Dollars are None where every recorded price is 0, which means unknown.
     """
     fields = {"prompt_tokens": "prompt_tokens", "response_tokens": "response_tokens"}
     fields |= {"usd": "costs", "judge_usd": "judge_costs"}

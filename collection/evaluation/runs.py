@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from collection import fleet
+from ml_collections import ConfigDict
+
 from collection.evaluation.benchmarks.base import Benchmark
-from collection.evaluation.results import Results, gather_results
+from collection.evaluation.benchmarks.registry import load_benchmark
+from collection.evaluation.config import EvaluateSettings, RefreshSettings, evaluate_settings
+from collection.evaluation.contaminated import contamination_report
+from collection.evaluation.dates.asking import ask_bound
+from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
+from collection.evaluation.results import Results, gather_results, score, to_json
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE
-from collection.fleet import FleetConfig
+from collection.fleet import FleetConfig, run_tasks
+from collection.fleet.config import fleet_config
+from collection.fleet.policy_server import serve_actor
+from collection.fleet.rounds import Job
 from collection.judges.base import unjudged
-from collection.policy_server import acting
-from collection.rounds import Job
+from collection.llm.config import make_model
+from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.workdir import run_stage
 
-# What was begun here, and what judges are told of its tasks, for judging the runs once more.
+# The evaluation that was begun, and its notes for judges, so that its runs can be judged again.
 BEGUN, NOTES = "benchmark.json", "notes.jsonl"
 
 
@@ -32,6 +45,53 @@ class Evaluated:
     results: Results
     apart: dict[str, list[str]]
     seconds: float
+
+
+def evaluate(
+    settings: EvaluateSettings | ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """Plays every task of a benchmark several times with one policy; calling it again resumes.
+
+    The workdir becomes a data set folder of trajectories; `date_refresh.diff` has every prompt that was
+    changed, `results.json` every task and run. `report.json` has the rates with their intervals; it is
+    written last and says that the stage is done.
+
+    Args:
+      settings: such as `configs.evaluate.get_config("demo")`, with `model` and `label`.
+
+    Returns:
+      The report.
+
+    Raises:
+      UserError: a file of the benchmark, a date, the browser or the policy cannot be used, or the workdir was
+        begun with other settings.
+    """
+    return run_stage(_evaluate, evaluate_settings(settings), workdir)
+
+
+def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
+    benchmark = load_benchmark(settings)
+    refreshed = None
+    if settings.refresh is not None:
+        benchmark, refreshed = _refresh(benchmark, settings.refresh, workdir)
+    # Before the first episode: an error in these must not come after the last.
+    setup = fleet_config(settings, benchmark.notes)
+    contamination = contamination_report(benchmark, _paths(settings.training))
+    about = begin(benchmark, workdir)
+    evaluated = play_benchmark(benchmark, settings.runs, setup, workdir)
+    write_atomic(workdir / "results.json", to_json(evaluated.results.model_dump(mode="json")))
+    report = {
+        "stage": "evaluate",
+        "seconds": round(evaluated.seconds, 1),
+        "temperature": settings.actor.temperature,
+        **score(evaluated.results, settings.seed),
+        "benchmark": about,
+        "date_refresh": refreshed.summary() if refreshed else None,
+        "contamination": contamination,
+        "apart": evaluated.apart,
+    }
+    write_atomic(workdir / "report.json", to_json(report))
+    return report
 
 
 def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
@@ -67,7 +127,7 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
     return about
 
 
-def evaluate(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path) -> Evaluated:
+def play_benchmark(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path) -> Evaluated:
     """Plays all tasks exactly `runs` times each; what an earlier run finished is not played again.
 
     Attempts of a task differ in their sampling seeds alone, which depend on the task, the attempt and
@@ -77,8 +137,8 @@ def evaluate(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path
       UserError: no browser, no server, a model folder that cannot be served, ...
     """
     jobs = [Job(task, attempts=runs) for task in benchmark.tasks]
-    with acting(config.worker.actor, workdir / "server") as actor:
-        played = fleet.run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
+    with serve_actor(config.worker.actor, workdir / "server") as actor:
+        played = run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
     label, model = actor.label, next(played.trajectories()).model
     results = gather_results(
         label, model, runs, played.trajectories(), benchmark=benchmark.name, levels=benchmark.levels
@@ -87,12 +147,12 @@ def evaluate(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path
 
 
 def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
-    """Ids of samples that somebody may want to look at apart, by why.
+    """Returns ids of samples to report separately, by reason.
 
     Returns:
       Failures: `never_done`, a limit ended it before the policy said that it was done; `unjudged`, it said so
-      and nobody could tell whether it was right; `kept_out`, the site, the network or the machine ended it.
-      And `retried`, whatever came of them: begun again after their browser or worker was lost.
+      and no verdict exists; `kept_out`, the site, the network or the machine ended it.
+      And `retried`, with any outcome: begun again after their browser or worker was lost.
     """
     apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": [], "retried": []}
     for run in trajectories:
@@ -105,3 +165,21 @@ def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
         elif unjudged(run):
             apart["unjudged"].append(run.trajectory_id)
     return apart
+
+
+def _refresh(benchmark: Benchmark, settings: RefreshSettings, workdir: Path) -> tuple[Benchmark, DateRefresh]:
+    try:
+        today = date.fromisoformat(settings.today) if settings.today else date.today()
+    except ValueError as error:
+        raise UserError(f"config.refresh.today={settings.today!r}: write YYYY-MM-DD, or nothing") from error
+    if settings.lead_days < 0:
+        raise UserError(f"config.refresh.lead_days={settings.lead_days}: use 0 or more")
+    ask = None
+    if settings.ask.kind != "none":
+        model = make_model(settings.ask.resolve("config.refresh.ask"), workdir / LEDGER)
+        ask = functools.partial(ask_bound, model=model)
+    return refresh_benchmark(benchmark, today, settings.lead_days, ask, workdir)
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(name.strip()) for name in text.split(",") if name.strip()]

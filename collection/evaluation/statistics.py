@@ -1,4 +1,4 @@
-"""What repeated runs of the same tasks say about a policy, and how sure one can be.
+"""Estimates and intervals from repeated runs of the same tasks: pass@k, differences, tests.
 
 The unit of resampling is the task: its runs share the page and the goal, so treating them as
 independent would make every interval too narrow.
@@ -12,11 +12,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-# Student's t at 97.5 %, for 1, 2, ... degrees of freedom.
-_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Interval:
 
 
 def pass_at_k(successes: np.ndarray, k: int) -> np.ndarray:
-    """Chance that at least one of `k` of a task's runs, drawn without replacement, succeeds.
+    """Estimates the chance that at least one of `k` of a task's runs, drawn without replacement, succeeds.
 
     The unbiased estimator `1 - C(n-c, k) / C(n, k)` of Chen et al. (2021). With k = 1 it is the
     mean over runs, with k = n it is "solved at least once".
@@ -65,7 +64,7 @@ def bootstrap_ratio(
     """Percentile bootstrap over tasks of `sum(numerator) / sum(denominator)`.
 
     Args:
-      numerator, denominator: [T]; tasks whose denominator is 0 are in the draw and weigh nothing.
+      numerator, denominator: [T]; tasks whose denominator is 0 are resampled with weight 0.
 
     Returns:
       None when the denominator is 0 everywhere: there is nothing to estimate.
@@ -84,10 +83,10 @@ def bootstrap_ratio(
 
 @functools.lru_cache(maxsize=1)
 def _resampled(tasks: int, seed: int, resamples: int) -> np.ndarray:
-    """[resamples, tasks]: how often each task is in each resample.
+    """Returns how often each task occurs in each resample, [resamples, tasks] float64.
 
-    Counts instead of gathered rows make a statistic one matrix product (of floats, which is ten times as
-    fast). The latest ones are kept, since several statistics of the same tasks follow one another.
+    Counts turn a statistic into one matrix product; floats make that product ten times as fast. The last
+    result is cached, because several statistics of the same tasks follow one another.
     """
     counts = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=resamples)
     draws = counts.astype(np.float64)
@@ -117,16 +116,15 @@ def paired_difference(
 def crossed_bootstrap(
     values: np.ndarray, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
 ) -> Interval | None:
-    """Percentile bootstrap of the mean over trainings and tasks, both of which are resampled.
+    """Percentile bootstrap of the mean over training runs and tasks, both resampled.
 
-    Every training meets the same tasks: the two levels cross and do not nest. Trainings and tasks are
-    therefore drawn independently of each other (Owen 2007, the pigeonhole bootstrap), so that what makes
-    a task hard for all trainings is one task's chance. Chance that belongs to a single run is counted
-    more than once, so that the interval is rather too wide than too narrow. With one training or one
-    task the other level alone is resampled.
+    All training runs are evaluated on the same tasks, so the two levels are crossed, not nested. They are
+    resampled independently (Owen 2007, the pigeonhole bootstrap). Noise of a single run is counted more
+    than once, which makes the interval too wide rather than too narrow. With one training run or one task
+    only the other level is resampled.
 
     Args:
-      values: [S, T], a row a training, a column a task.
+      values: [S, T], one row per training run, one column per task.
 
     Returns:
       None when there are no trainings or no tasks.
@@ -145,20 +143,18 @@ def crossed_bootstrap(
 
 
 def student_interval(values: Sequence[float]) -> Interval | None:
-    """Mean of a few independent values, one a training, with Student's 95 % interval.
+    """Mean of a few independent values, one per training run, with Student's 95 % interval.
 
-    Resampling two or three values gives hardly more than their lowest and highest, which leaves out the
-    truth far too often. `tasks` is the number of values.
+    A bootstrap of two or three values gives little more than their range, which misses the true mean far
+    too often. `tasks` is the number of values.
 
     Returns:
-      None for fewer than two values: they do not tell how much others would vary.
+      None for fewer than two values, which give no estimate of the variance.
     """
     if len(values) < 2:
         return None
     mean = float(np.mean(values))
-    # Beyond the table its last entry is a little too wide.
-    quantile = _T_975[min(len(values) - 1, len(_T_975)) - 1]
-    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stats.sem(values))
     return Interval(mean, mean - half, mean + half, len(values))
 
 
@@ -196,11 +192,11 @@ def steps_saved(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """`1 - steps / other_steps` of the two policies' own mean steps on what each solved.
+    """`1 - steps / other_steps`, each the mean steps of a policy on the runs it solved.
 
-    This is the figure of RMSWeb's reflection table. The two means are over different runs, since each
-    policy solves other tasks; `step_reduction` looks only at tasks that both solved. All arrays are [T, n]
-    of the same tasks, which are resampled together.
+    RMSWeb's reflection table uses this figure. The two means cover different runs, because each policy
+    solves other tasks; `step_reduction` uses only tasks that both solved. All arrays are [T, n] of the
+    same tasks, which are resampled together.
 
     Returns:
       None when one of the two solved nothing; `tasks` counts those that either solved.
@@ -222,7 +218,7 @@ def steps_saved(
 
 
 def disagreements(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
-    """Tasks that only the first solved and that only the second solved; both are [T] booleans."""
+    """Counts the tasks that only the first and that only the second solved; both are [T] booleans."""
     first, second = np.asarray(first, bool), np.asarray(second, bool)
     return int((first & ~second).sum()), int((~first & second).sum())
 
@@ -230,22 +226,22 @@ def disagreements(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
 def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
     """Exact two-sided McNemar p-value of two [T] boolean outcomes on the same tasks.
 
-    Only tasks on which the two disagree speak; with none, p = 1.
+    Only tasks on which the two disagree count; with none, p = 1.
     """
     wins, losses = disagreements(first, second)
-    total = wins + losses
-    tail = sum(math.comb(total, i) for i in range(min(wins, losses) + 1)) / 2**total
-    return min(1.0, 2 * tail)
+    return float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for having been looked at together (Holm 1979), in the order given.
+    """Corrects p-values for multiple comparisons (Holm 1979); keeps their order.
 
     With each compared to 5 %, the chance of any false finding among them stays below 5 %, however they
     depend on each other.
     """
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
-    return corrected
+    # Imported here: statsmodels takes a second to load, and few reports need it.
+    from statsmodels.stats.multitest import multipletests
+
+    if not p_values:
+        return []
+    _, corrected, _, _ = multipletests(p_values, method="holm")
+    return np.asarray(corrected).tolist()

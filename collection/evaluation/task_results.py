@@ -1,4 +1,4 @@
-"""What counts of a task's runs: read off trajectories, which hold prompts and pages beside it."""
+"""Outcomes of a task's runs, extracted from trajectories, which also hold prompts and pages."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class TaskResult(BaseModel):
     Attributes:
       steps: decisions taken in each run.
       outcomes: how each run ended (`rmsweb_jax.records.schema.Outcome`).
-      trajectory_ids: where to look the runs up in the trajectories beside `results.json`.
+      trajectory_ids: ids of the runs in the trajectory data set next to `results.json`.
       kind: the task's category.
       level: how hard the benchmark calls the task.
-      judged: False where the agent declared success and nobody could say whether it was one.
+      judged: False where the agent declared success and no verdict exists.
       prompt_tokens, response_tokens: of all calls in which the agent acted or read a page.
       costs: of the same calls, in US dollars; 0 where their price is unknown.
       judge_costs: of judging each run, in US dollars.
@@ -58,8 +58,8 @@ class TaskResult(BaseModel):
         given += [values for name in _LATER if (values := getattr(self, name))]
         if len({len(values) for values in given}) > 1:
             raise ValueError(f"{self.task_id}: not as many values in each field as runs")
-        if any(won and not told for won, told in zip(self.successes, self.judged, strict=False)):
-            raise ValueError(f"{self.task_id}: a success that nobody judged")
+        if any(won and not judged for won, judged in zip(self.successes, self.judged, strict=False)):
+            raise ValueError(f"{self.task_id}: a success without a verdict")
         return self
 
 

@@ -1,12 +1,11 @@
-"""Many tasks at once: workers with a browser each, here or on a cluster, and who hands out their work.
+"""Many tasks at once: a parent hands out rounds to workers, each with a browser, here or on a cluster.
 
-An episode is in a worker's journal, on disk, before anything builds on it, so the same call after any
-interruption goes on where it stopped; journals become one data set at the end.
+An episode is in a worker's journal, on disk, before anything builds on it, so the same call continues after
+any interruption. At the end the journals become one data set.
 """
 
 from collection.fleet.config import FleetConfig
-from collection.fleet.publish import Played
-from collection.fleet.run import StoppedError, run_tasks
+from collection.fleet.run import RunResult, run_tasks
 from collection.fleet.scheduler import SiteLimits
 
-__all__ = ["FleetConfig", "Played", "SiteLimits", "StoppedError", "run_tasks"]
+__all__ = ["FleetConfig", "RunResult", "SiteLimits", "run_tasks"]

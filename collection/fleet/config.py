@@ -1,37 +1,141 @@
-"""How a fleet is run."""
+"""Settings of a fleet: the episodes it plays, how many at once, and where."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal
 
+from collection.agent.loop import EpisodeLimits
+from collection.agent.prompt import PromptConfig
+from collection.browser.guard.config import GuardConfig
+from collection.browser.session import BrowserConfig
+from collection.environments.web import WebConfig
+from collection.fleet.browser_pool import RecyclePolicy
 from collection.fleet.scheduler import SiteLimits
+from collection.fleet.worker import WorkerConfig
+from collection.judges.config import JudgeSettings, judge_config
+from collection.judges.notes import TaskNotes
 from collection.llm.config import ActorConfig
-from collection.worker import WorkerConfig
+from collection.llm.scripted.mistakes import MistakeConfig
+from rmsweb_jax.settings import internal, safe
 
 
-@dataclasses.dataclass(frozen=True)
-class FleetConfig:
-    """How many work at once, and where.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FleetSettings(SiteLimits, RecyclePolicy):
+    """The section `fleet`: number of workers, their limits, and where they run.
 
     Attributes:
-      workers: processes, each with a browser.
-      retries: how often a round is begun again after its worker died.
-      worker: what each of them needs.
-      sites: how kindly sites on the live web are treated.
-      drain_seconds: how long running episodes may go on after SIGTERM.
-      engine: `local`, a pool of processes here; `ray`, actors on a cluster whose machines share the workdir.
+      engine: `local`, processes on this machine; `ray`, actors on a cluster whose machines share the workdir.
       ray_address: of the cluster; empty starts Ray here.
+      workers: processes, each with a browser.
+      retries: times a round is started again after its worker died.
+      crashes: times an episode is started again after its browser or its guard was lost.
+      drain_seconds: time that running episodes get after SIGTERM.
     """
 
-    workers: int
-    retries: int
-    worker: WorkerConfig
-    sites: SiteLimits
-    drain_seconds: float
     engine: Literal["local", "ray"] = "local"
     ray_address: str = ""
+    workers: int = 16
+    retries: int = 2
+    crashes: int = 2
+    drain_seconds: float = 30.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpisodeSettings:
+    """Settings of every episode; `CollectSettings` and `EvaluateSettings` add which episodes are played.
+
+    Attributes:
+      judge: decides whether an episode on live pages was a success.
+      search_urls: of live pages: engine name -> URL with `{query}`; the guard must allow their hosts.
+      allow_js: of live pages: whether the agent may run scripts.
+      secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
+        them.
+      fleet: where and how fast episodes run; it does not change their results.
+    """
+
+    actor: ActorConfig = ActorConfig()
+    browser: BrowserConfig = BrowserConfig()
+    guard: GuardConfig = GuardConfig()
+    prompt: PromptConfig = PromptConfig()
+    limits: EpisodeLimits = EpisodeLimits()
+    judge: JudgeSettings = JudgeSettings()
+    search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    allow_js: bool = False
+    secrets: tuple[str, ...] = ()
+    fleet: FleetSettings = safe(FleetSettings())
+    mistakes: MistakeConfig = internal(MistakeConfig())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectSettings(EpisodeSettings):
+    """Settings of `experiments.collect`, with the paper's values (RMSWeb, section 3.1).
+
+    Attributes:
+      pages, first_seed, seeds: MiniWoB++ pages, and how many seeds of each from the first on.
+      tasks_from: instead, the tasks of an earlier data set.
+      tasks_file: instead, a JSONL file of tasks on live pages: `website` and `objective` in each line.
+      rounds: the most attempts at a task.
+      stop_after: successes that end a task early; 0: never.
+      reflection: whether an attempt is followed by guidance for the next.
+      mistakes: of the scripted teacher.
+    """
+
+    pages: tuple[str, ...] = ()
+    first_seed: int = 0
+    seeds: int = 100
+    tasks_from: str = ""
+    tasks_file: str = ""
+    rounds: int = 5
+    stop_after: int = 2
+    reflection: bool = True
+    mistakes: MistakeConfig = MistakeConfig(
+        rate=0.45,
+        weights={
+            "wrong_index": 0.35,
+            "premature_done": 0.25,
+            "needless_scroll": 0.15,
+            "skipped_field": 0.25,
+        },
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FleetConfig(FleetSettings):
+    """A fleet that can be run.
+
+    Attributes:
+      worker: settings of each worker.
+    """
+
+    worker: WorkerConfig
 
     def with_actor(self, actor: ActorConfig) -> FleetConfig:
-        """The same with another actor, for example one that has been started by now."""
+        """This with another actor, for example with a policy whose server has started."""
         return dataclasses.replace(self, worker=dataclasses.replace(self.worker, actor=actor))
+
+
+def fleet_config(settings: EpisodeSettings, notes: Mapping[str, TaskNotes] | None = None) -> FleetConfig:
+    """The fleet that plays these episodes.
+
+    Args:
+      notes: a benchmark's notes for the judge, by task id.
+
+    Raises:
+      UserError: settings do not fit each other.
+    """
+    actor = dataclasses.replace(settings.actor, mistakes=settings.mistakes).resolve()
+    worker = WorkerConfig(
+        actor=actor,
+        browser=settings.browser,
+        guard=settings.guard,
+        recycle=settings.fleet,
+        prompt=settings.prompt,
+        limits=settings.limits,
+        crashes=settings.fleet.crashes,
+        web=WebConfig(search_urls=settings.search_urls, allow_js=settings.allow_js),
+        judge=judge_config(settings.judge, actor, notes or {}),
+        secrets=settings.secrets,
+    )
+    return FleetConfig(**vars(settings.fleet), worker=worker)

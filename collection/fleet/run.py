@@ -1,95 +1,120 @@
-"""The parent's side: hands out rounds, counts what comes back, replaces dead workers, ends in good order."""
+"""The parent process of a fleet: hands out rounds, counts results, replaces dead workers, stops in order."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet.clock import Clock
 from collection.fleet.config import FleetConfig
-from collection.fleet.engine import Died, Engine, Message
-from collection.fleet.local import LocalEngine
-from collection.fleet.publish import Played, publish
+from collection.fleet.journals import FOLDER, JournalEntry, JournalIndex, append_record, new_journal, publish
+from collection.fleet.rounds import Job, Reflected
 from collection.fleet.scheduler import Scheduler
-from collection.fleet.status import Board, Status
-from collection.fleet.stop import StoppedError, StopRequest
-from collection.journals import FOLDER, Index, Kept, keep, new_journal
-from collection.rounds import Job
-from collection.sites import site_of
-from collection.worker import FILES, Failed, Order
-from rmsweb_jax.errors import UserError
+from collection.fleet.status import ProgressDisplay, RunClock, Status
+from collection.fleet.worker import FILES, RoundRequest, RunFailure
+from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
+from collection.tasks.websites import site_of
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Rate
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.journal import Journal
+from rmsweb_jax.records.schema import Trajectory
 
-_HOPELESS = 3  # So many tasks given up in a row: something is wrong with all of them.
-_LOOK_S = 1.0  # The status has seconds to count down.
+# After so many tasks in a row that were given up something is wrong with all of them.
+_MAX_GIVEN_UP = 3
+# The status counts down seconds, of closed sites for example.
+_STATUS_INTERVAL_S = 1.0
 
 
-def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> Played:
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """Result of a fleet's run, on disk.
+
+    Attributes:
+      folder: the data set.
+      reflections: sorted by task and attempt.
+      seconds: wall-clock time of this run and of those it resumed, up to their last save.
+    """
+
+    folder: Path
+    reflections: list[Reflected]
+    seconds: float
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """Sorted by id; read shard by shard, since a large run does not fit into memory."""
+        return read_dataset(self.folder, Trajectory)
+
+
+def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
     """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
 
-    `reflections.jsonl` is written beside it when there are reflections. Trajectories are sorted by
-    id, so the order does not depend on the number of workers. Calling it again resumes.
+    `reflections.jsonl` goes there, too, when there are reflections. Trajectories are sorted by id, so the
+    order does not depend on the number of workers. Calling it again resumes.
 
     Args:
       stage: name shown with the progress.
 
     Raises:
-      UserError: what a user can mend (no browser, no endpoint, ...), told by whichever worker met it.
-      StoppedError: SIGTERM has come; running episodes have ended or had their `drain_seconds`.
+      UserError: an error that the user can fix (no browser, no endpoint, ...), from any worker.
+      StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    clock = Clock(workdir / "elapsed.json")
-    index = Index(workdir)
-    engine = make_engine(workdir, config)
-    with StopRequest(engine.wake) as stop:
-        fleet = Fleet(jobs, workdir, config, index, engine, lambda: stop.asked)
-        board = Board(workdir, stage, fleet.status())
+    clock = RunClock(workdir / "elapsed.json")
+    index = JournalIndex(workdir)
+    pool = make_pool(workdir, config)
+
+    def on_signal() -> None:
+        if stop.count > 1:  # A second signal: do not wait for running episodes.
+            raise StoppedError("every finished episode is kept")
+        pool.wake()
+
+    with StopRequest(on_signal) as stop:
+        fleet = Fleet(jobs, workdir, config, index, pool, lambda: stop.requested)
+        display = ProgressDisplay(workdir, stage, fleet.status())
 
         def show(status: Status) -> None:
-            board.show(status)
+            display.show(status)
             clock.tick()
 
         try:
             fleet.run(show)
-            board.finish(fleet.status())
+            display.finish(fleet.status())
         finally:
-            board.close()
+            display.close()
             fleet.close()
             shutil.rmtree(workdir / FILES, ignore_errors=True)
             clock.save()
         reflections = publish(jobs, workdir, config.worker.actor, index)
-    return Played(workdir, reflections, clock.seconds)
+    return RunResult(workdir, reflections, clock.seconds)
 
 
-def make_engine(workdir: Path, config: FleetConfig) -> Engine:
-    """The engine that the config names.
+def make_pool(workdir: Path, config: FleetConfig) -> WorkerPool:
+    """Makes the pool that `config.engine` names.
 
     Raises:
-      UserError: there is none of that name, or it is not installed.
+      UserError: it is not installed.
     """
     if config.engine == "local":
-        return LocalEngine(workdir, config.worker)
-    if config.engine == "ray":
-        # Not part of every installation, and seconds to import.
-        from collection.fleet.ray_engine import RayEngine
+        return LocalWorkerPool(workdir, config.worker)
+    # Ray is an extra, and takes seconds to import.
+    from collection.fleet.ray_pool import RayWorkerPool
 
-        return RayEngine(workdir, config)
-    raise UserError(f"config.fleet.engine={config.engine!r}: unknown; take local or ray")
+    return RayWorkerPool(workdir, config)
 
 
 class Fleet:
-    """Plays jobs on an engine until all are over.
+    """Plays jobs on a pool of workers until all are over.
 
     Args:
-      index: what is on disk; kept up to date.
-      asked: whether the run has been asked to stop.
-      now: seconds of a clock that only grows.
+      index: of the records on disk; kept up to date.
+      stop_requested: whether to start nothing more.
+      now: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -97,49 +122,50 @@ class Fleet:
         jobs: Sequence[Job],
         workdir: Path,
         config: FleetConfig,
-        index: Index,
-        engine: Engine,
-        asked: Callable[[], bool],
+        index: JournalIndex,
+        pool: WorkerPool,
+        stop_requested: Callable[[], bool],
         now: Callable[[], float] = time.monotonic,
     ):
-        self._workdir, self._config, self._engine, self._index = workdir, config, engine, index
-        self._asked, self._now = asked, now
+        self._workdir, self._config, self._pool, self._index = workdir, config, pool, index
+        self._stop_requested, self._now = stop_requested, now
         self._jobs = {job.task.task_id: job for job in jobs}
-        self._scheduler: Scheduler[str] = Scheduler(config.sites)
-        self._journals: dict[int, str] = {}
-        self._playing: dict[int, str] = {}
-        self._deaths: dict[str, int] = {}  # Of workers over a task.
-        self._lost: Counter[str] = Counter()  # Of those, over its present round.
+        self._scheduler: Scheduler[str] = Scheduler(config)
+        self._journals: dict[int, str] = {}  # Worker -> its journal.
+        self._playing: dict[int, str] = {}  # Busy worker -> task id.
+        self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
+        self._lost: Counter[str] = Counter()  # The same, in its current round.
         self._given_up = 0
         self._error: UserError | None = None
-        self._cut_at: float | None = None
+        self._drain_until: float | None = None
         self._counts = Status(tasks=len(self._jobs), workers=config.workers)
         self._steps, self._rate = 0, Rate(0, now())
         for task_id, job in self._jobs.items():
-            for kept in index.of(task_id):
-                self._count(kept)
+            for entry in index.of(task_id):
+                self._count(entry)
             if job.is_over(index.successes(task_id)):
                 self._counts.tasks_done += 1
             else:
                 self._scheduler.add(task_id, _site(job))
+        # Steps of earlier runs say nothing about the speed of this one.
         self._steps, self._rate = 0, Rate(0, now())
 
     def run(self, show: Callable[[Status], None] = lambda status: None) -> None:
-        """Returns when every job is over.
+        """Plays until every job is over.
 
         Raises:
           UserError, StoppedError: as `run_tasks`.
         """
         while self._scheduler.waiting or self._scheduler.running:
-            if not self._stopping():
-                self._hand_out()
-            for worker, message in self._engine.wait(self._patience()):
-                self._hear(worker, message)
+            if not self._is_stopping():
+                self._start_rounds()
+            for worker, message in self._pool.wait(self._wait_seconds()):
+                self._handle(worker, message)
             show(self.status())
 
     def close(self) -> None:
-        """Ends the workers: idle ones by themselves, others by force; their browsers end with them."""
-        self._engine.close(frozenset(self._journals.keys() - self._playing.keys()))
+        """Ends the workers, idle ones in order and busy ones by force; their browsers end with them."""
+        self._pool.close(frozenset(self._journals.keys() - self._playing.keys()))
 
     def status(self) -> Status:
         now = self._now()
@@ -149,133 +175,134 @@ class Fleet:
         self._counts.closed_sites = self._scheduler.closed(now)
         return self._counts
 
-    def _stopping(self) -> bool:
-        """Whether no more is begun; raises why once nothing runs, or what runs has had its time."""
-        if not self._asked() and self._error is None:
+    def _is_stopping(self) -> bool:
+        """Whether to start nothing more; raises the reason once nothing runs or the drain time is over."""
+        if not self._stop_requested() and self._error is None:
             return False
         now = self._now()
-        if self._cut_at is None:
-            self._cut_at = now + self._config.drain_seconds
+        if self._drain_until is None:
             seconds = self._config.drain_seconds
+            self._drain_until = now + seconds
             print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
-        if not self._playing or now >= self._cut_at:
-            raise self._error or StoppedError()
+        if not self._playing or now >= self._drain_until:
+            raise self._error or StoppedError("every finished episode is kept")
         return True
 
-    def _patience(self) -> float:
-        """Seconds to wait for news before there is something else to do."""
-        now, times = self._now(), [self._now() + _LOOK_S]
-        if self._cut_at is not None:
-            times.append(self._cut_at)
+    def _wait_seconds(self) -> float:
+        """Seconds until there is something to do even if no worker reports."""
+        now, times = self._now(), [self._now() + _STATUS_INTERVAL_S]
+        if self._drain_until is not None:
+            times.append(self._drain_until)
         elif len(self._playing) < self._config.workers and (wake := self._scheduler.wake_at()) is not None:
             times.append(wake)
         return max(0.0, min(times) - now)
 
-    def _hand_out(self) -> None:
+    def _start_rounds(self) -> None:
+        """Gives rounds to workers until all are busy or no job may start; starts workers only when needed."""
         while len(self._playing) < self._config.workers:
             task_id = self._scheduler.next(self._now())
             if task_id is None:
                 return
             idle = self._journals.keys() - self._playing.keys()
-            worker = min(idle) if idle else self._start()
+            worker = min(idle) if idle else self._start_worker()
             self._playing[worker] = task_id
-            self._engine.give(
-                worker, Order(self._jobs[task_id], self._index.of(task_id), self._lost[task_id])
-            )
+            request = RoundRequest(self._jobs[task_id], self._index.of(task_id), self._lost[task_id])
+            self._pool.submit(worker, request)
 
-    def _start(self) -> int:
+    def _start_worker(self) -> int:
         journal = new_journal(self._workdir)
-        worker = self._engine.start(journal)
+        worker = self._pool.start(journal)
         self._journals[worker] = journal
         return worker
 
-    def _hear(self, worker: int, message: Message) -> None:
-        if isinstance(message, Died):
-            self._bury(worker, message.reason)
+    def _handle(self, worker: int, message: Message) -> None:
+        if isinstance(message, WorkerDied):
+            self._handle_death(worker, message.reason)
             return
         task_id = self._playing.pop(worker)
-        if isinstance(message, Failed):
+        if isinstance(message, RunFailure):
             self._scheduler.ended(task_id, self._now())
             self._scheduler.add(task_id, _site(self._jobs[task_id]))
             self._fail(message)
             return
-        self._take(message.kept)
+        self._add(message.entries)
         self._given_up = 0
-        self._go_on(task_id, message.kept)
+        self._continue_job(task_id, message.entries)
 
-    def _fail(self, message: Failed) -> None:
+    def _fail(self, message: RunFailure) -> None:
         error = UserError(message.reason)
         error.exit_code = message.exit_code
         if message.exit_code == UserError.exit_code:
             raise error
-        # Money has run out, and nothing is broken: episodes that need no more of it may end.
+        # The budget is spent, and nothing is broken: running episodes may end if they need no more of it.
         self._error = self._error or error
 
-    def _take(self, kept: Sequence[Kept]) -> None:
-        for one in kept:
-            if self._index.add(one):
-                self._count(one)
+    def _add(self, entries: Sequence[JournalEntry]) -> None:
+        for entry in entries:
+            if self._index.add(entry):
+                self._count(entry)
 
-    def _count(self, kept: Kept) -> None:
+    def _count(self, entry: JournalEntry) -> None:
         counts = self._counts
-        counts.cost += kept.cost
-        if kept.round is not None:
+        counts.cost += entry.cost
+        if entry.round is not None:
             counts.rounds += 1
-            counts.successes += kept.round.success
-            counts.outcomes[kept.round.outcome] += 1
-            self._steps += kept.round.steps
+            counts.successes += entry.round.success
+            counts.outcomes[entry.round.outcome] += 1
+            self._steps += entry.round.steps
 
-    def _go_on(self, task_id: str, kept: Sequence[Kept]) -> None:
-        """What comes after a round that was played."""
+    def _continue_job(self, task_id: str, entries: Sequence[JournalEntry]) -> None:
+        """Schedules the next round after one that was played, or counts the task as done."""
         self._lost.pop(task_id, None)
         job = self._jobs[task_id]
-        played = next((one.round for one in kept if one.round is not None), None)
+        played = next((entry.round for entry in entries if entry.round is not None), None)
         self._scheduler.ended(task_id, self._now(), None if played is None else played.outcome)
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
         else:
             self._scheduler.add(task_id, _site(job), first=True)
 
-    def _bury(self, worker: int, reason: str) -> None:
-        """Forgets a dead worker and puts its job back, or gives the job up."""
-        self._engine.kill(worker)
+    def _handle_death(self, worker: int, reason: str) -> None:
+        """Forgets a dead worker; schedules its round again, or gives the task up."""
+        self._pool.kill(worker)
         task_id = self._playing.pop(worker, None)
-        kept = self._index.scan(self._journals.pop(worker))
-        for one in kept:
-            self._count(one)
+        # It may have finished the round, and died before it could report that.
+        entries = self._index.scan(self._journals.pop(worker))
+        for entry in entries:
+            self._count(entry)
         self._counts.deaths += 1
         if task_id is None:
             return
         job = self._jobs[task_id]
-        if any(one.round is not None for one in kept):
-            self._go_on(task_id, kept)
+        if any(entry.round is not None for entry in entries):
+            self._continue_job(task_id, entries)
             return
         self._scheduler.ended(task_id, self._now())
-        deaths = self._deaths[task_id] = self._deaths.get(task_id, 0) + 1
+        self._deaths[task_id] += 1
         self._lost[task_id] += 1
-        if deaths <= self._config.retries:
+        if self._deaths[task_id] <= self._config.retries:
             self._scheduler.add(task_id, _site(job))
         else:
-            self._give_up(job, f"its worker died {deaths} times, last with {reason}")
+            self._give_up(job, f"its worker died {self._deaths[task_id]} times, last with {reason}")
 
     def _give_up(self, job: Job, reason: str) -> None:
-        """Records the rounds that cannot be played as crashed, so that every job ends."""
+        """Records the rounds that are left as crashed, so that every task ends with all its rounds."""
         task_id, actor, name = job.task.task_id, self._config.worker.actor, new_journal(self._workdir)
         with Journal(self._workdir / FOLDER / name) as journal:
             while not job.is_over(successes := self._index.successes(task_id)):
                 trajectory = crashed_trajectory(
                     job.task, actor.label, actor.model or actor.kind, len(successes) + 1, reason
                 )
-                # The last loss was not followed by another try; later rounds had none at all.
+                # The first try is no retry, and later rounds had no try at all.
                 retries = max(0, self._lost.pop(task_id, 0) - 1)
                 trajectory = trajectory.model_copy(update={"retries": retries})
-                self._take([keep(trajectory, journal, name)])
+                self._add([append_record(trajectory, journal, name)])
         self._counts.tasks_done += 1
         self._given_up += 1
-        if self._given_up >= _HOPELESS:
+        if self._given_up >= _MAX_GIVEN_UP:
             raise UserError(f"{task_id}: {reason}, as for the tasks before it; see the log, then run again")
 
 
 def _site(job: Job) -> str:
-    """Whom to be kind to: pages of our own are no one's."""
+    """Site whose limits a job counts against; local pages have none."""
     return site_of(job.task.website) if job.task.environment == "web" else ""

@@ -1,6 +1,6 @@
-"""Which job is next: sites are treated kindly, no job is lost, no site waits for ever.
+"""The order of jobs: rate limits per site, no lost jobs, no starvation.
 
-Nothing here sleeps or looks at a clock: whoever asks says what time it is.
+Nothing here sleeps or reads a clock: the caller passes the time, so tests run on a clock of their own.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from rmsweb_jax.records.schema import Outcome
 
 J = TypeVar("J", bound=Hashable)
 
-# A site that answers so is left alone for a while.
-UNWELCOME: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
+# After these a site is backed off from: it refuses the agent, or is down.
+BACKOFF_OUTCOMES: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SiteLimits:
-    """How kindly a site on the live web is treated. A site is a registrable domain.
+    """Rate limits of a site on the live web. A site is a registrable domain.
 
     Attributes:
-      max_per_site: episodes at once.
-      site_interval_s: from the start of an episode to the start of the next.
-      backoff_s: no episode for that long after one that was blocked, met a captcha or could not reach the
-        site; doubled for each further one in a row.
-      backoff_max_s: ... but at most this long.
+      max_per_site: concurrent episodes.
+      site_interval_s: between the starts of two episodes.
+      backoff_s: pause after an episode that was blocked, met a captcha or could not reach the site; doubled
+        for each further one in a row.
+      backoff_max_s: the longest pause.
     """
 
-    max_per_site: int
-    site_interval_s: float
-    backoff_s: float
-    backoff_max_s: float
+    max_per_site: int = 2
+    site_interval_s: float = 5.0
+    backoff_s: float = 60.0
+    backoff_max_s: float = 3600.0
 
 
 @dataclasses.dataclass
-class _Site:
+class _SiteQueue:
     waiting: deque = dataclasses.field(default_factory=deque)
     running: int = 0
     refusals: int = 0
@@ -46,24 +46,25 @@ class _Site:
 
 
 class Scheduler(Generic[J]):
-    """Jobs by site. The site "" is none to be kind to: its jobs only keep their order.
+    """Queues of jobs by site. The site "" has no limits: local pages.
 
-    Among sites that may be visited, the one whose last visit began longest ago is next; among a site's jobs,
-    the one that waits longest, but a job that was begun goes on first.
+    Among the sites that are open the one visited least recently is next, so that a site with many jobs does
+    not starve the others. Within a site jobs are first in, first out, except that a job with rounds left goes
+    to the front: tasks finish early instead of all at the end.
     """
 
     def __init__(self, limits: SiteLimits):
         self._limits = limits
-        self._sites: dict[str, _Site] = {}
+        self._sites: dict[str, _SiteQueue] = {}
         self._running: dict[J, str] = {}
 
     def add(self, job: J, site: str, first: bool = False) -> None:
-        """Puts a job in its site's queue; `first`: before those that wait."""
-        queue = self._sites.setdefault(site, _Site()).waiting
+        """Puts a job in its site's queue; `first` puts it at the front."""
+        queue = self._sites.setdefault(site, _SiteQueue()).waiting
         (queue.appendleft if first else queue.append)(job)
 
     def next(self, now: float) -> J | None:
-        """Takes the next job, which is running from then on; None when none may begin now."""
+        """Takes the next job and counts it as running; None when none may start now."""
         ready = [name for name, site in self._sites.items() if site.waiting and self._opens(name) <= now]
         if not ready:
             return None
@@ -76,24 +77,26 @@ class Scheduler(Generic[J]):
         return job
 
     def ended(self, job: J, now: float, outcome: Outcome | None = None) -> None:
-        """A running job has ended, or its worker has (then without an outcome)."""
+        """Counts a job as ended. Without an outcome its worker died, which says nothing about the site."""
         name = self._running.pop(job)
         site = self._sites[name]
         site.running -= 1
-        if outcome in UNWELCOME and name:
+        if outcome in BACKOFF_OUTCOMES and name:
+            # The exponent is capped where a float would overflow.
             wait = min(self._limits.backoff_s * 2.0 ** min(site.refusals, 60), self._limits.backoff_max_s)
             site.refusals += 1
             site.closed_until = max(site.closed_until, now + wait)
+        # A crashed browser is no answer of the site; any other outcome shows that it is open again.
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0
 
     def wake_at(self) -> float | None:
-        """When a waiting job may begin that waits for nothing but time; None when there is none."""
+        """Earliest time at which a waiting job may start; None when all wait for running episodes."""
         times = [self._opens(name) for name, site in self._sites.items() if site.waiting]
         return min((time for time in times if time < float("inf")), default=None)
 
     def closed(self, now: float) -> dict[str, float]:
-        """Sites that are left alone, and for how many seconds yet."""
+        """Sites in backoff, with the seconds left."""
         return {
             name: site.closed_until - now for name, site in self._sites.items() if site.closed_until > now
         }
@@ -107,7 +110,7 @@ class Scheduler(Generic[J]):
         return len(self._running)
 
     def _opens(self, name: str) -> float:
-        """When the next episode on a site may begin; infinite while it has as many as it may have."""
+        """Time from which a site's next episode may start; infinite while it runs as many as it may."""
         if not name:
             return float("-inf")
         site = self._sites[name]

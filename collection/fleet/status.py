@@ -1,8 +1,9 @@
-"""How a run is doing, as data, as one line and as a table on a terminal."""
+"""Status of a run: counts, one line of them, a table on a terminal, and wall-clock time."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
 from collections import Counter
@@ -13,10 +14,12 @@ from rich.live import Live
 from rich.table import Table
 
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.files import write_atomic
 
 _REFRESH_S = 0.5
 _LINE_S = 60.0
 _SITES_SHOWN = 5
+_SAVE_S = 5.0
 
 
 @dataclasses.dataclass
@@ -25,10 +28,10 @@ class Status:
 
     Attributes:
       rounds: episodes on disk.
-      outcomes: how episodes ended; `done` counts both those that passed and those that did not.
-      closed_sites: sites that are left alone, and for how many seconds yet.
-      cost: US dollars, of acting and reflecting.
-      steps_per_second: of all workers together, lately; None as long as there was none.
+      outcomes: of episodes; `done` counts both those that passed and those that did not.
+      closed_sites: sites in backoff, with the seconds left.
+      cost: of acting and reflecting, in US dollars.
+      steps_per_second: of all workers together, recently; None before the first step.
       busy: workers that play an episode.
       deaths: workers that had to be replaced.
     """
@@ -46,7 +49,7 @@ class Status:
     deaths: int = 0
 
     def cells(self) -> list[tuple[str, str]]:
-        """What is worth telling, as (name, value)."""
+        """The counts to show, as (name, value)."""
         outcomes = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
         cells = [
             ("tasks", f"{self.tasks_done}/{self.tasks}"),
@@ -62,7 +65,7 @@ class Status:
         return [(name, value) for name, value in cells if value]
 
     def line(self) -> str:
-        """In one line, without the tasks, which a progress line has already."""
+        """The counts in one line, without the tasks, which a progress line shows itself."""
         return "; ".join(f"{name} {value}" for name, value in self.cells()[1:])
 
 
@@ -80,7 +83,7 @@ def table(stage: str, status: Status) -> Table:
     return grid
 
 
-class Board:
+class ProgressDisplay:
     """Shows a status: a live table on a terminal, else a line a minute; `progress.json` always.
 
     Args:
@@ -100,7 +103,7 @@ class Board:
         self._shown = time.monotonic()
 
     def show(self, status: Status) -> None:
-        """Takes a new status; call it as often as you like."""
+        """Takes a new status; redraws at most twice a second, so call it as often as you like."""
         line = status.line()
         self._progress.update(status.tasks_done, line)
         interval = _REFRESH_S if self._live else _LINE_S
@@ -113,11 +116,32 @@ class Board:
             print(f"{self._stage}: tasks {status.tasks_done}/{status.tasks}; {line}", file=sys.stderr)
 
     def finish(self, status: Status) -> None:
-        """The run is over."""
+        """Shows that the run is complete."""
         self._progress.close(status.line())
 
     def close(self) -> None:
-        """Gives the terminal back, however the run has ended."""
+        """Releases the terminal, however the run has ended."""
         if self._live:
             self._live.stop()
             self._live = None
+
+
+class RunClock:
+    """Wall-clock seconds of a run over its resumptions; a kill loses those since the last save."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._before = json.loads(path.read_text())["seconds"] if path.exists() else 0.0
+        self._start = self._saved = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._start
+
+    def tick(self) -> None:
+        if time.monotonic() - self._saved >= _SAVE_S:
+            self.save()
+
+    def save(self) -> None:
+        self._saved = time.monotonic()
+        write_atomic(self._path, json.dumps({"seconds": self.seconds}).encode())

@@ -1,1 +1,1 @@
-"""Who decides whether an episode succeeded, where its environment cannot."""
+"""Judges decide whether an episode succeeded when its environment gives no reward."""

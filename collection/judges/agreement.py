@@ -1,4 +1,4 @@
-"""How far judges agree: confusion tables, Cohen's kappa, and what each says of a reference's verdicts."""
+"""Agreement between judges: confusion tables, Cohen's kappa, precision and recall against a reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collection.evaluation.statistics import CONFIDENCE, RESAMPLES, Interval
 # Rows and columns of a confusion table, and their names.
 VERDICTS: tuple[bool | None, ...] = (True, False, None)
 NAMES = ("passed", "failed", "unjudged")
-# Numbers of a resample that are held at a time.
+# Numbers per block of resamples, which bounds memory.
 _CHUNK = 4_000_000
 
 # One judge's verdicts by trajectory id.
@@ -20,7 +20,7 @@ Verdicts = Mapping[str, bool | None]
 
 
 def confusion(first: Verdicts, second: Verdicts) -> np.ndarray:
-    """[3, 3] counts over the runs that both know; rows are the first's verdicts (`VERDICTS`)."""
+    """Counts verdicts over the runs that both judged, [3, 3]; rows are the first judge's (`VERDICTS`)."""
     table = np.zeros((3, 3), int)
     for run in first.keys() & second.keys():
         table[VERDICTS.index(first[run]), VERDICTS.index(second[run])] += 1
@@ -34,14 +34,14 @@ def cohens_kappa(tables: np.ndarray) -> np.ndarray:
       tables: [..., K, K] counts.
 
     Returns:
-      [...]; NaN where it is not defined: without runs, or where both always say the same one thing.
+      [...]; NaN where it is undefined: without runs, or when both judges give one constant verdict.
     """
     tables = np.asarray(tables, np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = tables / tables.sum((-2, -1), keepdims=True)
         observed = np.trace(shares, axis1=-2, axis2=-1)
         expected = (shares.sum(-1) * shares.sum(-2)).sum(-1)
-        # Rounding must not make a number of what has none.
+        # An undefined kappa must stay NaN despite rounding errors.
         return np.where(expected < 1 - 1e-12, (observed - expected) / (1 - expected), np.nan)
 
 
@@ -51,10 +51,10 @@ def kappa_interval(
     """Cohen's kappa over the runs that both judged, with a percentile bootstrap over tasks.
 
     Args:
-      tasks: task of each run; a task's runs are drawn together.
+      tasks: task of each run; the runs of a task are resampled together.
 
     Returns:
-      None where kappa is not defined.
+      None where kappa is undefined.
     """
     by_task: dict[str, np.ndarray] = {}
     for run in sorted(first.keys() & second.keys()):
@@ -74,15 +74,14 @@ def kappa_interval(
 
 
 def against(judge: Verdicts, reference: Verdicts) -> dict[str, Any]:
-    """A judge's verdicts held against those of a reference, over the runs that the reference decided.
+    """Compares a judge with a reference over the runs that the reference decided.
 
-    Unjudged runs are no passes: they are missing in the recall. Shares are None where there is nothing to
-    take them of.
+    Unjudged runs count as not passed, so they lower the recall. A share with an empty denominator is None.
 
     Returns:
-      Counts, `precision` (of the judge's passes the reference passed), `recall` (of the reference's passes
-      the judge passed), `wrong_passed` (of the reference's failures the judge passed), `accuracy` (of what
-      the judge decided, as the reference did).
+      Counts, `precision` (share of the judge's passes that the reference passed), `recall` (share of the
+      reference's passes that the judge passed), `wrong_passed` (share of the reference's failures that the
+      judge passed), `accuracy` (share of the judge's verdicts that equal the reference's).
     """
     table = confusion(judge, {run: verdict for run, verdict in reference.items() if verdict is not None})
     right, wrong = int(table[0, 0]), int(table[0, 1])
@@ -98,7 +97,7 @@ def against(judge: Verdicts, reference: Verdicts) -> dict[str, Any]:
 
 
 def compare(first: Verdicts, second: Verdicts, tasks: Mapping[str, str], seed: int = 0) -> dict[str, Any]:
-    """Two judges on the same runs: the confusion table, agreement and kappa on what both judged."""
+    """Compares two judges on the runs that both judged: confusion table, agreement and kappa."""
     table = confusion(first, second)
     both = int(table[:2, :2].sum())
     kappa = kappa_interval(first, second, tasks, seed)
@@ -111,7 +110,7 @@ def compare(first: Verdicts, second: Verdicts, tasks: Mapping[str, str], seed: i
 
 
 def _resampled(counts: np.ndarray, seed: int, resamples: int) -> list[np.ndarray]:
-    """Sums of [T, 2, 2] counts over tasks drawn with repetition, some [R, 2, 2] after another."""
+    """Yields blocks [R, 2, 2] of counts summed over tasks drawn with replacement from [T, 2, 2]."""
     tasks, rng = len(counts), np.random.default_rng(seed)
     even, at_once = np.full(tasks, 1 / tasks), max(1, _CHUNK // tasks)
     sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]

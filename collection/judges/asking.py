@@ -1,4 +1,4 @@
-"""What all judges that ask a model share: their questions, and what becomes of answers that are none."""
+"""Base of judges that ask a model: their calls, and the handling of unusable replies."""
 
 from __future__ import annotations
 
@@ -9,40 +9,38 @@ from typing import Any, ClassVar
 
 from collection.judges.base import Verdict, failed_without_a_call
 from collection.judges.notes import TaskNotes
-from collection.llm.base import call_seed
-from collection.llm.cached import Cached, content_key
+from collection.llm.cached import CachedModel, content_key
 from collection.llm.metered import NoAnswerError
-from collection.llm.model import ImageSource, ModelRequest
+from collection.llm.model import ImageSource, ModelRequest, call_seed
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, TextPart, Trajectory
 
 
 class NoVerdictError(Exception):
-    """A judgement that came to nothing; the message says why."""
+    """A judgement ended without a verdict; the message gives the reason."""
 
 
 class Questions:
-    """The calls of one judgement.
+    """The model calls of one judgement.
 
     Attributes:
-      usage: of all of them, whenever they were made.
-      key: of the last one, in the cache of replies.
+      usage: tokens of all calls, cached ones included.
+      key: cache key of the last call.
     """
 
-    def __init__(self, model: Cached, trajectory: Trajectory, images: ImageSource):
+    def __init__(self, model: CachedModel, trajectory: Trajectory, images: ImageSource):
         self._model, self._images = model, images
         self._seed = call_seed("judge", trajectory.task.task_id, trajectory.actor, trajectory.attempt)
         self.usage, self.key = CallUsage(), ""
 
     def ask(self, text: str, pictures: Sequence[str] = (), schema: dict[str, Any] | None = None) -> str:
-        """The reply to one message.
+        """Sends one message and returns the reply.
 
         Args:
-          pictures: SHA-256 of the screenshots behind the text.
+          pictures: SHA-256 of the screenshots that follow the text.
 
         Raises:
-          NoVerdictError: there is no proper answer (refused, blocked, cut off, empty), or none came in all
-            attempts.
-          UserError: no question will be answered: a refused key, a spent budget, a wait of hours.
+          NoVerdictError: the reply is unusable (refused, blocked, truncated, empty), or all attempts failed.
+          UserError: no call can succeed: an invalid key, a spent budget, a wait of hours.
         """
         parts = (TextPart(text=text), *(ImagePart(sha256=picture) for picture in pictures))
         message = Message(role="user", content=parts)
@@ -53,7 +51,7 @@ class Questions:
         except NoAnswerError as error:
             raise NoVerdictError(f"[no answer: {error}]") from error
         self.usage = _sum(self.usage, reply.usage)
-        # Half a surrogate pair cannot be written down.
+        # A lone surrogate cannot be encoded as UTF-8.
         words = reply.text.encode(errors="replace").decode()
         problem = reply.problem or ("" if words.strip() else "the reply holds no text")
         if problem:
@@ -62,23 +60,23 @@ class Questions:
 
 
 class ModelJudge(abc.ABC):
-    """A judge that asks a model; `collection.judges.base.Judge`.
+    """Base class of judges that ask a model; implements `collection.judges.base.Judge`.
 
     Args:
-      model: with the cache of its replies.
-      notes: what is known of tasks, by id.
+      model: with a cache of its replies.
+      notes: benchmark notes by task id.
 
     Attributes:
-      method: what it is called in configs.
-      sees: what it goes by, in words.
+      method: its name in configs.
+      sees: the evidence it gets, as a phrase.
     """
 
     method: ClassVar[str]
     sees: ClassVar[str]
-    # Whether a run without a final answer is a failure.
+    # A run without a final answer is a failure.
     needs_answer: ClassVar[bool] = False
 
-    def __init__(self, model: Cached, notes: Mapping[str, TaskNotes] | None = None):
+    def __init__(self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None):
         self.model, self._notes = model, notes or {}
 
     @property
@@ -86,10 +84,10 @@ class ModelJudge(abc.ABC):
         return f"{self.method} ({self.model.name})"
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
-        """The verdict on a finished episode; where its agent did not finish, nobody is asked.
+        """Judges a finished episode; an unfinished one fails without a model call.
 
         Raises:
-          UserError: the model will answer no question.
+          UserError: no model call can succeed.
         """
         failed = failed_without_a_call(trajectory, self.needs_answer)
         if failed is not None:
@@ -104,7 +102,7 @@ class ModelJudge(abc.ABC):
 
     @abc.abstractmethod
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
-        """Asks; the verdict's usage and key are filled in. Raises as `Questions.ask`."""
+        """Asks the model; the caller fills in usage and key. Raises as `Questions.ask`."""
 
 
 def _sum(one: CallUsage, other: CallUsage) -> CallUsage:

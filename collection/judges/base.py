@@ -1,4 +1,4 @@
-"""What a judge is asked and what it says."""
+"""The judge interface and its verdict."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ GAVE_UP = "Failed without a call: the agent itself declared that it had not succ
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What a judge made of an episode.
+    """A judge's verdict on an episode.
 
     Attributes:
-      success: None when it could not tell, did not say it in the form asked for, or did not answer.
-      text: its own words, or why there are none; where there is no verdict, never empty.
-      usage: of all its calls, whenever they were made.
-      score: how much of the task was done, in [0, 1], apart from the verdict; None where nobody said.
-      key: of the last question, in the cache of replies; empty when nobody was asked.
+      success: None when the judge was undecided, gave no reply, or not in the required form.
+      text: the judge's reply, or the reason why there is none; never empty without a verdict.
+      usage: tokens of all calls, cached ones included.
+      score: share of the task that was done, in [0, 1], independent of the verdict; None if not scored.
+      key: cache key of the last call; empty without a call.
     """
 
     success: bool | None
@@ -31,34 +31,34 @@ class Verdict:
     key: str = ""
 
     def __post_init__(self) -> None:
-        # The record is to say why.
+        # The record must give a reason.
         if self.success is None and not self.text.strip():
             raise ValueError("no verdict and no reason")
 
 
 class Judge(Protocol):
-    """Judges finished episodes. Raises `UserError` when no question to its model will be answered."""
+    """Judges finished episodes. Raises `UserError` when no call to its model can succeed."""
 
     @property
     def name(self) -> str:
-        """As written to `Trajectory.judge`."""
+        """Name of the judge in `Trajectory.judge`."""
         ...
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict: ...
 
 
 def declared(trajectory: Trajectory) -> bool:
-    """Whether the agent said that it had done the task."""
+    """Returns whether the agent declared success."""
     return trajectory.outcome == "done" and trajectory.declared_success is True
 
 
 def failed_without_a_call(trajectory: Trajectory, needs_answer: bool) -> Verdict | None:
-    """The verdict on a run that its agent did not bring to an end; None where a judge has to be asked.
+    """Returns the verdict on a run that the agent did not finish, or None if a judge must be asked.
 
-    Of imported runs it may not be known whether the agent thought that it had succeeded; those are judged.
+    An imported run may not record whether the agent declared success; such runs are judged.
 
     Args:
-      needs_answer: an end without words is a failure, too.
+      needs_answer: a run that ends without an answer fails, too.
     """
     ended = trajectory.outcome == "done" and trajectory.steps
     if not ended or (needs_answer and not trajectory.final_text.strip()):
@@ -68,10 +68,10 @@ def failed_without_a_call(trajectory: Trajectory, needs_answer: bool) -> Verdict
 
 
 def unjudged(trajectory: Trajectory) -> bool:
-    """Whether a run may have been a success and nobody could say so, or nobody was asked.
+    """Returns whether a run may have succeeded but has no verdict.
 
-    That is: on live pages, declared a success, without reward or verdict. Such a run counts as no success;
-    reports tell how many there are.
+    Such a run was on live pages, declared success, and has neither reward nor verdict. It does not count
+    as a success; reports give their number.
     """
     return (
         trajectory.task.environment == "web"
@@ -79,3 +79,32 @@ def unjudged(trajectory: Trajectory) -> bool:
         and trajectory.reward is None
         and not trajectory.judge
     )
+
+
+# Some pages give partial rewards; training data must contain full successes only.
+FULL_REWARD = 1.0
+NO_REWARD = "The environment paid no reward."
+NOBODY = "Nobody has passed a verdict."
+
+
+class EnvironmentReward:
+    """Passes runs with declared success and full reward; implements `Judge`."""
+
+    name = "reward"
+
+    def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
+        if trajectory.reward is None:
+            return Verdict(None, NO_REWARD)
+        return Verdict(declared(trajectory) and trajectory.reward >= FULL_REWARD, "")
+
+
+class Recorded:
+    """Returns the verdict stored in the record; implements `Judge`."""
+
+    name = "recorded"
+
+    def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
+        text = trajectory.judge_text
+        if not trajectory.judge:
+            return Verdict(None, text or NOBODY, trajectory.judge_usage)
+        return Verdict(trajectory.success, text, trajectory.judge_usage, trajectory.judge_score)

@@ -1,31 +1,109 @@
-"""Who judges, as a config, and how to make that judge."""
+"""Settings of judges, and the judges made from them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from collection.judges.asking import ModelJudge
-from collection.judges.base import Judge
+from collection.judges.base import EnvironmentReward, Judge, Recorded
 from collection.judges.cross_check import CrossCheck
 from collection.judges.notes import TaskNotes
 from collection.judges.outcome import OutcomeJudge
-from collection.judges.recorded import EnvironmentReward, Recorded
 from collection.judges.rubric import RubricVerifier
 from collection.judges.webjudge import WebJudge
-from collection.llm.cached import Cached
-from collection.llm.config import ActorConfig, make_model
+from collection.llm.cached import CachedModel
+from collection.llm.config import ModelConfig, ModelEndpoint, make_model
 from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import required, safe
 
-# Its usual name in a run's workdir.
+# Default file name in a workdir.
 REPLIES = "judge_replies.sqlite"
 RECORDED: dict[str, Callable[[], Judge]] = {"reward": EnvironmentReward, "recorded": Recorded}
 METHODS: dict[str, type[ModelJudge]] = {
     judge.method: judge for judge in (OutcomeJudge, WebJudge, RubricVerifier)
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgeSettings(ModelEndpoint):
+    """The section of a judge that asks a model.
+
+    Attributes:
+      kind: `actor` asks the actor's model, `none` leaves the judge out.
+      method: `outcome` (last page, last screenshots), `webjudge` (key points, relevant screenshots) or
+        `rubric` (points for each line of a task's rubric, and a verdict).
+      reference: show the benchmark's reference answer to the judge, if there is one.
+    """
+
+    kind: Literal["none", "actor", "gemini", "chat"] = "none"
+    method: Literal["outcome", "webjudge", "rubric"] = "outcome"
+    reference: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedSettings:
+    """The section of a recorded verdict: the environment's reward, or the data set's verdict."""
+
+    kind: Literal["none", "reward", "recorded"]
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgesSettings:
+    """The judges of recorded runs, by name.
+
+    Attributes:
+      second: another model or method, to compare with the others.
+    """
+
+    reward: RecordedSettings = RecordedSettings("reward")
+    recorded: RecordedSettings = RecordedSettings("recorded")
+    outcome: JudgeSettings = JudgeSettings()
+    webjudge: JudgeSettings = JudgeSettings(method="webjudge")
+    rubric: JudgeSettings = JudgeSettings(method="rubric")
+    second: JudgeSettings = JudgeSettings()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CrossCheckSettings(ModelEndpoint):
+    """The section of the model that re-examines failures.
+
+    Attributes:
+      kind: as for a judge.
+      of: name of the judge whose failures are re-examined.
+    """
+
+    kind: Literal["none", "actor", "gemini", "chat"] = "none"
+    of: str = "outcome"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgeDataSettings:
+    """Settings of `experiments.judge`.
+
+    Attributes:
+      data: a trajectory data set from collect, evaluate or import_runs.
+      notes: a benchmark's notes for judges: JSONL with task_id and optional reference and rubric.
+      labels: human verdicts: JSONL with trajectory_id and success.
+      reference: the judge that the others are compared with ("labels" for human labels); empty uses the
+        labels if there are any.
+      seed: of the bootstrap.
+      workers: concurrent judgements.
+      actor: model of the judges of kind actor, and limits for all of them.
+    """
+
+    data: str = required("--config.data=DIR with the runs to judge")
+    notes: str = ""
+    labels: str = ""
+    reference: str = ""
+    seed: int = 0
+    workers: int = safe(8)
+    actor: ModelConfig = ModelConfig(kind="none", max_tokens=4096)
+    judges: JudgesSettings = JudgesSettings()
+    cross_check: CrossCheckSettings = CrossCheckSettings()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,112 +113,94 @@ class JudgeConfig:
     Attributes:
       model: resolved.
       method: a key of `METHODS`.
-      notes: what the judge may know of tasks, by id.
+      notes: benchmark notes by task id.
     """
 
-    model: ActorConfig
+    model: ModelConfig
     method: str = "outcome"
     notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
 
 
 def judge_config(
-    section: Mapping[str, Any], actor: ActorConfig, notes: Mapping[str, TaskNotes], name: str = "judge"
+    settings: JudgeSettings, actor: ModelConfig, notes: Mapping[str, TaskNotes], name: str = "judge"
 ) -> JudgeConfig | None:
-    """Reads a judge's section; the limits of the actor are the whole run's.
+    """Resolves the judge of a section; the actor's limits apply to the whole run.
 
     Args:
-      section: `kind` (none, actor, gemini or chat), `method`, `reference`, and as of an actor.
-      actor: whose limits hold and whose model `kind=actor` takes; resolved.
+      actor: resolved; gives the limits, and the model for `kind=actor`.
       name: of the section, for errors.
 
     Returns:
-      None where nobody is to judge.
+      None if the section disables the judge.
 
     Raises:
-      UserError: the judge cannot be what it is asked to be.
+      UserError: the settings contradict each other or do not fit the tasks.
     """
-    settings = {"method": "outcome", "reference": False} | dict(section)
-    kind, method, reference = settings["kind"], settings.pop("method"), settings.pop("reference")
-    if kind == "none":
+    if settings.kind == "none":
         return None
-    if method not in METHODS:
-        raise UserError(f"config.{name}.method={method!r}: unknown; take one of {', '.join(METHODS)}")
-    if method == RubricVerifier.method and not any(one.rubric for one in notes.values()):
-        # Every run would be unjudged, when all is played and paid for.
+    if settings.method == "rubric" and not any(one.rubric for one in notes.values()):
+        # Otherwise every run would end unjudged, after all episodes were played and paid for.
         raise UserError(f"config.{name}.method=rubric: no task here comes with a rubric; take another method")
     known = (
         notes
-        if reference
+        if settings.reference
         else {task: one.model_copy(update={"reference": None}) for task, one in notes.items()}
     )
-    return JudgeConfig(_model(kind, settings, actor, name), method, known)
+    return JudgeConfig(_model(settings, actor, name), settings.method, known)
 
 
 def make_judge(config: JudgeConfig, workdir: Path) -> Judge:
-    """The judge, whose calls are in the run's ledger and whose replies are kept in `REPLIES`.
+    """Makes a judge whose calls go through the run's ledger and whose replies are cached in `REPLIES`.
 
     Raises:
-      UserError: settings do not fit each other; or the files are of something else.
+      UserError: the settings contradict each other, or a file has another format.
     """
     return METHODS[config.method](_cached(config.model, workdir), config.notes)
 
 
 def make_judges(
-    sections: Mapping[str, Mapping[str, Any]],
-    actor: Mapping[str, Any],
-    notes: Mapping[str, TaskNotes],
-    workdir: Path,
+    settings: JudgesSettings, actor: ModelConfig, notes: Mapping[str, TaskNotes], workdir: Path
 ) -> dict[str, Judge]:
-    """Judges of recorded runs, by the names of their sections; those of kind none are left out.
+    """Makes the judges of recorded runs, by section name; skips sections of kind none.
 
     Args:
-      sections: as for `judge_config`, or of kind `reward` or `recorded`.
-      actor: its section; kind `none` where no judge needs it.
+      actor: resolved; of kind `none` if no judge needs it.
 
     Raises:
-      UserError: a judge cannot be what it is asked to be, or there is none.
+      UserError: the settings contradict each other, or there is no judge.
     """
     judges: dict[str, Judge] = {}
-    for name, section in sections.items():
-        if section["kind"] in RECORDED:
-            judges[name] = RECORDED[section["kind"]]()
-        elif config := judge_config(section, _actor(actor), notes, f"judges.{name}"):
-            judges[name] = make_judge(config, workdir)
+    for field in dataclasses.fields(settings):
+        section = getattr(settings, field.name)
+        if isinstance(section, JudgeSettings):
+            if config := judge_config(section, actor, notes, f"judges.{field.name}"):
+                judges[field.name] = make_judge(config, workdir)
+        elif section.kind != "none":
+            judges[field.name] = RECORDED[section.kind]()
     if not judges:
         raise UserError("config.judges: every kind is none: set that of one to actor, chat or gemini")
     return judges
 
 
-def make_cross_check(
-    section: Mapping[str, Any], actor: Mapping[str, Any], workdir: Path
-) -> CrossCheck | None:
-    """What looks at failures again; None where its kind is none. Raises as `make_judges`."""
-    config = judge_config(section, _actor(actor), {}, "cross_check")
-    return CrossCheck(_cached(config.model, workdir)) if config else None
+def make_cross_check(settings: CrossCheckSettings, actor: ModelConfig, workdir: Path) -> CrossCheck | None:
+    """Makes the cross-check of failures; None if its kind is none. Raises as `make_judges`."""
+    if settings.kind == "none":
+        return None
+    return CrossCheck(_cached(_model(settings, actor, "cross_check"), workdir))
 
 
-def _cached(model: ActorConfig, workdir: Path) -> Cached:
-    return Cached(make_model(model, workdir / LEDGER), workdir / REPLIES)
+def _cached(model: ModelConfig, workdir: Path) -> CachedModel:
+    return CachedModel(make_model(model, workdir / LEDGER), workdir / REPLIES)
 
 
-def _actor(section: Mapping[str, Any]) -> ActorConfig:
-    actor = ActorConfig(**section)
-    return actor if actor.kind == "none" else actor.resolve()
-
-
-def _model(kind: str, settings: Mapping[str, Any], actor: ActorConfig, name: str) -> ActorConfig:
-    if kind == "actor":
+def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:
+    if settings.kind == "actor":
         if actor.kind not in ("gemini", "chat"):
             raise UserError(
                 f"config.{name}.kind=actor: the actor is {actor.kind}, which cannot judge; "
                 "take gemini or chat"
             )
-        return dataclasses.replace(actor, label="judge", temperature=0.0)
-    if kind not in ("gemini", "chat"):
-        raise UserError(f"config.{name}.kind={kind!r}: unknown; take none, actor, gemini or chat")
-    if kind == "chat" and not settings["base_url"]:
-        raise UserError(
-            f"config.{name}.kind=chat: config.{name}.base_url is empty; give the endpoint's address"
-        )
+        return dataclasses.replace(actor, temperature=0.0)
+    endpoint = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ModelEndpoint)}
     limits = {key: getattr(actor, key) for key in ("requests_per_minute", "tokens_per_minute", "cap_usd")}
-    return ActorConfig(**settings, **limits, label="judge", temperature=0.0).resolve()
+    return ModelConfig(**endpoint, **limits, temperature=0.0).resolve(f"config.{name}")

@@ -1,6 +1,6 @@
-"""Runs that a judge failed, looked at again with more to go by (RMSWeb, appendix, "Cross-harness check").
+"""Cross-check: re-examines runs that a judge failed, with more evidence (RMSWeb, "Cross-harness check").
 
-A failure that does not hold up is a false negative, of one of three kinds.
+A failure that is not confirmed is a false negative, of one of three kinds.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collection.agent.fence import fenced_text
+from collection.agent.prompt import fenced_text
 from collection.judges.asking import NoVerdictError, Questions
 from collection.judges.base import NO_ANSWER, failed_without_a_call
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.judgements import Judgement
 from collection.judges.reading import read_object
-from collection.llm.cached import Cached
+from collection.llm.cached import CachedModel
 from collection.llm.model import ImageSource
 from rmsweb_jax.records.schema import CallUsage, Step, Trajectory
 
-# What the screenshots do not show, but the agent could read; what screenshots show that the judge did not
-# heed or get; what the judge got and took for something else; and a failure that is one.
+# Evidence only in the page's text; evidence in screenshots that the judge missed or did not get; evidence
+# that the judge got and misread; and a confirmed failure.
 Finding = Literal["dom_only_evidence", "incomplete_screenshots", "judge_error", "confirmed_failure"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 FALSE_NEGATIVES = FINDINGS[:3]
@@ -32,12 +32,12 @@ _MAX_WORDS_CHARS = 8_000
 
 
 class CrossChecked(BaseModel):
-    """What became of a failure; a line of `cross_check.jsonl`.
+    """The result for one failure; a line of `cross_check.jsonl`.
 
     Attributes:
-      judge: whose verdict it was.
-      finding: None where the answer was none.
-      text: the model's words, and what was wrong with them.
+      judge: the judge that failed the run.
+      finding: None if the reply was unusable.
+      text: the model's reply, followed by the reason if it was unusable.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,9 +59,9 @@ class _Answer(BaseModel):
 
 
 class CrossCheck:
-    """Looks at failures again, by a model that sees screenshots and pages of all steps."""
+    """Re-examines failures with a model that sees the screenshots and pages of all steps."""
 
-    def __init__(self, model: Cached):
+    def __init__(self, model: CachedModel):
         self.model = model
 
     @property
@@ -69,13 +69,13 @@ class CrossCheck:
         return self.model.name
 
     def check(self, run: Trajectory, judgement: Judgement, seen: str, images: ImageSource) -> CrossChecked:
-        """One question.
+        """Asks one question about a failed run.
 
         Args:
-          seen: what the judge went by, in words.
+          seen: the evidence that the judge had, as a phrase.
 
         Raises:
-          UserError: the model will answer no question.
+          UserError: no model call can succeed.
         """
         shots = _spread(screenshots(run), SCREENSHOTS)
         text = render(
@@ -108,16 +108,16 @@ class CrossCheck:
 
 
 def is_worth_it(run: Trajectory, judgement: Judgement) -> bool:
-    """Whether a judge failed what its agent had finished."""
+    """Returns whether a judge failed a run that the agent had finished."""
     finished = failed_without_a_call(run, needs_answer=False) is None
     return finished and judgement.success is False and judgement.text != NO_ANSWER
 
 
 def read_finding(text: str) -> Finding:
-    """The finding of an answer.
+    """Parses the finding of a reply.
 
     Raises:
-      ValueError: it is not one JSON object with a reason and one of the four findings.
+      ValueError: the reply is not one JSON object with a reason and one of the four findings.
     """
     try:
         return _Answer.model_validate(read_object(text)).finding
@@ -137,7 +137,7 @@ def answer_schema() -> dict[str, Any]:
 
 
 def summarize(checked: Iterable[CrossChecked]) -> dict[str, Any]:
-    """Counts of findings, and the shares of the three kinds among the false negatives."""
+    """Counts the findings, and the shares of the three kinds among the false negatives."""
     found = [one.finding for one in checked]
     counts = {finding: found.count(finding) for finding in FINDINGS}
     false = sum(counts[finding] for finding in FALSE_NEGATIVES)
@@ -151,7 +151,7 @@ def summarize(checked: Iterable[CrossChecked]) -> dict[str, Any]:
 
 
 def _pages(run: Trajectory) -> list[dict[str, Any]]:
-    """Every different page as text, where it was last seen; long ones are cut so that all have room."""
+    """Renders every distinct page at its last occurrence; long pages are cut so that all fit."""
     last: dict[str, Step] = {step.observation.fingerprint: step for step in run.steps}
     steps = sorted(last.values(), key=lambda step: step.number)
     limit = max(_LEAST_PAGE_CHARS, _PAGES_CHARS // max(1, len(steps)))
@@ -159,7 +159,7 @@ def _pages(run: Trajectory) -> list[dict[str, Any]]:
 
 
 def _spread(shots: list[tuple[int, str]], most: int) -> list[tuple[int, str]]:
-    """At most so many, evenly from the first to the last."""
+    """Selects at most `most` items, evenly spaced from the first to the last."""
     if len(shots) <= most:
         return shots
     return [shots[round(at * (len(shots) - 1) / (most - 1))] for at in range(most)]

@@ -1,4 +1,4 @@
-"""What a recorded run shows a judge. Everything from outside stays behind its fence."""
+"""Evidence for judges from a recorded run. Text from outside stays inside its fence."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import jinja2
 
-from collection.agent.fence import fenced_line, fenced_text
-from collection.steps import StepView, view
+from collection.agent.prompt import fenced_line, fenced_text
+from collection.corpus.steps import StepView, view
 from rmsweb_jax.records.schema import Step, Trajectory
 
 MAX_REQUEST_CHARS = 8_000
 MAX_ANSWER_CHARS = 30_000
 MAX_PAGE_CHARS = 8_000
-# Of one line of the history.
+# Maximum characters of one line of the history.
 _MAX_LINE_CHARS = 300
 _MAX_RESULT_CHARS = 600
 
 
 def render(template: str, trajectory: Trajectory, **values: Any) -> str:
-    """A prompt, with the request and the final answer of a run beside `values`."""
+    """Renders a prompt with the request and final answer of a run, and `values`."""
     task = trajectory.task
     return (
         _environment()
@@ -37,13 +37,13 @@ def render(template: str, trajectory: Trajectory, **values: Any) -> str:
 
 
 def screenshots(trajectory: Trajectory) -> list[tuple[int, str]]:
-    """Step number and SHA-256 of each different screenshot, where it was last seen, in order."""
+    """Returns step number and SHA-256 of each distinct screenshot at its last occurrence, in order."""
     last = {shot: step.number for step in trajectory.steps if (shot := step.observation.screenshot)}
     return sorted((number, shot) for shot, number in last.items())
 
 
 def page(step: Step, limit: int = MAX_PAGE_CHARS) -> dict[str, Any]:
-    """What the agent could read of a page, without its picture."""
+    """Renders the text of a page as the agent read it."""
     observation = step.observation
     return {
         "step": step.number,
@@ -54,7 +54,7 @@ def page(step: Step, limit: int = MAX_PAGE_CHARS) -> dict[str, Any]:
 
 
 def history(trajectory: Trajectory) -> list[dict[str, Any]]:
-    """What the agent did, step by step, and what came of it."""
+    """Renders the agent's actions and their results, step by step."""
     return [_past(view(step), bool(trajectory.source)) for step in trajectory.steps]
 
 
@@ -72,7 +72,7 @@ def _past(one: StepView[Step], imported: bool) -> dict[str, Any]:
 
 
 def _actions(one: StepView[Step], imported: bool) -> list[str]:
-    """None where the reply could not be used; what other agents did may be told in words alone."""
+    """Renders a step's actions; None if the reply was unusable. Imported actions may be plain text."""
     if one.reply is not None:
         return [f"{action.name} {_params(action.params)}" for action in one.reply.executable]
     return [one.step.response] if imported else []

@@ -13,20 +13,20 @@ from pydantic import BaseModel, ConfigDict
 
 from collection.judges.base import Judge
 from collection.llm.model import ImageSource
-from collection.tasks.lines import read_lines
+from collection.tasks.files import read_lines
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, Trajectory
 
 T = TypeVar("T")
-# Calls that wait for a thread, each with a run in memory.
+# Queued calls per thread; each holds a run in memory.
 _WAITING = 4
 
 
 class Judgement(BaseModel):
-    """What one judge made of one run; a line of `judgements.jsonl`.
+    """One judge's verdict on one run; a line of `judgements.jsonl`.
 
     Attributes:
-      judge: what the judge is called in the config.
+      judge: the judge's name in the config.
       success, text, usage, score, key: as of `collection.judges.base.Verdict`.
     """
 
@@ -43,7 +43,7 @@ class Judgement(BaseModel):
 
 
 class Label(BaseModel):
-    """A person's verdict; a line of a labels file. Other fields of the line are theirs."""
+    """A human verdict; a line of a labels file. Other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -54,15 +54,14 @@ class Label(BaseModel):
 def judge_runs(
     runs: Iterable[Trajectory], judges: Mapping[str, Judge], images: ImageSource, workers: int
 ) -> Iterator[Judgement]:
-    """The judgement of each run by each judge, in order.
+    """Judges each run with each judge; yields results in order.
 
     Args:
-      judges: by what they are called.
-      workers: judgements at once.
+      judges: by name.
+      workers: concurrent judgements.
 
     Raises:
-      UserError: a model will answer no question. Judgements under way end before that; what was answered is
-        in the cache.
+      UserError: no model call can succeed. Running judgements end first; their replies are cached.
     """
 
     def one(run: Trajectory, name: str) -> Judgement:
@@ -82,14 +81,14 @@ def judge_runs(
 
 
 def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
-    """Results of calls that several threads make, in their order; no call is begun after one has failed."""
+    """Yields the results of calls in order, from several threads; starts no call after a failure."""
     if workers < 1:
         raise UserError(f"config.workers={workers}: use at least 1")
     waiting: deque[Future[T]] = deque()
     failures: list[BaseException] = []
 
     def made(call: Callable[[], T]) -> T:
-        # An earlier call may come to this only when a later one has failed; it is to tell the same.
+        # An earlier call gets here only after a later one failed: it must report the same error.
         if failures:
             raise failures[0]
         try:
@@ -107,15 +106,15 @@ def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            # Also after an interrupt, which comes to this thread alone.
+            # Also after Ctrl-C, which only this thread receives.
             failures.append(CancelledError())
 
 
 def read_labels(path: Path) -> dict[str, bool]:
-    """People's verdicts by trajectory id.
+    """Reads human verdicts by trajectory id.
 
     Raises:
-      UserError: the file cannot be read, a line is no label, or two lines are of the same run.
+      UserError: the file is unreadable, a line is not a label, or a run has two labels.
     """
     lines = read_lines(path, Label.model_validate_json, "labels (trajectory_id and success, one a line)")
     if lines.bad:

@@ -1,4 +1,4 @@
-"""What a benchmark tells a judge beside the task: reference answers and rubrics. Agents never see them."""
+"""A benchmark's notes for judges: reference answers and rubrics. Agents never see them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from collection.tasks.lines import read_lines
+from collection.tasks.files import read_lines
 from rmsweb_jax.errors import UserError
 
 
@@ -15,11 +15,11 @@ class _Note(BaseModel):
 
 
 class Reference(_Note):
-    """An answer that the benchmark's authors found.
+    """A reference answer by the benchmark's authors.
 
     Attributes:
-      golden: it is the only right one; otherwise one of several, or right on the day it was written.
-      notice: what holds for all answers of its site.
+      golden: the only right answer; otherwise one of several, or right on the day it was written.
+      notice: remark on all answers of the site.
     """
 
     answer: str
@@ -31,7 +31,7 @@ class Criterion(_Note):
     """One line of a rubric.
 
     Attributes:
-      condition: it counts only where this holds; empty: always.
+      condition: the criterion applies only if this holds; empty for always.
     """
 
     criterion: str
@@ -41,7 +41,7 @@ class Criterion(_Note):
 
 
 class TaskNotes(_Note):
-    """All that is known of one task; a task without any has no entry."""
+    """Notes on one task; a task without notes has no entry."""
 
     reference: Reference | None = None
     rubric: tuple[Criterion, ...] = ()
@@ -52,10 +52,10 @@ class _NotesOfTask(TaskNotes):
 
 
 def read_notes(path: Path) -> dict[str, TaskNotes]:
-    """Notes by task id, from a file with the fields of `TaskNotes` and a `task_id` in each line.
+    """Reads notes by task id from JSONL with the fields of `TaskNotes` and a `task_id`.
 
     Raises:
-      UserError: the file cannot be read, a line is none, or two are of the same task.
+      UserError: the file is unreadable, a line is invalid, or a task has two lines.
     """
     lines = read_lines(
         path, _NotesOfTask.model_validate_json, "notes (task_id, reference, rubric; one a line)"

@@ -1,8 +1,8 @@
-"""The outcome judge (RMSWeb, appendix): request, answer, last page and last screenshots to a verdict."""
+"""The outcome judge (RMSWeb, appendix): judges by request, answer, last page and last screenshots."""
 
 from __future__ import annotations
 
-from collection.agent.fence import fenced_line, fenced_text
+from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
 from collection.judges.evidence import MAX_ANSWER_CHARS, page, render
@@ -15,7 +15,7 @@ NO_LINE = "[no verdict: the last line is neither SUCCESS nor NOT SUCCESS alone]"
 
 
 class OutcomeJudge(ModelJudge):
-    """One question; a task's reference answer is part of it where its notes have one."""
+    """Asks one question, with the task's reference answer if its notes have one."""
 
     method = "outcome"
     sees = f"the final answer, the last page as text and the last {SCREENSHOTS} screenshots"

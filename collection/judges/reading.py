@@ -1,4 +1,4 @@
-"""Judges' words as verdicts. What is not said in just the form asked for is no verdict, and never a pass."""
+"""Strict parsing of judges' replies: a reply in another form than required is no verdict, never a pass."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _LABELLED = rf"{_LABEL}[\s*_]*(?:(?::|=|-|–|—|is:?)[\s*_]*)?"
 # ASCII alone, so that no look-alike passes.
 _LABEL_LINE = re.compile(rf"{_BOLD}{_LABELLED}", re.IGNORECASE | re.ASCII)
 _NOT = r"[\s*_`]+SUCCESS(?:FUL)?(?!\w)"
-_NOT_SUCCESS = re.compile(rf"(?<![\w-])(?i:NOT){_NOT}")
+# Also inside a word: "SUCCESSNOT", then SUCCESS, is not clear enough to pass.
+_NOT_SUCCESS = re.compile(rf"(?i:NOT){_NOT}")
 _ENDS_NOT_SUCCESS = re.compile(rf"(?<![\w-])NOT{_NOT}[\s*_`\"'”’.!)\]]*\Z")
-# The word alone in its line, or behind a label; in quotes only there, for else it may be a page's.
+# The word alone on its line or after a label; quoted only after a label, since a page may quote it.
 _SUCCESS_LINE = re.compile(
     rf"{_BOLD}SUCCESS{_END}|{_BOLD}(?i:{_LABELLED})[\"'`“‘]?SUCCESS[\"'`”’]?{_END}", re.ASCII
 )
-# Of any other verdict, by whatever name.
+# Words of any other verdict.
 _OTHER_LINE = re.compile(
     rf"{_BOLD}(?:{_LABELLED})?[\"'`“‘]?(?:UNKNOWN|FAIL\w*|UN-?SUCCESS\w*|NO(?:T|N)?\W*SUCCESS\w*)[\"'`”’]?{_END}",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'`”’)\]*_]*(?=\s|\Z)")
-# "This is in no way a" and then SUCCESS, in a line of its own, is none.
+# "This is in no way a", then SUCCESS on the next line, is not a success.
 _DENIAL = re.compile(
     r"\b(?:not|no|never|cannot|neither|nor|without|hardly|far from|unable|fail\w*)\b|n['’]t\b", re.IGNORECASE
 )
@@ -46,10 +47,10 @@ _FENCED = re.compile(r"\A\s*```(?:json)?\s(.*)```\s*\Z", re.DOTALL)
 
 
 def read_verdict(text: str) -> bool | None:
-    """The verdict that an outcome judge's words end in; None for UNKNOWN and for everything else.
+    """Parses the verdict at the end of an outcome judge's reply; None for UNKNOWN and anything else.
 
-    NOT SUCCESS is looked for first. SUCCESS counts in capitals, as the last line, alone in it or behind a
-    label ("Verdict:"), where nothing before it says otherwise or may lead on to it as a part of a sentence.
+    NOT SUCCESS is checked first. SUCCESS counts in capitals on the last line, alone or after a label
+    ("Verdict:"), if no earlier text contradicts it or continues into it as one sentence.
     """
     if _ENDS_NOT_SUCCESS.search(text):
         return False
@@ -63,9 +64,9 @@ def read_verdict(text: str) -> bool | None:
 
 
 def read_status(text: str) -> bool | None:
-    """WebJudge's verdict: the last line is `Status: success` or `Status: failure`, and no line says else.
+    """Parses WebJudge's verdict: the last line is `Status: success` or `Status: failure`, uncontradicted.
 
-    Upstream takes the word "success" anywhere behind "status:", which "unsuccessful" holds too.
+    The upstream code accepts "success" anywhere after "status:", which also matches "unsuccessful".
     """
     lines = text.strip().splitlines()
     told = [_STATUS_LINE.fullmatch(line) for line in lines]
@@ -76,7 +77,7 @@ def read_status(text: str) -> bool | None:
 
 
 def read_score(text: str) -> int | None:
-    """A screenshot's score, 1 to 5: the last line is `Score: N`, and no line gives another."""
+    """Parses a screenshot's score, 1 to 5: the last line is `Score: N`, and no line gives another score."""
     lines = text.strip().splitlines()
     told = [_SCORE_LINE.fullmatch(line) for line in lines]
     if not lines or told[-1] is None:
@@ -86,10 +87,10 @@ def read_score(text: str) -> int | None:
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The one JSON object that an answer is, perhaps in a Markdown fence.
+    """Parses a reply that is one JSON object, optionally in a Markdown fence.
 
     Raises:
-      ValueError: anything else; also a key that comes twice, of which a parser would take one.
+      ValueError: anything else, also a duplicate key, of which a plain parser would drop one.
     """
     fenced = _FENCED.match(text)
     try:
@@ -104,7 +105,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _leads_on(before: list[str]) -> bool:
-    """Whether the lines above a verdict go on in it: as a sentence, or announcing a quotation."""
+    """Returns whether the lines above a verdict continue into it, as a sentence or a quotation."""
     above = [line for line in before if line.strip()]
     if not above or _LABEL_LINE.fullmatch(above[-1]):
         return False

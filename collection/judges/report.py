@@ -1,4 +1,4 @@
-"""What several judges made of a data set, as figures and as a page of Markdown."""
+"""Report on several judges of one data set, as figures and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collection.judges.cross_check import FALSE_NEGATIVES, FINDINGS
 from collection.judges.judgements import Judgement
 
 LABELS = "labels"
-# Of the runs that a judge left unjudged, so many are told with the reason.
+# Number of unjudged runs per judge that are listed with the reason.
 _TOLD = 20
 _MAX_REASON_CHARS = 160
 
@@ -19,11 +19,11 @@ _MAX_REASON_CHARS = 160
 def agreement_report(
     judgements: Sequence[Judgement], labels: Mapping[str, bool], reference: str, seed: int
 ) -> dict[str, Any]:
-    """All figures.
+    """Computes all figures of the report.
 
     Args:
-      labels: people's verdicts by trajectory; they count as one more judge, `LABELS`. Empty: there are none.
-      reference: the judge that the others are held against; empty: none is.
+      labels: human verdicts by trajectory, treated as one more judge, `LABELS`; may be empty.
+      reference: the judge that the others are compared with; empty for none.
       seed: of the bootstrap.
     """
     tasks = {one.trajectory_id: one.task_id for one in judgements}
@@ -51,7 +51,7 @@ def agreement_report(
 
 
 def agreement_page(report: Mapping[str, Any]) -> str:
-    """The same as tables."""
+    """Renders the figures as Markdown tables."""
     judges, pairs = report["judges"], report["pairs"]
     parts = [
         f"# Judges of {report['data']}\n",
@@ -107,7 +107,7 @@ def _summary(judgements: Sequence[Judgement]) -> dict[str, Any]:
 
 
 def _reason(text: str) -> str:
-    """The last line: what was wrong stands behind the judge's own words."""
+    """Returns the last line, where the reason follows the judge's reply."""
     return " ".join(text.strip().rpartition("\n")[2].split())[:_MAX_REASON_CHARS]
 
 

@@ -1,4 +1,4 @@
-"""The rubric verifier: points for each line of a task's rubric, and apart from them an outcome.
+"""The rubric verifier: points for each criterion of a task's rubric, and a separate outcome.
 
 After the verifier of WebTailBench (Awadallah et al. 2025, Fara-7B), whose tasks come with rubrics.
 """
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from collection.agent.fence import fenced_line, fenced_text
+from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, NoVerdictError, Questions
 from collection.judges.base import Verdict
 from collection.judges.evidence import history, page, render, screenshots
@@ -19,7 +19,7 @@ from collection.judges.reading import read_object
 from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import Trajectory
 
-# The agent also reads pages as text, so the last ones and the history are evidence enough for most lines.
+# The agent also reads pages as text, so the last pages and the history suffice for most criteria.
 SCREENSHOTS = 10
 NO_RUBRIC = "[no verdict: this task comes without a rubric; take config.judge.method=outcome for it]"
 _MAX_TEXT_CHARS = 2_000
@@ -27,13 +27,13 @@ _OUTCOMES: dict[str, bool | None] = {"success": True, "failure": False, "unknown
 
 
 class _Answer(BaseModel):
-    """The order of fields is the order in which a model writes: reasons come first."""
+    """Base of answer models. Fields are in writing order, so that the model reasons before it decides."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Score(_Answer):
-    """What a run earned by one criterion."""
+    """Points of a run for one criterion."""
 
     number: int
     reason: str
@@ -42,7 +42,7 @@ class Score(_Answer):
 
 
 class RubricAnswer(_Answer):
-    """All criteria, and whether the request was fulfilled."""
+    """Scores of all criteria, and the outcome."""
 
     criteria: list[Score]
     reason: str
@@ -50,7 +50,7 @@ class RubricAnswer(_Answer):
 
 
 class RubricVerifier(ModelJudge):
-    """One question, answered in JSON. `Verdict.score` is the share of points of the criteria that apply."""
+    """Asks one question, answered in JSON. `Verdict.score` is the share of points of applicable criteria."""
 
     method = "rubric"
     sees = (
@@ -80,11 +80,11 @@ class RubricVerifier(ModelJudge):
 
 
 def read_answer(text: str, rubric: Sequence[Criterion]) -> RubricAnswer:
-    """An answer that gives each criterion its points.
+    """Parses an answer with points for each criterion.
 
     Raises:
-      ValueError: another form; a criterion that is missing, twice or unknown; points beyond its most; one
-        without a condition that is said not to apply; none that applies.
+      ValueError: another form; a missing, duplicate or unknown criterion; too many points; an unconditional
+        criterion marked as not applicable; no applicable criterion.
     """
     try:
         answer = RubricAnswer.model_validate(read_object(text))
@@ -106,7 +106,7 @@ def read_answer(text: str, rubric: Sequence[Criterion]) -> RubricAnswer:
 
 
 def process_score(answer: RubricAnswer, rubric: Sequence[Criterion]) -> float:
-    """Points earned of those possible, in [0, 1]; criteria that do not apply count on neither side."""
+    """Returns the share of possible points, in [0, 1]; criteria that do not apply are excluded."""
     counted = [score for score in answer.criteria if score.applies]
     return sum(score.points for score in counted) / sum(
         rubric[score.number - 1].max_points for score in counted
@@ -114,9 +114,9 @@ def process_score(answer: RubricAnswer, rubric: Sequence[Criterion]) -> float:
 
 
 def answer_schema(criteria: int) -> dict[str, Any]:
-    """JSON schema of an answer to a rubric of so many lines."""
+    """Returns the JSON schema of an answer to a rubric with so many `criteria`."""
     score = plain_schema(Score.model_json_schema())
-    del score["description"]  # Is for us.
+    del score["description"]  # The docstring is not meant for the model.
     scores = {"type": "array", "items": score, "minItems": criteria, "maxItems": criteria}
     outcome = {"type": "string", "enum": list(_OUTCOMES)}
     properties = {"criteria": scores, "reason": {"type": "string"}, "outcome": outcome}

@@ -1,4 +1,4 @@
-"""WebJudge (Online-Mind2Web): key points, the screenshots that matter, and a verdict on those.
+"""WebJudge (Online-Mind2Web): key points, relevant screenshots, and a verdict on those.
 
 Xue et al. 2025, "An Illusion of Progress?"; the prompts are our own.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from collection.agent.fence import fenced_line, fenced_text
+from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
 from collection.judges.evidence import history, render, screenshots
@@ -24,10 +24,10 @@ _MAX_REASON_CHARS = 600
 
 @dataclasses.dataclass(frozen=True)
 class _Shot:
-    """A screenshot and what was said of it.
+    """A screenshot and its assessment.
 
     Attributes:
-      score: None where the judge gave none that can be read.
+      score: None if the assessment could not be parsed.
     """
 
     step: int
@@ -37,12 +37,12 @@ class _Shot:
 
     @property
     def weight(self) -> int:
-        """An assessment that cannot be read is no reason to hide evidence."""
+        """Ranking weight; an unparsable assessment counts as just relevant, so that it hides no evidence."""
         return LEAST_SCORE if self.score is None else self.score
 
 
 class WebJudge(ModelJudge):
-    """A question for the key points, one for each screenshot, and one for the verdict."""
+    """Asks for the key points, then about each screenshot, then for the verdict."""
 
     method = "webjudge"
     sees = f"the actions, the final answer and the {SCREENSHOTS} screenshots that it took to matter most"
@@ -73,7 +73,7 @@ class WebJudge(ModelJudge):
 
 
 def _kept(taken: list[_Shot]) -> list[_Shot]:
-    """Those that matter, in order; of more than can be shown the best, of equals the later."""
+    """Selects relevant screenshots in order; if too many, the best ones, and the later of equals."""
     matter = [shot for shot in taken if shot.weight >= LEAST_SCORE]
     best = sorted(matter, key=lambda shot: (shot.weight, shot.step))[-SCREENSHOTS:]
     return sorted(best, key=lambda shot: shot.step)

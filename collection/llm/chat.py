@@ -1,4 +1,4 @@
-"""Any chat-completions endpoint, through the openai client: API models, vLLM, our own policy server."""
+"""Models behind a chat-completions endpoint (APIs, vLLM, our policy server), through the openai client."""
 
 from __future__ import annotations
 
@@ -11,53 +11,57 @@ import httpx2
 import openai
 from pydantic import BaseModel, ValidationError
 
-from collection.llm.http import Client, transport_error
-from collection.llm.model import ImageSource, ModelReply, ModelRequest, TransientError
-from collection.llm.refusals import is_about_this_request, one_line
-from collection.llm.structured import Structured
-from collection.llm.told_wait import error_details, told_wait
+from collection.llm.http import (
+    HttpClient,
+    error_details,
+    is_about_this_request,
+    one_line,
+    retry_after,
+    transport_error,
+)
+from collection.llm.model import ImageSource, ModelReply, ModelRequest, Structured, TransientError
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part
 
 _TRANSIENT = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 
 
-class _Content(BaseModel):
+class _ResponseMessage(BaseModel):
     content: str | None = None
     refusal: str | None = None
 
 
-class _Choice(BaseModel):
-    message: _Content
+class _CompletionChoice(BaseModel):
+    message: _ResponseMessage
     finish_reason: str | None = None
 
 
-class _Details(BaseModel):
+class _PromptTokenDetails(BaseModel):
     cached_tokens: int | None = None
 
 
-class _Usage(BaseModel):
+class _CompletionUsage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: _PromptTokenDetails | None = None
 
 
 class _Completion(BaseModel):
-    choices: list[_Choice]
-    usage: _Usage | None = None
+    choices: list[_CompletionChoice]
+    usage: _CompletionUsage | None = None
 
 
 class ChatModel:
     """A model behind `POST {base_url}/chat/completions`.
 
     Args:
-      base_url: up to and including the version, for example `http://127.0.0.1:8000/v1`.
-      model: what the endpoint calls it; empty asks for whatever is served.
-      name: for records; `model` by default.
-      api_key: sent as a bearer token when not empty.
-      max_tokens: of a response.
-      timeout_s: of a call.
-      structured: how an answer is held to a request's schema; `off` sends nothing about it.
+      base_url: address up to and including the version, for example `http://127.0.0.1:8000/v1`.
+      model: the endpoint's name of the model; if empty, no model is named in requests.
+      name: name in records; `model` by default.
+      api_key: sent as a bearer token if not empty.
+      max_tokens: maximum length of a response.
+      timeout_s: timeout of a call.
+      structured: how answers are constrained to a request's schema; `off` sends no constraint.
     """
 
     def __init__(
@@ -81,10 +85,10 @@ class ChatModel:
         try:
             self._client = openai.OpenAI(
                 base_url=base_url,
-                # Without one the client would look in the environment, and send what it finds there.
+                # With no key the client would send the one that it finds in the environment.
                 api_key=api_key or "none",
                 max_retries=0,
-                http_client=Client(timeout_s),
+                http_client=HttpClient(timeout_s),
                 timeout=timeout_s,
             )
         except httpx2.InvalidURL as error:
@@ -98,12 +102,12 @@ class ChatModel:
         chat = [_to_chat(message, request.images) for message in request.messages]
         body = self._settings | {"messages": chat, "seed": request.seed} | self._format(request)
         try:
-            # The bytes as they came: the client's own types take any answer for a completion.
+            # The raw response, because the client's own types accept any JSON as a completion.
             response = self._client.post(
                 "/chat/completions", body=body, cast_to=httpx2.Response, options={"headers": self._headers}
             )
         except openai.APIStatusError as error:
-            return self._refused(error)
+            return self._handle_status(error)
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, httpx2.TransportError):
                 if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
@@ -127,11 +131,11 @@ class ChatModel:
             completion = _Completion.model_validate_json(response.content)
         except ValidationError as error:
             raise UserError(
-                f"{self._url}: the answer is no chat completion; see config.actor.base_url"
+                f"{self._url}: the answer is not a chat completion; check config.actor.base_url"
             ) from error
         if not completion.choices:
             raise TransientError(f"{self._url}: an answer without choices")
-        choice, usage = completion.choices[0], completion.usage or _Usage()
+        choice, usage = completion.choices[0], completion.usage or _CompletionUsage()
         details = usage.prompt_tokens_details
         return ModelReply(
             text=choice.message.content or "",
@@ -140,7 +144,7 @@ class ChatModel:
             cached_tokens=(details and details.cached_tokens) or 0,
         )
 
-    def _problem(self, choice: _Choice) -> str:
+    def _problem(self, choice: _CompletionChoice) -> str:
         if choice.finish_reason == "length":
             return f"the reply was cut off after {self._max_tokens} tokens"
         if choice.finish_reason == "content_filter":
@@ -149,20 +153,20 @@ class ChatModel:
             return one_line(f"the model refused: {choice.message.refusal}")
         return "" if (choice.message.content or "").strip() else "the reply holds no text"
 
-    def _refused(self, error: openai.APIStatusError) -> ModelReply:
-        """An error status as an exception; or as a reply, where only this request is at fault."""
+    def _handle_status(self, error: openai.APIStatusError) -> ModelReply:
+        """Raises for an error status; returns a reply with a problem if only this request is at fault."""
         status, body = error.status_code, _json(error.response)
         message = one_line(_message(body) or error.response.text)
         reason = f"{self._url}: status {status}: {message}"
         if status in _TRANSIENT and not _is_quota(error.response.text, body):
-            raise TransientError(reason, told_wait(error.response.headers, body, time.time())) from error
+            raise TransientError(reason, retry_after(error.response.headers, body, time.time())) from error
         if is_about_this_request(status, message):
             return ModelReply("", problem=f"the model refused the request: status {status}: {message}")
         raise UserError(f"{reason}; {_remedy(status, message)}") from error
 
     def _invalid(self, error: BaseException) -> UserError:
         return UserError(
-            f"{self._url}: not a valid address ({one_line(str(error))}); see config.actor.base_url"
+            f"{self._url}: not a valid address ({one_line(str(error))}); check config.actor.base_url"
         )
 
 
@@ -184,7 +188,7 @@ def _json(response: httpx2.Response) -> Any:
     try:
         return json.loads(response.content)
     except ValueError:
-        return None  # Proxies and older servers answer with plain text.
+        return None  # Proxies and older servers send plain text.
 
 
 def _message(body: Any) -> str:
@@ -194,7 +198,7 @@ def _message(body: Any) -> str:
 
 
 def _is_quota(text: str, body: Any) -> bool:
-    """An exhausted quota also comes as 429, but waiting does not help."""
+    """Returns True for an exhausted quota, which has status 429 as well, but which waiting does not help."""
     return "insufficient_quota" in text or "PerDay" in str(list(error_details(body)))
 
 
@@ -206,5 +210,5 @@ def _remedy(status: int, message: str) -> str:
     if status == 404:
         return "check config.actor.base_url and config.actor.model"
     if "response_format" in message or "schema" in message.lower():
-        return "this endpoint cannot be held to the schema: set config.actor.structured=json or off"
+        return "this endpoint does not support the schema: set config.actor.structured=json or off"
     return "check config.actor"

@@ -1,136 +1,167 @@
-"""Which teacher acts and which model answers, as a config, and how to make them."""
+"""Configuration of the actor, and the functions that create actors and models from it."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
-from collection.llm.base import Teacher
-from collection.llm.ledger import Ledger
-from collection.llm.metered import Limits, Metered, Patience
-from collection.llm.model import Model, Prices
+from collection.llm.actor import ActorModel, LLMActor
+from collection.llm.ledger import CallLedger
+from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
+from collection.llm.model import Model, Prices, Structured
 from collection.llm.scripted.mistakes import MistakeConfig
 from collection.llm.scripted.teacher import ScriptedTeacher
-from collection.llm.structured import Structured
-from collection.llm.teacher import ModelTeacher
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import internal, safe
 
 GEMINI_KEY = "GEMINI_API_KEY"
-# A policy has learned its format, and its server may hold it to it; of others, most know JSON and only some
-# a schema.
+# A trained policy knows its format, and its server may enforce it. Most other endpoints support JSON output,
+# and only some a schema.
 _STRUCTURED: dict[str, Structured] = {"gemini": "schema", "chat": "json", "policy": "off"}
 
 
-@dataclasses.dataclass(frozen=True)
-class ActorConfig:
-    """Who answers.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelEndpoint:
+    """A model behind an API.
 
     Attributes:
-      kind: `auto` is Gemini when GEMINI_API_KEY is set, else the scripted teacher; `policy` is our own
-        server, started from the model folder `model`.
-      label: `Trajectory.actor`.
-      model: what the endpoint calls its model; empty where there is only one.
-      base_url: of a chat-completions endpoint, or of another Gemini address.
+      kind: `gemini`, or `chat` for any chat-completions endpoint; sections add kinds of their own.
+      model: the endpoint's name of the model; may be empty if it serves only one.
+      base_url: address of a chat-completions endpoint, or another address of the Gemini API.
       api_key_env: environment variable with the endpoint's key; may be unset.
-      timeout_s: of one call.
-      calls: attempts at one call before giving up.
-      structured: how replies are held to their JSON schema: `schema` by the endpoint's decoder, `json` to
-        some JSON, `off` by the prompt alone; `auto` is what this kind of endpoint is known to take.
-      requests_per_minute, tokens_per_minute: of all processes of the run; 0: no limit.
-      cap_usd: money the run may spend on models, with the runs it resumes; 0: no limit.
-      price_prompt, price_cached, price_response: US dollars for a million tokens; cached prompt tokens
-        cost as others where `price_cached` is 0.
-      server: config of the server that is started for a policy, FILE:VARIANT.
+      max_tokens: of a response.
+      timeout_s: timeout of one attempt.
+      calls: maximum number of attempts at one call.
+      structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
+        `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
+      price_prompt, price_cached, price_response: US dollars per million tokens; with `price_cached` 0,
+        cached prompt tokens cost as much as others.
     """
 
-    kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "auto"
-    label: str = "teacher"
+    kind: str = "gemini"
     model: str = ""
     base_url: str = ""
     api_key_env: str = ""
-    temperature: float = 1.0
     max_tokens: int = 2048
-    timeout_s: float = 120.0
-    calls: int = 5
+    timeout_s: float = safe(120.0)
+    calls: int = safe(5)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
-    requests_per_minute: float = 0.0
-    tokens_per_minute: float = 0.0
-    cap_usd: float = 0.0
     price_prompt: float = 0.0
     price_cached: float = 0.0
     price_response: float = 0.0
-    mistakes: MistakeConfig = dataclasses.field(default_factory=MistakeConfig)
-    server: str = "configs/serve.py:demo"
 
-    def resolve(self) -> ActorConfig:
-        """The config with `auto` decided.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelEndpoint):
+    """A model that is called within the limits of a run.
+
+    Attributes:
+      kind: none where no model is called.
+      temperature: of sampling.
+      requests_per_minute, tokens_per_minute: limits over all processes of the run; 0 means no limit.
+      cap_usd: US dollars that the run may spend on models, including the runs it resumes; 0 means no limit.
+        It needs prices.
+    """
+
+    kind: Literal["none", "gemini", "chat"] = "gemini"
+    temperature: float = 1.0
+    requests_per_minute: float = safe(0.0)
+    tokens_per_minute: float = safe(0.0)
+    cap_usd: float = safe(0.0)
+
+    def resolve(self, section: str = "config.actor") -> Self:
+        """The config, checked.
 
         Raises:
-          UserError: an unknown kind, or a setting that the kind needs is missing.
+          UserError: a setting that the kind needs is missing, or one is out of range.
         """
-        kind = self.kind
-        if kind == "auto":
-            kind = "gemini" if os.environ.get(GEMINI_KEY) else "scripted"
-        if kind == "gemini" and not os.environ.get(GEMINI_KEY):
-            raise UserError(f"config.actor.kind=gemini: set {GEMINI_KEY}, or take another kind")
-        if kind == "chat" and not self.base_url:
-            raise UserError(
-                "config.actor.kind=chat: config.actor.base_url is empty; give the endpoint's address"
-            )
-        if kind == "policy" and not self.model:
-            raise UserError("config.actor.kind=policy: config.actor.model is empty; give a model folder")
-        if kind not in ("scripted", "gemini", "chat", "policy"):
-            raise UserError(
-                f"config.actor.kind={kind!r}: unknown; take auto, scripted, gemini, chat or policy"
-            )
-        if self.structured not in ("auto", "schema", "json", "off"):
-            raise UserError(
-                f"config.actor.structured={self.structured!r}: unknown; take auto, schema, json or off"
-            )
+        if self.kind == "gemini" and not os.environ.get(GEMINI_KEY):
+            raise UserError(f"{section}.kind=gemini: set {GEMINI_KEY}, or take another kind")
+        if self.kind == "chat" and not self.base_url:
+            raise UserError(f"{section}.kind=chat: {section}.base_url is empty; give the endpoint's address")
         for name in ("requests_per_minute", "tokens_per_minute", "cap_usd"):
             if getattr(self, name) < 0:
-                raise UserError(f"config.actor.{name}={getattr(self, name)}: below 0; 0 is no limit")
-        return dataclasses.replace(self, kind=kind)
+                raise UserError(f"{section}.{name}={getattr(self, name)}: below 0; 0 is no limit")
+        return self
 
 
-def make_teacher(config: ActorConfig, ledger: Path | None = None) -> Teacher:
-    """The teacher of a resolved config; a served policy (`policy`) is spoken to at its `base_url`.
+# The recipe's model where one writes tasks or names failures.
+WRITER = ModelConfig(model="gemini-3-pro-preview", max_tokens=4096)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorConfig(ModelConfig):
+    """Settings of the actor: a model, or the scripted teacher.
+
+    Attributes:
+      kind: `auto` is Gemini if GEMINI_API_KEY is set, else the scripted teacher; `policy` is our own
+        server, started from the model folder `model`.
+      label: value of `Trajectory.actor`.
+      server: settings of the server that is started for a policy, where they differ from the defaults of
+        `rmsweb_jax.serve.config.ServeSettings`.
+      mistakes: of the scripted teacher.
+    """
+
+    # An actor need not be a model.
+    kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "auto"  # pyright: ignore
+    label: str = "teacher"
+    server: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mistakes: MistakeConfig = internal(MistakeConfig())
+
+    def resolve(self, section: str = "config.actor") -> Self:
+        """The config, checked, with `auto` decided.
+
+        Raises:
+          UserError: a setting that the kind needs is missing, or one is out of range.
+        """
+        if self.kind == "auto":
+            kind = "gemini" if os.environ.get(GEMINI_KEY) else "scripted"
+            return dataclasses.replace(self, kind=kind).resolve(section)
+        if self.kind == "policy" and not self.model:
+            raise UserError(f"{section}.kind=policy: {section}.model is empty; give a model folder")
+        return super().resolve(section)
+
+
+def make_actor(config: ActorConfig, ledger: Path | None = None) -> ActorModel:
+    """Creates the actor of a resolved config; a served policy (`policy`) is called at its `base_url`.
 
     Args:
       ledger: as for `make_model`.
     """
     if config.kind == "scripted":
         return ScriptedTeacher(config.mistakes)
-    return ModelTeacher(make_model(config, ledger))
+    return LLMActor(make_model(config, ledger))
 
 
-def make_model(config: ActorConfig, ledger: Path | None = None) -> Model:
-    """The model of a resolved config that has one, within its limits.
+def make_model(config: ModelConfig, ledger: Path | None = None) -> Model:
+    """Creates the model of a resolved config that has one, with its limits.
 
     Args:
-      ledger: file that all processes of a run enter their calls in (`collection.llm.ledger.LEDGER` in its
-        workdir); None: limits hold for this model in this process alone.
+      ledger: file in which all processes of a run enter their calls (`collection.llm.ledger.LEDGER` in its
+        workdir); None applies the limits to this model in this process only.
 
     Raises:
-      UserError: the scripted teacher is no model; or settings do not fit each other.
+      UserError: the config names the scripted teacher, which is not a model, or settings contradict each
+        other.
     """
-    if config.kind == "scripted":
-        raise UserError("config.actor.kind=scripted: no model; take gemini, chat or policy")
-    return Metered(
+    if config.kind in ("none", "scripted"):
+        raise UserError(f"config.actor.kind={config.kind}: no model; take gemini, chat or policy")
+    return MeteredModel(
         _endpoint(config),
-        Ledger(ledger),
-        Limits(config.requests_per_minute, config.tokens_per_minute, config.cap_usd),
-        Patience(attempts=config.calls, timeout_s=config.timeout_s),
+        CallLedger(ledger),
+        UsageLimits(config.requests_per_minute, config.tokens_per_minute, config.cap_usd),
+        RetryPolicy(attempts=config.calls, timeout_s=config.timeout_s),
         Prices(config.price_prompt, config.price_response, config.price_cached),
         config.max_tokens,
     )
 
 
-def _endpoint(config: ActorConfig) -> Model:
+def _endpoint(config: ModelConfig) -> Model:
     structured = _STRUCTURED[config.kind] if config.structured == "auto" else config.structured
-    # API libraries take seconds to import, and every worker would pay for them.
+    # API libraries take seconds to import, in every worker.
     if config.kind == "gemini":
         from collection.llm.gemini import GeminiModel
 

@@ -1,4 +1,4 @@
-"""Gemini through google-genai, which retries nothing by itself."""
+"""Gemini models, through google-genai; the library retries nothing by itself."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from google import genai
 from google.genai import errors, types
 from pydantic import ValidationError
 
-from collection.llm.http import Client, transport_error
-from collection.llm.model import ModelReply, ModelRequest, TransientError
-from collection.llm.refusals import is_about_this_request, one_line
-from collection.llm.structured import Structured
-from collection.llm.told_wait import error_details, told_wait
+from collection.llm.http import (
+    HttpClient,
+    error_details,
+    is_about_this_request,
+    one_line,
+    retry_after,
+    transport_error,
+)
+from collection.llm.model import ModelReply, ModelRequest, Structured, TransientError
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
 
 _TRANSIENT = frozenset((408, 429, 500, 502, 503, 504))
-_ENDED = (types.FinishReason.STOP, types.FinishReason.FINISH_REASON_UNSPECIFIED, None)
-_CUT = (types.FinishReason.MAX_TOKENS, types.FinishReason.CONTINUATION)
+_COMPLETE = (types.FinishReason.STOP, types.FinishReason.FINISH_REASON_UNSPECIFIED, None)
+_TRUNCATED = (types.FinishReason.MAX_TOKENS, types.FinishReason.CONTINUATION)
 
 
 class GeminiModel:
-    """A Gemini model; its own retries and streaming are off.
+    """A Gemini model; the library's own retries and streaming are off.
 
     Args:
-      max_tokens: of a response, thinking included.
-      timeout_s: of a call.
-      structured: how an answer is held to a request's schema.
+      max_tokens: maximum length of a response, including thinking.
+      timeout_s: timeout of a call.
+      structured: how answers are constrained to a request's schema.
       base_url: another address of the API; empty for Google's own.
     """
 
@@ -48,12 +52,12 @@ class GeminiModel:
         self._endpoint = f"Gemini ({model})"
         options = types.HttpOptions(
             base_url=base_url or None,
-            # Preview models are served under v1beta alone.
+            # Only v1beta serves preview models.
             api_version="v1beta",
-            # Also said here, in ms: without it the library calls our client with no timeout at all.
+            # In ms. Without it the library calls our client with no timeout at all.
             timeout=round(timeout_s * 1000),
-            # A client of our own also fixes which library's exceptions come out.
-            httpx_client=Client(timeout_s),
+            # Our client also determines which library's exceptions are raised.
+            httpx_client=HttpClient(timeout_s),
         )
         self._client = genai.Client(api_key=api_key, vertexai=False, http_options=options)
 
@@ -85,26 +89,26 @@ class GeminiModel:
         except httpx2.TransportError as error:
             raise transport_error(self._endpoint, error) from error
         except errors.APIError as error:
-            return self._refused(error)
+            return self._handle_status(error)
         except (ValidationError, ValueError, AttributeError, TypeError, RecursionError) as error:
-            # What the library raises for an answer that is no JSON, or of another shape or depth.
+            # The library raises these for an answer that is not JSON, or of another shape or depth.
             raise TransientError(
                 f"{self._endpoint}: a malformed answer ({one_line(str(error))})", billed=True
             ) from error
         text, problem = _read(response, self._max_tokens)
         return ModelReply(text, _usage(response), problem, _cached(response))
 
-    def _refused(self, error: errors.APIError) -> ModelReply:
-        """An error status as an exception; or as a reply, where only this request is at fault.
+    def _handle_status(self, error: errors.APIError) -> ModelReply:
+        """Raises for an error status; returns a reply with a problem if only this request is at fault.
 
         Raises:
-          TransientError, UserError: as `Model` says.
+          TransientError, UserError: as for `Model`.
         """
         message = one_line(str(error.message or error.details))
         reason = f"{self._endpoint}: status {error.code}: {message}"
         if error.code in _TRANSIENT and not _is_daily_quota(error):
             headers = getattr(error.response, "headers", None) or {}
-            raise TransientError(reason, told_wait(headers, error.details, time.time())) from error
+            raise TransientError(reason, retry_after(headers, error.details, time.time())) from error
         if is_about_this_request(error.code, message):
             return ModelReply("", problem=f"the model refused the request: status {error.code}: {message}")
         raise UserError(f"{reason}; {_remedy(error)}") from error
@@ -123,27 +127,27 @@ def _content(message: Message, request: ModelRequest) -> types.Content:
 
 
 def _read(response: types.GenerateContentResponse, max_tokens: int) -> tuple[str, str]:
-    """The answer's text, and why it is no proper answer (or empty)."""
+    """Returns the answer's text, and its problem (empty if there is none)."""
     if not response.candidates:
         feedback = response.prompt_feedback
         if feedback and feedback.block_reason:
-            said = f" ({feedback.block_reason_message})" if feedback.block_reason_message else ""
-            return "", one_line(f"the prompt was blocked: {feedback.block_reason.value}{said}")
+            detail = f" ({feedback.block_reason_message})" if feedback.block_reason_message else ""
+            return "", one_line(f"the prompt was blocked: {feedback.block_reason.value}{detail}")
         return "", "the model sent no candidate"
     candidate = response.candidates[0]
     parts = (candidate.content.parts if candidate.content else None) or []
     text = "".join(part.text for part in parts if part.text and not part.thought)
     reason = candidate.finish_reason
-    if reason in _CUT:
+    if reason in _TRUNCATED:
         return text, f"the reply was cut off after {max_tokens} tokens (thinking included)"
-    if reason not in _ENDED:
+    if reason not in _COMPLETE:
         ratings = [
             f"{rating.category.value}: {rating.probability.value if rating.probability else 'unknown'}"
             for rating in candidate.safety_ratings or ()
             if rating.blocked and rating.category
         ]
-        said = ", ".join(filter(None, (candidate.finish_message, *ratings)))
-        return text, one_line(f"the reply was blocked: {reason.value}" + (f" ({said})" if said else ""))
+        detail = ", ".join(filter(None, (candidate.finish_message, *ratings)))
+        return text, one_line(f"the reply was blocked: {reason.value}" + (f" ({detail})" if detail else ""))
     if not text.strip():
         kinds = sorted({kind for part in parts for kind in part.model_dump(exclude_none=True)} - {"text"})
         return "", "the reply holds no text" + (f" but {', '.join(kinds)}" if kinds else "")
@@ -164,7 +168,7 @@ def _cached(response: types.GenerateContentResponse) -> int:
 
 
 def _is_daily_quota(error: errors.APIError) -> bool:
-    """A used-up daily quota comes as 429 too, but does not pass within a run."""
+    """Returns True for a used-up daily quota, which has status 429 too, but does not recover within a run."""
     violations = [
         violation
         for detail in error_details(error.details)
@@ -180,5 +184,5 @@ def _remedy(error: errors.APIError) -> str:
     if error.code == 429:
         return "the day's quota is used up: continue tomorrow with the same command, or raise it"
     if "schema" in str(error.message).lower():
-        return "this model cannot be held to the schema: set config.actor.structured=json"
+        return "this model does not support the schema: set config.actor.structured=json"
     return "check config.actor.model"

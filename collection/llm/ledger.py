@@ -1,8 +1,9 @@
-"""Every model call of a run in one SQLite file, shared by all its processes and kept over kills.
+"""Ledger of every model call of a run in one SQLite file, which all processes share and which survives kills.
 
-A call is entered before it is made, at the most it may cost, and settled when it is answered. One whose
-process was killed stays entered at that most, since it may have been billed: a cap holds whatever happens.
-pyrate-limiter also has a bucket in SQLite, but stores a row for every token, which no prompt can pay.
+A call is entered with its maximum cost before it is made, and settled when it is answered. If its process is
+killed, the call keeps the maximum cost, because it may have been billed: the cap holds in every case.
+The rate limits use the file too. pyrate-limiter also has an SQLite bucket, but it stores one row per token,
+which is too slow for prompts of many thousand tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any
 from collection.llm.model import BudgetError, Purpose
 from rmsweb_jax.errors import UserError
 
-# Its usual name in a run's workdir.
+# File name in a run's workdir.
 LEDGER = "calls.sqlite"
-# A bucket holds at most so many seconds' worth, so that a minute's allowance cannot come in one burst.
+# A bucket holds the allowance of this many seconds, so that a minute's allowance cannot go in one burst.
 BURST_S = 6.0
+# Transactions take milliseconds; waiting longer means that another process is stuck with the file locked.
 _BUSY_S = 60.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -41,14 +43,14 @@ CREATE TABLE IF NOT EXISTS buckets (
 
 
 @dataclasses.dataclass(frozen=True)
-class Settled:
-    """How a call ended.
+class CallOutcome:
+    """The end of a call.
 
     Attributes:
-      seconds: waits and repetitions included.
-      cost: US dollars, of the answer.
-      unanswered_cost: the most that attempts without an answer may have cost.
-      outcome: `ok`, or what was wrong.
+      outcome: `ok`, or the problem.
+      seconds: total time, including waits and retries.
+      cost: US dollars for the answer.
+      unanswered_cost: maximum cost in US dollars of the attempts without an answer.
     """
 
     outcome: str
@@ -61,26 +63,23 @@ class Settled:
     unanswered_cost: float = 0.0
 
 
-class Ledger:
-    """The file, or with None a ledger of this process alone.
+class CallLedger:
+    """The ledger of a run's model calls.
 
-    Safe to share by threads and, by its path, by processes (on a network disk that has POSIX locks, too).
+    Threads can share an object. Processes can share the file, also on a network disk with POSIX locks.
+
+    Args:
+      path: SQLite file; None keeps the ledger in this process's memory.
 
     Raises:
-      UserError: the file is no ledger.
+      UserError: the file is not a ledger.
       OSError: the disk is full.
-      sqlite3.OperationalError: another process holds the file for a minute.
+      sqlite3.OperationalError: another process has locked the file for a minute.
     """
 
     def __init__(self, path: Path | None):
         self._path, self._lock = path, threading.Lock()
-        # The rollback journal, not WAL, which network disks cannot share.
-        self._connection = sqlite3.connect(
-            ":memory:" if path is None else path,
-            timeout=_BUSY_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        self._connection = connect(path)
         try:
             with self._transaction():
                 for statement in filter(str.strip, _SCHEMA.split(";")):
@@ -90,28 +89,28 @@ class Ledger:
             if isinstance(error, sqlite3.OperationalError):
                 raise
             raise UserError(
-                f"{path}: no ledger of calls ({error}); move it away, or use another --workdir"
+                f"{path}: not a call ledger ({error}); move it away, or use another --workdir"
             ) from error
 
     def close(self) -> None:
         self._connection.close()
 
     def open_call(
-        self, purpose: Purpose, model: str, most: float, cap: float, now: float, lease_s: float
+        self, purpose: Purpose, model: str, max_cost: float, cap: float, now: float, lease_s: float
     ) -> int | None:
         """Enters a call that is about to be made.
 
         Args:
-          most: what it may cost in US dollars.
-          cap: of all calls of the run, in US dollars; 0: none.
+          max_cost: maximum cost of the call in US dollars.
+          cap: maximum cost of all calls of the run in US dollars; 0 means no cap.
           now: Unix time.
-          lease_s: how long it takes at most; a call that is open longer belongs to a process that is dead.
+          lease_s: maximum duration; the process of a call that is open longer counts as dead.
 
         Returns:
-          Its id; None when the cap may leave room for it once other calls are settled.
+          The call's id; None if the call may fit under the cap once other calls are settled.
 
         Raises:
-          BudgetError: the cap leaves no room.
+          BudgetError: the call could exceed the cap.
         """
         with self._transaction():
             if cap:
@@ -119,24 +118,24 @@ class Ledger:
                 running = self._one(
                     "SELECT TOTAL(unanswered_cost) FROM calls WHERE ended IS NULL AND expires > ?", now
                 )
-                if spent - running + most > cap:
-                    raise _over(self._path, spent - running, most, cap)
-                if spent + most > cap:
+                if spent - running + max_cost > cap:
+                    raise _over_budget(self._path, spent - running, max_cost, cap)
+                if spent + max_cost > cap:
                     return None
             return self._connection.execute(
                 """INSERT INTO calls (started, expires, purpose, model, unanswered_cost)
                 VALUES (?, ?, ?, ?, ?)""",
-                (now, now + lease_s, purpose, model, most),
+                (now, now + lease_s, purpose, model, max_cost),
             ).lastrowid
 
     def extend_call(self, call: int, expires: float) -> None:
-        """Says that a call is still being made, until Unix time `expires` at most."""
+        """Extends the lease of an open call until Unix time `expires`."""
         with self._transaction():
             self._connection.execute("UPDATE calls SET expires = ? WHERE id = ?", (expires, call))
 
-    def settle_call(self, call: int, settled: Settled, now: float) -> None:
-        """Enters how a call ended."""
-        values = dataclasses.asdict(settled)
+    def settle_call(self, call: int, outcome: CallOutcome, now: float) -> None:
+        """Enters the outcome of a call."""
+        values = dataclasses.asdict(outcome)
         columns = ", ".join(f"{name} = :{name}" for name in values)
         with self._transaction():
             self._connection.execute(
@@ -145,10 +144,10 @@ class Ledger:
             )
 
     def take(self, bucket: str, amount: float, per_minute: float, now: float) -> float:
-        """Takes from a token bucket; first come, first served.
+        """Takes an amount from a token bucket; the level may become negative.
 
         Returns:
-          Seconds to wait before what was taken may be used.
+          Seconds to wait before the amount may be used.
         """
         rate = per_minute / 60
         full = max(1.0, rate * BURST_S)
@@ -158,7 +157,7 @@ class Ledger:
             return max(0.0, (min(amount, full) - level) / rate, paused - now)
 
     def give(self, bucket: str, amount: float, per_minute: float, now: float) -> None:
-        """Gives back what was not used, or (negative) takes what was used beyond."""
+        """Returns an unused amount to a bucket; a negative amount takes what was used in excess."""
         rate = per_minute / 60
         full = max(1.0, rate * BURST_S)
         with self._transaction():
@@ -166,14 +165,14 @@ class Ledger:
             self._set_level(bucket, min(full, level + amount), now)
 
     def pause(self, bucket: str, until: float) -> None:
-        """Lets nobody use what they take before Unix time `until`."""
+        """Blocks a bucket for every process until Unix time `until`."""
         with self._transaction():
             self._connection.execute(
                 "UPDATE buckets SET paused_until = MAX(paused_until, ?) WHERE name = ?", (until, bucket)
             )
 
     def totals(self) -> dict[str, dict[str, float]]:
-        """By purpose: calls, calls without a proper answer, tokens, seconds, and cost in US dollars."""
+        """Returns counts of calls and tokens, seconds and cost in US dollars, by purpose."""
         rows = self._connection.execute(
             """SELECT purpose, COUNT(*), TOTAL(outcome <> 'ok'), TOTAL(attempts), TOTAL(prompt_tokens),
             TOTAL(cached_tokens), TOTAL(response_tokens), TOTAL(seconds), TOTAL(cost), TOTAL(unanswered_cost)
@@ -183,21 +182,21 @@ class Ledger:
             *("calls", "without_answer", "attempts", "prompt_tokens", "cached_tokens", "response_tokens"),
             *("seconds", "cost_usd", "unanswered_cost_usd"),
         )
-        whole = 6  # The first so many are counts.
+        integers = 6  # The first six columns are counts; SQLite's TOTAL returns floats.
         return {
             purpose: {
-                name: int(value) if at < whole else value
+                name: int(value) if at < integers else value
                 for at, (name, value) in enumerate(zip(names, values, strict=True))
             }
             for purpose, *values in rows
         }
 
     def spent(self) -> float:
-        """US dollars so far, with the most that calls without an answer may have cost."""
+        """Returns the US dollars spent so far, including the maximum cost of unanswered calls."""
         return self._one("SELECT TOTAL(cost + unanswered_cost) FROM calls")
 
     def _level(self, bucket: str, full: float, rate: float, now: float) -> tuple[float, float]:
-        """What a bucket holds by now (negative: promised to those who wait), and until when it is paused."""
+        """Returns a bucket's current level (negative while callers wait) and the end of its pause."""
         row = self._connection.execute(
             "SELECT level, at, paused_until FROM buckets WHERE name = ?", (bucket,)
         ).fetchone()
@@ -218,23 +217,40 @@ class Ledger:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            # Takes the file before reading, so that two processes cannot decide by the same state.
+        with self._lock, disk_full_as_os_error(self._path):
+            # Locks the file before reading, so that two processes cannot decide on the same state.
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path)) from error
                 raise
 
 
-def _over(path: Path | None, spent: float, most: float, cap: float) -> BudgetError:
+def connect(path: Path | None) -> sqlite3.Connection:
+    """Opens an SQLite file that threads and processes share; None opens a database in memory."""
+    # The default rollback journal, not WAL: WAL needs shared memory, which network disks do not have.
+    return sqlite3.connect(
+        ":memory:" if path is None else path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+    )
+
+
+@contextlib.contextmanager
+def disk_full_as_os_error(path: Path | None) -> Iterator[None]:
+    """Turns SQLite's error for a full disk into `OSError`, which callers handle for all files alike."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
+
+
+def _over_budget(path: Path | None, spent: float, max_cost: float, cap: float) -> BudgetError:
     where = f" (calls in {path})" if path else ""
     return BudgetError(
-        f"budget: ${spent:.4f} spent of a cap of ${cap:.4f}, and the next call may cost ${most:.4f}{where}; "
-        "what was done is kept: raise config.actor.cap_usd and run the same command again"
+        f"budget: ${spent:.4f} spent of a cap of ${cap:.4f}, and the next call may cost ${max_cost:.4f}"
+        f"{where}; finished work is kept: raise config.actor.cap_usd and run the same command again"
     )

@@ -1,4 +1,4 @@
-"""What every model is called through: retries, rate limits, a money cap, and a ledger of all calls."""
+"""Model wrapper with retries, rate limits, a spending cap and a ledger of all calls."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from collections.abc import Callable
 
 import tenacity
 
-from collection.llm.ledger import Ledger, Settled
+from collection.llm.ledger import CallLedger, CallOutcome
 from collection.llm.model import Model, ModelReply, ModelRequest, Prices, TransientError
 from rmsweb_jax.errors import UserError
 
 _MAX_BACKOFF_S = 60.0
-# A server that asks for more is not waited for.
-MAX_TOLD_WAIT_S = 600.0
+# If a server asks for a longer wait, the run stops instead of waiting.
+MAX_RETRY_AFTER_S = 600.0
 _POLL_S = 1.0
+# Time beyond an attempt's own timeout before its process counts as dead: a busy machine may be late.
 _LEASE_MARGIN_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
-    """What a run may use, over all its processes; zero is no limit.
+class UsageLimits:
+    """Limits of a run over all its processes; zero means no limit.
 
     Attributes:
-      requests_per_minute: repeated calls count again.
-      tokens_per_minute: of prompts and responses.
-      cap_usd: of the run, with the runs it resumes and whatever model was called.
+      requests_per_minute: counts retries as well.
+      tokens_per_minute: counts prompts and responses.
+      cap_usd: total over all models, including the runs that this one resumes.
     """
 
     requests_per_minute: float = 0.0
@@ -36,14 +37,15 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True)
-class Patience:
-    """How long a call may take.
+class RetryPolicy:
+    """Retry settings of a call.
 
     Attributes:
-      attempts: calls at most, before the run is stopped.
-      first_wait_s: longest wait before the second; doubles each time, up to a minute. Waits are drawn
-        at random below that, so that workers do not come back all at once.
-      timeout_s: of one attempt; the model keeps it, here it says how long a killed call is waited for.
+      attempts: maximum number of attempts before the run stops.
+      first_wait_s: upper bound of the wait before the second attempt; it doubles each time, up to a minute.
+        Waits are random below the bound, so that the workers do not retry all at once.
+      timeout_s: timeout of one attempt. The model enforces it; here it determines when an open call counts
+        as abandoned by a killed process.
     """
 
     attempts: int = 5
@@ -52,24 +54,24 @@ class Patience:
 
 
 class NoAnswerError(UserError):
-    """A call was given up after all its attempts; another one may be answered."""
+    """All attempts of a call failed; another call may succeed."""
 
 
-class Metered:
-    """A model within limits.
+class MeteredModel:
+    """A model with limits.
 
     Args:
-      max_tokens: of a response, for the most that a call may cost.
-      clock: Unix time in seconds, one for all processes of a run.
-      sleep: waits so many seconds.
+      max_tokens: maximum length of a response, for the maximum cost of a call.
+      clock: returns Unix time in seconds; all processes of a run share it.
+      sleep: waits for a number of seconds.
     """
 
     def __init__(
         self,
         model: Model,
-        ledger: Ledger,
-        limits: Limits,
-        patience: Patience,
+        ledger: CallLedger,
+        limits: UsageLimits,
+        retries: RetryPolicy,
         prices: Prices,
         max_tokens: int,
         clock: Callable[[], float] = time.time,
@@ -79,7 +81,7 @@ class Metered:
             raise UserError(
                 "config.actor.cap_usd: a cap needs prices; set config.actor.price_prompt and price_response"
             )
-        self._model, self._ledger, self._limits, self._patience = model, ledger, limits, patience
+        self._model, self._ledger, self._limits, self._retries = model, ledger, limits, retries
         self._prices, self._max_tokens, self._clock, self._sleep = prices, max_tokens, clock, sleep
 
     @property
@@ -87,44 +89,44 @@ class Metered:
         return self._model.name
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        """The model's answer, with its cost.
+        """Returns the model's answer with its cost.
 
         Raises:
-          BudgetError: the cap leaves no room for the call.
-          UserError: no answer after all attempts, or none to be had.
+          BudgetError: the call could exceed the cap.
+          UserError: the model refused, or all attempts failed.
         """
-        most = self._prices.cost(request.estimated_tokens, self._max_tokens)
-        call = self._open(request, most)
-        made = _Made(self._clock())
+        max_cost = self._prices.cost(request.estimated_tokens, self._max_tokens)
+        call = self._open(request, max_cost)
+        progress = _CallProgress(self._clock())
         try:
-            reply = self._retrying(made)(self._attempt, request, call, made, most)
+            reply = self._retrying()(self._attempt, request, call, progress, max_cost)
         except BaseException as error:
-            self._settle_failed(call, made, most, error)
+            self._settle_failed(call, progress, max_cost, error)
             if isinstance(error, TransientError):
-                raise self._give_up(error, made.attempts) from error
+                raise self._final_error(error, progress.attempts) from error
             raise
         usage, now = reply.usage, self._clock()
         cost = self._prices.cost(usage.prompt_tokens, usage.response_tokens, reply.cached_tokens)
-        settled = Settled(
+        outcome = CallOutcome(
             outcome=reply.problem or "ok",
-            attempts=made.attempts,
-            seconds=now - made.started,
+            attempts=progress.attempts,
+            seconds=now - progress.started,
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=reply.cached_tokens,
             response_tokens=usage.response_tokens,
             cost=cost,
-            unanswered_cost=made.unanswered_cost,
+            unanswered_cost=progress.unanswered_cost,
         )
-        self._ledger.settle_call(call, settled, now)
+        self._ledger.settle_call(call, outcome, now)
         return dataclasses.replace(
-            reply, usage=usage.model_copy(update={"seconds": settled.seconds, "cost": cost})
+            reply, usage=usage.model_copy(update={"seconds": outcome.seconds, "cost": cost})
         )
 
-    def _open(self, request: ModelRequest, most: float) -> int:
-        """Enters the call, when needed after other calls are settled."""
+    def _open(self, request: ModelRequest, max_cost: float) -> int:
+        """Enters the call in the ledger; waits while other open calls may use up the cap."""
         while True:
             call = self._ledger.open_call(
-                request.purpose, self.name, most, self._limits.cap_usd, self._clock(), self._lease_s
+                request.purpose, self.name, max_cost, self._limits.cap_usd, self._clock(), self._lease_s
             )
             if call is not None:
                 return call
@@ -132,28 +134,30 @@ class Metered:
 
     @property
     def _lease_s(self) -> float:
-        return self._patience.timeout_s + _LEASE_MARGIN_S
+        return self._retries.timeout_s + _LEASE_MARGIN_S
 
-    def _attempt(self, request: ModelRequest, call: int, made: _Made, most: float) -> ModelReply:
+    def _attempt(
+        self, request: ModelRequest, call: int, progress: _CallProgress, max_cost: float
+    ) -> ModelReply:
         tokens = request.estimated_tokens
         wait = self._take(tokens)
-        if wait or made.attempts:
+        if wait or progress.attempts:
             self._ledger.extend_call(call, self._clock() + wait + self._lease_s)
         if wait:
             self._sleep(wait)
-        made.attempts += 1
-        made.in_flight = True
+        progress.attempts += 1
+        progress.in_flight = True
         try:
             reply = self._model.complete(request)
         except TransientError as error:
-            made.in_flight = False
-            made.unanswered_cost += most if error.billed else 0.0
-            self._heed(error)
+            progress.in_flight = False
+            progress.unanswered_cost += max_cost if error.billed else 0.0
+            self._pause_all(error)
             raise
         except UserError:
-            made.in_flight = False  # Refused, so not billed.
+            progress.in_flight = False  # A refused call is not billed.
             raise
-        made.in_flight = False
+        progress.in_flight = False
         used = reply.usage.prompt_tokens + reply.usage.response_tokens
         if self._limits.tokens_per_minute:
             self._ledger.give(
@@ -162,7 +166,7 @@ class Metered:
         return reply
 
     def _take(self, tokens: int) -> float:
-        """Seconds until the limits allow a call of so many tokens."""
+        """Takes a call of so many tokens from the buckets; returns the seconds until it may be made."""
         wants = (
             ("requests", 1.0, self._limits.requests_per_minute),
             ("tokens", float(tokens), self._limits.tokens_per_minute),
@@ -175,48 +179,51 @@ class Metered:
         ]
         return max(waits, default=0.0)
 
-    def _heed(self, error: TransientError) -> None:
-        """Lets the run's other processes wait too, as long as the server asked for."""
-        if error.retry_after_s and error.retry_after_s <= MAX_TOLD_WAIT_S:
+    def _pause_all(self, error: TransientError) -> None:
+        """Makes all processes of the run wait as long as the server asked for."""
+        if error.retry_after_s and error.retry_after_s <= MAX_RETRY_AFTER_S:
             for kind in ("requests", "tokens"):
                 self._ledger.pause(self._bucket(kind), self._clock() + error.retry_after_s)
 
     def _bucket(self, kind: str) -> str:
         return f"{self.name} {kind}"
 
-    def _retrying(self, made: _Made) -> tenacity.Retrying:
-        backoff = tenacity.wait_random_exponential(multiplier=self._patience.first_wait_s, max=_MAX_BACKOFF_S)
+    def _retrying(self) -> tenacity.Retrying:
+        backoff = tenacity.wait_random_exponential(multiplier=self._retries.first_wait_s, max=_MAX_BACKOFF_S)
 
         def wait(state: tenacity.RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            told = error.retry_after_s if isinstance(error, TransientError) else None
-            if told is None:
+            delay = error.retry_after_s if isinstance(error, TransientError) else None
+            if delay is None:
                 return backoff(state)
-            # Never before the time told, and not all at it.
-            return told + random.uniform(0.0, self._patience.first_wait_s)
+            # Jitter above the server's delay, so that the workers do not all retry at the same moment.
+            return delay + random.uniform(0.0, self._retries.first_wait_s)
 
-        def is_worth_it(error: BaseException) -> bool:
-            return isinstance(error, TransientError) and (error.retry_after_s or 0.0) <= MAX_TOLD_WAIT_S
+        def is_retryable(error: BaseException) -> bool:
+            return isinstance(error, TransientError) and (error.retry_after_s or 0.0) <= MAX_RETRY_AFTER_S
 
         return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(is_worth_it),
-            stop=tenacity.stop_after_attempt(self._patience.attempts),
+            retry=tenacity.retry_if_exception(is_retryable),
+            stop=tenacity.stop_after_attempt(self._retries.attempts),
             wait=wait,
             sleep=self._sleep,
             reraise=True,
         )
 
-    def _settle_failed(self, call: int, made: _Made, most: float, error: BaseException) -> None:
-        lost = made.unanswered_cost + (most if made.in_flight else 0.0)
+    def _settle_failed(
+        self, call: int, progress: _CallProgress, max_cost: float, error: BaseException
+    ) -> None:
+        # An interrupted attempt may have been answered and charged.
+        lost = progress.unanswered_cost + (max_cost if progress.in_flight else 0.0)
         outcome = " ".join(f"{type(error).__name__}: {error}".split())
         now = self._clock()
         self._ledger.settle_call(
-            call, Settled(outcome, made.attempts, now - made.started, unanswered_cost=lost), now
+            call, CallOutcome(outcome, progress.attempts, now - progress.started, unanswered_cost=lost), now
         )
 
-    def _give_up(self, error: TransientError, attempts: int) -> UserError:
+    def _final_error(self, error: TransientError, attempts: int) -> UserError:
         reason = " ".join(str(error).split())
-        if (error.retry_after_s or 0.0) > MAX_TOLD_WAIT_S:
+        if (error.retry_after_s or 0.0) > MAX_RETRY_AFTER_S:
             return UserError(
                 f"{reason}: asks to wait {error.retry_after_s:.0f} s; run the same command again after that"
             )
@@ -227,8 +234,8 @@ class Metered:
 
 
 @dataclasses.dataclass
-class _Made:
-    """What has come of a call so far."""
+class _CallProgress:
+    """State of a call that is being made."""
 
     started: float
     attempts: int = 0

@@ -1,36 +1,39 @@
-"""One model call, whatever it is for: what is asked, what comes back, what can go wrong."""
+"""The model interface: one chat request in, one reply out, for any purpose."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any, Literal, Protocol
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
 
-# What a call is for; costs are told apart by it.
+# The call ledger reports costs by purpose.
 Purpose = Literal["reply", "reflect", "extract", "judge", "task"]
-# Providers count images differently; 1,024 is near what most take for a 1280x1100 screenshot.
+# How a reply follows its JSON schema: by the endpoint's decoder, as any JSON, or by the prompt alone.
+Structured = Literal["schema", "json", "off"]
+# Providers count images differently; 1,024 is near what most charge for a 1280x1100 screenshot.
 IMAGE_TOKENS = 1024
-_BYTES_PER_TOKEN = 3
+_BYTES_PER_TOKEN = 3  # English text has about 4; the lower value keeps estimates on the safe side.
 
 
 class ImageSource(Protocol):
-    """Where the screenshots named in messages are kept (`rmsweb_jax.records.images.ImageStore`)."""
+    """A store of the screenshots that messages refer to (`rmsweb_jax.records.images.ImageStore`)."""
 
     def get(self, sha256: str) -> bytes: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelRequest:
-    """One call.
+    """One model call.
 
     Attributes:
       messages: the chat.
-      images: resolves the messages' screenshots; None where they have none.
-      seed: 31 bits; the same call is answered the same way by models that can.
-      schema: JSON schema that the answer is to follow; None asks for prose. A model that cannot be held
-        to it answers as the messages ask.
+      images: resolves the screenshots in the messages; None if there are none.
+      seed: 31 bits. Models that support seeds answer the same call the same way.
+      schema: JSON schema of the answer; None asks for free text. A model that cannot constrain its output
+        follows the messages alone.
     """
 
     messages: tuple[Message, ...]
@@ -41,7 +44,7 @@ class ModelRequest:
 
     @property
     def estimated_tokens(self) -> int:
-        """About how long the prompt is; said before the model has counted it."""
+        """Estimated prompt length, for limits that apply before the model has counted."""
         images = sum(isinstance(part, ImagePart) for message in self.messages for part in message.content)
         text = sum(len(message.text.encode(errors="replace")) for message in self.messages)
         return images * IMAGE_TOKENS + text // _BYTES_PER_TOKEN + 1
@@ -49,12 +52,12 @@ class ModelRequest:
 
 @dataclasses.dataclass(frozen=True)
 class ModelReply:
-    """What a model answered.
+    """One model answer.
 
     Attributes:
-      text: as it came; empty, or the beginning of an answer, where there is a problem.
-      problem: why it is no proper answer (blocked, cut off, empty), one line; empty when it is one.
-      cached_tokens: those of the prompt's tokens that were billed as cached.
+      text: the answer as received; empty or truncated if there is a problem.
+      problem: one line that says why the answer is not usable (blocked, cut off, empty); else empty.
+      cached_tokens: prompt tokens that were billed as cached.
     """
 
     text: str
@@ -64,10 +67,10 @@ class ModelReply:
 
 
 class Model(Protocol):
-    """Answers chats.
+    """A chat model.
 
-    `complete` raises `TransientError` when the same call may work if made again, and `UserError` when no
-    call will: a refused key, an exhausted quota, a wrong address.
+    `complete` raises `TransientError` if a retry of the same call may succeed, and `UserError` if no
+    retry can: a refused key, an exhausted quota, a wrong address.
     """
 
     @property
@@ -77,11 +80,11 @@ class Model(Protocol):
 
 
 class TransientError(Exception):
-    """A call that may work if made again.
+    """A failed call that may succeed on retry.
 
     Attributes:
-      retry_after_s: the server's own wish, if it told one.
-      billed: the answer was lost on the way, so the call may have been paid for.
+      retry_after_s: the delay that the server asked for, if any.
+      billed: the answer was lost on the way, so the call may have been charged.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None, billed: bool = False):
@@ -90,18 +93,18 @@ class TransientError(Exception):
 
 
 class BudgetError(UserError):
-    """The run has spent what it may."""
+    """The run has used up its budget."""
 
     exit_code = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Prices:
-    """US dollars for a million tokens; zero when unknown.
+    """US dollars per million tokens; zero if unknown.
 
     Attributes:
-      cached: of prompt tokens read from the provider's cache; zero: as other prompt tokens.
-      response: thinking included.
+      cached: for prompt tokens read from the provider's cache; zero charges them as other prompt tokens.
+      response: includes thinking.
     """
 
     prompt: float = 0.0
@@ -109,8 +112,14 @@ class Prices:
     cached: float = 0.0
 
     def cost(self, prompt_tokens: int, response_tokens: int, cached_tokens: int = 0) -> float:
-        """In US dollars; `cached_tokens` are among the prompt's."""
+        """Returns the cost in US dollars; `prompt_tokens` includes `cached_tokens`."""
         cached = (self.cached or self.prompt) * cached_tokens
         return (
             (prompt_tokens - cached_tokens) * self.prompt + cached + response_tokens * self.response
         ) / 1e6
+
+
+def call_seed(*key: object) -> int:
+    """Returns 31 bits from any values with a stable `str`; unlike `hash`, equal in every process."""
+    digest = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

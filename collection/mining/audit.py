@@ -1,49 +1,50 @@
-"""What mining hands on: prompts for training, and the audit trail for people."""
+"""Records that mining writes: RL prompts for training, and audit records for people."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collection.mining.branch import Branch
-from collection.mining.select import Case
-from collection.sites import site_of
+from collection.mining.divergence import Divergence
+from collection.mining.runs import ParsedRun
+from collection.tasks.websites import site_of
 from rmsweb_jax.records.lean import Step
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 
 
-def to_prompt(case: Case) -> RlPrompt:
-    """The successful side's state and verified reply; nothing of the other side."""
-    branch, at = case.pair.success, case.success_at
+def to_prompt(divergence: Divergence) -> RlPrompt:
+    """The prompt of the success step and its verified reply; nothing of the localization run."""
+    run, at = divergence.pair.success, divergence.success_at
+    task = run.record.task
     if at is None:
-        raise ValueError(f"{branch.run.task.task_id}: no divergence was chosen")
-    step, task = branch.steps[at], branch.run.task
+        raise ValueError(f"{task.task_id}: no divergence was chosen")
+    step = run.steps[at]
     return RlPrompt(
-        prompt_id=f"{branch.run.trajectory_id}/{step.step.number}",
+        prompt_id=f"{run.record.trajectory_id}/{step.step.number}",
         task_id=task.task_id,
-        site=_site(branch),
-        category=case.label.category,
+        site=_site(run),
+        category=divergence.label.category,
         messages=step.step.messages,
         target=step.target,
     )
 
 
-def to_audit(case: Case, tried: Sequence[Case]) -> AuditPair:
-    """Both sides of the best case with every score, and a line for each pair that was tried."""
-    success, localization = case.pair.success, case.pair.localization
-    ours, theirs = _side(success, case.success_at), _side(localization, case.localization_at)
-    notes = [f"{case.pair.kind} pair"]
-    notes += [f"{name}={value:g}" for name, value in sorted(case.label.features.items())]
-    notes += case.label.notes
+def to_audit(best: Divergence, tried: Sequence[Divergence]) -> AuditPair:
+    """Both sides of a task's best divergence with all scores, and a note for each pair that was tried."""
+    success, localization = best.pair.success, best.pair.localization
+    ours, theirs = _side(success, best.success_at), _side(localization, best.localization_at)
+    notes = [f"{best.pair.kind} pair"]
+    notes += [f"{name}={value:g}" for name, value in sorted(best.label.features.items())]
+    notes += best.label.notes
     return AuditPair(
-        task_id=success.run.task.task_id,
+        task_id=success.record.task.task_id,
         site=_site(success),
-        success_id=success.run.trajectory_id,
-        localization_id=localization.run.trajectory_id,
-        category=case.label.category,
-        label_confidence=case.label.confidence,
-        label_source=case.label.source,
-        decision=case.decision,
-        scores=case.scores,
+        success_id=success.record.trajectory_id,
+        localization_id=localization.record.trajectory_id,
+        category=best.label.category,
+        label_confidence=best.label.confidence,
+        label_source=best.label.source,
+        decision=best.decision,
+        scores=best.scores,
         success_step=ours.number if ours else None,
         localization_step=theirs.number if theirs else None,
         success_response=ours.response if ours else "",
@@ -54,11 +55,11 @@ def to_audit(case: Case, tried: Sequence[Case]) -> AuditPair:
     )
 
 
-def without_pair(runs: Sequence[Branch]) -> AuditPair:
-    """The record of a task that has nothing to compare."""
-    success = next((run.run.trajectory_id for run in runs if run.run.success), "")
+def without_pair(runs: Sequence[ParsedRun]) -> AuditPair:
+    """The audit record of a task without a pair of runs to compare."""
+    success = next((run.record.trajectory_id for run in runs if run.record.success), "")
     return AuditPair(
-        task_id=runs[0].run.task.task_id,
+        task_id=runs[0].record.task.task_id,
         site=_site(runs[0]),
         success_id=success,
         localization_id="",
@@ -71,7 +72,7 @@ def without_pair(runs: Sequence[Branch]) -> AuditPair:
 
 
 def explain(audit: AuditPair, objective: str) -> str:
-    """One case, readably: what was decided and why, who said so, and every pair that was tried."""
+    """An audit record as text: the decision, the label and its source, the scores, all pairs tried."""
     lines = [
         f"task          {audit.task_id}: {objective}",
         f"decision      {audit.decision}",
@@ -88,20 +89,21 @@ def explain(audit: AuditPair, objective: str) -> str:
     return "\n".join([*lines, *(f"note          {note}" for note in audit.notes)])
 
 
-def _tried(case: Case) -> str:
-    """One pair of the task: who met whom, under which label, and how far its best candidate came."""
-    ours, theirs = case.pair.success.run, case.pair.localization.run
+def _tried(divergence: Divergence) -> str:
+    """One pair that was tried: its runs, its label, its decision and its best candidate."""
+    pair, i, j = divergence.pair, divergence.success_at, divergence.localization_at
+    ours, theirs = pair.success.record, pair.localization.record
     best = ""
-    if case.success_at is not None and case.localization_at is not None:
-        steps = case.pair.success.steps[case.success_at], case.pair.localization.steps[case.localization_at]
-        best = f" (steps {steps[0].step.number} and {steps[1].step.number}, total {case.scores['total']:.3f})"
+    if i is not None and j is not None:
+        steps = f"steps {ours.steps[i].number} and {theirs.steps[j].number}"
+        best = f" ({steps}, total {divergence.scores['total']:.3f})"
     who = f"{ours.trajectory_id} with {theirs.trajectory_id}"
-    return f"tried {who}: {case.label.category}, {case.decision}{best}"
+    return f"tried {who}: {divergence.label.category}, {divergence.decision}{best}"
 
 
-def _site(branch: Branch) -> str:
-    return branch.run.task.site or site_of(branch.run.task.website)
+def _site(run: ParsedRun) -> str:
+    return run.record.task.site or site_of(run.record.task.website)
 
 
-def _side(branch: Branch, at: int | None) -> Step | None:
-    return None if at is None else branch.steps[at].step
+def _side(run: ParsedRun, at: int | None) -> Step | None:
+    return None if at is None else run.steps[at].step

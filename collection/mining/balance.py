@@ -1,23 +1,25 @@
-"""The mix of the mined corpus: stricter gates and shares, independent of the input's order."""
+"""Balances the mined corpus: a stricter gate for runtime failures, caps on sites and on obstructions."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from rmsweb_jax.records.schema import AuditPair
 
 
 @dataclasses.dataclass(frozen=True)
 class BalanceConfig:
-    """The figures of RMSWeb, section 3.3; the gates for runtime failures are this project's.
+    """Shares of the final corpus (RMSWeb, section 3.3) and the gate for runtime failures.
 
     Attributes:
-      max_domain_share: of the final corpus, for each site. A corpus of so few sites that this is
-        impossible may hold equal shares of each.
-      max_obstruction_share: of the final corpus.
+      max_domain_share: of the cases of one site. With so few sites that this is impossible, each may have an
+        equal share.
+      max_obstruction_share: of access obstructions.
+      runtime_min_confidence, runtime_min_category: RMSWeb asks for a stricter gate without figures; these are
+        chosen by hand.
     """
 
     max_domain_share: float = 0.30
@@ -29,26 +31,33 @@ class BalanceConfig:
 def balance(cases: Sequence[AuditPair], config: BalanceConfig) -> dict[str, str]:
     """Decides which kept cases stay.
 
+    Both caps are shares of the final corpus. The obstruction cap is lowered until it holds there, and the
+    site cap is applied again to all cases each time: a case that gave way to an obstruction of its site
+    comes back when that obstruction is dropped, so no site is lost to the caps.
+
     Args:
-      cases: one a task, of those that passed every gate before.
+      cases: one for each task that passed every gate before.
 
     Returns:
       task id -> `kept`, `runtime_gate`, `obstruction_cap` or `domain_cap`.
     """
-    decisions = {
-        case.task_id: "kept" if passes_runtime_gate(case, config) else "runtime_gate" for case in cases
-    }
-    ordered = _by_category(sorted(cases, key=lambda case: case.task_id))
-    left = [case for case in ordered if decisions[case.task_id] == "kept"]
+    passed = [case for case in _by_category(cases) if passes_runtime_gate(case, config)]
+    max_obstructions = int(config.max_obstruction_share * len(passed))
     while True:
-        kept = _capped(left, config, decisions)
-        if len(kept) == len(left):
-            return decisions
-        left = kept
+        allowed = _cap_each(passed, _is_obstruction, {True: max_obstructions})
+        kept = _cap_sites(allowed, config.max_domain_share)
+        cap = int(config.max_obstruction_share * len(kept))
+        if sum(map(_is_obstruction, kept)) <= cap:
+            break
+        max_obstructions = cap
+    decisions = dict.fromkeys((case.task_id for case in cases), "runtime_gate")
+    for reason, some in (("obstruction_cap", passed), ("domain_cap", allowed), ("kept", kept)):
+        decisions |= dict.fromkeys((case.task_id for case in some), reason)
+    return decisions
 
 
 def passes_runtime_gate(case: AuditPair, config: BalanceConfig) -> bool:
-    """Runtime and evaluation failures say little about decisions: only the clearest are kept."""
+    """Applies the gate for runtime failures, which say little about decisions."""
     if case.category != "runtime_evaluation":
         return True
     return (
@@ -57,54 +66,49 @@ def passes_runtime_gate(case: AuditPair, config: BalanceConfig) -> bool:
     )
 
 
-def _capped(cases: list[AuditPair], config: BalanceConfig, decisions: dict[str, str]) -> list[AuditPair]:
-    """One round of both caps, as shares of what there is now; the caller repeats until nothing changes."""
-    obstruction_cap = int(config.max_obstruction_share * len(cases))
-    kept = _take(
-        cases,
-        lambda case: case.category == "access_obstruction",
-        {True: obstruction_cap},
-        "obstruction_cap",
-        decisions,
-    )
-    sites = {case.site for case in kept}
-    share = max(config.max_domain_share, 1 / max(len(sites), 1))
-    # The small addition keeps 0.3 * 10 at 3.
-    domain_cap = max(1, int(share * len(kept) + 1e-9))
-    return _take(kept, lambda case: case.site, dict.fromkeys(sites, domain_cap), "domain_cap", decisions)
+def _is_obstruction(case: AuditPair) -> bool:
+    return case.category == "access_obstruction"
 
 
-def _take(
-    cases: list[AuditPair],
-    group: Callable[[AuditPair], Hashable],
-    caps: dict,
-    reason: str,
-    decisions: dict[str, str],
+def _cap_sites(cases: list[AuditPair], max_share: float) -> list[AuditPair]:
+    """Drops the last cases of large sites until no site holds more than its share of those that are left."""
+    sites = {case.site for case in cases}
+    share = max(max_share, 1 / max(len(sites), 1))
+    while True:
+        # The small addition keeps 0.3 * 10 at 3. Each site keeps one case, so the sites stay the same.
+        cap = max(1, int(share * len(cases) + 1e-9))
+        kept = _cap_each(cases, lambda case: case.site, dict.fromkeys(sites, cap))
+        if len(kept) == len(cases):
+            return kept
+        cases = kept
+
+
+def _cap_each(
+    cases: list[AuditPair], group: Callable[[AuditPair], Hashable], caps: Mapping[Hashable, int]
 ) -> list[AuditPair]:
+    """The first cases of each group, at most its cap; groups without a cap are left whole."""
     taken: Counter[Hashable] = Counter()
     kept = []
     for case in cases:
         name = group(case)
         taken[name] += 1
-        if taken[name] > caps.get(name, len(cases)):
-            decisions[case.task_id] = reason
-        else:
+        if taken[name] <= caps.get(name, len(cases)):
             kept.append(case)
     return kept
 
 
 def _by_category(cases: Sequence[AuditPair]) -> list[AuditPair]:
-    """Best cases first, taking turns between the categories of a site, so that caps cut none of them off."""
+    """Sorts cases so that caps keep the best ones of each category of each site."""
     ranks: dict[str, int] = {}
     groups: dict[tuple[str, str], list[AuditPair]] = defaultdict(list)
     for case in cases:
         groups[case.site, case.category].append(case)
     for group in groups.values():
-        group.sort(key=lambda case: (-case.scores["total"], _chance(case)))
+        group.sort(key=lambda case: (-case.scores["total"], _tie_break(case)))
         ranks |= {case.task_id: rank for rank, case in enumerate(group)}
-    return sorted(cases, key=lambda case: (ranks[case.task_id], -case.scores["total"], _chance(case)))
+    return sorted(cases, key=lambda case: (ranks[case.task_id], -case.scores["total"], _tie_break(case)))
 
 
-def _chance(case: AuditPair) -> str:
-    """A fixed order that has nothing to do with names."""
+def _tie_break(case: AuditPair) -> str:
+    """Breaks ties in a fixed order that does not favour any task ids."""
     return hashlib.sha256(case.task_id.encode()).hexdigest()

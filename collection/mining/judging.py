@@ -1,6 +1,6 @@
-"""Failure modes named by a model: a first judgment, a review of unsure ones, the rules where both fail.
+"""Failure labels by a model: a first answer, a review of uncertain ones, the rule label where both fail.
 
-RMSWeb, section 3.3 and its appendix; below which confidence the rules decide is this project's choice.
+See RMSWeb, section 3.3 and appendix. The confidence below which the rule label is taken is this project's.
 """
 
 from __future__ import annotations
@@ -11,31 +11,37 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from collection.llm.base import call_seed
-from collection.llm.cached import Cached
-from collection.llm.model import Model, ModelRequest
-from collection.mining.branch import Branch
-from collection.mining.judge_answer import FAULTS, Answer, Pass, Verdict, read_answer, verdict_schema
-from collection.mining.judge_prompt import label_messages
-from collection.mining.labels import Label, rule_label
+from collection.llm.cached import CachedModel
+from collection.llm.model import Model, ModelRequest, call_seed
+from collection.mining.failure_modes import FailureLabel, rule_label
+from collection.mining.judge_messages import (
+    FAULTS,
+    LabelAnswer,
+    LabelVerdict,
+    Pass,
+    label_messages,
+    read_answer,
+    verdict_schema,
+)
+from collection.mining.runs import ParsedRun, RunPair
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage
 
-# Its usual name in a run's workdir.
+# The usual name of the cache of answers in a workdir.
 ANSWERS = "answers.sqlite"
 SOURCES = ("judge", "review", "rule")
 
 
 @dataclasses.dataclass(frozen=True)
-class JudgeConfig:
-    """When a label is settled.
+class JudgingConfig:
+    """Confidences at which a label is reviewed or replaced.
 
     Attributes:
-      review_below: a first judgment of less confidence is reviewed.
-      rule_below: after a review of less confidence the rules' category is taken.
-      final_steps: how many last steps of each run the model reads.
+      review_below: a first answer of less confidence is reviewed (0.70 in RMSWeb).
+      rule_below: after a review of less confidence the rule label is taken.
+      final_steps: the number of last steps of each run that the model reads.
     """
 
     review_below: float = 0.70
@@ -53,24 +59,24 @@ class JudgeConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class JudgedLabel(Label):
-    """A label with what the model said on the way to it.
+class JudgedLabel(FailureLabel):
+    """A label with the model's answers.
 
     Attributes:
-      answers: the first judgment and, where there was one, the review; also those that were not used.
+      answers: the first answer and, if there was one, the review, whether they were used or not.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[LabelAnswer, ...] = ()
 
     @property
     def usage(self) -> CallUsage:
-        """What this label cost now; answers that were known before cost nothing."""
+        """The usage of this label's calls; cached answers count nothing."""
         paid = [answer.usage for answer in self.answers if not answer.cached]
         return CallUsage(**{name: sum(getattr(one, name) for one in paid) for name in CallUsage.model_fields})
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For the audit: each answer as it came, with what was wrong with it."""
+        """For the audit: the text of each answer, with its fault."""
         return tuple(
             f"{answer.asked_for} answered{f' ({answer.fault}: {answer.note})' if answer.fault else ''}: "
             f"{answer.text}"
@@ -78,54 +84,44 @@ class JudgedLabel(Label):
         )
 
 
-class Pair(Protocol):
-    """A success and the run it is held against, as `collection.mining.pairs.RunPair`."""
-
-    @property
-    def success(self) -> Branch: ...
-
-    @property
-    def localization(self) -> Branch: ...
-
-
-class JudgedLabels:
-    """Labels pairs of runs by a model. Threads may share it; processes make one each.
+class FailureLabeler:
+    """Labels pairs of runs with a model. Threads may share a labeler; each process needs its own.
 
     Args:
-      cache: file of all answers (`ANSWERS` in a workdir), which processes may share: what it holds is not
-        asked again. None: kept in memory alone.
+      cache: the file of all answers (`ANSWERS` in a workdir), which processes may share. A question that it
+        answers is not sent again. None: in memory only.
 
     Raises:
-      UserError: the cache is none, or of another version.
+      UserError: the file is no cache, or of another version.
     """
 
-    def __init__(self, model: Model, cache: Path | None, config: JudgeConfig | None = None):
-        self._model, self._config = Cached(model, cache), config or JudgeConfig()
+    def __init__(self, model: Model, cache: Path | None, config: JudgingConfig | None = None):
+        self._model, self._config = CachedModel(model, cache), config or JudgingConfig()
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """The model's name."""
         return self._model.name
 
     @property
     def requests(self) -> dict[str, int]:
-        """So far: questions that the model answered, and those that were answered from the cache."""
+        """Numbers of questions that were sent to the model and that the cache answered."""
         return {"asked": self._model.asked, "cache_hits": self._model.hits}
 
     def close(self) -> None:
         self._model.close()
 
-    def __enter__(self) -> JudgedLabels:
+    def __enter__(self) -> FailureLabeler:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def label(self, success: Branch, localization: Branch) -> JudgedLabel:
-        """The failure mode of a pair. `source` says who decided: judge, review or rule.
+    def label(self, success: ParsedRun, localization: ParsedRun) -> JudgedLabel:
+        """The failure mode of a pair; `source` is judge, review or rule.
 
-        An answer that cannot be used counts as one of no confidence: after the first the review decides,
-        after the second the rules.
+        An unusable answer counts as one of no confidence: it leads to the review, and after the review to the
+        rule label.
 
         Raises:
           BudgetError: the money cap is reached.
@@ -133,34 +129,34 @@ class JudgedLabels:
         """
         rule = rule_label(success, localization)
         first = self._ask("judge", success, localization, rule)
-        if _holds(first.verdict, self._config.review_below):
+        if _is_confident(first.verdict, self._config.review_below):
             return _judged(first, rule, (first,))
         review = self._ask("review", success, localization, rule, first)
-        if _holds(review.verdict, self._config.rule_below):
+        if _is_confident(review.verdict, self._config.rule_below):
             return _judged(review, rule, (first, review))
         return JudgedLabel(rule.category, rule.confidence, "rule", rule.features, (first, review))
 
     def label_many(
         self,
-        pairs: Iterable[Pair],
+        pairs: Iterable[RunPair],
         workers: int = 1,
         on_label: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[JudgedLabel]:
         """Labels of all pairs, in their order.
 
         Args:
-          workers: pairs at once; the model's limits hold for all of them together.
-          on_label: called with the number of pairs done and of all.
+          workers: number of pairs labelled at the same time; they share the model's limits.
+          on_label: called with the number of pairs done and the number of all pairs.
 
         Raises:
-          BudgetError, UserError: as `label`. No pair is begun after the first error; the calls that are
-            under way end, and everything answered is in the cache.
+          BudgetError, UserError: as `label`. No pair is started after the first error; calls in progress
+            end, and all answers are in the cache.
         """
         if workers < 1:
             raise UserError(f"config.workers={workers}: use at least 1")
         stopped = threading.Event()
 
-        def one(pair: Pair) -> JudgedLabel | None:
+        def one(pair: RunPair) -> JudgedLabel | None:
             if stopped.is_set():
                 return None
             try:
@@ -179,22 +175,27 @@ class JudgedLabels:
                         labels.append(label)
                         on_label(done, len(futures))
             finally:
-                # Also after an interrupt, which comes to this thread alone.
+                # Also after a KeyboardInterrupt, which only this thread gets.
                 stopped.set()
         return labels
 
     def _ask(
-        self, asked_for: Pass, success: Branch, localization: Branch, rule: Label, first: Answer | None = None
-    ) -> Answer:
+        self,
+        asked_for: Pass,
+        success: ParsedRun,
+        localization: ParsedRun,
+        rule: FailureLabel,
+        first: LabelAnswer | None = None,
+    ) -> LabelAnswer:
         messages = label_messages(success, localization, rule.features, self._config.final_steps, first)
-        ids = (success.run.trajectory_id, localization.run.trajectory_id)
+        ids = (success.record.trajectory_id, localization.record.trajectory_id)
         seed = call_seed("label", asked_for, *ids)
         reply, cached = self._model.ask(ModelRequest(messages, "judge", seed, schema=verdict_schema()))
         return read_answer(asked_for, reply, cached)
 
 
-def summarize_labels(labels: Sequence[Label]) -> dict[str, Any]:
-    """Counts for a report: who decided how surely, and which answers could not be used."""
+def summarize_labels(labels: Sequence[FailureLabel]) -> dict[str, Any]:
+    """Counts for a report: sources of labels, their confidence, and faults of unusable answers."""
     faults = {pass_: Counter() for pass_ in ("judge", "review")}
     for label in labels:
         for answer in label.answers if isinstance(label, JudgedLabel) else ():
@@ -212,16 +213,16 @@ def summarize_labels(labels: Sequence[Label]) -> dict[str, Any]:
     }
 
 
-def mean_confidence(labels: Sequence[Label]) -> float | None:
-    """Rounded to four places; None without labels."""
+def mean_confidence(labels: Sequence[FailureLabel]) -> float | None:
+    """The mean confidence to four places; None without labels."""
     return round(sum(label.confidence for label in labels) / len(labels), 4) if labels else None
 
 
-def _holds(verdict: Verdict | None, least: float) -> bool:
+def _is_confident(verdict: LabelVerdict | None, least: float) -> bool:
     return verdict is not None and verdict.confidence >= least
 
 
-def _judged(answer: Answer, rule: Label, answers: tuple[Answer, ...]) -> JudgedLabel:
+def _judged(answer: LabelAnswer, rule: FailureLabel, answers: tuple[LabelAnswer, ...]) -> JudgedLabel:
     assert answer.verdict is not None
     verdict = answer.verdict
     return JudgedLabel(verdict.category, verdict.confidence, answer.asked_for, rule.features, answers)

@@ -1,72 +1,95 @@
-"""From pools of runs to decisions, one a task."""
+"""Mining: from pools of runs to one decision for each task, and to the RL corpus and its audit on disk."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
+import itertools
+import json
 import multiprocessing
+import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from collection.llm.config import ActorConfig, make_model
-from collection.mining.audit import to_audit, to_prompt, without_pair
+from ml_collections import ConfigDict
+
+from collection.llm.config import ModelConfig, make_model
+from collection.llm.ledger import LEDGER
+from collection.mining.audit import explain, to_audit, to_prompt, without_pair
 from collection.mining.balance import BalanceConfig, balance
-from collection.mining.branch import Branch
-from collection.mining.judging import JudgeConfig, JudgedLabels
-from collection.mining.labels import PAPER_SHARES, Label, rule_label
-from collection.mining.pairs import PairConfig, RunPair, by_task, run_pairs
-from collection.mining.pool import Map, Place, Source, check_messages, find_sources, open_pool, read_runs
-from collection.mining.select import GATES, KEPT, MiningConfig, cases
+from collection.mining.config import MineSettings
+from collection.mining.divergence import GATES, KEPT, MiningConfig, find_divergences
+from collection.mining.failure_modes import PAPER_SHARES, FailureLabel, rule_label
+from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
+from collection.mining.pool import (
+    Map,
+    RunLocation,
+    ShardSource,
+    check_messages,
+    find_sources,
+    open_pool,
+    read_runs,
+)
+from collection.mining.runs import PairConfig, ParsedRun, RunPair, by_task, run_pairs
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
+from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
+from rmsweb_jax.records.files import is_temporary, write_atomic
+from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from rmsweb_jax.settings import from_config, to_config_dict
+from rmsweb_jax.workdir import run_stage
 
-Labels = Callable[[Sequence[RunPair]], Sequence[Label]]
+Labels = Callable[[Sequence[RunPair]], Sequence[FailureLabel]]
 
 DECISIONS = ("no_success", "no_contrast", *GATES, "runtime_gate", "obstruction_cap", "domain_cap", KEPT)
-# Below this the recipe asks a second reader; the report counts such labels.
-SURE = 0.70
-# Tasks that a process mines before it is given others.
+# The recipe reviews labels of less confidence; the report counts them.
+MIN_CONFIDENCE = 0.70
+# Tasks that a process gets at once: few enough for an even load, enough to hide the cost of a message.
 _BATCH = 8
-# Pools below this are mined sooner than processes start.
+# Smaller pools are mined in less time than it takes to start processes.
 _SMALL_BYTES = 32 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
-class Judging:
-    """A model that names failures.
+class LabelerSettings:
+    """The model that labels failures, for all processes.
 
     Attributes:
-      ledger, answers: files that all processes share: what was spent, and what was answered.
-      threads: pairs at once, in each process.
+      ledger, answers: files that all processes share: of the money spent, and of the answers.
+      threads: number of pairs labelled at the same time in each process.
     """
 
-    actor: ActorConfig
-    config: JudgeConfig
+    actor: ModelConfig
+    config: JudgingConfig
     ledger: Path
     answers: Path
     threads: int = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What decides about a task; without `judging` the rules name its failure."""
+class TaskSettings:
+    """The settings that decide about a task; without `judging` failures are labelled by rule."""
 
     select: MiningConfig
     pairs: PairConfig
-    judging: Judging | None = None
+    judging: LabelerSettings | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
-    """What became of a task, before the corpus is balanced.
+class MinedTask:
+    """The result for one task, before the corpus is balanced.
 
     Attributes:
-      prompt: where every gate was passed.
-      kind, actor: of the best pair and of its localization run; empty without one.
-      pairs: how many were tried.
+      prompt: None unless every gate was passed.
+      kind, actor: of the best pair and of its localization run; empty without a pair.
+      pairs: number of pairs that were tried.
     """
 
     audit: AuditPair
@@ -77,14 +100,14 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mined:
-    """What mining found.
+class MiningResult:
+    """The result for all tasks.
 
     Attributes:
       prompts: the RL corpus.
-      audits: one record a task, kept or dropped.
-      pair_kinds, localization_actors: of the kept prompts, counted.
-      pairs: how many pairs of runs were tried.
+      audits: one record for each task, kept or dropped.
+      pair_kinds, localization_actors: counts over the kept prompts.
+      pairs: number of pairs of runs that were tried.
     """
 
     prompts: list[RlPrompt]
@@ -94,24 +117,76 @@ class Mined:
     pairs: int
 
 
-def mine(trajectories: Iterable[Trajectory], select: MiningConfig, balancing: BalanceConfig) -> Mined:
-    """Mines one divergence a task and balances the corpus; all in memory."""
-    settings = Settings(select, PairConfig())
+def mine(
+    settings: MineSettings | ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """Finds the decisions that failed runs got wrong and successful runs got right.
+
+    The workdir gets `prompts/` (what RL trains on), `audit/` (one record a task, with both sides) and, last,
+    `report.json`. Where a model names the failures, `calls.sqlite` holds what was spent and `answers.sqlite`
+    what was answered, so that a second call asks nothing twice.
+
+    Args:
+      settings: such as `configs.mine.get_config("demo")`, with `pools`.
+
+    Returns:
+      The report.
+
+    Raises:
+      UserError: a pool cannot be read, nothing could be mined, or the workdir was begun with other settings.
+    """
+    return run_stage(_mine, from_config(MineSettings, settings), workdir)
+
+
+def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
+    for left in filter(is_temporary, workdir.iterdir()):
+        left.unlink()  # A run that was killed has left it.
+    start = time.monotonic()
+    pools = pool_folders(settings.pools)
+    progress = Progress(workdir, "mine", 1)
+    mined = mine_pools(
+        pools,
+        TaskSettings(settings.select, settings.pairs, _labeler_settings(settings, workdir)),
+        settings.balance,
+        settings.workers or os.cpu_count() or 1,
+        lambda done, total: progress.update(done, total=total),
+    )
+    summary = summarize(mined)
+    if not mined.prompts:
+        dropped = ", ".join(
+            f"{name} {summary['decisions'][name]}" for name in DECISIONS if summary["decisions"][name]
+        )
+        raise UserError(
+            f"{settings.pools}: no prompt could be mined ({dropped}): add runs that fail where others succeed"
+        )
+    _write(mined, pools, workdir, to_config_dict(settings).to_dict())
+    progress.close()
+    report = {"stage": "mine", "seconds": time.monotonic() - start, "pools": [str(pool) for pool in pools]}
+    report |= summary
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+    return report
+
+
+def mine_runs(
+    trajectories: Iterable[Trajectory], select: MiningConfig, balancing: BalanceConfig
+) -> MiningResult:
+    """Mines one divergence for each task and balances the corpus, in memory and with rule labels."""
+    settings = TaskSettings(select, PairConfig())
     runs = by_task(trajectories).values()
-    return _balanced([mine_task(some, settings, _by_rules) for some in runs], balancing)
+    return _balanced([mine_task(some, settings, _rule_labels) for some in runs], balancing)
 
 
 def mine_pools(
     folders: Sequence[Path],
-    settings: Settings,
+    settings: TaskSettings,
     balancing: BalanceConfig,
     workers: int = 1,
     on_task: Callable[[int, int], None] = lambda done, total: None,
-) -> Mined:
-    """As `mine`, from data sets on disk and by several processes.
+) -> MiningResult:
+    """Like `mine_runs`, from data sets on disk and in several processes.
 
     Args:
-      on_task: called with the number of tasks done and of all.
+      on_task: called with the number of tasks done and the number of all tasks.
 
     Raises:
       UserError: a folder holds no finished data set of trajectories, or a file has changed.
@@ -123,97 +198,97 @@ def mine_pools(
         pool = open_pool(sources, map_)
         tasks = list(pool.tasks.values())
         batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
-        findings: list[Finding] = []
+        results: list[MinedTask] = []
         for found in map_(functools.partial(_mine_batch, pool.sources, settings), batches):
-            findings += found
-            on_task(len(findings), len(tasks))
-    return _balanced(findings, balancing)
+            results += found
+            on_task(len(results), len(tasks))
+    return _balanced(results, balancing)
 
 
-def mine_task(runs: Sequence[Branch], settings: Settings, labels: Labels) -> Finding:
-    """The last critical divergence among the runs of a task, or why there is none."""
+def mine_task(runs: Sequence[ParsedRun], settings: TaskSettings, labels: Labels) -> MinedTask:
+    """The last critical divergence among the runs of a task, or the reason why there is none."""
     pairs = run_pairs(runs, settings.pairs)
-    tried = cases(pairs, labels(pairs), settings.select)
+    tried = find_divergences(pairs, labels(pairs), settings.select)
     if not tried:
-        return Finding(without_pair(runs))
-    best = max(tried, key=lambda case: case.rank)
+        return MinedTask(without_pair(runs))
+    best = max(tried, key=lambda divergence: divergence.rank)
     prompt = to_prompt(best) if best.decision == KEPT else None
-    return Finding(
-        to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.run.actor, len(tried)
+    return MinedTask(
+        to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.record.actor, len(tried)
     )
 
 
-def _by_rules(pairs: Sequence[RunPair]) -> list[Label]:
+def _rule_labels(pairs: Sequence[RunPair]) -> list[FailureLabel]:
     return [rule_label(pair.success, pair.localization) for pair in pairs]
 
 
-# Of this process: a model's connections and threads go to no other.
-_labels: Labels = _by_rules
+# One for each process: connections and threads of a model cannot be sent to another.
+_labels: Labels = _rule_labels
 
 
 @contextlib.contextmanager
-def _naming(judging: Judging | None) -> Iterator[None]:
-    """Who names the failures in this process."""
+def _open_labels(judging: LabelerSettings | None) -> Iterator[None]:
+    """Sets the source of labels in this process."""
     global _labels
     if judging is None:
         yield
         return
     model = make_model(judging.actor, judging.ledger)
-    with JudgedLabels(model, judging.answers, judging.config) as judged:
+    with FailureLabeler(model, judging.answers, judging.config) as judged:
         _labels = functools.partial(judged.label_many, workers=judging.threads)
         try:
             yield
         finally:
-            _labels = _by_rules
+            _labels = _rule_labels
 
 
-# What a process of the pool opens, it holds until it ends; answers are on disk as soon as they come.
-_held = contextlib.ExitStack()
+# Held open until the process ends; answers are on disk as soon as they arrive.
+_open = contextlib.ExitStack()
 
 
-def _begin_process(judging: Judging | None) -> None:
+def _begin_process(judging: LabelerSettings | None) -> None:
     exit_with_parent()
-    _held.enter_context(_naming(judging))
+    _open.enter_context(_open_labels(judging))
 
 
 def _mine_batch(
-    sources: Sequence[Source], settings: Settings, batch: Sequence[Sequence[Place]]
-) -> list[Finding]:
-    findings = []
-    for places in batch:
+    sources: Sequence[ShardSource], settings: TaskSettings, batch: Sequence[Sequence[RunLocation]]
+) -> list[MinedTask]:
+    results = []
+    for locations in batch:
         try:
-            findings.append(mine_task(list(read_runs(sources, places)), settings, _labels))
+            results.append(mine_task(list(read_runs(sources, locations)), settings, _labels))
         except ValueError:
-            # Prompts are parsed where they are asked for, and then nobody knows whose they are.
-            check_messages(sources, places)
+            # A prompt is parsed when it is used, and that error does not name its file: find it.
+            check_messages(sources, locations)
             raise
-    return findings
+    return results
 
 
-def _balanced(findings: Sequence[Finding], balancing: BalanceConfig) -> Mined:
-    passed = [finding.audit for finding in findings if finding.prompt]
+def _balanced(results: Sequence[MinedTask], balancing: BalanceConfig) -> MiningResult:
+    passed = [result.audit for result in results if result.prompt]
     decisions = balance(passed, balancing)
-    kept = [finding for finding in findings if decisions.get(finding.audit.task_id) == KEPT]
+    kept = [result for result in results if decisions.get(result.audit.task_id) == KEPT]
     audits = [
-        finding.audit.model_copy(
-            update={"decision": decisions.get(finding.audit.task_id, finding.audit.decision)}
+        result.audit.model_copy(
+            update={"decision": decisions.get(result.audit.task_id, result.audit.decision)}
         )
-        for finding in findings
+        for result in results
     ]
-    return Mined(
-        [finding.prompt for finding in kept if finding.prompt],
+    return MiningResult(
+        [result.prompt for result in kept if result.prompt],
         audits,
-        dict(sorted(Counter(finding.kind for finding in kept).items())),
-        dict(sorted(Counter(finding.actor for finding in kept).items())),
-        sum(finding.pairs for finding in findings),
+        dict(sorted(Counter(result.kind for result in kept).items())),
+        dict(sorted(Counter(result.actor for result in kept).items())),
+        sum(result.pairs for result in results),
     )
 
 
 @contextlib.contextmanager
-def _processes(workers: int, judging: Judging | None) -> Iterator[Map]:
-    """A `map` over processes, or the ordinary one."""
+def _processes(workers: int, judging: LabelerSettings | None) -> Iterator[Map]:
+    """A `map` over processes; the built-in one for a single worker."""
     if workers <= 1:
-        with _naming(judging):
+        with _open_labels(judging):
             yield map
         return
     # Forking a process that has read shards would copy their threads' locks.
@@ -226,8 +301,8 @@ def _processes(workers: int, judging: Judging | None) -> Iterator[Map]:
             raise
 
 
-def summarize(mined: Mined) -> dict:
-    """Counts for the report: the funnel of decisions, categories beside the paper's, sites, pair kinds."""
+def summarize(mined: MiningResult) -> dict:
+    """Counts for the report: decisions, categories and the paper's shares, sites, kinds of pairs, labels."""
     decisions = Counter(audit.decision for audit in mined.audits)
     categories = Counter(prompt.category for prompt in mined.prompts)
     total = max(len(mined.prompts), 1)
@@ -249,5 +324,62 @@ def summarize(mined: Mined) -> dict:
         "localization_actors": mined.localization_actors,
         "sites": dict(sorted(Counter(prompt.site for prompt in mined.prompts).items())),
         "label_sources": dict(sorted(Counter(audit.label_source for audit in labelled).items())),
-        "unsure_labels": sum(audit.label_confidence < SURE for audit in labelled),
+        "unsure_labels": sum(audit.label_confidence < MIN_CONFIDENCE for audit in labelled),
     }
+
+
+def _labeler_settings(settings: MineSettings, workdir: Path) -> LabelerSettings | None:
+    if settings.actor.kind == "none":
+        return None
+    return LabelerSettings(
+        settings.actor.resolve(), settings.judging, workdir / LEDGER, workdir / ANSWERS, settings.threads
+    )
+
+
+def pool_folders(pools: str) -> list[Path]:
+    """The folders of `config.pools`, which are separated by commas.
+
+    Raises:
+      UserError: none is named.
+    """
+    folders = [Path(name.strip()) for name in pools.split(",") if name.strip()]
+    if not folders:
+        raise UserError("config.pools is empty: give --config.pools=DIR1,DIR2 (made by experiments.collect)")
+    return folders
+
+
+def explain_task(workdir: Path, pools: Sequence[Path], task_id: str) -> str:
+    """The stored decision about a task, in words.
+
+    Args:
+      workdir: of `mine`.
+      pools: that were mined.
+
+    Raises:
+      UserError: mining has not run here, or knows no such task.
+    """
+    audit = next(
+        (item for item in read_dataset(workdir / "audit", AuditPair) if item.task_id == task_id), None
+    )
+    if audit is None:
+        raise UserError(f"{workdir / 'audit'}: no task {task_id!r}: see the task ids in the pools")
+    runs = itertools.chain.from_iterable(read_dataset(pool, Trajectory) for pool in pools)
+    task = next((run.task for run in runs if run.task.task_id == task_id), None)
+    return explain(audit, task.objective if task else "")
+
+
+def _write(mined: MiningResult, pools: Sequence[Path], workdir: Path, settings: dict[str, Any]) -> None:
+    provenance = {"pools": [str(pool) for pool in pools], "settings": settings}
+    for prompt in mined.prompts:
+        _link(pools, workdir / "prompts", image_names(prompt.messages))
+    write_dataset(workdir / "prompts", mined.prompts, "rl_prompts", provenance)
+    for audit in mined.audits:
+        names = (audit.success_screenshot, audit.localization_screenshot)
+        _link(pools, workdir / "audit", (name for name in names if name))
+    write_dataset(workdir / "audit", mined.audits, "audit_pairs", provenance)
+
+
+def _link(pools: Sequence[Path], folder: Path, names: Iterable[str]) -> None:
+    stores, target = [ImageStore(pool) for pool in pools], ImageStore(folder)
+    for name in names:
+        target.link_from(next((store for store in stores if name in store), stores[0]), name)

@@ -1,7 +1,7 @@
-"""Pools of runs on disk, a task at a time.
+"""Reads pools of runs from disk, one task at a time.
 
-The runs of a task may lie anywhere in several data sets. One pass over all records finds out where;
-then a task's runs are read when its turn comes, so memory holds an index and a few tasks.
+The runs of a task are spread over several data sets. One pass over all records makes an index of tasks; the
+runs of a task are read when it is mined, so memory holds the index and a few tasks.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from collection.mining.branch import Branch, branch
+from collection.mining.runs import ParsedRun, parse_run
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import AGAIN, Shard, iter_shard, load_manifest, read_entries
 from rmsweb_jax.records.lean import Head, decode_head, decode_run
-from rmsweb_jax.records.manifest import AGAIN, Shard, load_manifest
-from rmsweb_jax.records.shard_files import iter_shard, read_entries
+from rmsweb_jax.records.schema import SCHEMA_VERSION
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """A shard of a data set, and the schema version of its records."""
+class ShardSource:
+    """A shard of a data set."""
 
     folder: Path
     shard: Shard
-    version: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a run lies: number of its source and of the record in it."""
+class RunLocation:
+    """Location of a run on disk: the numbers of its source and of its record there."""
 
     source: int
     record: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Pool:
-    """Where the runs of each task lie.
+class RunPool:
+    """An index of the runs of each task.
 
     Attributes:
       sources: all shards of all data sets.
-      tasks: task id -> places of its runs by trajectory id; both in sorted order.
+      tasks: task id -> locations of its runs, sorted by task id and by trajectory id.
     """
 
-    sources: tuple[Source, ...]
-    tasks: dict[str, tuple[Place, ...]]
+    sources: tuple[ShardSource, ...]
+    tasks: dict[str, tuple[RunLocation, ...]]
 
     @property
     def runs(self) -> int:
+        """The number of runs."""
         return sum(map(len, self.tasks.values()))
 
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
-def find_sources(folders: Iterable[Path]) -> tuple[Source, ...]:
-    """The shards of data sets.
+def find_sources(folders: Iterable[Path]) -> tuple[ShardSource, ...]:
+    """All shards of some data sets.
 
     Raises:
       UserError: a folder holds no finished data set of trajectories.
@@ -65,83 +65,83 @@ def find_sources(folders: Iterable[Path]) -> tuple[Source, ...]:
     return tuple(source for folder in folders for source in _sources(folder))
 
 
-def open_pool(sources: Sequence[Source], map_: Map = map) -> Pool:
-    """Finds and checks all runs; one that lies in several data sets counts once.
+def open_pool(sources: Sequence[ShardSource], map_: Map = map) -> RunPool:
+    """Finds and checks all runs; a run that is in several data sets counts once.
 
     Args:
-      map_: reads the shards, in their order: `map`, or that of several processes.
+      map_: `map`, or one that maps in several processes; its results are in order.
 
     Raises:
       UserError: a file has changed, or a record does not fit its schema version.
     """
-    tasks: dict[str, dict[str, Place]] = defaultdict(dict)
+    tasks: dict[str, dict[str, RunLocation]] = defaultdict(dict)
     for number, heads in enumerate(map_(_heads, sources)):
         for record, (task_id, trajectory_id) in enumerate(heads):
-            tasks[task_id].setdefault(trajectory_id, Place(number, record))
-    return Pool(
+            tasks[task_id].setdefault(trajectory_id, RunLocation(number, record))
+    return RunPool(
         tuple(sources),
         {task_id: tuple(found[name] for name in sorted(found)) for task_id, found in sorted(tasks.items())},
     )
 
 
-def read_runs(sources: Sequence[Source], places: Sequence[Place]) -> Iterator[Branch]:
-    """The runs at some places, in that order.
+def read_runs(sources: Sequence[ShardSource], locations: Sequence[RunLocation]) -> Iterator[ParsedRun]:
+    """The runs at some locations, in the given order.
 
     Raises:
       UserError: a record does not fit its schema version.
     """
     by_source: dict[int, list[int]] = defaultdict(list)
-    for place in places:
-        by_source[place.source].append(place.record)
+    for location in locations:
+        by_source[location.source].append(location.record)
     entries = {
-        Place(number, record): entry
+        RunLocation(number, record): entry
         for number, records in by_source.items()
         for record, entry in zip(
             records, read_entries(sources[number].folder, sources[number].shard, records), strict=True
         )
     }
-    for place in places:
-        source = sources[place.source]
+    for location in locations:
+        source = sources[location.source]
         try:
-            yield branch(decode_run(source.version, entries.pop(place)))
+            yield parse_run(decode_run(entries.pop(location)))
         except ValueError as error:
-            raise _unfit(source, place.record) from error
+            raise _unfit(source, location.record) from error
 
 
-def check_messages(sources: Sequence[Source], places: Sequence[Place]) -> None:
-    """What reading some runs leaves out: whether their prompts are prompts.
+def check_messages(sources: Sequence[ShardSource], locations: Sequence[RunLocation]) -> None:
+    """Parses the prompts of some runs, which `read_runs` leaves unparsed.
 
     Raises:
       UserError: a record does not fit its schema version.
     """
-    for place, found in zip(places, read_runs(sources, places), strict=True):
+    for location, found in zip(locations, read_runs(sources, locations), strict=True):
         try:
             _ = [step.step.messages for step in found.steps]
         except ValueError as error:
-            raise _unfit(sources[place.source], place.record) from error
+            raise _unfit(sources[location.source], location.record) from error
 
 
-def _sources(folder: Path) -> Iterator[Source]:
+def _sources(folder: Path) -> Iterator[ShardSource]:
     manifest = load_manifest(folder)
     if manifest.kind != "trajectories":
         raise UserError(f"{folder}: holds {manifest.kind}, not trajectories: give another folder")
     if not manifest.records:
         raise UserError(f"{folder}: the data set is empty: {AGAIN}")
     for shard in manifest.shards:
-        yield Source(folder, shard, manifest.schema_version)
+        yield ShardSource(folder, shard)
 
 
-def _heads(source: Source) -> list[tuple[str, str]]:
+def _heads(source: ShardSource) -> list[tuple[str, str]]:
     heads = []
     for number, entry in enumerate(iter_shard(source.folder, source.shard)):
         try:
-            head: Head = decode_head(source.version, entry)
+            head: Head = decode_head(entry)
         except ValueError as error:
             raise _unfit(source, number) from error
         heads.append((head.task.task_id, head.trajectory_id))
     return heads
 
 
-def _unfit(source: Source, record: int) -> UserError:
+def _unfit(source: ShardSource, record: int) -> UserError:
     where = source.folder / source.shard.file
-    return UserError(f"{where}: record {record} does not fit schema version {source.version}: {AGAIN}")
+    return UserError(f"{where}: record {record} does not fit schema version {SCHEMA_VERSION}: {AGAIN}")

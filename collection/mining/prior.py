@@ -1,4 +1,7 @@
-"""How often each failure mode occurs on a development split (RMSWeb, "Validation-derived failure prior")."""
+"""Frequencies of the failure modes on a development split (RMSWeb, "Validation-derived failure prior").
+
+They are reported only: mining does not read them.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from collection.mining.failure_modes import PAPER_SHARES, FailureLabel
 from collection.mining.judging import SOURCES, JudgedLabel, mean_confidence, summarize_labels
-from collection.mining.labels import PAPER_SHARES, Label
-from collection.mining.pairs import RunPair, by_task, run_pairs
-from collection.tasks.contamination import BenchmarkIndex
-from collection.tasks.making import find_overlap
+from collection.mining.runs import RunPair, by_task, run_pairs
+from collection.tasks.contamination import BenchmarkIndex, find_overlap
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task, Trajectory
 
 
 def read_split(runs: Iterable[Trajectory]) -> tuple[list[Task], list[RunPair]]:
-    """The tasks of a split, and all pairs of their runs.
+    """The tasks of a split and all pairs of their runs.
 
     Raises:
-      UserError: there is no pair, so nothing to learn from.
+      UserError: there is no pair.
     """
-    branches = by_task(runs)
+    runs_by_task = by_task(runs)
     tasks = [
         Task(
             task_id=task.task_id,
@@ -31,22 +33,22 @@ def read_split(runs: Iterable[Trajectory]) -> tuple[list[Task], list[RunPair]]:
             constraints=task.constraints,
             site=task.site,
         )
-        for task in (some[0].run.task for some in branches.values())
+        for task in (some[0].record.task for some in runs_by_task.values())
     ]
-    pairs = [pair for some in branches.values() for pair in run_pairs(some)]
+    pairs = [pair for some in runs_by_task.values() for pair in run_pairs(some)]
     if not pairs:
         raise UserError(
-            f"config.pools: none of the {len(tasks)} tasks has a success beside another run; "
+            f"config.pools: none of the {len(tasks)} tasks has a success and another run; "
             "add runs that fail where others succeed"
         )
     return tasks, pairs
 
 
 def refuse_benchmark_tasks(tasks: Iterable[Task], index: BenchmarkIndex) -> None:
-    """A prior that is derived from benchmark tasks would leak them into training.
+    """Refuses benchmark tasks: a prior derived from them would leak them into training.
 
     Raises:
-      UserError: naming the first task that repeats a question, and the question.
+      UserError: a task repeats a question; the message names both.
     """
     for task in tasks:
         overlap = find_overlap(index, task)
@@ -60,8 +62,8 @@ def refuse_benchmark_tasks(tasks: Iterable[Task], index: BenchmarkIndex) -> None
             )
 
 
-def summarize_prior(pairs: Sequence[RunPair], labels: Sequence[Label]) -> dict[str, Any]:
-    """The distribution for the report; shares are in percent of all pairs, as the paper's are."""
+def summarize_prior(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> dict[str, Any]:
+    """The distribution for the report; shares are percent of all pairs, like the paper's."""
     kinds = Counter(pair.kind for pair in pairs)
     categories = {name: [label for label in labels if label.category == name] for name in PAPER_SHARES}
     return {
@@ -81,15 +83,15 @@ def summarize_prior(pairs: Sequence[RunPair], labels: Sequence[Label]) -> dict[s
     }
 
 
-def label_lines(pairs: Sequence[RunPair], labels: Sequence[Label]) -> Iterator[str]:
-    """A JSON object for each pair: its runs, its label, and every answer as it came."""
+def label_lines(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> Iterator[str]:
+    """One JSON object for each pair: its runs, its label, and all answers of the model."""
     for pair, label in zip(pairs, labels, strict=True):
         answers = label.answers if isinstance(label, JudgedLabel) else ()
         yield json.dumps(
             {
-                "task_id": pair.success.run.task.task_id,
-                "success_id": pair.success.run.trajectory_id,
-                "localization_id": pair.localization.run.trajectory_id,
+                "task_id": pair.success.record.task.task_id,
+                "success_id": pair.success.record.trajectory_id,
+                "localization_id": pair.localization.record.trajectory_id,
                 "kind": pair.kind,
                 "category": label.category,
                 "confidence": label.confidence,
@@ -112,7 +114,7 @@ def label_lines(pairs: Sequence[RunPair], labels: Sequence[Label]) -> Iterator[s
 
 
 def prior_table(report: dict[str, Any]) -> str:
-    """The distribution in lines of text, most frequent category first."""
+    """The distribution as a table in text, most frequent category first."""
     head = f"{'category':<24}{'pairs':>7}{'share %':>9}{'paper %':>9}{'confidence':>12}"
     lines = [head + "".join(f"{source:>8}" for source in SOURCES)]
     for name, row in sorted(report["categories"].items(), key=lambda item: -item[1]["pairs"]):

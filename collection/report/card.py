@@ -1,11 +1,12 @@
-"""The model card of a release: YAML for the hub, then what was done, with what, and what it came to."""
+"""Model card of an export: metadata for the hub, training stages, data, settings and results."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
 
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.paper_tables import details_table
@@ -14,14 +15,14 @@ from collection.report.tables import template
 
 @dataclasses.dataclass(frozen=True)
 class CardStage:
-    """A training that the model came through.
+    """One training stage of the model's history.
 
     Attributes:
-      title: for people.
-      facts: sentences about its size.
-      data: a line for each data set, indented by how far back it stands.
-      settings: dotted key -> value, without places on anyone's disk.
-      metrics: at its end.
+      title: display name.
+      facts: sentences about the stage's size.
+      data: one line per data set, indented by its depth in the lineage.
+      settings: dotted key -> value, without local paths.
+      metrics: final values.
     """
 
     title: str
@@ -33,19 +34,19 @@ class CardStage:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """All that a card tells.
+    """Contents of a model card.
 
     Attributes:
-      license: identifier of the hub, such as `apache-2.0`.
-      license_source: who says so.
-      base_model: hub name of the base, or "" when it has none.
-      base: what the base is called in the text.
+      license: hub identifier, such as `apache-2.0`.
+      license_source: origin of that statement.
+      base_model: hub name of the base model, or "".
+      base: name of the base model in the text.
       format: "merged" or "adapter".
-      rank: of the adapters.
-      stages: latest last.
-      contamination: sentences about training tasks and benchmarks.
-      teachers: kinds of teachers whose replies were learned from.
-      files: names of what is in the folder.
+      rank: LoRA rank of the adapters.
+      stages: in order of training.
+      contamination: sentences about overlap of training tasks and benchmarks.
+      teachers: kinds of teacher models whose replies are in the training data.
+      files: names of the files in the folder.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Card:
 
 
 def render_card(card: Card) -> str:
-    """The `README.md` of the release."""
+    """Renders the `README.md` of an export."""
     return template("model_card.md.j2").render(
         card=card,
         header=_header(card),
@@ -72,36 +73,39 @@ def render_card(card: Card) -> str:
 
 
 def _header(card: Card) -> str:
-    """The front matter's lines; every value is JSON, which YAML reads as it is."""
-    values: dict[str, Any] = {
-        "license": card.license,
-        "library_name": "transformers" if card.format == "merged" else "peft",
-        "pipeline_tag": "image-text-to-text",
-        "tags": ["qwen3_vl", "web-agent", "rmsweb", *(["lora"] if card.format == "adapter" else [])],
-        "metrics": ["pass@1"],
-    }
+    """Returns the YAML front matter for the hub."""
+    merged = card.format == "merged"
+    relation: dict[str, Any] = {}
     if card.base_model:
-        values["base_model"] = card.base_model
-        values["base_model_relation"] = "finetune" if card.format == "merged" else "adapter"
-    if card.evaluations:
-        values["model-index"] = [{"name": card.name, "results": _results(card.evaluations)}]
-    return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+        relation["base_model_relation"] = "finetune" if merged else "adapter"
+    return (
+        ModelCardData(
+            license=card.license,
+            library_name="transformers" if merged else "peft",
+            pipeline_tag="image-text-to-text",
+            tags=["qwen3_vl", "web-agent", "rmsweb", *([] if merged else ["lora"])],
+            metrics=["pass@1"],
+            base_model=card.base_model or None,
+            model_name=card.name,
+            eval_results=[result for one in card.evaluations for result in _results(one)] or None,
+            **relation,
+        ).to_yaml()
+        + "\n"
+    )
 
 
-def _results(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """As the hub's model index wants them; rates in percent."""
+def _results(evaluation: Evaluation) -> list[EvalResult]:
+    """Returns pass@1 and pass@n in percent, for the hub's model index."""
+    tasks = len(evaluation.results.tasks)
     return [
-        {
-            "task": {"type": "image-text-to-text", "name": "Web agent"},
-            "dataset": {"type": one.benchmark, "name": benchmark_title(one.benchmark)},
-            "metrics": [
-                {
-                    "type": f"pass@{k}",
-                    "value": round(100 * one.score[f"pass_at_{k}"]["mean"], 2),
-                    "name": f"pass@{k} of {one.label} in %, {len(one.results.tasks)} tasks",
-                }
-                for k in sorted({1, one.results.runs})
-            ],
-        }
-        for one in evaluations
+        EvalResult(
+            task_type="image-text-to-text",
+            task_name="Web agent",
+            dataset_type=evaluation.benchmark,
+            dataset_name=benchmark_title(evaluation.benchmark),
+            metric_type=f"pass@{k}",
+            metric_value=round(100 * evaluation.score[f"pass_at_{k}"]["mean"], 2),
+            metric_name=f"pass@{k} of {evaluation.label} in %, {tasks} tasks",
+        )
+        for k in sorted({1, evaluation.results.runs})
     ]

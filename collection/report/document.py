@@ -1,4 +1,4 @@
-"""A table of the paper with everything beside it: details, differences, groups, cost plots, and one JSON."""
+"""A document with one of the paper's tables, its details, differences, groups, cost plots, and JSON."""
 
 from __future__ import annotations
 

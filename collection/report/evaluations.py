@@ -20,6 +20,27 @@ _USAGE = "give --config.results=LABEL=DIR,LABEL=DIR,... with workdirs of experim
 _TITLES = {"miniwob": "MiniWoB++", **{name: one.title for name, one in BENCHMARKS.items()}}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """Settings of `experiments.report`.
+
+    Attributes:
+      run: the folder whose stages are reported; those that have not run are shown so.
+      table: instead of the page one of the paper's tables: "main", "ablation" or "reflection" (also
+        `--table=NAME`).
+      results: its evaluations: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one for each
+        benchmark.
+      prices: LABEL=PROMPT/RESPONSE,...: US dollars a million tokens, for policies without a price on record.
+      seed: of the bootstrap.
+    """
+
+    run: str = ""
+    table: str = ""
+    results: str = ""
+    prices: str = ""
+    seed: int = 0
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """A finished evaluation of one policy on one benchmark.
@@ -43,7 +64,7 @@ class Evaluation:
 
     @property
     def left_out(self) -> int | None:
-        """Tasks of the benchmark that were not played; None where nobody says how many it has."""
+        """Number of the benchmark's tasks that were not played; None if its size is unknown."""
         if known := BENCHMARKS.get(self.benchmark):
             return max(0, known.tasks - len(self.results.tasks))
         if self.benchmark == "miniwob":
@@ -135,7 +156,7 @@ def _read(label: str, folder: Path) -> tuple[Mapping[str, Any], Results]:
         raise UserError(f"{folder}: was not made by experiments.evaluate: {_USAGE}")
     path = folder / "results.json"
     if not path.exists():
-        raise UserError(f"{path} is missing beside report.json: copy it too, or evaluate again")
+        raise UserError(f"{path} is missing next to report.json: copy it too, or evaluate again")
     results = load_results(path)
     if (report.get("tasks"), report.get("runs")) != (len(results.tasks), results.runs):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The paper's three tables with measured figures beside the paper's, and the tables that explain them."""
+"""The paper's three tables with measured and published figures, and the tables that explain them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
 
 
 def details_table(evaluations: Sequence[Evaluation]) -> Table:
-    """Everything that was measured of each policy: what stands behind a rate, and what it leaves out."""
+    """Builds a table of everything measured of each policy: what a rate includes and what it leaves out."""
     columns = (
         *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1, %", "pass@2, %", "pass@3, %"),
         *(
@@ -233,7 +233,7 @@ def _cells(row: PaperRow, benchmark: str, found: Found, steps: bool) -> list[str
 
 
 def _size(one: Evaluation) -> str:
-    """Tasks and runs behind a rate, tasks left out of the benchmark, and runs that nobody judged."""
+    """Formats the tasks and runs of a rate, tasks left out of the benchmark, and unjudged runs."""
     parts = [f"{len(one.results.tasks)} × {one.results.runs}"]
     if one.left_out is not None:
         parts.append(f"{one.left_out} tasks left out")

@@ -83,7 +83,7 @@ def line_plot(curves: Sequence[Series], name: str, title: str) -> str:
       name, title: as for `render`.
     """
     if not 1 <= len(curves) <= len(SERIES):
-        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(SERIES)} can be told apart")
+        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(SERIES)} can be distinguished")
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -120,13 +120,13 @@ def cost_plot(curves: Sequence[CostCurve], unit: str, name: str, title: str) -> 
     """An `<svg>` of accuracy against cost; the number at a point is its k.
 
     Args:
-      curves: as many as can be told apart by colour and dash; costs above 0.
+      curves: at most as many as colours and dashes can distinguish; costs above 0.
       unit: of the costs, for the axis.
       name, title: as for `render`.
     """
     styles = [(dash, color) for dash in _DASHES for color in SERIES]
     if not 1 <= len(curves) <= len(styles):
-        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(styles)} can be told apart")
+        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(styles)} can be distinguished")
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -154,7 +154,7 @@ def cost_plot(curves: Sequence[CostCurve], unit: str, name: str, title: str) -> 
 
 
 def render(draw: Callable[[Figure], None], size: tuple[float, float], name: str, title: str) -> str:
-    """An `<svg>` of whatever `draw` puts into a figure, for a page that defines the colours.
+    """Renders a figure drawn by `draw` as `<svg>`, for a page that defines the colours.
 
     Args:
       size: width and height in inches.

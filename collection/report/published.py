@@ -1,4 +1,4 @@
-"""The paper's own figures (RMSWeb): shown beside measured ones, never mixed with them."""
+"""Figures published in the paper (RMSWeb): shown next to measured ones, never mixed with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PaperRow:
 
     Attributes:
       label: what a measured policy is called to stand in this row; empty where that makes no sense.
-      section: heading that it stands under.
+      section: heading in the paper.
       rates: benchmark -> success in percent, as printed, marks included.
       steps: benchmark -> mean steps of successes, as printed.
       note: what the table says of it: size or access, or what the variant changes.
@@ -46,7 +46,7 @@ class PaperTable:
     """One of the paper's tables.
 
     Attributes:
-      source: where it stands in the paper.
+      source: place in the paper.
       marks: what its signs mean.
     """
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from collection.evaluation.results import Results, load_results
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 
 LABELS = {"base": "Base", "sft": "SFT", "rl": "SFT + RL"}
 # Folder -> what it is called for people, in the recipe's order.

@@ -16,7 +16,7 @@ _SCORES = (
 
 
 def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
-    """Figures of every stage; None stands for what has not run.
+    """Figures of every stage; None for a stage that has not run.
 
     Returns:
       `stages.<folder>.{status, seconds}`, `total_seconds`, `teacher`, `models.<label>.pass_at_<k>` and
@@ -94,7 +94,7 @@ def _differences(run: RunFolder, seed: int) -> dict[str, Any]:
 
 
 def _section(report: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A stage's own report, without what `stages` tells and lists of ids that nobody reads here."""
+    """Returns a stage's report without the fields that `stages` has and without lists of ids."""
     if report is None:
         return None
     return {key: value for key, value in report.items() if key not in ("stage", "seconds", "dropped_ids")}

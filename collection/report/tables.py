@@ -81,7 +81,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A plot beside the tables.
+    """A plot that accompanies the tables.
 
     Attributes:
       file: name of the SVG file.

@@ -1,4 +1,4 @@
-"""The benchmarks' own files, which users get themselves (see README): their rows, and what they ask."""
+"""Reads the benchmarks' own files, which users download themselves: their rows and questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from collection.tasks.contamination import Question
+from collection.tasks.contamination import BenchmarkQuestion
 from rmsweb_jax.errors import UserError
 
 T = TypeVar("T")
@@ -26,12 +26,12 @@ class VoyagerRow(BaseModel):
     web: str = ""
     web_name: str = ""
 
-    def question(self) -> Question:
-        return Question("webvoyager", self.id, self.ques, self.web)
+    def question(self) -> BenchmarkQuestion:
+        return BenchmarkQuestion("webvoyager", self.id, self.ques, self.web)
 
 
 class RubricItem(BaseModel):
-    """A line of a rubric; `condition`: it counts only where this holds."""
+    """A line of a rubric; with a `condition` it counts only where that holds."""
 
     criterion: str
     description: str = ""
@@ -52,8 +52,8 @@ class TailRow(BaseModel):
     category: str = ""
     precomputed_rubric: _Rubric = _Rubric()
 
-    def question(self) -> Question:
-        return Question("webtailbench", self.id, self.ques, self.web)
+    def question(self) -> BenchmarkQuestion:
+        return BenchmarkQuestion("webtailbench", self.id, self.ques, self.web)
 
 
 class Mind2WebRow(BaseModel):
@@ -68,8 +68,8 @@ class Mind2WebRow(BaseModel):
     def id(self) -> str:
         return self.task_id
 
-    def question(self) -> Question:
-        return Question("online_mind2web", self.task_id, self.confirmed_task, self.website)
+    def question(self) -> BenchmarkQuestion:
+        return BenchmarkQuestion("online_mind2web", self.task_id, self.confirmed_task, self.website)
 
 
 Row = VoyagerRow | TailRow | Mind2WebRow
@@ -78,7 +78,7 @@ R = TypeVar("R", VoyagerRow, TailRow, Mind2WebRow)
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """What was read: the file's name without its folder, its rows, and the SHA-256 of its bytes."""
+    """A file that was read: its name without the folder, number of rows, and SHA-256 of its bytes."""
 
     name: str
     rows: int
@@ -91,7 +91,7 @@ class BenchmarkFile:
 
     Attributes:
       setting: the config key that names it, for errors.
-      benchmark: who publishes it.
+      benchmark: its publisher.
     """
 
     path: Path
@@ -99,7 +99,7 @@ class BenchmarkFile:
     benchmark: str
 
     def read(self) -> bytes:
-        """Its bytes. Raises UserError when there are none to be had."""
+        """Its bytes. Raises UserError when it cannot be read."""
         try:
             return self.path.read_bytes()
         except OSError as error:
@@ -107,14 +107,14 @@ class BenchmarkFile:
             raise UserError(f"{self.setting}={self.path}: {reason}; give the benchmark's own file") from error
 
     def parse(self, type_: Any, data: bytes) -> Any:
-        """One JSON value of a type that pydantic knows. Raises UserError when it is of another shape."""
+        """Validates JSON against a type. Raises UserError when it does not fit."""
         try:
             return TypeAdapter(type_).validate_json(data)
         except ValidationError as error:
             raise self.malformed(error) from error
 
     def malformed(self, error: ValidationError | str, where: str = "") -> UserError:
-        """The error to raise for a file of another shape."""
+        """The error to raise for a file that does not have the benchmark's format."""
         reason = str(error)
         if isinstance(error, ValidationError):
             first = error.errors()[0]
@@ -127,18 +127,27 @@ class BenchmarkFile:
 
 
 def read_webvoyager(file: BenchmarkFile) -> tuple[list[VoyagerRow], SourceFile]:
-    """`WebVoyager_data.jsonl`: a JSON object a line."""
+    """Reads `WebVoyager_data.jsonl`: one JSON object per line."""
     return _read(file, _lines(VoyagerRow))
 
 
 def read_webtailbench(file: BenchmarkFile) -> tuple[list[TailRow], SourceFile]:
-    """`WebTailBench.jsonl`: a JSON object a line."""
+    """Reads `WebTailBench.jsonl`: one JSON object per line."""
     return _read(file, _lines(TailRow))
 
 
 def read_online_mind2web(file: BenchmarkFile) -> tuple[list[Mind2WebRow], SourceFile]:
-    """`Online_Mind2Web.json`: one JSON list."""
+    """Reads `Online_Mind2Web.json`: one JSON list."""
     return _read(file, lambda file, data: file.parse(list[Mind2WebRow], data))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkFiles:
+    """The section `benchmarks`: the benchmarks' own files; empty ones are not checked against."""
+
+    webvoyager: str = ""
+    online_mind2web: str = ""
+    webtailbench: str = ""
 
 
 READERS: dict[str, Callable[[BenchmarkFile], tuple[list[Any], SourceFile]]] = {
@@ -148,15 +157,15 @@ READERS: dict[str, Callable[[BenchmarkFile], tuple[list[Any], SourceFile]]] = {
 }
 
 
-def read_questions(paths: Mapping[str, str]) -> list[Question]:
-    """All questions of the benchmarks whose path is not empty.
+def read_questions(paths: Mapping[str, str]) -> list[BenchmarkQuestion]:
+    """Reads all questions of the benchmarks whose path is not empty.
 
     Args:
       paths: file by benchmark (`webvoyager`, `online_mind2web`, `webtailbench`).
 
     Raises:
-      UserError: a file cannot be read, has a bad row, or one twice: what is passed over could not be
-        checked against.
+      UserError: a file cannot be read, or has a bad or repeated row. No row is passed over: tasks could not
+        be checked against it.
     """
     questions = []
     for name, path in paths.items():
@@ -170,7 +179,7 @@ def refuse(names: Iterable[str], what: str, remedy: str) -> None:
     """Raises UserError naming the first few of `names`, if there are any.
 
     Args:
-      what: what is wrong with them, with the place.
+      what: the mistake, and where it is.
     """
     names = list(names)
     if names:

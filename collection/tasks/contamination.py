@@ -1,9 +1,9 @@
-"""Whether a training task repeats a benchmark's question.
+"""Contamination check: finds training tasks that repeat a benchmark's question.
 
 The tests are RMSWeb's (appendix, "Contamination check"): equal texts, one whole text within the other, and
-shared 3-grams of words. An inverted index from 3-grams to questions counts what a task shares with each, and
-only questions that share enough are compared, which loses none: each test but equality of very short texts
-needs a share of 3-grams.
+shared 3-grams of words. An inverted index from 3-grams to questions counts the 3-grams that a task shares
+with each, and only questions that share enough are compared. This misses none: every test but the equality of
+very short texts needs shared 3-grams.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Literal
 
 import numpy as np
 
-from collection.sites import site_of
+from collection.tasks.websites import site_of
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Task
 
-Test = Literal["exact", "substring", "jaccard", "containment"]
+OverlapTest = Literal["exact", "substring", "jaccard", "containment"]
 Shingle = tuple[str, ...]
 
-# In words, of a shingle.
+# Words in a shingle.
 SIZE = 3
 _WORD = re.compile(r"\w+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """A benchmark's task; `website` may be empty."""
+class BenchmarkQuestion:
+    """A task of a benchmark; `website` may be empty."""
 
     benchmark: str
     task_id: str
@@ -39,13 +40,14 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True)
-class Thresholds:
-    """From where on two texts count as the same task.
+class OverlapThresholds:
+    """Similarities from which on two texts count as the same task.
 
     Attributes:
       jaccard: shared 3-grams over all 3-grams of both.
       containment: shared 3-grams over those of the benchmark's question.
-      same_site: both are multiplied by this for tasks on one registrable domain.
+      same_site: factor of both for tasks on one registrable domain, where similar words more often mean the
+        same task.
     """
 
     jaccard: float = 0.4
@@ -60,25 +62,27 @@ class Thresholds:
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """Why a task is too near to a question.
+    """The reason why a task counts as a question's copy.
 
     Attributes:
       value, threshold: of `jaccard` and `containment`; 1 for the other tests.
-      same_site: the threshold is the lower one.
+      same_site: the lower threshold was used.
     """
 
-    test: Test
-    question: Question
+    test: OverlapTest
+    question: BenchmarkQuestion
     value: float
     threshold: float
     same_site: bool
 
 
 class BenchmarkIndex:
-    """Questions of benchmarks, to be compared with any number of tasks."""
+    """Index of benchmarks' questions, for comparing any number of tasks with them."""
 
-    def __init__(self, questions: Iterable[Question], thresholds: Thresholds | None = None) -> None:
-        self._thresholds = thresholds or Thresholds()
+    def __init__(
+        self, questions: Iterable[BenchmarkQuestion], thresholds: OverlapThresholds | None = None
+    ) -> None:
+        self._thresholds = thresholds or OverlapThresholds()
         self._questions = tuple(questions)
         self._words = [words(question.text) for question in self._questions]
         self._shingles = [shingles(text) for text in self._words]
@@ -97,10 +101,10 @@ class BenchmarkIndex:
         self._sizes = np.array([len(some) for some in self._shingles])
 
     def find(self, text: str, website: str = "") -> Overlap | None:
-        """The question that a task repeats, with the first test that it trips; None for a task of its own.
+        """The question that a task repeats, with the first test that it fails; None for a new task.
 
-        Of several questions an equal one is named, then one that holds the task or is held by it, then the
-        one that exceeds its threshold most.
+        Of several questions an equal one comes first, then one that contains the task or is contained in it,
+        then the one that exceeds its threshold most.
         """
         task, site = words(text), site_of(website)
         if (number := self._equal.get(task)) is not None:
@@ -119,11 +123,12 @@ class BenchmarkIndex:
         return max(found, key=lambda one: (one.test == "substring", one.value / one.threshold), default=None)
 
     def _near(self, shared: np.ndarray, own: int, site: str) -> list[int]:
-        """Questions that may be repeated, by how many 3-grams [Q] a task of `own` 3-grams shares with each.
+        """Candidates, from the number of 3-grams [Q] that a task of `own` 3-grams shares with each question.
 
-        Phrases that everybody uses make most tasks share some with hundreds of questions.
+        Common phrases make most tasks share some with hundreds of questions; comparing all of those in full
+        would take most of the time.
         """
-        # A little less than the thresholds: the comparison itself decides.
+        # A little below the thresholds: rounding must lose no candidate, the comparison itself decides.
         factor = np.full(len(shared), 1 - 1e-9)
         if (same := self._at.get(site)) is not None:
             factor[same] *= self._thresholds.same_site
@@ -135,10 +140,10 @@ class BenchmarkIndex:
     def _compare(
         self, task: Sequence[str], own: frozenset[Shingle], number: int, shared: int, site: str
     ) -> Overlap | None:
-        """The first test that a task trips beside one question that shares 3-grams with it."""
+        """Returns the first test that a task fails against one question that shares 3-grams with it."""
         question, theirs = self._questions[number], self._shingles[number]
         same_site = bool(site) and site == self._sites[number]
-        # All 3-grams of a text are also those of one that it is within.
+        # A text within another one shares all of its 3-grams.
         if shared == min(len(own), len(theirs)) and _one_in_other(task, self._words[number]):
             return Overlap("substring", question, 1.0, 1.0, same_site)
         factor = self._thresholds.same_site if same_site else 1.0
@@ -150,8 +155,15 @@ class BenchmarkIndex:
         return None
 
 
+def find_overlap(index: BenchmarkIndex, task: Task) -> Overlap | None:
+    """The question that a task repeats, by its objective alone or with its constraints, or None."""
+    texts = (task.objective, " ".join((task.objective, *task.constraints)))
+    found = (index.find(text, task.website) for text in dict.fromkeys(texts))
+    return next((overlap for overlap in found if overlap is not None), None)
+
+
 def words(text: str) -> tuple[str, ...]:
-    """Words as they are compared: without case, compatibility forms and punctuation."""
+    """Words in the form that is compared: without case, compatibility forms and punctuation."""
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 

@@ -1,4 +1,4 @@
-"""Search queries into executable tasks, by a model (RMSWeb, "Seed tasks")."""
+"""Turns search queries into executable tasks with a model (RMSWeb, "Seed tasks")."""
 
 from __future__ import annotations
 
@@ -11,28 +11,39 @@ from typing import Annotated, Any, Literal
 import jinja2
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from collection.llm.base import call_seed
-from collection.llm.model import Model, ModelReply, ModelRequest
-from collection.sites import site_of
-from collection.tasks.categories import CATEGORIES
-from collection.tasks.files import task_id
-from collection.tasks.lines import Lines, read_lines
-from collection.tasks.websites import public_address
+from collection.llm.model import Model, ModelReply, ModelRequest, call_seed
+from collection.tasks.files import ParsedLines, read_lines, task_id
+from collection.tasks.websites import public_address, site_of
 from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import CallUsage, Message, Record, Task, TextPart
 
-MAX_QUERY_CHARS = 1000
-# An answer of another shape is asked for once more.
-_ASKS = 2
+# The eleven categories of seed tasks (RMSWeb, "Seed tasks"), each with a note for the model.
+CATEGORIES: dict[str, str] = {
+    "E-Commerce": "products: finding, comparing, filtering, carts, order policies",
+    "Travel & Hospitality": "flights, hotels, trains, car hire, sights, itineraries",
+    "Government": "public services, laws, permits, taxes, statistics, libraries and parks",
+    "Entertainment & Gaming": "films, music, games, sport, events, tickets, recipes and hobbies",
+    "Health": "conditions, medicines, providers, fitness, nutrition",
+    "Corporate & Careers": "companies, their products and people, jobs, business software",
+    "Finance": "banking, markets, insurance, currencies, calculators of money",
+    "Education": "courses, schools, papers, reference works, documentation",
+    "Real Estate": "homes and rooms to buy or rent, prices of homes, mortgages of a home",
+    "Local & Home Services": "restaurants, shops, repairs and services near a place, vehicles",
+    "Other": "whatever fits nowhere else",
+}
 
-# Why a query made no task: the model says that it cannot; it gave no proper answer; its answer has another
-# shape; its website is none.
+MAX_QUERY_CHARS = 1000
+# A second attempt when an answer does not follow the schema.
+_ATTEMPTS = 2
+
+# Why a query made no task: the model says that it cannot be one; there was no answer (blocked, cut off); the
+# answer does not follow the schema; its website is not on the public web.
 DropKind = Literal["not_executable", "no_answer", "invalid_answer", "bad_website"]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 
 class Query(BaseModel):
-    """What somebody searched for; `locale` is for example `de-AT`."""
+    """A search query; `locale` is for example `de-AT`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -45,8 +56,8 @@ class Query(BaseModel):
         return hashlib.sha256(json.dumps([self.query, self.locale]).encode()).hexdigest()[:16]
 
 
-class Written(Record):
-    """What came of a query: a task, or why there is none; a line of the journal.
+class WrittenTask(Record):
+    """The result for a query: a task, or the reason why there is none; a line of the journal.
 
     Attributes:
       key: of the query.
@@ -73,8 +84,8 @@ class _Proposal(BaseModel):
     category: str
 
 
-def read_queries(path: Path) -> Lines[Query]:
-    """Queries, one a line; of a `.jsonl` file, JSON objects with `query` and perhaps `locale`.
+def read_queries(path: Path) -> ParsedLines[Query]:
+    """Reads queries, one per line; in a `.jsonl` file, objects with `query` and optionally `locale`.
 
     Raises:
       UserError: the file cannot be read, or has no good line.
@@ -84,15 +95,15 @@ def read_queries(path: Path) -> Lines[Query]:
     return read_lines(path, lambda line: Query(query=line), "search queries, one a line")
 
 
-def write_task(query: Query, model: Model) -> Written:
+def write_task(query: Query, model: Model) -> WrittenTask:
     """Asks the model for the task of a query.
 
     Raises:
       UserError: the model cannot be reached, or the budget is spent.
     """
     usage, written = CallUsage(), None
-    for ask in range(_ASKS):
-        reply = model.complete(_request(query, ask))
+    for attempt in range(_ATTEMPTS):
+        reply = model.complete(_request(query, attempt))
         usage = _add(usage, reply.usage)
         written = _read(query, reply)
         if written.drop not in ("no_answer", "invalid_answer"):
@@ -108,14 +119,14 @@ def answer_schema() -> dict[str, Any]:
     return schema
 
 
-def _request(query: Query, ask: int) -> ModelRequest:
+def _request(query: Query, attempt: int) -> ModelRequest:
     text = _template().render(query=query.query, locale=query.locale or "", categories=CATEGORIES)
     message = Message(role="user", content=(TextPart(text=text),))
-    return ModelRequest((message,), "task", call_seed("task", query.key, ask), schema=answer_schema())
+    return ModelRequest((message,), "task", call_seed("task", query.key, attempt), schema=answer_schema())
 
 
-def _read(query: Query, reply: ModelReply) -> Written:
-    drop = functools.partial(Written, key=query.key)
+def _read(query: Query, reply: ModelReply) -> WrittenTask:
+    drop = functools.partial(WrittenTask, key=query.key)
     if reply.problem:
         return drop(drop="no_answer", reason=reply.problem)
     try:
@@ -141,11 +152,11 @@ def _read(query: Query, reply: ModelReply) -> Written:
         category=proposal.category,
         site=site_of(website),
     )
-    return Written(key=query.key, task=task)
+    return WrittenTask(key=query.key, task=task)
 
 
 def _naming(objective: str, website: str) -> str:
-    """The objective with the site's name, put before it where it does not hold it."""
+    """The objective, prefixed with the site where it does not name it."""
     site = site_of(website)
     letters = "".join(filter(str.isalnum, objective.casefold()))
     name = "".join(filter(str.isalnum, site.split(".")[0].casefold()))
@@ -153,7 +164,7 @@ def _naming(objective: str, website: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the Markdown fence that some models put around JSON."""
+    """Removes the Markdown fence that some models put around JSON."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         return text.removeprefix("```").removeprefix("json").removesuffix("```").strip()

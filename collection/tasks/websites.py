@@ -1,17 +1,30 @@
-"""Addresses at which a task may start."""
+"""Start addresses of tasks, and the sites they belong to."""
 
 from __future__ import annotations
 
 import ada_url
+import tldextract
 
-from collection.sites import is_public_site
+# With the packaged list of public suffixes, so that nothing is downloaded.
+_DOMAINS = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+
+def site_of(url: str) -> str:
+    """The registrable domain, or the host where there is none (an IP address, a local name)."""
+    found = _DOMAINS(url)
+    return found.top_domain_under_public_suffix or ".".join(filter(None, (found.subdomain, found.domain)))
+
+
+def is_public_site(url: str) -> bool:
+    """Whether the host is a name under a public suffix, not an IP address or a local name."""
+    return bool(_DOMAINS(url).top_domain_under_public_suffix)
 
 
 def start_address(text: str) -> str:
     """The address in its WHATWG form.
 
     Raises:
-      ValueError: no address of a web page (http or https, without a name or password), in words.
+      ValueError: it is no address of a web page: http or https, without user name and password.
     """
     text = text.strip()
     if not ada_url.check_url(text):
@@ -25,10 +38,10 @@ def start_address(text: str) -> str:
 
 
 def public_address(text: str) -> str:
-    """The same for tasks that a model made up: only names under a public suffix.
+    """As `start_address`, for tasks that a model wrote: only names under a public suffix.
 
     Raises:
-      ValueError: as `start_address`; also a bare address or a local name.
+      ValueError: as `start_address`; also for an IP address or a local name.
     """
     href = start_address(text)
     if not is_public_site(href):

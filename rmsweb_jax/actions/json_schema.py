@@ -16,7 +16,7 @@ _KNOWN = frozenset(
         *("properties", "additionalProperties", "required"),
     )
 )
-# What a decoder by grammar knows beside it.
+# Further keywords that a grammar decoder supports.
 _KNOWN_TO_GRAMMARS = _KNOWN | {"minLength", "maxLength", "exclusiveMinimum", "exclusiveMaximum"}
 _OFF_BY_DEFAULT = frozenset(("execute_js",))
 _MAX_INTEGER = 999_999
@@ -79,7 +79,7 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 def _params(type_: type[ActionParams], known: Collection[str]) -> dict[str, Any]:
     schema = plain_schema(type_.model_json_schema(), known)
     if type_ is Done:
-        # Optional to the parser, which tells a missing flag from a wrong one; no model is to leave it out.
+        # Optional for the parser, which distinguishes a missing flag from a wrong one; required of models.
         schema["required"] = ["text", "success"]
     return schema
 

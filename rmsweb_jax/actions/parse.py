@@ -40,13 +40,13 @@ def parse_reply(text: str) -> Reply:
 def repair_reply(text: str) -> tuple[Reply, bool]:
     """Parses a reply, mending its JSON if that is needed; for collection only.
 
-    Mending may invent the end of a truncated reply, so the result says that it was mended.
+    A repair may invent the end of a truncated reply, so the result says that it was repaired.
 
     Returns:
       The reply, and whether its JSON had to be repaired.
 
     Raises:
-      ReplyError: the text is valid JSON but no valid reply, or cannot be mended into one.
+      ReplyError: the text is valid JSON but no valid reply, or cannot be repaired into one.
     """
     try:
         return parse_reply(text), False
@@ -56,8 +56,8 @@ def repair_reply(text: str) -> tuple[Reply, bool]:
     if start < 0:
         raise strict_error
     try:
-        mended = json_repair.repair_json(text[start:], return_objects=True)
-        again = json.dumps(mended, allow_nan=False)
+        repaired = json_repair.repair_json(text[start:], return_objects=True)
+        again = json.dumps(repaired, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise strict_error from error
     return parse_reply(again), True
@@ -76,7 +76,7 @@ def render_actions(actions: Iterable[Action]) -> str:
 
 
 def action_span(text: str) -> tuple[int, int]:
-    """Where the value of the top-level key `action` lies, from its `[` to just behind its `]`.
+    """Returns the span of the value of the top-level key `action`, from its `[` to after its `]`.
 
     Raises:
       ReplyError: the text is no JSON object with such a key.
@@ -149,7 +149,7 @@ def _build(raw: dict[str, Any]) -> Reply:
 def _load(text: str) -> Any:
     try:
         value = _DECODER.decode(text)
-        # Half a surrogate pair is JSON, but cannot be stored or tokenised; it stands there or is escaped.
+        # A lone surrogate is valid JSON but cannot be stored or tokenized, literal or escaped.
         text.encode()
         if "\\u" in text:
             _dump(value).encode()

@@ -131,7 +131,7 @@ def _dropdown_options(p: Any, t: Any) -> Verdict:
 def _select_option(p: schema.SelectDropdownOption, t: schema.SelectDropdownOption) -> Verdict:
     if p.index != t.index:
         return TYPE, "index"
-    # Options are told apart by small differences: similar wording is another option.
+    # Options may differ by little: a similar wording is another option.
     return (CORE if same_but_formatting(p.text, t.text) else TYPE), "text"
 
 

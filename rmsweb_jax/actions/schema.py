@@ -59,7 +59,7 @@ class Done(ActionParams):
     """Finish: give the answer and say whether everything requested was fulfilled."""
 
     text: str
-    # Optional so that a reply without the flag can still be told apart from one with the wrong flag.
+    # Optional, to distinguish a reply without the flag from one with the wrong flag.
     success: bool | None = None
     files_to_display: Strings = ()
 

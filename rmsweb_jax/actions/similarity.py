@@ -94,7 +94,7 @@ def same_but_formatting(first: str, second: str) -> bool:
 def similar(first: str, second: str) -> bool:
     """Whether two texts say nearly the same and hold exactly the same values.
 
-    Values are numbers, dates, weekdays, model numbers and the words beside them, addresses, amounts
+    Values are numbers, dates, weekdays, model numbers and the words next to them, addresses, amounts
     and signs, negations, option letters: they must be equal and in the same order. Of the other
     words a few may be misspelt, or one text may have some that the other lacks; words exchanged for
     others are another text, but for an occasional one in a long text that is no name.

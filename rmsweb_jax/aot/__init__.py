@@ -1,1 +1,1 @@
-"""What a run will need of a TPU slice, from the real compiler and no TPU: programs, memory, FLOPs."""
+"""Ahead-of-time compilation of a run for TPU slices, without a TPU: programs, memory, FLOPs."""

@@ -1,32 +1,40 @@
-"""A training run whose arrays are shapes and shardings only."""
+"""A training run whose arrays are shapes and shardings, and the TPU slices that it is compiled for."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import math
+import os
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.data.batching import round_up
-from rmsweb_jax.mesh import BATCH, check_mesh, param_shardings
-from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, RowLayout, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import TrainState, split_model
+from rmsweb_jax.training.mesh import AXES, BATCH
+from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.performance import PEAK_TFLOPS
 
 
 @dataclasses.dataclass(frozen=True)
 class AbstractRun:
-    """A model on a mesh, split for LoRA training, all of it `jax.ShapeDtypeStruct`s with shardings."""
+    """A model on a mesh, split for LoRA training; all arrays are `jax.ShapeDtypeStruct`s with shardings."""
 
     config: Qwen3VLConfig
     mesh: Mesh
@@ -37,16 +45,17 @@ class AbstractRun:
     adapters: int
 
     def rows(self, shape: tuple[int, ...], dtype: Any, axis: int = 0) -> Any:
-        """An abstract array whose `axis` is split like the rows of a batch."""
+        """Makes an abstract array whose `axis` is split like the rows of a batch."""
         sharding = NamedSharding(self.mesh, P(*[None] * axis, BATCH[0]))
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
     def everywhere(self, tree: Any) -> Any:
+        """Replicates abstract arrays over the mesh."""
         return on_mesh(tree, jax.tree.map(lambda _: NamedSharding(self.mesh, P()), tree))
 
 
 def on_mesh(tree: Any, shardings: Any) -> Any:
-    """Abstract arrays with the given shardings."""
+    """Adds shardings to abstract arrays."""
     return jax.tree.map(
         lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree, shardings
     )
@@ -55,7 +64,7 @@ def on_mesh(tree: Any, shardings: Any) -> Any:
 def abstract_run(
     config: Qwen3VLConfig, mesh: Mesh, settings: SftConfig | RlConfig, lora: LoRAConfig
 ) -> AbstractRun:
-    """Model, adapters and optimizer of a run; nothing is allocated.
+    """Makes model, adapters and optimizer of a run; allocates nothing.
 
     Raises:
       UserError: the mesh does not divide the model.
@@ -88,7 +97,11 @@ def abstract_run(
 
 
 def abstract_vision(run: AbstractRun, images: int, max_pixels: int) -> tuple[VisionInputs, int, int]:
-    """Abstract patches of `images` images of the largest size; patches, and pairs of them, in all."""
+    """Makes abstract patches of `images` images of the largest size.
+
+    Returns:
+      The inputs, and the numbers of patches and of visible pairs of patches.
+    """
     vision = run.config.vision
     window = round_up(max_pixels // vision.patch_size**2, vision.merge_unit)
     count = images * window
@@ -115,3 +128,69 @@ def abstract_inputs(
         vision=vision,
         layout=layout,
     )
+
+
+# Values that libtpu otherwise asks the metadata server of a TPU host for; these serve every slice type.
+_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One device of a slice.
+
+    Attributes:
+      hbm_gib: memory that programs may use, according to the compiler's out-of-memory message.
+      peak_tflops: dense bfloat16 matrix rate in TFLOP/s.
+    """
+
+    hbm_gib: float
+    peak_tflops: float
+
+
+CHIPS = {
+    # The compiler sees the two cores of a v4 chip as devices; a real host shows them as one.
+    "v4": Chip(15.25, PEAK_TFLOPS["TPU v4"] / 2),
+    "v5e": Chip(15.75, PEAK_TFLOPS["TPU v5e"]),
+    "v5p": Chip(95.73, PEAK_TFLOPS["TPU v5p"]),
+    "v6e": Chip(31.24, PEAK_TFLOPS["TPU v6e"]),
+    "tpu7x": Chip(94.74, PEAK_TFLOPS["TPU7x"]),
+}
+
+
+def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) -> Mesh:
+    """Makes a mesh over the devices of a slice such as "v5p:2x2x2"; one size may be -1, which takes those
+    left.
+
+    Raises:
+      UserError: there is no such slice, libtpu is missing, or the sizes do not multiply to its devices.
+    """
+    if topology.partition(":")[0] not in CHIPS:
+        raise UserError(f"--topology={topology}: give one of {', '.join(CHIPS)} and a shape, as v5p:2x2x2")
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError("the TPU compiler is missing: pip install libtpu (it needs no TPU)")
+    # Only the compiler is needed: a TPU of this machine may be in use by others.
+    jax.config.update("jax_platforms", "cpu")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--topology={topology}: there is no such slice ({reason})") from error
+    sizes = [data, fsdp, tensor]
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = len(devices) // math.prod(size for size in sizes if size != -1)
+    if math.prod(sizes) != len(devices):
+        raise UserError(
+            f"the mesh data={data}, fsdp={fsdp}, tensor={tensor} does not fit the {len(devices)} devices of "
+            f"{topology}: change config.mesh so that its sizes multiply to that (one may be -1)"
+        )
+    # Devices in the order of the torus, so that the innermost axis, which has the most traffic, joins
+    # neighbours.
+    return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))

@@ -1,8 +1,8 @@
-"""Bytes that one turn of a program's loop moves to and from a device's main memory (HBM).
+"""Bytes that one iteration of a program's loop moves to and from a device's main memory (HBM).
 
-They are counted in the text of the optimized program, where every array's layout says where it lies. The
-compiler's own figure ("bytes accessed") is no measure of that: it counts fast memory as well, both ends of
-a prefetch, loops within loops, and the whole of an array of which a slice is read.
+They are counted in the text of the optimized program, whose layouts tell the memory space of every array. The
+compiler's own "bytes accessed" is no substitute: it also counts fast memory, both ends of a prefetch, loops
+within loops, and all of an array from which a slice is read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _TYPE = re.compile(r"([a-z]+\d*[a-z\d]*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-# A memory space other than 0 is fast memory (or a host's).
+# Memory spaces other than 0 are fast memory, or the host's.
 _ELSEWHERE = re.compile(r"S\([1-9]")
-_TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-# They move nothing, or what they move is counted where it starts.
+_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+# Instructions that move nothing, or whose bytes are counted at their users.
 _FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "while", "after-all", "iota"}
 _VIEWS = {"bitcast", "reshape"}
 _SLICES = {"slice", "dynamic-slice", "gather"}
@@ -34,7 +34,7 @@ class _Instruction:
 
     @property
     def operands(self) -> list[str]:
-        """Names; those of called computations are not among them."""
+        """Names of the operands, without those of called computations."""
         depth, end = 1, len(self.rest)
         for place, mark in enumerate(self.rest):
             depth += (mark == "(") - (mark == ")")
@@ -52,7 +52,7 @@ _Computation = dict[str, _Instruction]
 
 
 def _arrays(type_: str) -> list[tuple[int, bool]]:
-    """Bytes of each array of a type, and whether it lies in main memory."""
+    """Returns the bytes of each array of a type, and True if it is in main memory."""
     return [
         (
             _item_bits(kind) * math.prod(int(size) for size in sizes.split(",") if size) // 8,
@@ -78,7 +78,7 @@ def _main(type_: str) -> int:
 
 
 def _update_bytes(array: str, update: str) -> int:
-    """Bytes moved to put an update into an array in place: partly covered tiles are read and written."""
+    """Counts the bytes of an update in place; tiles that it covers partly are read and written."""
     ((kind, _, layout),) = _TYPE.findall(array)
     sizes = [int(size) for size in _TYPE.findall(update)[0][1].split(",") if size]
     order, _, tiling = layout.partition(":")
@@ -107,7 +107,7 @@ def _computations(text: str) -> dict[str, _Computation]:
 
 
 def _users(body: _Computation, name: str) -> list[tuple[_Instruction, str]]:
-    """What uses an array inside a fusion, also by another view, each with the name it uses it by."""
+    """Finds the users of an array inside a fusion, also of views of it, each with the name that it uses."""
     users = []
     for other in body.values():
         if name in other.operands:
@@ -116,7 +116,7 @@ def _users(body: _Computation, name: str) -> list[tuple[_Instruction, str]]:
 
 
 def _read_by_fusion(body: _Computation, parameter: str, whole: int) -> int:
-    """Bytes read of a parameter that lies in main memory."""
+    """Counts the bytes that a fusion reads of a parameter in main memory."""
     read = 0
     for user, name in _users(body, parameter):
         place = user.operands.index(name)
@@ -129,7 +129,7 @@ def _read_by_fusion(body: _Computation, parameter: str, whole: int) -> int:
 
 
 def _written(body: _Computation, result: str) -> int:
-    """Bytes that a fusion's result, which lies in main memory, is written with."""
+    """Counts the bytes that a fusion writes for a result in main memory."""
     made = body[result]
     if made.opcode in _VIEWS:
         return _written(body, made.operands[0])
@@ -161,6 +161,7 @@ def _fusion_bytes(types: dict[str, str], fusion: _Instruction, body: _Computatio
 def _instruction_bytes(
     computations: dict[str, _Computation], types: dict[str, str], instruction: _Instruction
 ) -> int:
+    """Counts the bytes that an instruction of a loop's body moves."""
     opcode, operands = instruction.opcode, instruction.operands
     if opcode in _FREE or opcode.endswith("-done"):
         return 0
@@ -168,25 +169,25 @@ def _instruction_bytes(
     if opcode == "fusion" and called:
         return _fusion_bytes(types, instruction, computations[called])
     read = [_main(types.get(operand, "")) for operand in operands]
+    results = _arrays(instruction.type)
     if opcode == "async-start" and called:
-        # One slice or collective, wrapped; its operands are the wrapper's, its result the second part.
+        # One wrapped slice or collective. The type is (operands, result, ...).
         (inner,) = (each for each in computations[called].values() if each.root)
-        results = _arrays(instruction.type)[len(operands) :][:1]
-        read = [min(size, _size(inner.type)) if inner.opcode in _SLICES else size for size in read]
-        return sum(read) + sum(size for size, main in results if main)
-    if opcode == "copy-start":
-        size, main = _arrays(instruction.type)[0]
-        return read[0] + size * main
-    if opcode in ("all-gather-start", "collective-permute-start"):
-        # (operands, results, ...)
-        results = _arrays(instruction.type)[len(operands) : 2 * len(operands)]
-        return sum(read) + sum(size for size, main in results if main)
-    if opcode == "dynamic-update-slice":
+        if inner.opcode in _SLICES:
+            read = [min(size, _size(inner.type)) for size in read]
+        results = results[len(operands) : len(operands) + 1]
+    elif opcode == "copy-start":
+        results = results[:1]
+    elif opcode in ("all-gather-start", "collective-permute-start"):
+        # The type is (operands, results, ...).
+        results = results[len(operands) : 2 * len(operands)]
+    elif opcode == "dynamic-update-slice":
         update = _update_bytes(instruction.type, types[operands[1]])
         return read[1] + (update if _main(instruction.type) else 0)
-    if opcode in _SLICES:
-        return (_size(instruction.type) if read[0] else 0) + sum(read[1:]) + _main(instruction.type)
-    return sum(read) + _main(instruction.type)
+    elif opcode in _SLICES:
+        # Of the array only the slice is read.
+        read[0] = _size(instruction.type) if read[0] else 0
+    return sum(read) + sum(size for size, main in results if main)
 
 
 def _own_bytes(computations: dict[str, _Computation], name: str) -> int:
@@ -196,27 +197,28 @@ def _own_bytes(computations: dict[str, _Computation], name: str) -> int:
 
 
 def _with_loops(computations: dict[str, _Computation], name: str) -> int:
-    """Bytes of a loop's turn and of the loops in it, one turn of those whose turns are not known."""
+    """Counts an iteration of a loop with the loops in it; those of unknown trip count count once."""
     moved = _own_bytes(computations, name)
     for loop in computations[name].values():
         if loop.opcode == "while" and (body := loop.attribute("body")):
-            known = _TURNS.search(loop.rest)
+            known = _TRIP_COUNT.search(loop.rest)
             moved += (int(known[1]) if known else 1) * _with_loops(computations, body)
     return moved
 
 
-def turn_bytes(text: str) -> int:
-    """Bytes read and written by a turn of the loop whose own operations move most.
+def iteration_bytes(text: str) -> int:
+    """Counts the bytes of an iteration of the loop whose own operations move most.
 
-    Counted once each: what an operation reads of main memory and what it writes there; of slices and gathers
-    only what they take, of updates in place the tiles they touch; both ends of copies and collectives that
-    lie there. A kernel counts as its whole operands and results. Padding of layouts is not counted.
+    Every operation counts what it reads of main memory and what it writes there: slices and gathers the part
+      that
+    they take, updates in place the tiles that they touch, copies and collectives their ends in main memory,
+    and kernels all of their operands and results. Padding of layouts is not counted.
 
     Args:
       text: an optimized program, as XLA dumps it.
 
     Returns:
-      0 when there is no loop.
+      0 if there is no loop.
     """
     computations = _computations(text)
     bodies = {

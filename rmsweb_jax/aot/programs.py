@@ -1,4 +1,4 @@
-"""The compiled programs of a training run, on arrays that are shapes only."""
+"""The programs of a training run, on abstract arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,21 @@ from rmsweb_jax.aot.abstract import (
     abstract_vision,
     on_mesh,
 )
-from rmsweb_jax.aot.flops import (
+from rmsweb_jax.data.batching import SftBatch, Targets, round_up
+from rmsweb_jax.decoding.cache import PREFILLED_SPECS
+from rmsweb_jax.decoding.generator import Pause, decode_responses, prefill_prompts, prepare_weights
+from rmsweb_jax.decoding.pool import (
+    POOL_SPECS,
+    DecodePool,
+    PromptState,
+    empty_decode_state,
+    empty_prompts,
+    insert_prompts,
+)
+from rmsweb_jax.decoding.weights import weight_specs
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import (
     Work,
     causal_pairs,
     decode_flops,
@@ -27,27 +41,14 @@ from rmsweb_jax.aot.flops import (
     slot_pairs,
     training_flops,
 )
-from rmsweb_jax.data.batching import Batch, Targets, round_up
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import check_rows, param_shardings, row_shards, spread
-from rmsweb_jax.qwen3_vl.cache import PREFILLED_SPECS
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import Pause, decode_responses, prefill_prompts, prepare_weights
-from rmsweb_jax.qwen3_vl.fused import weight_specs
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
-from rmsweb_jax.qwen3_vl.pool import (
-    POOL_SPECS,
-    Asked,
-    Pool,
-    empty_answers,
-    empty_asked,
-    insert_prompts,
-)
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import make_steps
+from rmsweb_jax.training.mesh import check_rows, row_shards, tree_shardings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +56,12 @@ class Program:
     """A program to compile.
 
     Attributes:
-      name: in the table.
+      name: row of the table.
       lower: makes its lowering.
-      arguments: what it is given, by part ("weights", "adapters", "optimizer", "cache", "batch").
-      useful_flops, executed_flops: over all devices, of one call; 0 where matrix products are negligible.
-      turn_reads: arrays that each turn of the program's main loop must read once; None: no such loop.
+      arguments: its arguments by part ("weights", "adapters", "optimizer", "cache", "batch").
+      useful_flops, executed_flops: of one call over all devices; 0 where matrix products are negligible.
+      iteration_reads: arrays that each iteration of the program's main loop must read once; None without a
+        loop.
     """
 
     name: str
@@ -67,7 +69,7 @@ class Program:
     arguments: dict[str, Any]
     useful_flops: int = 0
     executed_flops: int = 0
-    turn_reads: Any = None
+    iteration_reads: Any = None
 
 
 def _accumulated(run: AbstractRun, steps: Any) -> Any:
@@ -79,11 +81,11 @@ def _accumulated(run: AbstractRun, steps: Any) -> Any:
 def sft_programs(
     settings: SftConfig, config: Qwen3VLConfig, mesh: Mesh, response: int, images: int = 1
 ) -> list[Program]:
-    """Gradient of a micro-batch of the longest rows, and the optimizer step.
+    """Makes the gradient of a micro-batch of the longest rows, and the optimizer step.
 
     Args:
-      response: scored places a row; a row is `max_length` tokens of prompt and these.
-      images: screenshots a row.
+      response: scored tokens of a row, which come after `max_length` tokens of prompt.
+      images: screenshots of a row.
     """
     run = abstract_run(config, mesh, settings, settings.lora)
     steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh)
@@ -95,7 +97,7 @@ def sft_programs(
     vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
     dtypes = (jnp.int32, jnp.int32, jnp.int32, jnp.float32)
     targets = Targets(*(run.rows((rows, response), dtype) for dtype in dtypes))
-    batch = Batch(abstract_inputs(run, rows, width, vision), targets)
+    batch = SftBatch(abstract_inputs(run, rows, width, vision), targets)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
     work = Work(rows * width, rows * causal_pairs(width), rows * response, patches, patch_pairs)
     flops = training_flops(config, work, run.adapters, settings.remat)
@@ -123,13 +125,16 @@ def _update_program(name: str, steps: Any, run: AbstractRun, total: Any) -> Prog
 def rl_programs(
     settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, response: int, images: int = 1
 ) -> list[Program]:
-    """Gradient of a micro-batch of full rows, the optimizer step, and the sampler's programs.
+    """Makes the gradient of a micro-batch of full rows, the optimizer step, and the sampler's programs.
 
-    The gradient's program is that of the log-probability passes too.
+    The gradient's program also computes the log-probability passes.
 
     Args:
-      response: size of a response slot.
-      images: screenshots a prompt.
+      response: tokens of a response slot.
+      images: screenshots of a prompt.
+
+    Raises:
+      UserError: a prompt and a response exceed a micro-batch, or the mesh does not divide the rows.
     """
     run = abstract_run(config, mesh, settings, settings.lora)
     steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh)
@@ -172,9 +177,14 @@ def rl_programs(
 
 
 def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images: int) -> list[Program]:
-    """Weights prepared for decoding, prefill of a prompt a shard, its insertion into a slot, and decoding."""
+    """Makes the preparation of weights, the prefill of one prompt for each shard, its insertion, and
+    decoding."""
     config, mesh = run.config, run.mesh
-    slots, samples, room = settings.rollout_slots, settings.num_samples, settings.max_response_tokens
+    slots, samples, max_new_tokens = (
+        settings.rollout_slots,
+        settings.num_samples,
+        settings.max_response_tokens,
+    )
     check_rows(run.mesh, slots, "rollout_slots")
     rows = row_shards(mesh)
     model = nnx.merge(run.graphdef, run.state.params, run.frozen)
@@ -185,35 +195,36 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
     vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
     prompts = abstract_inputs(run, rows, prompt, vision)
     weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, **merged), state)
-    weights = on_mesh(weights, spread(weights, weight_specs(weights, mesh), mesh))
+    weights = on_mesh(weights, tree_shardings(weights, weight_specs(weights, mesh), mesh))
     prefilled = jax.eval_shape(functools.partial(prefill_prompts, graphdef, **cached), state, prompts)
-    hidden, prefix = on_mesh(prefilled, spread(prefilled, PREFILLED_SPECS, mesh))
+    hidden, prefix = on_mesh(prefilled, tree_shardings(prefilled, PREFILLED_SPECS, mesh))
     words, numbers = run.rows((rows,), jnp.uint32), run.rows((rows,), jnp.float32)
-    asked = Asked(prefix, hidden, words, words, numbers)
-    held = jax.eval_shape(
-        functools.partial(empty_asked, slots=slots, width=prompt, attention=attention), asked
+    prefilled_prompts = PromptState(prefix, hidden, words, words, numbers)
+    prompts_held = jax.eval_shape(
+        functools.partial(empty_prompts, slots=slots, width=prompt, attention=attention), prefilled_prompts
     )
-    answers = jax.eval_shape(
+    decode_state = jax.eval_shape(
         functools.partial(
-            empty_answers,
+            empty_decode_state,
             config=config.text,
             groups=slots,
             num_samples=samples,
-            room=room,
+            max_new_tokens=max_new_tokens,
             dtype=jnp.dtype(settings.dtype),
             cache_dtype=settings.cache_dtype,
             fresh=False,
             attention=attention,
         )
     )
-    pool = on_mesh(Pool(held, answers), spread(Pool(held, answers), POOL_SPECS, mesh))
+    pool = DecodePool(prompts_held, decode_state)
+    pool = on_mesh(pool, tree_shardings(pool, POOL_SPECS, mesh))
     banned, number = (
         run.everywhere(jax.ShapeDtypeStruct(shape, dtype))
         for shape, dtype in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))
     )
     work = Work(rows * prompt, rows * causal_pairs(prompt), 0, patches, patch_pairs)
     prefill = forward_flops(config, work) + 2 * rows * prompt * run.adapters
-    decode = decode_flops(config, slots * samples, prompt, room)
+    decode = decode_flops(config, slots * samples, prompt, max_new_tokens)
     return [
         Program(
             "rl weights for sampling",
@@ -229,31 +240,31 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
         ),
         Program(
             f"rl insertion, {rows} of {slots}",
-            lambda: insert_prompts.lower(pool, asked, run.rows((rows,), jnp.int32), mesh=mesh),
-            {"cache": pool, "batch": asked},
+            lambda: insert_prompts.lower(pool, prefilled_prompts, run.rows((rows,), jnp.int32), mesh=mesh),
+            {"cache": pool, "batch": prefilled_prompts},
         ),
         Program(
-            f"rl decode, {slots} x {samples} x ({prompt:,} + {room:,})",
+            f"rl decode, {slots} x {samples} x ({prompt:,} + {max_new_tokens:,})",
             lambda: decode_responses.lower(
                 weights,
-                pool.asked,
-                pool.answers,
+                pool.prompts,
+                pool.state,
                 banned,
                 number,
                 Pause(number, number),
                 config=config.text,
-                room=room,
+                max_new_tokens=max_new_tokens,
                 cache_dtype=settings.cache_dtype,
                 attention=attention,
             ),
             {
                 "weights": weights,
-                "cache": (pool.asked.prefix, pool.answers.suffix),
+                "cache": (pool.prompts.prefix, pool.state.suffix),
                 "batch": (hidden, banned),
             },
             decode,
             decode,
-            # Of the embeddings a step reads a row a token.
-            turn_reads=(weights._replace(embedding=None), pool.asked.prefix, pool.answers.suffix),
+            # A step reads only one row of the embeddings for each token.
+            iteration_reads=(weights._replace(embedding=None), pool.prompts.prefix, pool.state.suffix),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Compiling programs for a slice, and what the compiler says of them."""
+"""Compiles programs for a slice, and reports their memory, operations and traffic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rmsweb_jax.aot.hbm_bytes import turn_bytes
+from rmsweb_jax.aot.abstract import Chip
+from rmsweb_jax.aot.hbm_bytes import iteration_bytes
 from rmsweb_jax.aot.programs import Program
-from rmsweb_jax.aot.topology import Chip
 
 _GIB = 2**30
 _COLLECTIVE = re.compile(
@@ -27,21 +27,21 @@ _COLLECTIVE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What one program needs of a device.
+    """Resources that one program needs of a device.
 
     Attributes:
-      fits: the compiler placed it.
-      peak_gib: most memory at once; when it does not fit, arguments and what the compiler says the rest
-        would need, if it does.
-      parts_gib: arguments by part, and "activations": everything the program makes itself.
-      collectives: how many stand in the program (those of a scanned layer once); None when it does not fit.
-      compile_seconds: wall-clock.
-      floor_ms: executed operations at the device's peak rate: no run can be faster.
+      fits: True if the compiler placed it.
+      peak_gib: peak memory. If it does not fit, the arguments and the temporaries that the compiler reports,
+        or None if it reports none.
+      parts_gib: arguments by part, and as "activations" all other memory.
+      collectives: number of each kind in the program, those of a scanned layer once; None if it does not fit.
+      compile_seconds: wall-clock time.
+      floor_ms: time of the executed operations at the device's peak rate, a lower bound.
       mfu_ceiling: useful over executed operations.
-      turn_gib: what a turn of the program's main loop moves to and from memory (see `hbm_bytes`);
-        None for programs that are not such a loop.
-      turn_needs_gib: those that it must read.
-      error: why it does not fit.
+      turn_gib: memory traffic of an iteration of the program's main loop (see `hbm_bytes`); None without a
+        loop.
+      turn_needs_gib: the part of it that must be read.
+      error: the compiler's reason if it does not fit.
     """
 
     name: str
@@ -60,31 +60,31 @@ class Compiled:
 
 
 def device_bytes(tree: Any) -> int:
-    """Bytes of abstract sharded arrays on one device."""
+    """Counts the bytes of abstract sharded arrays on one device."""
     leaves = jax.tree.leaves(tree)
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _item_bytes(leaf.dtype) for leaf in leaves)
 
 
 def _item_bytes(dtype: Any) -> int:
-    # A PRNG key is an array of its implementation's words.
+    # A PRNG key has no itemsize of its own; its implementation has two words.
     return 8 if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype.itemsize
 
 
 def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
-    """Runs the compiler; a program that does not fit is a result, not an error."""
+    """Runs the compiler; a program that does not fit gives a result with its error, not an exception."""
     start = time.monotonic()
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
     peak, collectives, turn, error = None, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            # The text is taken from a dump: some programs for v5p and v6e cannot be printed afterwards.
+            # The text comes from a dump, since some programs for v5p and v6e cannot be printed afterwards.
             options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
             compiled = program.lower().compile(compiler_options=options)
-            # Modules are numbered; those after the program's own are parts of it compiled by themselves.
+            # Modules are numbered; those after the first are parts of the program, compiled separately.
             text = min(Path(folder).glob("*after_optimizations.txt")).read_text()
         collectives = dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
-        if program.turn_reads is not None:
-            turn = turn_bytes(text) / _GIB
+        if program.iteration_reads is not None:
+            turn = iteration_bytes(text) / _GIB
     except jax.errors.JaxRuntimeError as problem:
         if "CompileTimeHbmOom" not in str(problem):
             raise
@@ -108,7 +108,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         floor_ms=1e3 * executed / chip.peak_tflops,
         mfu_ceiling=program.useful_flops / program.executed_flops if program.executed_flops else None,
         turn_gib=turn,
-        turn_needs_gib=None if turn is None else device_bytes(program.turn_reads) / _GIB,
+        turn_needs_gib=None if turn is None else device_bytes(program.iteration_reads) / _GIB,
         error=error,
     )
 

@@ -1,4 +1,4 @@
-"""Tokenized samples to padded batches of few shapes, so that few programs are compiled."""
+"""Lays tokenized samples out in padded batches of few shapes, so that few programs are compiled."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from flax import struct
+from jaxtyping import Bool, Float32, Int32
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs
 from rmsweb_jax.qwen3_vl.inputs import (
     Array,
     Grid,
@@ -24,22 +26,22 @@ from rmsweb_jax.qwen3_vl.inputs import (
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One tokenized sample: a prompt and the reply that is trained on.
+    """One tokenized sample: a prompt, and the reply that is trained on (its target).
 
     Attributes:
-      sample_id: of the record.
-      tokens: [T] int32, prompt then target.
-      prompt_length: tokens before the target.
-      action_mask: [T - prompt_length] bool, target tokens of the action span.
-      patches: per image [t*h*w, patch_dim] float32.
-      grids: per image (t, h, w) in patches.
+      sample_id: id of the record.
+      tokens: prompt, then target.
+      prompt_length: tokens of the prompt.
+      action_mask: True at target tokens of the action span.
+      patches: patches of each image.
+      grids: grid of each image.
     """
 
     sample_id: str
-    tokens: np.ndarray
+    tokens: Int32[np.ndarray, " tokens"]
     prompt_length: int
-    action_mask: np.ndarray
-    patches: tuple[np.ndarray, ...] = ()
+    action_mask: Bool[np.ndarray, " targets"]
+    patches: tuple[Float32[np.ndarray, "_ patch_dim"], ...] = ()
     grids: tuple[Grid, ...] = ()
 
     @property
@@ -53,46 +55,46 @@ class Example:
 
 @struct.dataclass
 class Targets:
-    """What a batch is trained on: R places a row.
+    """The tokens that a batch is trained on, gathered from its rows.
 
     Attributes:
-      index: [B, R] int32, position in the row whose hidden state predicts the token.
-      tokens: [B, R] int32, the token to predict.
-      segment_ids: [B, R] int32, the sample of the row that it belongs to, from 1; 0 is padding.
-      action_mask: [B, R] float32, 1 inside the action span of its sample.
+      index: position in the row whose hidden state predicts the token.
+      tokens: the token to predict.
+      segment_ids: number of the token's sample in the row, from 1; 0 is padding.
+      action_mask: 1 inside the action span of the sample.
     """
 
-    index: Array
-    tokens: Array
-    segment_ids: Array
-    action_mask: Array
+    index: Int32[Array, "rows targets"]
+    tokens: Int32[Array, "rows targets"]
+    segment_ids: Int32[Array, "rows targets"]
+    action_mask: Float32[Array, "rows targets"]
 
 
 @struct.dataclass
-class Batch:
-    """One micro-batch."""
+class SftBatch:
+    """One micro-batch of supervised fine-tuning."""
 
     inputs: ModelInputs
     targets: Targets
 
 
-def batch_axes(batch: Batch) -> Batch:
-    """Same structure as `batch`, with the axis along which rows (or patches) lie in place of each array."""
+def batch_axes(batch: SftBatch) -> SftBatch:
+    """Returns the structure of `batch` with, for each array, the number of its row (or patch) axis."""
     axes = jax.tree.map(lambda _: 0, batch)
     return dataclasses.replace(axes, inputs=dataclasses.replace(axes.inputs, positions=1))
 
 
 @dataclasses.dataclass(frozen=True)
-class Shapes:
-    """The few shapes of a run.
+class BatchShapes:
+    """The batch shapes of a run.
 
     Attributes:
       rows: rows of a micro-batch over all processes.
-      widths: ascending sequence lengths that rows are padded to.
-      num_targets: R, target places a row.
-      images: image places a row; 0: no sample has an image.
-      window: patches an image place holds.
-      packed: a row may hold several samples.
+      widths: lengths that rows are padded to, ascending.
+      num_targets: targets that a row can hold.
+      images: images that a row can hold; 0 if no sample has one.
+      window: patches that an image can have.
+      packed: True if a row may hold several samples.
     """
 
     rows: int
@@ -103,7 +105,7 @@ class Shapes:
     packed: bool = False
 
     def width(self, length: int) -> int:
-        """The smallest width that holds `length` tokens."""
+        """Returns the smallest width that holds `length` tokens."""
         return next(width for width in self.widths if width >= length)
 
 
@@ -112,9 +114,10 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[int, ...]:
-    """At most `count` widths, multiples of `multiple`, that pad `lengths` least (by dynamic programming)."""
+    """Chooses at most `count` widths, multiples of `multiple`, that pad `lengths` least (dynamic
+    programming)."""
     sizes, counts = np.unique([round_up(length, multiple) for length in lengths], return_counts=True)
-    # The tokens in a bucket are `size of its last` x `samples in it`: the true lengths do not matter.
+    # Minimizing padding is minimizing padded tokens: a bucket has its largest size times its samples.
     prefix = np.concatenate([[0], np.cumsum(counts)])
     best = np.full((count + 1, len(sizes) + 1), np.inf)
     back = np.zeros((count + 1, len(sizes) + 1), np.int64)
@@ -131,36 +134,31 @@ def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[in
     return tuple(reversed(widths))
 
 
-def group_by_length(lengths: Sequence[int] | np.ndarray, rows: int) -> list[list[int]]:
-    """Cuts a batch into groups of `rows` of like length, longest first; the last group may be smaller."""
-    order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
-    return [order[start : start + rows] for start in range(0, len(order), rows)]
-
-
-def in_batch(image_index: np.ndarray, row_numbers: Sequence[int], per_row: int) -> np.ndarray:
-    """References into the features of the rows made here, as references into those of the whole batch."""
-    row, place = np.divmod(image_index, per_row)
-    moved = np.asarray(row_numbers)[row] * per_row + place
+def in_batch(
+    image_index: Int32[np.ndarray, "rows tokens"], row_numbers: Sequence[int], per_row: int
+) -> Int32[np.ndarray, "rows tokens"]:
+    """Converts indices into the vision features of this process's rows to indices into those of all rows."""
+    row, offset = np.divmod(image_index, per_row)
+    moved = np.asarray(row_numbers)[row] * per_row + offset
     return np.where(image_index >= 0, moved, -1).astype(np.int32)
 
 
 def collate(
     rows: Sequence[Sequence[Example]],
-    shapes: Shapes,
+    shapes: BatchShapes,
     width: int,
     config: Qwen3VLConfig,
     row_numbers: Sequence[int] | None = None,
-) -> Batch:
+) -> SftBatch:
     """Lays samples out in rows, one after another, and pads the rows to one micro-batch.
 
-    The samples of a row are its segments: they do not see each other, and positions restart with each.
+    The samples of a row are its segments: they do not see each other, and rotary positions restart with each.
 
     Args:
-      rows: the samples of each row; together no longer than `width` and with at most `shapes.num_targets`
-        targets and `shapes.images` images. An empty row is padding.
+      rows: the samples of each row; their tokens, targets and images must fit `width` and `shapes`. An empty
+        row is padding.
       width: one of `shapes.widths`.
-      row_numbers: their numbers in the batch of all processes, for references into its patches; by default
-        they are all of it.
+      row_numbers: numbers of these rows in the batch of all processes; by default they are the whole batch.
     """
     count = len(rows)
     tokens = np.zeros((count, width), np.int32)
@@ -185,25 +183,51 @@ def collate(
             positions[:, number, part] = mrope_positions(example.tokens, example.grids, config)
             own_starts = [next(starts) for _ in example.grids]
             image_index[number, part] = image_rows(example.tokens, example.grids, own_starts, config)
-            places = slice(target, target + example.num_targets)
-            targets.index[number, places] = np.arange(at + example.prompt_length, part.stop) - 1
-            targets.tokens[number, places] = example.tokens[example.prompt_length :]
-            targets.segment_ids[number, places] = segment
-            targets.action_mask[number, places] = example.action_mask
-            at, target = part.stop, places.stop
+            own_targets = slice(target, target + example.num_targets)
+            # The state before a token predicts it.
+            targets.index[number, own_targets] = np.arange(at + example.prompt_length, part.stop) - 1
+            targets.tokens[number, own_targets] = example.tokens[example.prompt_length :]
+            targets.segment_ids[number, own_targets] = segment
+            targets.action_mask[number, own_targets] = example.action_mask
+            at, target = part.stop, own_targets.stop
     vision = None
     if shapes.images:
+        # Every row has the same number of windows, so that patches are split over devices like rows.
         patches = [image for example in examples for image in example.patches]
         per_row = shapes.images * shapes.window
         vision = vision_inputs(patches, grids, config, count * per_row, shapes.window)
         if row_numbers is not None:
             image_index = in_batch(image_index, row_numbers, per_row // config.vision.merge_unit)
-    # What kernels are promised must be the same on every process, whatever rows it holds.
+    # A static field, so it must be the same on every process, also where a process has padding rows only.
     layout = None if shapes.packed else RowLayout(prompt=width)
     inputs = ModelInputs(tokens, positions, segment_ids, None, image_index, vision, layout)
-    return Batch(inputs, targets)
+    return SftBatch(inputs, targets)
 
 
 def single_rows(examples: Sequence[Example], count: int) -> list[list[Example]]:
-    """A row for each example, and empty ones up to `count`."""
+    """Puts each example in a row of its own; adds empty rows up to `count`."""
     return [[example] for example in examples] + [[] for _ in range(count - len(examples))]
+
+
+def batch_work(batch: SftBatch) -> Work:
+    """Counts the useful work, without padding, of a host's micro-batch of numpy arrays without slots."""
+    segments = _segment_lengths(np.asarray(batch.inputs.segment_ids))
+    patches = np.zeros(0, np.int64)
+    vision = batch.inputs.vision
+    if vision is not None:
+        # Images attend to themselves only, and none crosses a window: each window is a row of segments.
+        ids = np.asarray(vision.segment_ids)
+        patches = _segment_lengths(ids.reshape(-1, vision.window or len(ids)))
+    return Work(
+        tokens=int(segments.sum()),
+        pairs=sum(causal_pairs(length) for length in segments.tolist()),
+        scored=int((np.asarray(batch.targets.segment_ids) > 0).sum()),
+        patches=int(patches.sum()),
+        patch_pairs=int((patches**2).sum()),
+    )
+
+
+def _segment_lengths(ids: Int32[np.ndarray, "rows tokens"]) -> np.ndarray:
+    """Counts the tokens of each segment of each row; segment 0 is padding."""
+    keys = np.arange(len(ids))[:, None] * (int(ids.max(initial=0)) + 1) + ids
+    return np.unique(keys[ids > 0], return_counts=True)[1]

@@ -1,4 +1,4 @@
-"""SFT samples to tokens and patches, and their sizes without decoding a picture."""
+"""Encodes SFT samples as tokens and patches, and measures them without decoding their images."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.images import target_size, upright_size
-from rmsweb_jax.qwen3_vl.processor import Encoded, ImageResolver, Processor
+from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, ImageResolver, Processor, target_size, upright_size
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure:
-    """What of a sample decides the shapes of batches.
+class SampleSize:
+    """The sizes of a sample, from which the shapes of batches are chosen.
 
     Attributes:
       length: tokens of prompt and target.
-      num_targets: tokens that are trained on.
-      images: screenshots in the prompt.
-      window: patches of the largest one, 0 without any.
-      task_id: that it belongs to.
+      num_targets: tokens of the target.
+      images: number of screenshots in the prompt.
+      window: patches of the largest screenshot; 0 without any.
+      task_id: task that the sample belongs to.
     """
 
     sample_id: str
@@ -45,12 +44,12 @@ class Measure:
 
 
 class Encoder:
-    """Makes examples of SFT samples.
+    """Encodes SFT samples as examples.
 
     Args:
-      processor: of the model that is trained.
-      images: of the data set.
-      fingerprint: tells encoders apart that could give a sample another length.
+      processor: that of the model to train.
+      images: that of the data set.
+      fingerprint: differs between encoders that may give the same sample different sizes.
     """
 
     def __init__(self, processor: Processor, images: ImageStore, fingerprint: bytes = b""):
@@ -59,8 +58,9 @@ class Encoder:
 
     @classmethod
     def load(cls, model: Path, images: ImageStore, max_pixels: int) -> Encoder:
-        """The encoder of a model folder."""
+        """Loads the encoder of a model folder."""
         processor = Processor.from_pretrained(model, max_pixels)
+        # Sizes depend on the tokenizer, and through the image size on the vision config.
         tokenizer = hashlib.sha256((model / "tokenizer.json").read_bytes()).digest()
         return cls(processor, images, tokenizer + f"{max_pixels} {processor.config.vision}".encode())
 
@@ -73,27 +73,27 @@ class Encoder:
         return self._processor.config
 
     def example(self, sample: SftSample) -> Example:
-        """Tokens of prompt and reply; the target is the reply, its `<|im_end|>` and the newline after it.
+        """Encodes a sample; the target is the reply, its `<|im_end|>` and the newline after it.
 
         Raises:
-          UserError: a screenshot is missing, damaged or no picture.
+          UserError: a screenshot is missing or cannot be read.
         """
         return self._example(sample, self._prompt(sample, self._images.get))
 
-    def measure(self, sample: SftSample) -> Measure:
-        """Sizes of the example; of screenshots, only the headers are read."""
+    def measure(self, sample: SftSample) -> SampleSize:
+        """Measures a sample; reads only the headers of its screenshots."""
         example = self._example(sample, self._prompt(sample, self._blank))
         window = max((int(np.prod(grid)) for grid in example.grids), default=0)
         sizes = example.length, example.num_targets, len(example.grids), window
-        return Measure(sample.sample_id, *sizes, sample.task_id)
+        return SampleSize(sample.sample_id, *sizes, sample.task_id)
 
-    def _prompt(self, sample: SftSample, images: ImageResolver) -> Encoded:
+    def _prompt(self, sample: SftSample, images: ImageResolver) -> EncodedPrompt:
         try:
             return self._processor.encode_prompt(sample.messages, images)
         except UserError as error:
             raise UserError(f"sample {sample.sample_id}: {error}") from error
 
-    def _example(self, sample: SftSample, prompt: Encoded) -> Example:
+    def _example(self, sample: SftSample, prompt: EncodedPrompt) -> Example:
         response = self._processor.encode_response(sample.response, newline=True)
         action_mask = np.zeros(len(response.tokens), bool)
         if sample.kind == "action":
@@ -108,8 +108,9 @@ class Encoder:
             grids=prompt.grids,
         )
 
+    # The number of an image's tokens depends on its size alone, so a blank one measures it without decoding.
     def _blank(self, sha256: str) -> Image.Image:
-        """An empty image of the size that this one is resized to."""
+        """Makes an empty image of the size to which this one would be resized."""
         path = self._images.path(sha256)
         try:
             with Image.open(path) as image:
@@ -125,8 +126,12 @@ class Encoder:
 
 def measure_all(
     source: RecordSource[SftSample], encoder: Encoder, cache: Path, threads: int = 1
-) -> Sequence[Measure]:
-    """Sizes of all samples, from `cache` where that holds those of this very corpus and tokenizer.
+) -> Sequence[SampleSize]:
+    """Measures all samples, or reads their sizes from `cache` if corpus and encoder are the same.
+
+    Args:
+      cache: file to read or write.
+      threads: number of samples measured at a time.
 
     Raises:
       UserError: a record or a screenshot cannot be read.
@@ -135,7 +140,7 @@ def measure_all(
     if cache.exists():
         stored = json.loads(cache.read_text())
         if stored["key"] == key:
-            return [Measure(*row) for row in stored["measures"]]
+            return [SampleSize(*row) for row in stored["measures"]]
     with ThreadPoolExecutor(threads) as pool:
         measures = list(pool.map(lambda number: encoder.measure(source[number]), range(len(source))))
     rows = [dataclasses.astuple(measure) for measure in measures]

@@ -1,8 +1,8 @@
-"""Which samples share a row: bin packing of a batch into rows of few widths.
+"""Bin packing of the samples of a batch into rows of few widths.
 
-Packing is a matter of layout alone. A batch holds the same samples with it and without it, so it changes
-neither the order of the data nor the loss; and since a plan depends on the samples' sizes alone, every
-process of a run makes the same one.
+Packing changes the layout only. A batch holds the same samples with it and without it, so neither the order
+of the data nor the loss depends on it. A plan depends on the samples' sizes alone, so every process of a run
+makes the same.
 """
 
 from __future__ import annotations
@@ -10,59 +10,60 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from rmsweb_jax.data.batching import Shapes, round_up
-from rmsweb_jax.data.encoding import Measure
+from rmsweb_jax.data.batching import BatchShapes, round_up
+from rmsweb_jax.data.encoding import SampleSize
 
 Rows = list[list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """The rows of one micro-batch.
+class RowPlan:
+    """Assignment of samples to the rows of one micro-batch.
 
     Attributes:
-      width: that all of its rows are padded to.
-      rows: numbers of the samples of each row, in their order; fewer rows than the shapes have are filled
-        up with empty ones.
+      width: length that all rows are padded to.
+      rows: numbers of the samples of each row, in order. If there are fewer rows than a micro-batch has,
+        empty ones are added.
     """
 
     width: int
     rows: tuple[tuple[int, ...], ...]
 
 
-def plan_batch(sizes: Sequence[Measure], shapes: Shapes) -> list[Plan]:
-    """Lays a batch out in micro-batches of `shapes.rows` rows, widest first, with little padding.
+def plan_batch(sizes: Sequence[SampleSize], shapes: BatchShapes) -> list[RowPlan]:
+    """Plans the micro-batches of a batch, widest first, with little padding.
 
     Args:
-      sizes: of the samples; each fits a row of the last width.
-      shapes: unless `packed`, every sample gets a row of its own.
+      sizes: sizes of the samples; each must fit a row of the last width.
+      shapes: if not `packed`, every sample gets a row of its own.
 
     Returns:
-      Plans whose rows hold every sample (its position in `sizes`) exactly once.
+      Plans whose rows hold the number of each sample (its index in `sizes`) once.
     """
     if not shapes.packed:
         return _plans([[number] for number in range(len(sizes))], sizes, shapes)
-    # Which capacity leaves the fuller rows depends on the samples; trying all costs a millisecond.
+    # The best capacity of a row depends on the samples; trying all of them takes a millisecond.
     longest = max(size.length for size in sizes)
     capacities = [width for width in shapes.widths if width >= max(longest, shapes.widths[-1] // 2)]
     layouts = [rows for capacity in capacities for rows in _fill(sizes, shapes, capacity)]
     plans = [_plans(rows, sizes, shapes) for rows in (*layouts, *_balanced(sizes, shapes))]
-    return min(plans, key=lambda plan: area(plan, shapes))
+    # The first of equally good plans, so that all processes choose the same.
+    return min(plans, key=lambda plan: padded_tokens(plan, shapes))
 
 
-def area(plans: Sequence[Plan], shapes: Shapes) -> int:
-    """Places of all micro-batches, padding included."""
+def padded_tokens(plans: Sequence[RowPlan], shapes: BatchShapes) -> int:
+    """Counts the tokens of all micro-batches, with padding."""
     return sum(plan.width * shapes.rows for plan in plans)
 
 
-def row_caps(sizes: Sequence[Measure], width: int, multiple: int) -> tuple[int, int]:
-    """Target and image places of packed rows of `width` tokens.
+def row_caps(sizes: Sequence[SampleSize], width: int, multiple: int) -> tuple[int, int]:
+    """Chooses how many targets and images a packed row of `width` tokens can hold.
 
-    Fixed for a run, since they are part of the compiled shapes: half as much again as an average row of
-    these samples needs, and room for any single one. Rows that would need more are closed early.
+    They are 1.5 times those of an average full row, and enough for every single sample. As part of the
+    compiled shapes they are fixed for a run; a row that reaches them is closed early.
 
     Returns:
-      Target places (a multiple of `multiple`) and image places.
+      Targets (a multiple of `multiple`) and images.
     """
     tokens = sum(size.length for size in sizes)
     targets = 3 * width * sum(size.num_targets for size in sizes) // (2 * tokens)
@@ -74,87 +75,94 @@ def row_caps(sizes: Sequence[Measure], width: int, multiple: int) -> tuple[int, 
     )
 
 
-def _plans(rows: Rows, sizes: Sequence[Measure], shapes: Shapes) -> list[Plan]:
-    """Cuts rows of like length into micro-batches."""
+def _plans(rows: Rows, sizes: Sequence[SampleSize], shapes: BatchShapes) -> list[RowPlan]:
+    """Groups rows of similar length into micro-batches."""
     filled = sorted(((_length(row, sizes), row) for row in rows), key=lambda pair: -pair[0])
     plans = []
     for start in range(0, len(filled), shapes.rows):
         group = filled[start : start + shapes.rows]
-        plans.append(Plan(shapes.width(group[0][0]), tuple(tuple(row) for _, row in group)))
+        plans.append(RowPlan(shapes.width(group[0][0]), tuple(tuple(row) for _, row in group)))
     return plans
 
 
-def _length(row: Sequence[int], sizes: Sequence[Measure]) -> int:
+def _length(row: Sequence[int], sizes: Sequence[SampleSize]) -> int:
     return sum(sizes[number].length for number in row)
 
 
-def _longest_first(sizes: Sequence[Measure]) -> list[int]:
+def _longest_first(sizes: Sequence[SampleSize]) -> list[int]:
     return sorted(range(len(sizes)), key=lambda number: -sizes[number].length)
 
 
-class _Row:
-    """A row being filled."""
+class _Bin:
+    """A row that is being filled."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.length = self.targets = self.images = 0
 
-    def holds(self, size: Measure, capacity: int, shapes: Shapes) -> bool:
+    def holds(self, size: SampleSize, capacity: int, shapes: BatchShapes) -> bool:
         return (
             self.length + size.length <= capacity
             and self.targets + size.num_targets <= shapes.num_targets
             and self.images + size.images <= shapes.images
         )
 
-    def add(self, number: int, size: Measure) -> None:
+    def add(self, number: int, size: SampleSize) -> None:
         self.numbers.append(number)
         self.length += size.length
         self.targets += size.num_targets
         self.images += size.images
 
 
-def _fill(sizes: Sequence[Measure], shapes: Shapes, capacity: int) -> Iterator[Rows]:
-    """Layouts with as few rows of `capacity` tokens as two heuristics find."""
+def _fill(sizes: Sequence[SampleSize], shapes: BatchShapes, capacity: int) -> Iterator[Rows]:
+    """Yields layouts with few rows of `capacity` tokens, by two heuristics."""
     yield _place(sizes, shapes, capacity, lambda rows: max(rows, key=lambda row: row.length), [])
     yield _least_slack(sizes, shapes, capacity)
 
 
-def _balanced(sizes: Sequence[Measure], shapes: Shapes) -> Iterator[Rows]:
-    """Layouts with whole micro-batches of rows as alike as can be ("longest processing time first")."""
+def _balanced(sizes: Sequence[SampleSize], shapes: BatchShapes) -> Iterator[Rows]:
+    """Yields layouts that fill whole micro-batches with rows of similar length.
+
+    Each sample goes to the shortest row, longest sample first ("longest processing time first", Graham 1969).
+    """
     capacity = shapes.widths[-1]
     least = -(-sum(size.length for size in sizes) // (capacity * shapes.rows))
     for count in (least, least + 1):
-        rows = [_Row() for _ in range(count * shapes.rows)]
+        rows = [_Bin() for _ in range(count * shapes.rows)]
         yield _place(sizes, shapes, capacity, lambda rows: min(rows, key=lambda row: row.length), rows)
 
 
 def _place(
-    sizes: Sequence[Measure],
-    shapes: Shapes,
+    sizes: Sequence[SampleSize],
+    shapes: BatchShapes,
     capacity: int,
-    choose: Callable[[list[_Row]], _Row],
-    rows: list[_Row],
+    choose: Callable[[list[_Bin]], _Bin],
+    rows: list[_Bin],
 ) -> Rows:
-    """Puts each sample, longest first, into the row that is chosen of those that hold it, or a new one."""
+    """Puts each sample, longest first, into one of the rows that can hold it, or into a new row.
+
+    Args:
+      choose: selects one of these rows.
+    """
     rows = list(rows)
     for number in _longest_first(sizes):
         fitting = [row for row in rows if row.holds(sizes[number], capacity, shapes)]
         if not fitting:
-            rows.append(_Row())
+            rows.append(_Bin())
             fitting = rows[-1:]
         choose(fitting).add(number, sizes[number])
     return [row.numbers for row in rows if row.numbers]
 
 
-def _least_slack(sizes: Sequence[Measure], shapes: Shapes, capacity: int) -> Rows:
-    """Begins each row with the longest sample left and adds the ones that fill it best.
+def _least_slack(sizes: Sequence[SampleSize], shapes: BatchShapes, capacity: int) -> Rows:
+    """Begins each row with the longest sample left, and adds the samples that fill it best.
 
-    Which ones is a subset sum, found exactly over bit sets (Gupta and Ho 1999, minimum bin slack, with the
-    first item fixed as in Fleszar and Hindi 2002).
+    These are the solution of a subset-sum problem, found exactly with bit sets. Source: minimum bin slack
+    (Gupta and Ho 1999), with the first item fixed (Fleszar and Hindi 2002).
     """
     left, rows = _longest_first(sizes), []
     while left:
-        row = _Row()
+        row = _Bin()
         row.add(left[0], sizes[left[0]])
         rest = left[1:]
         for number in _best_subset(rest, sizes, capacity - row.length):
@@ -166,10 +174,10 @@ def _least_slack(sizes: Sequence[Measure], shapes: Shapes, capacity: int) -> Row
     return rows
 
 
-def _best_subset(numbers: Sequence[int], sizes: Sequence[Measure], room: int) -> list[int]:
-    """The samples whose lengths add up to the most that `room` holds."""
-    # Bit n of reachable[k] says whether some of the first k samples add up to n.
-    reachable, mask = [1], (1 << (room + 1)) - 1
+def _best_subset(numbers: Sequence[int], sizes: Sequence[SampleSize], capacity: int) -> list[int]:
+    """Finds the samples with the largest sum of lengths that is at most `capacity`."""
+    # Bit n of reachable[k] is set if some of the first k samples add up to n.
+    reachable, mask = [1], (1 << (capacity + 1)) - 1
     for number in numbers:
         reachable.append((reachable[-1] | reachable[-1] << sizes[number].length) & mask)
     total, subset = reachable[-1].bit_length() - 1, []

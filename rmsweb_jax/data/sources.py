@@ -1,9 +1,11 @@
-"""Data set folders through Grain: random access, a global order, and steps that workers make ahead."""
+"""Data set folders through Grain: random access, held-out split, global order, and workers that prefetch
+steps."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -15,35 +17,33 @@ from absl import flags
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
-from rmsweb_jax.records.manifest import load_manifest
-from rmsweb_jax.records.migrations import decode
+from rmsweb_jax.records.dataset import check_shard, load_manifest
 from rmsweb_jax.records.schema import KINDS, Record
-from rmsweb_jax.records.shard_files import check_shard
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
 
 class RecordSource(Generic[R]):
-    """A data set's records by number, in the order of its manifest; may be read from threads.
+    """The records of a data set by number, in the order of its manifest; threads may share it.
 
     Attributes:
-      digest: of the manifest, and so of the records.
+      digest: hash of the shards' checksums, and so of the records.
 
     Raises:
-      UserError: the folder is no data set of this kind, or a shard is missing or damaged (here, or when a
-        record is read).
+      UserError: the folder is not a data set of this kind, or a shard is missing or damaged. Some damage is
+        found only when a record is read.
     """
 
     def __init__(self, folder: Path, type_: type[R]):
         self.folder = folder
         manifest = load_manifest(folder)
-        self._kind, self._version = manifest.kind, manifest.schema_version
+        self._record_type = KINDS[manifest.kind]
         if KINDS.get(manifest.kind) is not type_:
             raise UserError(
                 f"{folder}: holds {manifest.kind}, not {type_.__name__} records: give another folder"
             )
-        # Random access would notice a changed file only where its records no longer parse.
+        # Checked now, since random access would notice a changed file only where records no longer parse.
         for shard in manifest.shards:
             check_shard(folder, shard)
         paths = [str(folder / shard.file) for shard in manifest.shards]
@@ -62,7 +62,7 @@ class RecordSource(Generic[R]):
 
     def __getitem__(self, index: int) -> R:
         try:
-            record = decode(self._kind, self._version, self._records[index])
+            record = self._record_type.model_validate_json(self._records[index])
         except (RuntimeError, ValueError) as error:
             raise self._damaged(error, f"record {index}") from error
         return cast(R, record)
@@ -72,11 +72,30 @@ class RecordSource(Generic[R]):
         return UserError(f"{self.folder}: {where} cannot be read ({reason}): make this data set again")
 
 
-def sample_order(num_samples: int, batch_size: int, seed: int) -> grain.MapDataset:
-    """An endless sequence of batches of sample numbers ([batch_size] int each), by the number of the step.
+def stable_hash(*parts: object) -> int:
+    """Hashes strings and numbers to 31 bits, with the same result on every machine."""
+    return int.from_bytes(hashlib.sha256(json.dumps(parts).encode()).digest()[:4], "big") >> 1
 
-    Every epoch is shuffled anew (from `seed` and the epoch), and a batch may hold the end of one epoch and
-    the start of the next, so that each sample is seen equally often.
+
+def is_held_out(name: str, share: float, seed: int | None = None) -> bool:
+    """Decides by a hash of its name whether a record is held out for evaluation.
+
+    The split of a record never changes when others are added.
+
+    Args:
+      name: id of the task or prompt; records of one name are in the same split.
+      share: expected share of names that are held out.
+      seed: selects one of many splits.
+    """
+    parts = ("held_out", name) if seed is None else ("held_out", name, seed)
+    return stable_hash(*parts) < share * 2**31
+
+
+def sample_order(num_samples: int, batch_size: int, seed: int) -> grain.MapDataset:
+    """Makes the endless sequence of batches, [batch_size] sample numbers each, indexed by step.
+
+    Every epoch is shuffled by `seed` and the epoch's number. A batch may hold the end of one epoch and the
+    start of the next, so that all samples are seen equally often.
     """
     numbers = grain.MapDataset.range(num_samples).seed(seed).shuffle().repeat()
     return numbers.batch(batch_size, batch_fn=np.asarray)
@@ -84,12 +103,12 @@ def sample_order(num_samples: int, batch_size: int, seed: int) -> grain.MapDatas
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """Who makes batches while the accelerators compute.
+    """Workers that make batches while the accelerators compute.
 
     Attributes:
-      processes: 0 leaves it to threads of this process.
-      threads: of each process.
-      ahead: steps that each process keeps ready.
+      processes: number of worker processes; with 0 threads of this process make the batches.
+      threads: number of threads of each process.
+      ahead: steps that each process prefetches.
     """
 
     processes: int = 0
@@ -105,20 +124,20 @@ class Workers:
 
 
 def stream(make: Callable[[int], T], first: int, stop: int, workers: Workers) -> Generator[T]:
-    """`make(step)` for the steps [first, stop), in order, made ahead.
+    """Yields `make(step)` for the steps [first, stop) in order, prefetched by workers.
 
     Args:
-      make: a function of the step alone; picklable, when processes are to call it.
+      make: a function of the step only; it must be picklable if `workers` has processes.
 
     Raises:
-      UserError: whatever `make` raises as such, wherever it ran.
+      UserError: those of `make`, also from a worker process.
     """
     ahead = max(workers.ahead, workers.threads)
     read = grain.ReadOptions(num_threads=workers.threads, prefetch_buffer_size=ahead)
     dataset = grain.MapDataset.range(first, stop).map(_Guarded(make)).to_iter_dataset(read)
     if workers.processes:
         if not flags.FLAGS.is_parsed():
-            # Grain reads flags of its own, which only programs made with absl have parsed.
+            # Grain reads absl flags of its own, which are parsed only in programs that absl started.
             flags.FLAGS.mark_as_parsed()
         dataset = dataset.mp_prefetch(
             grain.MultiprocessingOptions(workers.processes, per_worker_buffer_size=1), _begin_worker
@@ -134,14 +153,14 @@ def stream(make: Callable[[int], T], first: int, stop: int, workers: Workers) ->
 
 
 def _begin_worker(number: int, count: int) -> None:
-    # Grain's own workers outlive a trainer that was killed. An interrupt is for the trainer to handle.
+    # Without this, Grain's workers outlive a trainer that was killed. The trainer alone handles an interrupt.
     exit_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Guarded(Generic[T]):
-    """Hands a user's error on as a value: a worker process would wrap it in another error."""
+    """Returns a UserError as a value, since a worker process would wrap an exception in another one."""
 
     make: Callable[[int], T]
 

@@ -1,4 +1,7 @@
-"""Qwen3-VL in flax.nnx: model, inputs, adapters, checkpoints, sampling.
+"""Qwen3-VL in flax.nnx: model, inputs, processor, adapters, checkpoints.
 
-Import from the modules: `config`, `inputs`, `model`, `logprobs`, `lora`, `checkpoint`, `processor`, `decode`.
+Shapes in annotations use these names: `rows` and `tokens` of a batch, `hidden`, `vocab`, `heads` (of
+  queries), `kv_heads`, `head_dim`, `half_dim` (head_dim / 2) and `patches`. Decoding adds `groups` (prompts,
+  or the slots of a
+pool) and the `samples` of each.
 """

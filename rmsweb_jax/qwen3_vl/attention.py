@@ -1,9 +1,10 @@
-"""The one attention rule of the decoder, and its reference implementation.
+"""The attention rule of the decoder, and its reference implementation.
 
-Token i attends to token j iff j <= i in row order, their segments are equal and not 0, and j belongs to
-the prompt (slot 0) or to the slot of i. Causal, packed and shared-prefix rows are this one case.
+Token i attends to token j if and only if j <= i in row order, both have the same segment (not 0), and j
+belongs to the prompt (slot 0) or to the slot of i. Causal, packed and shared-prefix rows are cases of this
+one rule.
 
-What a token without a segment (padding) gets is finite, and differs from back end to back end.
+The output at tokens without a segment (padding) is finite, but differs between back ends.
 """
 
 from __future__ import annotations
@@ -14,32 +15,37 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jaxtyping import Bool, Float, Int32
 
 from rmsweb_jax.qwen3_vl.inputs import Array
 
-Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+Queries = Float[jax.Array, "rows tokens heads head_dim"]
+Keys = Float[jax.Array, "rows tokens kv_heads head_dim"]
+# (queries, keys, values) -> mixed values, for rows whose mask is fixed.
+Attend = Callable[[Queries, Keys, Keys], Queries]
 
 BACKENDS = ("xla", "splash", "cudnn")
-# Of a TPU's vector registers: what the fused kernel's heads and blocks are multiples of.
-LANES = 128
+# Lanes of a TPU's vector registers: head dimensions and blocks of the TPU kernels are multiples of it.
+TPU_LANES = 128
 
-_MASKED = -1e30  # finite: a row with nothing to attend to gets a uniform mixture and no NaN
+_MASKED = -1e30  # Finite: a query with no visible key gets a uniform mixture instead of NaN.
+# A block of the reference has an eighth of a row's queries, and at least these.
 _BLOCK = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionConfig:
-    """How attention is computed; hashable, so that it can be static under `jax.jit`.
+    """The attention back end and its settings; hashable, so that it can be static under `jax.jit`.
 
     Attributes:
-      backend: "xla", the reference, runs everywhere and holds [B, Hq, T / 8, T] scores; "splash" is the
-        fused TPU kernel, for heads and rows of a multiple of 128; "cudnn" the fused GPU kernel, for 16-bit
-        floats and heads of a multiple of 8 up to 128.
-      mesh: the mesh whose `data` and `fsdp` axes split rows and whose `tensor` axis splits heads; splash
-        needs it for more than one device, as XLA cannot split a kernel by itself.
-      block: most tokens a block of the splash kernel covers, queries and keys alike; halved until it
-        divides a row.
-      interpret: on any platform: splash runs in the Pallas interpreter, cudnn's calls are made to XLA.
+      backend: "xla" is the reference; it runs everywhere and holds scores of an eighth of a row's queries.
+        "splash" is the fused TPU kernel, for head dimensions and row lengths that are multiples of 128.
+        "cudnn" is the fused GPU kernel, for 16-bit floats and head dimensions that are multiples of 8 up to
+        128.
+      mesh: its `data` and `fsdp` axes split rows, its `tensor` axis splits heads. With several devices
+        splash needs it, since XLA cannot partition a kernel.
+      block: upper limit of the splash kernel's blocks in tokens, halved until it divides a row.
+      interpret: runs on any platform: splash in the Pallas interpreter, cudnn's calls by XLA.
     """
 
     backend: str = "xla"
@@ -52,8 +58,10 @@ class AttentionConfig:
             raise ValueError(f"attention back end is {self.backend!r}, not one of {BACKENDS}")
 
 
-def attention_mask(segment_ids: Array, slot_ids: Array | None) -> jax.Array:
-    """The rule as [B, T, T] bool (query, key), from [B, T] segments and slots."""
+def attention_mask(
+    segment_ids: Int32[Array, "rows tokens"], slot_ids: Int32[Array, "rows tokens"] | None
+) -> Bool[jax.Array, "rows tokens tokens"]:
+    """Writes the attention rule as a mask, query by key."""
     segment_ids = jnp.asarray(segment_ids)
     length = segment_ids.shape[1]
     causal = jnp.tril(jnp.ones((length, length), bool))
@@ -65,31 +73,35 @@ def attention_mask(segment_ids: Array, slot_ids: Array | None) -> jax.Array:
     return causal & same & visible
 
 
-def _attend_block(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-    """q [B, Hkv, Q, D], k and v [B, Hkv, S, D], mask [B, Q, S] -> [B, Hkv, Q, D]."""
+def _attend_block(
+    q: Float[jax.Array, "rows kv_heads queries head_dim"],
+    k: Float[jax.Array, "rows kv_heads keys head_dim"],
+    v: Float[jax.Array, "rows kv_heads keys head_dim"],
+    mask: Bool[jax.Array, "rows queries keys"],
+) -> Float[jax.Array, "rows kv_heads queries head_dim"]:
     scores = jnp.einsum("bkqd,bksd->bkqs", q, k, preferred_element_type=jnp.float32)
     weights = jax.nn.softmax(jnp.where(mask[:, None], scores, _MASKED), axis=-1)
     return jnp.einsum("bkqs,bksd->bkqd", weights.astype(v.dtype), v)
 
 
-def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, *, causal: bool = True) -> jax.Array:
-    """Grouped-query attention; keys and values are not repeated over their group.
-
-    The queries of a group are laid beside each other on the time axis, so that a block is one plain
-    batched matrix product.
+def attend(
+    q: Queries, k: Keys, v: Keys, mask: Bool[jax.Array, "rows tokens tokens"], *, causal: bool = True
+) -> Queries:
+    """Computes grouped-query attention without repeating keys and values.
 
     Args:
-      q: [B, T, Hq, D].
-      k, v: [B, T, Hkv, D], Hq a multiple of Hkv.
-      mask: [B, T, T] bool, query by key.
-      causal: the mask hides every later key, so query blocks skip the keys after them.
+      q: `heads` is a multiple of `kv_heads`.
+      mask: query by key.
+      causal: the mask hides all later keys, so that blocks of queries skip the keys after them.
 
     Returns:
-      [B, T, Hq, D] in v's dtype.
+      The mixed values in the dtype of `v`.
     """
     batch, length, heads, size = q.shape
     kv_heads = k.shape[2]
     group = heads // kv_heads
+    # The queries of a group follow one another on the token axis, so that a block is one batched matrix
+    # product.
     q = (q * size**-0.5).reshape(batch, length, kv_heads, group, size)
     q = q.transpose(0, 2, 1, 3, 4).reshape(batch, kv_heads, length * group, size)
     k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)

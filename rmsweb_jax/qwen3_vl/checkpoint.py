@@ -1,13 +1,15 @@
-"""Hugging Face checkpoints in and out: the names, shapes and files of the released models."""
+"""Reads and writes Hugging Face checkpoints, with the names, shapes and files of the released models."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +19,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import check_mesh, param_spec
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.hf_names import HFTensor, base_state, hf_tensors
+from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_spec
 from rmsweb_jax.qwen3_vl.tensor_files import (
     MAX_FILE_BYTES,
     TensorFolder,
@@ -30,19 +32,84 @@ from rmsweb_jax.qwen3_vl.tensor_files import (
     write_text,
 )
 
+# A model's name on the Hugging Face Hub.
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_LEAF_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
+
+
+class HFTensor(NamedTuple):
+    """A tensor of a checkpoint, and the parameter of the model that holds it.
+
+    Attributes:
+      name, shape: those in the checkpoint.
+      path: path of the parameter in the model's state.
+      layer: index into the leading axis of a stacked parameter, or None.
+      transposed: True where the checkpoint has [outputs, inputs(...)] and the model [inputs, outputs].
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    path: tuple[Any, ...]
+    layer: int | None
+    transposed: bool
+
+
+def base_state(model: Qwen3VL) -> dict[tuple[Any, ...], nnx.Variable]:
+    """Returns the parameters without adapters, by path."""
+    state = nnx.state(model, nnx.All(nnx.Param, nnx.Not(LoRAParam)))
+    return dict(nnx.to_flat_state(state))
+
+
+def _hf_name(path: tuple[Any, ...], layer: int) -> str:
+    *parts, leaf = path
+    names = [str(part) for part in parts]
+    if names[:2] == ["language_model", "first_layers"]:
+        names[1] = "layers"
+    elif names[:2] in (["language_model", "layers"], ["visual", "blocks"]):
+        names.insert(2, str(layer))
+    prefix = "" if names[0] == "lm_head" else "model."
+    return f"{prefix}{'.'.join(names)}.{_LEAF_NAMES[str(leaf)]}"
+
+
+def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
+    """Yields every tensor of the model's checkpoint; also of abstract models."""
+    config = model.config
+    vision = config.vision
+    conv = (
+        vision.hidden_size,
+        vision.in_channels,
+        vision.temporal_patch_size,
+        vision.patch_size,
+        vision.patch_size,
+    )
+    for path, variable in base_state(model).items():
+        shape = tuple(variable.get_value().shape)
+        transposed = path[-1] == "kernel"
+        stacked = path[:2] in (("language_model", "layers"), ("visual", "blocks"))
+        first = config.num_deepstack if path[0] == "language_model" else 0
+        inner = shape[1:] if stacked else shape
+        if path[:2] == ("visual", "patch_embed") and transposed:
+            inner = conv
+        elif transposed:
+            inner = inner[::-1]
+        for index in range(shape[0]) if stacked else (None,):
+            name = _hf_name(path, first + (index or 0))
+            yield HFTensor(name, inner, path, index, transposed)
+
 
 def _indices(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """With starts and ends instead of None."""
+    """Replaces None in slices by starts and ends."""
     return tuple(slice(*part.indices(size)[:2]) for part, size in zip(index, shape, strict=True))
 
 
 def _read_part(folder: TensorFolder, tensor: HFTensor, index: tuple[slice, ...]) -> np.ndarray:
-    """What a checkpoint's tensor holds of its parameter at `index` (without a layer axis)."""
+    """Reads the part of a parameter at `index` (without a layer axis) from its tensor in the checkpoint."""
     if not tensor.transposed:
         return folder.read(tensor.name, index)
     into, out = index
     if len(tensor.shape) == 2:
         return folder.read(tensor.name, (out, into)).T
+    # The patch embedding is a convolution in the checkpoint: its kernel axes are our inputs.
     flat = folder.read(tensor.name, (out,))
     return flat.reshape(len(flat), -1)[:, into].T
 
@@ -50,13 +117,13 @@ def _read_part(folder: TensorFolder, tensor: HFTensor, index: tuple[slice, ...])
 def _read_shard(
     folder: TensorFolder, tensors: list[HFTensor], index: tuple[slice, ...], dtype: Any
 ) -> np.ndarray:
-    """One device's share of a parameter: stacked layers are read one by one into one buffer."""
+    """Reads one device's shard of a parameter; stacked layers one by one into one buffer."""
     out = np.empty([part.stop - part.start for part in index], dtype)
     if tensors[0].layer is None:
         out[...] = _read_part(folder, tensors[0], index)
         return out
-    for place, tensor in zip(out, tensors[index[0]], strict=True):
-        place[...] = _read_part(folder, tensor, index[1:])
+    for layer, tensor in zip(out, tensors[index[0]], strict=True):
+        layer[...] = _read_part(folder, tensor, index[1:])
     return out
 
 
@@ -67,10 +134,12 @@ def _load_param(
     dtype: Any,
     sharding: NamedSharding | None,
 ) -> jax.Array:
-    """A parameter on its devices; this process reads its own shards, each once, and keeps none."""
+    """Loads a parameter to its devices; this process reads its own shards, each once, and keeps no copy."""
     if sharding is None:
         whole = tuple(slice(0, size) for size in shape)
+        # Waits, so that the host's copy is freed before the next parameter is read.
         return jax.block_until_ready(jax.device_put(_read_shard(folder, tensors, whole, dtype)))
+    # Devices that hold the same shard share one read of it.
     devices: dict[tuple[tuple[int, int], ...], list[Any]] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         assert index is not None
@@ -117,16 +186,41 @@ def _check(model: Qwen3VL, folder: TensorFolder) -> None:
 
 
 def resolve_model(name: str | os.PathLike[str]) -> Path:
-    """The folder of a model: a packaged one by name ("tiny_base"), or a folder.
+    """Finds the folder of a model: the packaged one ("tiny_base"), a path, or a model of the Hugging Face
+    Hub.
+
+    A Hub model (`org/name`) is taken from the local cache, and downloaded when it is not there.
 
     Raises:
-      UserError: there is no `config.json` there.
+      UserError: there is no `config.json` there, and no such model on the Hub.
     """
     packaged = Path(str(resources.files("rmsweb_jax"))) / "tiny_base"
     folder = packaged if str(name) == "tiny_base" else Path(name)
-    if not (folder / "config.json").exists():
-        raise UserError(f"no model at {folder} (config.json is missing); give a model folder or tiny_base")
-    return folder
+    if (folder / "config.json").exists():
+        return folder
+    problem = ""
+    # A folder that does not exist in one that does is a mistyped path.
+    if _HUB_NAME.fullmatch(str(name)) and not folder.parent.exists():
+        try:
+            return _download(str(name))
+        except (OSError, ValueError) as error:
+            problem = f", nor on the Hugging Face Hub ({str(error).splitlines()[0]})"
+        except ImportError:
+            problem = "; for the Hugging Face Hub pip install huggingface_hub"
+    raise UserError(
+        f"no model at {folder} (config.json is missing){problem}: give a model folder, tiny_base or the name "
+        "of a Hub model (org/name)"
+    )
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    get = functools.partial(snapshot_download, name, allow_patterns=["*.json", "*.safetensors"])
+    try:
+        return Path(get(local_files_only=True))
+    except OSError:
+        return Path(get())
 
 
 def load_model(
@@ -137,20 +231,20 @@ def load_model(
     remat: str = "none",
     mesh: Mesh | None = None,
 ) -> Qwen3VL:
-    """Reads `config.json` and the safetensors of a model folder, a parameter at a time.
+    """Reads `config.json` and the safetensors of a model, a parameter at a time.
 
-    Host memory holds the share of one parameter beside what is loaded already; of several processes each
-    reads the shards of its devices.
+    Host memory holds one parameter's shards at a time; each process reads those of its devices only.
 
     Args:
-      dtype: of the computation, and of the stored weights unless `param_dtype` says otherwise.
-      mesh: where the weights go, as `param_shardings` says; None: the default device.
+      folder: a model folder, or a name that `resolve_model` accepts.
+      dtype: of the computation, and of the stored weights unless `param_dtype` is given.
+      mesh: the weights are split over it as `param_spec` says; None loads to the default device.
 
     Raises:
-      UserError: files are missing or broken, tensors are missing, unknown or misshapen (named), or the mesh
-        does not divide the model.
+      UserError: a file is missing or damaged, a tensor is missing, unknown or misshapen (the message names
+        it), or the mesh does not divide the model.
     """
-    folder = Path(folder)
+    folder = resolve_model(folder)
     config = Qwen3VLConfig.from_hf(folder / "config.json")
     if mesh is not None:
         check_mesh(config, mesh)
@@ -175,7 +269,7 @@ def _take_layer(value: jax.Array, layer: int) -> jax.Array:
 
 
 def gather(value: jax.Array, layer: int | None = None) -> np.ndarray:
-    """An array, or one layer of a stacked one, on this host from wherever its shards lie.
+    """Copies an array, or one layer of a stacked one, to this host from all devices.
 
     With several processes all of them must call this, in the same order.
     """
@@ -192,7 +286,7 @@ def save_model(
     *,
     max_file_bytes: int = MAX_FILE_BYTES,
 ) -> None:
-    """Writes `config.json` and the weights: one file, or shards and their index when that would be too large.
+    """Writes `config.json` and the weights, as one file or as shards with an index.
 
     Tensors are gathered and written one by one; each file appears whole or not at all. With several
     processes all of them must call this; the first one writes, and all return when it has.
@@ -214,6 +308,7 @@ def save_model(
         value = value.T.reshape(tensor.shape) if tensor.transposed else value
         return value.astype(storage)
 
+    # Planned from shapes alone, before anything is gathered.
     plan = plan_files(
         (TensorInfo(name, tensor.shape, storage) for name, tensor in tensors.items()), max_file_bytes
     )
@@ -234,7 +329,10 @@ def write_config(config: Qwen3VLConfig, folder: Path, dtype: np.dtype) -> None:
 def write_from_first_process(
     read: Callable[[str], np.ndarray], names: Iterable[str], write: Callable[[], None]
 ) -> None:
-    """Runs `write`, which reads `names` in order, in the first process; the others take part in each read."""
+    """Runs `write` in the first process.
+
+    Reading a tensor gathers it from all processes, so the others read `names` in the same order.
+    """
     if jax.process_index() == 0:
         write()
     else:

@@ -1,4 +1,4 @@
-"""Qwen3-VL hyper-parameters, read from and written as Hugging Face `config.json`."""
+"""Hyper-parameters of Qwen3-VL: Hugging Face `config.json` in and out, and the released sizes by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def _pick(section: dict[str, Any], keys: tuple[str, ...], name: str) -> dict[str
 
 @dataclasses.dataclass(frozen=True)
 class VisionConfig:
-    """The vision tower; `deepstack_visual_indexes` are the blocks whose outputs enter the decoder."""
+    """Hyper-parameters of the vision tower.
+
+    Attributes:
+      deepstack_visual_indexes: blocks whose outputs are added to the first decoder layers.
+    """
 
     depth: int
     hidden_size: int
@@ -72,7 +76,7 @@ class VisionConfig:
 
     @property
     def merge_unit(self) -> int:
-        """Patches that become one token of the decoder."""
+        """Number of patches that become one token of the decoder."""
         return self.spatial_merge_size**2
 
     @property
@@ -81,7 +85,7 @@ class VisionConfig:
 
     @property
     def grid_side(self) -> int:
-        """Side of the square on which the learned position embeddings lie."""
+        """Side of the square grid of learned position embeddings."""
         return math.isqrt(self.num_position_embeddings)
 
     @classmethod
@@ -107,7 +111,11 @@ class VisionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig:
-    """The decoder; `mrope_section` counts rotary frequencies of the time, height and width axes."""
+    """Hyper-parameters of the decoder.
+
+    Attributes:
+      mrope_section: number of rotary frequencies of the time, height and width axes.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -131,7 +139,8 @@ class TextConfig:
 
     @classmethod
     def from_hf(cls, section: dict[str, Any]) -> TextConfig:
-        """Reads `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (the released files)."""
+        """Reads the section; RoPE is in `rope_parameters` (transformers 5) or in `rope_theta` and
+        `rope_scaling`."""
         rope = {**(section.get("rope_parameters") or {}), **(section.get("rope_scaling") or {})}
         theta = rope.get("rope_theta", section.get("rope_theta"))
         if theta is None or "mrope_section" not in rope:
@@ -166,7 +175,11 @@ class TextConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Qwen3VLConfig:
-    """A whole Qwen3-VL: hashable, so that it can be static under `jax.jit`."""
+    """Hyper-parameters of a Qwen3-VL; hashable, so that it can be static under `jax.jit`.
+
+    Raises:
+      UserError: values contradict each other.
+    """
 
     text: TextConfig
     vision: VisionConfig
@@ -205,7 +218,7 @@ class Qwen3VLConfig:
         """Reads the content of a `config.json`, or the file at a path.
 
         Raises:
-          UserError: the file is missing or not JSON, or describes something other than a dense Qwen3-VL.
+          UserError: the file is missing or not JSON, or is not that of a dense Qwen3-VL.
         """
         if not isinstance(source, dict):
             path = Path(source)
@@ -234,7 +247,7 @@ class Qwen3VLConfig:
         )
 
     def to_hf(self) -> dict[str, Any]:
-        """The content of `config.json`, in the form of the released models (read by transformers 4 and 5)."""
+        """Makes the content of `config.json` in the form of the released models, for transformers 4 and 5."""
         return {
             "architectures": ["Qwen3VLForConditionalGeneration"],
             "model_type": "qwen3_vl",
@@ -246,3 +259,76 @@ class Qwen3VLConfig:
             "text_config": {**self.text.to_hf(), "tie_word_embeddings": self.tie_word_embeddings},
             "vision_config": self.vision.to_hf(),
         }
+
+
+def _text(hidden: int, intermediate: int, layers: int, heads: int) -> TextConfig:
+    return TextConfig(
+        vocab_size=151_936,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=8,
+        head_dim=128,
+        mrope_section=(24, 20, 20),
+    )
+
+
+def _small_vision(out: int) -> VisionConfig:
+    return VisionConfig(
+        depth=24,
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_heads=16,
+        out_hidden_size=out,
+        num_position_embeddings=2304,
+        deepstack_visual_indexes=(5, 11, 17),
+    )
+
+
+def _large_vision(out: int) -> VisionConfig:
+    return VisionConfig(
+        depth=27,
+        hidden_size=1152,
+        intermediate_size=4304,
+        num_heads=16,
+        out_hidden_size=out,
+        num_position_embeddings=2304,
+        deepstack_visual_indexes=(8, 16, 24),
+    )
+
+
+_TINY = Qwen3VLConfig(
+    text=TextConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        mrope_section=(4, 2, 2),
+    ),
+    vision=VisionConfig(
+        depth=4,
+        hidden_size=32,
+        intermediate_size=64,
+        num_heads=2,
+        out_hidden_size=64,
+        num_position_embeddings=64,
+        deepstack_visual_indexes=(0, 2, 3),
+    ),
+    tie_word_embeddings=True,
+    image_token_id=510,
+    video_token_id=511,
+    vision_start_token_id=508,
+    vision_end_token_id=509,
+)
+
+SIZES: dict[str, Qwen3VLConfig] = {
+    "tiny": _TINY,
+    "2b": Qwen3VLConfig(_text(2048, 6144, 28, 16), _small_vision(2048), tie_word_embeddings=True),
+    "4b": Qwen3VLConfig(_text(2560, 9728, 36, 32), _small_vision(2560), tie_word_embeddings=True),
+    "8b": Qwen3VLConfig(_text(4096, 12_288, 36, 32), _large_vision(4096), tie_word_embeddings=False),
+    "32b": Qwen3VLConfig(_text(5120, 25_600, 64, 64), _large_vision(5120), tie_word_embeddings=False),
+}

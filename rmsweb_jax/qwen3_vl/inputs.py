@@ -1,9 +1,11 @@
-"""What the model reads, and the host-side tables that depend on image grids.
+"""The inputs of the model, and the host-side tables that depend on image grids.
 
-A row holds one or more segments (packed samples). A segment is a prompt, whose tokens have slot 0, and
-any number of response slots 1, 2, ...: a slot sees the prompt and itself, so that the samples of a group
-share one prompt. Everything that depends on an image's grid is made here with numpy and padded to
-buckets; nothing in a jitted step depends on a Python grid.
+A row holds one or more segments (packed samples). A segment is a prompt, whose tokens have slot 0, and any
+number of response slots 1, 2, ...; a slot sees the prompt and itself, so that the samples of a group share
+one prompt.
+
+All tables that depend on an image's grid are made here with numpy and padded to buckets. Compiled programs
+depend on array shapes only, so a new image size compiles nothing.
 """
 
 from __future__ import annotations
@@ -15,46 +17,51 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from flax import struct
+from jaxtyping import Float32, Int32, Integer
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 
 Array = jax.Array | np.ndarray
+# Frames, rows and columns of an image in patches.
 Grid = tuple[int, int, int]
 
 
 @struct.dataclass
 class VisionInputs:
-    """Patches of all images of a batch, one image after another, each in merge-block order.
+    """Patches of all images of a batch, one image after another.
+
+    The patches of an image are in merge-block order: those that become one token are contiguous.
 
     Attributes:
-      patches: [N, C*2*16*16] float32, normalised pixels.
-      segment_ids: [N] int32, number of the image from 1; 0 is padding.
-      pos_index: [N, 4] int32, rows of the position-embedding table to interpolate.
-      pos_weight: [N, 4] float32, their bilinear weights.
-      hw: [N, 2] int32, row and column of the patch, for the rotary embedding.
-      window: no image crosses a multiple of `window` patches, so attention is computed within windows.
+      patches: normalized pixels; `patch_dim` is channels * frames * height * width of a patch.
+      segment_ids: number of the image, from 1; 0 is padding.
+      pos_index: rows of the position-embedding table to interpolate.
+      pos_weight: their bilinear weights.
+      hw: row and column of the patch, for the rotary embedding.
+      window: no image crosses a multiple of `window` patches, so that attention is computed within windows.
     """
 
-    patches: Array
-    segment_ids: Array
-    pos_index: Array
-    pos_weight: Array
-    hw: Array
+    patches: Float32[Array, "patches patch_dim"]
+    segment_ids: Int32[Array, " patches"]
+    pos_index: Int32[Array, "patches 4"]
+    pos_weight: Float32[Array, "patches 4"]
+    hw: Int32[Array, "patches 2"]
     window: int = struct.field(pytree_node=False, default=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class RowLayout:
-    """A promise about the rows of a batch, for kernels that must know their mask when they are compiled.
+    """Static layout of all rows of a batch, for kernels whose mask is fixed when they are compiled.
 
-    A row holds one segment: a prompt in its first places, and, unless `slot` is 0, response slot n in the
-    n-th `slot` places after them. Padding (segment 0) follows each within its places. The ids of a batch
-    say the same, place by place.
+    A row holds one segment: a prompt in its first `prompt` positions and, unless `slot` is 0, response slot n
+      in
+    the n-th `slot` positions after them. Padding (segment 0) fills the rest of each part. The ids of the
+    batch must agree with it.
 
     Attributes:
-      prompt: places of the prompt; of the whole row when there are no slots.
-      slot: places of a response slot, or 0.
+      prompt: positions of the prompt; all of the row if there are no slots.
+      slot: positions of each response slot, or 0.
     """
 
     prompt: int
@@ -66,46 +73,54 @@ class ModelInputs:
     """A batch of rows.
 
     Attributes:
-      tokens: [B, T] int32.
-      positions: [3, B, T] int32, rotary positions on the time, height and width axes.
-      segment_ids: [B, T] int32, packed sample from 1; 0 is padding.
-      slot_ids: [B, T] int32, response slot from 1; 0 is the prompt all slots of the segment share. None
-        when no row has slots.
-      image_index: [B, T] int32, row of the merged vision features placed here; -1 is text.
-      vision: the images, or None when the batch has none (the tower is skipped).
-      layout: where prompt and slots of every row lie, when they lie at the same places.
+      positions: rotary positions on the time, height and width axes.
+      segment_ids: number of the packed sample, from 1; 0 is padding.
+      slot_ids: number of the response slot, from 1; 0 is the prompt that all slots of the segment share. None
+        if no row has slots.
+      image_index: row of the merged vision features that is placed at the token; -1 is text.
+      vision: the images, or None if the batch has none, which skips the vision tower.
+      layout: positions of prompt and slots, if they are the same in all rows.
     """
 
-    tokens: Array
-    positions: Array
-    segment_ids: Array
-    slot_ids: Array | None
-    image_index: Array
+    tokens: Int32[Array, "rows tokens"]
+    positions: Int32[Array, "3 rows tokens"]
+    segment_ids: Int32[Array, "rows tokens"]
+    slot_ids: Int32[Array, "rows tokens"] | None
+    image_index: Int32[Array, "rows tokens"]
     vision: VisionInputs | None = None
     layout: RowLayout | None = struct.field(pytree_node=False, default=None)
 
 
-def _patch_coordinates(grid: Grid, merge: int) -> np.ndarray:
-    """Row and column of each patch in merge-block order: [t*h*w, 2] int32."""
+def _patch_coordinates(grid: Grid, merge: int) -> Int32[np.ndarray, "patches 2"]:
+    """Computes row and column of each patch in merge-block order."""
     frames, height, width = grid
     rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
     blocks = np.stack([rows, columns], -1).reshape(height // merge, merge, width // merge, merge, 2)
     return np.tile(blocks.transpose(0, 2, 1, 3, 4).reshape(-1, 2), (frames, 1)).astype(np.int32)
 
 
-def _axis_taps(coordinates: np.ndarray, length: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two neighbours and weights of each coordinate on an axis stretched corner to corner: [n, 2] each."""
-    # float32 throughout, in the reference's order of operations.
+def _axis_taps(
+    coordinates: Int32[np.ndarray, " patches"], length: int, side: int
+) -> tuple[Int32[np.ndarray, "patches 2"], Float32[np.ndarray, "patches 2"]]:
+    """Finds the two neighbours of each coordinate, and their weights, in a table of `side` entries.
+
+    The axis of `length` coordinates is scaled to the table so that both ends match.
+    """
+    # In float32 and in the reference's order of operations, which rounding depends on.
     scale = np.float32(side - 1) / np.float32(max(length - 1, 1))
-    where = coordinates.astype(np.float32) * scale
-    low = np.floor(where).astype(np.int32)
-    upper = where - low.astype(np.float32)
+    scaled = coordinates.astype(np.float32) * scale
+    low = np.floor(scaled).astype(np.int32)
+    upper = scaled - low.astype(np.float32)
     taps = np.stack([np.minimum(low, side - 1), np.minimum(low + 1, side - 1)], -1)
     return taps, np.stack([1 - upper, upper], -1)
 
 
 def image_starts(grids: Sequence[Grid], window: int = 0) -> list[int]:
-    """First patch of each image; with a window, an image that would cross its end starts in the next one."""
+    """Returns the first patch of each image; one that would cross the end of a window starts in the next.
+
+    Raises:
+      UserError: an image is larger than the window.
+    """
     starts, cursor = [], 0
     for grid in grids:
         size = int(np.prod(grid))
@@ -121,7 +136,7 @@ def image_starts(grids: Sequence[Grid], window: int = 0) -> list[int]:
 
 
 def vision_inputs(
-    images_patches: Sequence[np.ndarray],
+    images_patches: Sequence[Float32[np.ndarray, "_ patch_dim"]],
     grids: Sequence[Grid],
     config: Qwen3VLConfig,
     num_patches: int,
@@ -130,13 +145,14 @@ def vision_inputs(
     """Joins the images of a batch and pads them to `num_patches`.
 
     Args:
-      images_patches: per image [t*h*w, patch_dim] float32, merge-block order.
-      grids: per image (t, h, w) in patches.
-      num_patches: the bucket; a multiple of the merge unit, and of `window` when that is set.
-      window: patches per attention window; 0 lets every patch look at the whole batch.
+      images_patches: patches of each image in merge-block order.
+      grids: grid of each image.
+      num_patches: the bucket; a multiple of the merge unit, and of `window` if that is set.
+      window: patches of an attention window; 0 makes the whole batch one window.
 
     Raises:
-      UserError: the images do not fit, a grid cannot be merged, or an image has other patches than its grid.
+      UserError: the images do not fit, a grid cannot be merged, or the patches of an image do not match its
+        grid.
     """
     vision = config.vision
     if num_patches % vision.merge_unit or (window and num_patches % window):
@@ -175,10 +191,10 @@ def vision_inputs(
     return out
 
 
-# Screenshots of a browser are mostly of one size.
+# Cached: most screenshots of a browser have the same size.
 @functools.lru_cache(maxsize=64)
 def _grid_tables(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`hw`, `pos_index` and `pos_weight` of an image's patches; not to be written to."""
+    """Computes `hw`, `pos_index` and `pos_weight` of an image's patches; callers must not write to them."""
     _, height, width = grid
     hw = _patch_coordinates(grid, merge)
     row_taps, row_weights = _axis_taps(hw[:, 0], height, side)
@@ -188,23 +204,29 @@ def _grid_tables(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndar
     return hw, index.reshape(-1, 4), weight.reshape(-1, 4)
 
 
-def mrope_positions(tokens: np.ndarray, grids: Sequence[Grid], config: Qwen3VLConfig) -> np.ndarray:
-    """Rotary positions of one unpadded row: [T] -> [3, T] int32.
+def mrope_positions(
+    tokens: Integer[np.ndarray, " tokens"], grids: Sequence[Grid], config: Qwen3VLConfig
+) -> Int32[np.ndarray, "3 tokens"]:
+    """Computes the rotary positions of one unpadded row on the time, height and width axes.
 
-    Text counts on all three axes together. An image's tokens have the time of its start, and rows and
-    columns counted from there; the text after it starts at start + max(h, w) / merge.
+    A text token has the same position on all axes. An image's tokens have the time of its start, and rows and
+    columns counted from there; the text after it starts at start + max(height, width) / merge size.
+
+    Raises:
+      UserError: the image tokens do not match the grids.
     """
     merge = config.vision.spatial_merge_size
     positions = np.empty((3, len(tokens)), np.int32)
-    places = np.flatnonzero(np.asarray(tokens) == config.image_token_id)
+    image_tokens = np.flatnonzero(np.asarray(tokens) == config.image_token_id)
+    # Next token, its rotary position, and the image tokens seen so far.
     at = cursor = used = 0
     for grid in grids:
-        if used == len(places):
-            raise UserError("a prompt has fewer image places than images; pass one grid an image")
+        if used == len(image_tokens):
+            raise UserError("a prompt has fewer image tokens than images; pass one grid an image")
         frames, height, width = grid[0], grid[1] // merge, grid[2] // merge
-        start, size = int(places[used]), frames * height * width
+        start, size = int(image_tokens[used]), frames * height * width
         used += size
-        if used > len(places) or places[used - 1] != start + size - 1:
+        if used > len(image_tokens) or image_tokens[used - 1] != start + size - 1:
             raise UserError(
                 f"image tokens from {start} do not match the grid {tuple(grid)}; re-encode the prompt"
             )
@@ -212,35 +234,43 @@ def mrope_positions(tokens: np.ndarray, grids: Sequence[Grid], config: Qwen3VLCo
         cursor, at = cursor + start - at, start + size
         positions[:, start:at] = np.indices((frames, height, width)).reshape(3, -1) + cursor
         cursor += max(height, width)
-    if used < len(places):
-        raise UserError("a prompt has more image places than images; pass one grid an image")
+    if used < len(image_tokens):
+        raise UserError("a prompt has more image tokens than images; pass one grid an image")
     positions[:, at:] = np.arange(cursor, cursor + len(tokens) - at)
     return positions
 
 
-def response_positions(prompt_positions: np.ndarray, length: int) -> np.ndarray:
-    """Positions of a response after a prompt, [3, P] -> [3, length]; each slot restarts here."""
+def response_positions(
+    prompt_positions: Int32[np.ndarray, "3 prompt"], length: int
+) -> Int32[np.ndarray, "3 length"]:
+    """Computes the rotary positions of a response; every slot of a prompt begins at the same one."""
     start = int(prompt_positions.max()) + 1 if prompt_positions.size else 0
     return np.broadcast_to(np.arange(start, start + length, dtype=np.int32), (3, length))
 
 
 def image_rows(
-    tokens: np.ndarray, grids: Sequence[Grid], starts: Sequence[int], config: Qwen3VLConfig
-) -> np.ndarray:
-    """`image_index` of one row: [T] int32.
+    tokens: Integer[np.ndarray, " tokens"],
+    grids: Sequence[Grid],
+    starts: Sequence[int],
+    config: Qwen3VLConfig,
+) -> Int32[np.ndarray, " tokens"]:
+    """Computes `image_index` of one row.
 
     Args:
       grids, starts: of this row's images in order; a start is the image's first patch in the batch.
+
+    Raises:
+      UserError: the number of image tokens does not match the grids.
     """
     unit = config.vision.merge_unit
     index = np.full(len(tokens), -1, np.int32)
     rows = [
         np.arange(np.prod(grid) // unit) + start // unit for grid, start in zip(grids, starts, strict=True)
     ]
-    places = np.flatnonzero(np.asarray(tokens) == config.image_token_id)
+    image_tokens = np.flatnonzero(np.asarray(tokens) == config.image_token_id)
     total = sum(len(part) for part in rows)
-    if total != len(places):
-        raise UserError(f"{len(places)} image tokens for {total} merged patches; re-encode the prompt")
+    if total != len(image_tokens):
+        raise UserError(f"{len(image_tokens)} image tokens for {total} merged patches; re-encode the prompt")
     if rows:
-        index[places] = np.concatenate(rows)
+        index[image_tokens] = np.concatenate(rows)
     return index

@@ -1,4 +1,4 @@
-"""Parts that both towers share: linear layers with an optional adapter, norms, rotary embedding."""
+"""Layers of both the decoder and the vision tower: linear with optional adapter, norms, rotary embedding."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Float, Float32, Int, Key
 
 LoRAParam = nnx.LoRAParam
 
 
-def fan_in_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """normal(1 / sqrt(fan-in)) for kernels [..., in, out]: with it the tiny base learns to ground at all."""
+def fan_in_normal(key: Key[jax.Array, ""], shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Draws a kernel [..., inputs, outputs] from a normal distribution with deviation 1 / sqrt(inputs).
+
+    A checkpoint replaces it. A model trained from scratch needs it: only with it the tiny base learns to
+    ground.
+    """
     return (jax.random.normal(key, shape, jnp.float32) * shape[-2] ** -0.5).astype(dtype)
 
 
 class LoRA(nnx.Module):
-    """Low-rank addition `scale * dropout(x) @ A @ B`.
+    """A low-rank adapter, `scale * dropout(x) @ A @ B` (Hu et al. 2021).
 
     Attributes:
-      a: [..., in, rank] float32, Kaiming uniform with a = sqrt(5).
-      b: [..., rank, out] float32, zero at the start, so that the policy starts as its reference.
+      a: [*lead, inputs, rank] float32, initialized as PEFT does (Kaiming uniform with a = sqrt(5)).
+      b: [*lead, rank, outputs] float32, zero at first, so that the policy starts equal to its reference.
+      scale: alpha / rank.
     """
 
     def __init__(
@@ -41,23 +47,25 @@ class LoRA(nnx.Module):
         self.scale = alpha / rank
         self.dropout = dropout
 
-    def __call__(self, x: jax.Array, key: jax.Array | None) -> jax.Array:
-        """[..., in] -> [..., out]; a key turns dropout on."""
+    def __call__(
+        self, x: Float[jax.Array, "*lead inputs"], key: Key[jax.Array, ""] | None
+    ) -> Float[jax.Array, "*lead outputs"]:
+        """Computes what the adapter adds to a layer's output; a key enables dropout."""
         if key is not None and self.dropout > 0:
             keep = jax.random.bernoulli(key, 1 - self.dropout, x.shape)
             x = jnp.where(keep, x / (1 - self.dropout), 0).astype(x.dtype)
         return (x @ self.a[...].astype(x.dtype)) @ self.b[...].astype(x.dtype) * self.scale
 
-    def delta(self) -> jax.Array:
-        """What the adapter adds to the kernel: [..., in, out] float32."""
+    def delta(self) -> Float32[jax.Array, "*lead inputs outputs"]:
+        """Computes what the adapter adds to the layer's kernel."""
         return self.scale * (self.a[...] @ self.b[...])
 
 
 class Linear(nnx.Module):
-    """`x @ kernel (+ bias) (+ adapter)`, kernel [in, out]; stacked layers have a leading layer axis.
+    """A linear layer with optional bias and adapter.
 
-    Inputs are flattened to two axes: XLA's CPU backend is twice as slow on the kernel's gradient when it
-    contracts over two.
+    Attributes:
+      kernel: [inputs, outputs], with a leading layer axis in stacked layers.
     """
 
     def __init__(
@@ -75,7 +83,15 @@ class Linear(nnx.Module):
         self.lora: LoRA | None = nnx.data(None)
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array, *, adapters: bool = False, key: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        x: Float[jax.Array, "*lead inputs"],
+        *,
+        adapters: bool = False,
+        key: Key[jax.Array, ""] | None = None,
+    ) -> Float[jax.Array, "*lead outputs"]:
+        # Flattened to two axes: XLA's CPU back end takes twice as long for the kernel's gradient when it
+        # contracts over two.
         lead, x = x.shape[:-1], x.astype(self.dtype).reshape(-1, x.shape[-1])
         out = x @ self.kernel[...].astype(self.dtype)
         if self.bias is not None:
@@ -85,30 +101,34 @@ class Linear(nnx.Module):
         return out.reshape(*lead, -1)
 
 
-def rms_norm(x: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
-    """RMS normalisation over the last axis, in float32; returns x's dtype."""
+def rms_norm(
+    x: Float[jax.Array, "*lead size"], scale: Float[jax.Array, " size"], eps: float
+) -> Float[jax.Array, "*lead size"]:
+    """Normalizes the last axis by its root mean square, in float32; returns the dtype of `x`."""
     x32 = x.astype(jnp.float32)
     x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + eps)
     return (scale.astype(jnp.float32) * x32).astype(x.dtype)
 
 
 class RMSNorm(nnx.Module):
+    """RMS normalization over the last axis, in float32."""
+
     def __init__(self, size: int, *, eps: float, param_dtype: Any):
         self.scale = nnx.Param(jnp.ones((size,), param_dtype))
         self.eps = eps
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[jax.Array, "*lead size"]) -> Float[jax.Array, "*lead size"]:
         return rms_norm(x, self.scale[...], self.eps)
 
 
 class LayerNorm(nnx.Module):
-    """Layer normalisation over the last axis with eps 1e-6, in float32."""
+    """Layer normalization over the last axis with eps 1e-6, in float32."""
 
     def __init__(self, size: int, *, param_dtype: Any):
         self.scale = nnx.Param(jnp.ones((size,), param_dtype))
         self.bias = nnx.Param(jnp.zeros((size,), param_dtype))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[jax.Array, "*lead size"]) -> Float[jax.Array, "*lead size"]:
         x32 = x.astype(jnp.float32)
         x32 = x32 - x32.mean(-1, keepdims=True)
         x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + 1e-6)
@@ -118,17 +138,24 @@ class LayerNorm(nnx.Module):
 
 
 class Embedding(nnx.Module):
+    """A table of `rows` vectors, initialized from a normal distribution with deviation `std`."""
+
     def __init__(self, rows: int, size: int, *, std: float, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         values = jax.random.normal(rngs.params(), (rows, size), jnp.float32) * std
         self.embedding = nnx.Param(values.astype(param_dtype))
         self.dtype = dtype
 
-    def __call__(self, index: jax.Array) -> jax.Array:
+    def __call__(self, index: Int[jax.Array, "*lead"]) -> Float[jax.Array, "*lead size"]:
         return self.embedding[...][index].astype(self.dtype)
 
 
-def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotates halves of the head dimension: x [..., heads, D], cos and sin [..., D / 2] in float32."""
+def rotate(
+    x: Float[jax.Array, "*lead heads head_dim"],
+    cos: Float32[jax.Array, "*#lead half_dim"],
+    sin: Float32[jax.Array, "*#lead half_dim"],
+) -> Float[jax.Array, "*lead heads head_dim"]:
+    """Applies rotary embeddings: each entry of the first half of a head is rotated with one of the second
+    half."""
     cos, sin = cos[..., None, :], sin[..., None, :]
     first, second = jnp.split(x.astype(jnp.float32), 2, -1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(x.dtype)

@@ -1,4 +1,9 @@
-"""LoRA on the decoder and the vision tower: adding, merging, counting and naming adapters as PEFT does."""
+"""LoRA on the decoder and the vision tower: adds, merges, counts and exports adapters under PEFT's names.
+
+It is our own because qwix (0.1.8) gives adapters the dtype of the base (ours are float32 on bfloat16), cannot
+switch them off in a call (our reference policy), and has no adapter over three weights with one A (RL's fused
+q, k, v).
+"""
 
 from __future__ import annotations
 
@@ -19,29 +24,14 @@ from rmsweb_jax.qwen3_vl.checkpoint import gather
 from rmsweb_jax.qwen3_vl.layers import Linear, LoRA, LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import DecoderLayer
+from rmsweb_jax.settings import internal
 
-__all__ = [
-    "FUSED",
-    "QKV",
-    "TARGETS",
-    "VISION_TARGETS",
-    "LoRAConfig",
-    "LoRAParam",
-    "Tower",
-    "add_lora",
-    "count_parameters",
-    "make_lora",
-    "merge_lora",
-    "peft_config",
-    "to_peft_tensors",
-    "towers",
-]
-
+# Names of modules within a decoder layer.
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FUSED = "self_attn.qkv_lora"
 _MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
-# Sets of a decoder layer's modules by name: all of SFT's, and RL's with one adapter for q, k and v.
+# Adapted modules of a decoder layer: those of SFT, and those of RL with one adapter for q, k and v.
 TARGETS: dict[str, tuple[str, ...]] = {
     "all_linear": (*QKV, "self_attn.o_proj", *_MLP),
     "attention": (FUSED, "self_attn.o_proj"),
@@ -51,14 +41,14 @@ VISION_TARGETS = ("attn.qkv", "attn.proj", "mlp.linear_fc1", "mlp.linear_fc2")
 
 @dataclasses.dataclass(frozen=True)
 class LoRAConfig:
-    """Adapter shape.
+    """Shape of the adapters.
 
     Attributes:
-      rank, alpha: the addition is scaled by alpha / rank.
+      rank, alpha: what an adapter adds is scaled by alpha / rank.
       dropout: on the adapter's input.
       targets: "all_linear" (SFT: q, k, v, o, gate, up, down) or "attention" (RL: q, k and v fused with
         one shared A, and o).
-      vision: whether the vision tower's blocks get adapters too (qkv, proj and both matrices of the MLP).
+      vision: True adds adapters to the vision tower's blocks (qkv, proj and both matrices of the MLP).
 
     Raises:
       UserError: a value is out of range.
@@ -67,7 +57,7 @@ class LoRAConfig:
     rank: int
     alpha: float
     dropout: float = 0.0
-    targets: str = "all_linear"
+    targets: str = internal("all_linear")
     vision: bool = False
 
     def __post_init__(self) -> None:
@@ -80,14 +70,13 @@ class LoRAConfig:
             raise UserError(f"config.lora.targets is {self.targets!r}: use one of {', '.join(TARGETS)}")
 
 
-class Tower(NamedTuple):
-    """A run of equal layers: one layer, or several stacked ones.
+class LayerStack(NamedTuple):
+    """A single layer, or several equal ones in one stacked module.
 
     Attributes:
-      prefix: of the layers' names in a checkpoint, before their numbers.
-      first: the number of the first of them.
-      count: how many are stacked; None for a single layer.
-      layer: the module.
+      prefix: the layers' names in a checkpoint, up to their numbers.
+      first: number of the first layer.
+      count: number of stacked layers; None for a single layer.
     """
 
     prefix: str
@@ -96,7 +85,7 @@ class Tower(NamedTuple):
     layer: nnx.Module
 
     def linear(self, name: str) -> Linear:
-        """A linear layer by its name within the layer, such as "self_attn.q_proj"."""
+        """Returns a linear layer by its name within the layer, such as "self_attn.q_proj"."""
         block, attribute = name.split(".")
         return getattr(getattr(self.layer, block), attribute)
 
@@ -104,16 +93,16 @@ class Tower(NamedTuple):
         return isinstance(self.layer, DecoderLayer)
 
     def names(self) -> tuple[str, ...]:
-        """Names of the linear layers that can be adapted."""
+        """Returns the names of the linear layers that can be adapted."""
         return TARGETS["all_linear"] if self.is_decoder() else VISION_TARGETS
 
     def numbers(self) -> list[tuple[int, int | None]]:
-        """Number of each layer in the checkpoint, and its place in the stack."""
-        places = [None] if self.count is None else range(self.count)
-        return [(self.first + (place or 0), place) for place in places]
+        """Returns the number of each layer in the checkpoint, and its index in the stack."""
+        indices = [None] if self.count is None else range(self.count)
+        return [(self.first + (index or 0), index) for index in indices]
 
     def adapters(self) -> Iterator[tuple[str, LoRA]]:
-        """Adapters of the layer by their module's name."""
+        """Yields the adapters, each with the name of its module."""
         if isinstance(self.layer, DecoderLayer) and self.layer.self_attn.qkv_lora is not None:
             yield FUSED, self.layer.self_attn.qkv_lora
         for name in self.names():
@@ -122,20 +111,20 @@ class Tower(NamedTuple):
                 yield name, lora
 
     def shape(self, name: str) -> tuple[tuple[int, ...], int, int]:
-        """Leading axes, inputs and outputs of an adapter."""
+        """Returns the leading axes, inputs and outputs that a module's adapter has."""
         linears = [self.linear(part) for part in (QKV if name == FUSED else (name,))]
         *lead, fan_in, _ = linears[0].kernel.shape
         return tuple(lead), fan_in, sum(linear.kernel.shape[-1] for linear in linears)
 
     def put(self, name: str, lora: LoRA | None) -> None:
-        """Sets, or takes away, the adapter of a module."""
+        """Sets or removes the adapter of a module."""
         if name != FUSED:
             self.linear(name).lora = nnx.data(lora)
         elif isinstance(self.layer, DecoderLayer):
             self.layer.self_attn.qkv_lora = nnx.data(lora)
 
     def parts(self, name: str, b: jax.Array) -> list[tuple[str, jax.Array]]:
-        """The linear layers that an adapter serves, each with its part of B."""
+        """Returns the linear layers that a module's adapter belongs to, each with its part of B."""
         if name != FUSED:
             return [(name, b)]
         sizes = [self.linear(part).kernel.shape[-1] for part in QKV]
@@ -143,37 +132,41 @@ class Tower(NamedTuple):
         return list(zip(QKV, pieces, strict=True))
 
 
-def towers(model: Qwen3VL) -> list[Tower]:
-    """Every layer that can be adapted: the decoder's first ones, its stacked rest, the vision blocks."""
+def layer_stacks(model: Qwen3VL) -> list[LayerStack]:
+    """Returns all layers that can be adapted: the decoder's first ones, its stacked ones, the vision
+    blocks."""
     language, prefix = model.language_model, "model.language_model.layers."
-    parts = [Tower(prefix, number, None, layer) for number, layer in enumerate(language.first_layers)]
+    parts = [LayerStack(prefix, number, None, layer) for number, layer in enumerate(language.first_layers)]
     first = len(parts)
     if language.layers is not None:
-        parts.append(Tower(prefix, first, model.config.text.num_hidden_layers - first, language.layers))
-    return [*parts, Tower("model.visual.blocks.", 0, model.config.vision.depth, model.visual.blocks)]
+        parts.append(LayerStack(prefix, first, model.config.text.num_hidden_layers - first, language.layers))
+    return [*parts, LayerStack("model.visual.blocks.", 0, model.config.vision.depth, model.visual.blocks)]
 
 
 def add_lora(model: Qwen3VL, config: LoRAConfig, rngs: nnx.Rngs) -> None:
-    """Puts fresh adapters on the layers; the model's outputs do not change yet (B is zero).
+    """Adds fresh adapters to the layers; the model's outputs do not change, since B is zero.
 
     Raises:
       ValueError: the model has adapters already.
     """
     if count_parameters(model)["adapters"]:
         raise ValueError("the model has adapters already; merge_lora first")
-    for tower in towers(model):
-        for name in TARGETS[config.targets] if tower.is_decoder() else VISION_TARGETS * config.vision:
-            tower.put(name, make_lora(tower, name, config, rngs.params()))
+    for stack in layer_stacks(model):
+        for name in TARGETS[config.targets] if stack.is_decoder() else VISION_TARGETS * config.vision:
+            stack.put(name, make_lora(stack, name, config, rngs.params()))
 
 
-def make_lora(tower: Tower, name: str, config: LoRAConfig, key: jax.Array) -> LoRA:
-    """A fresh adapter that fits a module."""
-    lead, fan_in, fan_out = tower.shape(name)
+def make_lora(stack: LayerStack, name: str, config: LoRAConfig, key: jax.Array) -> LoRA:
+    """Makes a fresh adapter for a module."""
+    lead, fan_in, fan_out = stack.shape(name)
     return LoRA(lead, fan_in, fan_out, rank=config.rank, alpha=config.alpha, dropout=config.dropout, key=key)
 
 
 def _merge(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -> jax.Array:
-    """`kernel + scale * a @ b` where the kernel lies, a layer at a time: a stack's float32 sum is large."""
+    """Computes `kernel + scale * a @ b` on the kernel's devices.
+
+    A stack is merged a layer at a time, since its float32 sum as a whole would be large.
+    """
     sharding = kernel.sharding if isinstance(kernel.sharding, NamedSharding) else None
     merge = jax.jit(_merge_stack if kernel.ndim == 3 else _merge_one, out_shardings=sharding)
     return merge(kernel, a, b, scale)
@@ -188,17 +181,17 @@ def _merge_stack(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: jax.Array
 
 
 def merge_lora(model: Qwen3VL) -> None:
-    """Folds the adapters into the base weights and removes them."""
-    for tower in towers(model):
-        for name, lora in list(tower.adapters()):
-            for part, b in tower.parts(name, lora.b[...]):
-                kernel = tower.linear(part).kernel
+    """Merges the adapters into the base weights and removes them."""
+    for stack in layer_stacks(model):
+        for name, lora in list(stack.adapters()):
+            for part, b in stack.parts(name, lora.b[...]):
+                kernel = stack.linear(part).kernel
                 kernel.set_value(_merge(kernel[...], lora.a[...], b, lora.scale))
-            tower.put(name, None)
+            stack.put(name, None)
 
 
 def count_parameters(model: Qwen3VL) -> dict[str, int]:
-    """Numbers of parameters: `base` and `adapters`; works on abstract models too."""
+    """Counts the parameters of the base and of the adapters; also of abstract models."""
     base = nnx.state(model, nnx.All(nnx.Param, nnx.Not(LoRAParam)))
     adapters = nnx.state(model, LoRAParam)
 
@@ -209,23 +202,24 @@ def count_parameters(model: Qwen3VL) -> dict[str, int]:
 
 
 def to_peft_tensors(model: Qwen3VL) -> dict[str, np.ndarray]:
-    """The adapters under PEFT's names (`adapter_model.safetensors`), A [rank, in] and B [out, rank].
+    """Collects the adapters under PEFT's names, with A as [rank, inputs] and B as [outputs, rank].
 
-    A fused q-k-v adapter leaves as three that carry the same A. With several processes all must call this.
+    PEFT has no fused q-k-v adapter, so ours becomes three with the same A. With several processes all must
+    call this.
     """
     out: dict[str, np.ndarray] = {}
-    for tower in towers(model):
-        for name, lora in tower.adapters():
-            for part, b in tower.parts(name, lora.b[...]):
-                for number, layer in tower.numbers():
-                    prefix = f"base_model.model.{tower.prefix}{number}.{part}"
+    for stack in layer_stacks(model):
+        for name, lora in stack.adapters():
+            for part, b in stack.parts(name, lora.b[...]):
+                for number, layer in stack.numbers():
+                    prefix = f"base_model.model.{stack.prefix}{number}.{part}"
                     for letter, value in (("A", lora.a[...]), ("B", b)):
                         out[f"{prefix}.lora_{letter}.weight"] = np.ascontiguousarray(gather(value, layer).T)
     return out
 
 
 def peft_config(config: LoRAConfig) -> dict[str, Any]:
-    """PEFT's `adapter_config.json` for adapters of this shape."""
+    """Makes the content of PEFT's `adapter_config.json`."""
     decoder = [part for name in TARGETS[config.targets] for part in (QKV if name == FUSED else (name,))]
     pattern = _pattern("language_model.layers", decoder)
     if config.vision:

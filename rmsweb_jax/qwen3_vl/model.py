@@ -8,19 +8,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Float, Float32, Int32, Key
 
-from rmsweb_jax.mesh import constrain, constrain_rows
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear
-from rmsweb_jax.qwen3_vl.text import REMAT_POLICIES, KeyValues, LanguageModel
+from rmsweb_jax.qwen3_vl.text import REMAT_POLICIES, Hidden, KeyValues, LanguageModel
 from rmsweb_jax.qwen3_vl.vision import VisionTower
+from rmsweb_jax.training.mesh import constrain, constrain_rows
 
 
-def place_features(features: jax.Array, image_index: Array) -> jax.Array:
-    """Vision rows at their tokens, zero at text: [M, D] and [B, T] -> [B, T, D]."""
+def place_features(
+    features: Float[jax.Array, "merged hidden"], image_index: Int32[Array, "rows tokens"]
+) -> Hidden:
+    """Puts vision features at their tokens, and zeros at text."""
     index = jnp.asarray(image_index)
     return jnp.where((index >= 0)[..., None], features[jnp.maximum(index, 0)], 0)
 
@@ -31,11 +34,14 @@ class Qwen3VL(nnx.Module):
     Args:
       config: hyper-parameters.
       rngs: needs the stream `params`.
-      dtype: of the computation; norms, softmax, rotary embedding and logits are float32 always.
+      dtype: of the computation; norms, softmax, rotary embedding and logits are always float32.
       param_dtype: of the stored base weights.
-      remat: what layers keep for the backward pass: "none" of it recomputed, "dots" or "full".
-      attention: how the decoder's attention is computed.
-      embedding_std: standard deviation of fresh embeddings; matrices get 1 / sqrt(fan-in).
+      remat: policy of rematerialization for all layers, see `text.remat`.
+      attention: back end of the decoder's attention.
+      embedding_std: standard deviation of fresh embeddings; that of kernels is 1 / sqrt(inputs).
+
+    Raises:
+      ValueError: the rematerialization policy is unknown.
     """
 
     def __init__(
@@ -64,13 +70,13 @@ class Qwen3VL(nnx.Module):
         self.dtype = dtype
 
     def __call__(
-        self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
-    ) -> jax.Array:
-        """Hidden states after the final norm: [B, T, hidden].
+        self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: Key[jax.Array, ""] | None = None
+    ) -> Hidden:
+        """Computes hidden states after the final norm.
 
         Args:
-          adapters: False gives the reference policy (LoRA switched off).
-          dropout_key: turns the adapters' dropout on.
+          adapters: False switches LoRA off, which gives the reference policy.
+          dropout_key: enables the adapters' dropout.
         """
         return self.forward(inputs, adapters=adapters, dropout_key=dropout_key)[0]
 
@@ -79,10 +85,10 @@ class Qwen3VL(nnx.Module):
         inputs: ModelInputs,
         *,
         adapters: bool = True,
-        dropout_key: jax.Array | None = None,
+        dropout_key: Key[jax.Array, ""] | None = None,
         return_kv: bool = False,
-    ) -> tuple[jax.Array, KeyValues | None]:
-        """Like the call, and the keys and values of all layers when `return_kv`."""
+    ) -> tuple[Hidden, KeyValues | None]:
+        """Computes hidden states as `__call__` does, and if `return_kv` the keys and values of all layers."""
         x, deepstack = self.embed(inputs, adapters=adapters, dropout_key=dropout_key)
         attend = make_attend(self.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
         return self.language_model(
@@ -97,14 +103,14 @@ class Qwen3VL(nnx.Module):
         )
 
     def embed(
-        self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: jax.Array | None = None
-    ) -> tuple[jax.Array, list[jax.Array]]:
-        """Embeddings with vision features in place, and the DeepStack additions, each [B, T, hidden]."""
+        self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: Key[jax.Array, ""] | None = None
+    ) -> tuple[Hidden, list[Hidden]]:
+        """Computes embeddings, with vision features at image tokens, and the DeepStack additions."""
         x = constrain_rows(self.language_model.embed_tokens(jnp.asarray(inputs.tokens)), self.attention.mesh)
         if inputs.vision is None:
             return x, []
         if dropout_key is not None:
-            # The decoder's layers split this key: no layer has a number that high.
+            # A number that no decoder layer has, so that the towers' dropout differs.
             dropout_key = jax.random.fold_in(dropout_key, self.config.text.num_hidden_layers)
         vision = self.visual(
             inputs.vision, adapters=adapters, dropout_key=dropout_key, mesh=self.attention.mesh
@@ -113,14 +119,17 @@ class Qwen3VL(nnx.Module):
         x = jnp.where(is_image, place_features(vision.features, inputs.image_index).astype(x.dtype), x)
         return x, [place_features(part, inputs.image_index).astype(x.dtype) for part in vision.deepstack]
 
-    def head_kernel(self) -> jax.Array:
-        """The vocabulary projection, [hidden, V]."""
+    def head_kernel(self) -> Float[jax.Array, "hidden vocab"]:
+        """Returns the vocabulary projection; in tied models the transposed embedding table."""
         if self.lm_head is not None:
             return self.lm_head.kernel[...]
         return self.language_model.embed_tokens.embedding[...].T
 
     def head(self) -> Callable[[jax.Array], jax.Array]:
-        """The function [..., hidden] -> logits [..., V] float32; calls share one collected kernel."""
+        """Returns the function from hidden states [..., hidden] to float32 logits [..., vocab].
+
+        Its calls share one gathered kernel; each call of `logits` gathers its own.
+        """
         kernel = constrain(self.head_kernel().astype(self.dtype), self.attention.mesh, None, "tensor")
 
         def logits(hidden: jax.Array) -> jax.Array:
@@ -131,6 +140,5 @@ class Qwen3VL(nnx.Module):
 
         return logits
 
-    def logits(self, hidden: jax.Array) -> jax.Array:
-        """[..., hidden] -> [..., V] float32."""
+    def logits(self, hidden: Float[jax.Array, "*lead hidden"]) -> Float32[jax.Array, "*lead vocab"]:
         return self.head()(hidden)

@@ -1,4 +1,4 @@
-"""Adapters as folders that torch `peft` (and what builds on it, such as vLLM) reads and writes."""
+"""Adapter folders in the format of PEFT, which vLLM and others read as well."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rmsweb_jax.qwen3_vl.lora import (
     FUSED,
     QKV,
     TARGETS,
+    LayerStack,
     LoRAConfig,
-    Tower,
     count_parameters,
+    layer_stacks,
     make_lora,
     peft_config,
     to_peft_tensors,
-    towers,
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.tensor_files import TensorInfo, read_header, write_file, write_text
@@ -32,7 +32,7 @@ from rmsweb_jax.qwen3_vl.tensor_files import TensorInfo, read_header, write_file
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 
-# Settings of PEFT that change what an adapter computes, with the values that leave it plain.
+# Settings of PEFT that would change what an adapter computes, with the values that do not.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
@@ -57,8 +57,8 @@ def save_adapters(model: Qwen3VL, config: LoRAConfig, folder: str | os.PathLike[
     With several processes all of them must call this; the first one writes.
 
     Args:
-      config: with which the adapters were added.
-      base: path or hub name of the model that they belong to, for whoever loads them.
+      config: that of `add_lora`.
+      base: path or Hub name of the base model, which the folder records for its readers.
 
     Raises:
       UserError: a file cannot be written.
@@ -78,33 +78,34 @@ def save_adapters(model: Qwen3VL, config: LoRAConfig, folder: str | os.PathLike[
 
 
 class _Adapters(NamedTuple):
-    """A PEFT folder's tensors by name."""
+    """The tensors of a PEFT folder by name."""
 
     folder: Path
     tensors: dict[str, np.ndarray]
 
-    def read(self, tower: Tower, name: str, letter: str) -> np.ndarray:
-        """A as [..., in, rank] or B as [..., rank, out] float32, stacked as the layers are."""
-        parts = [self.tensors[_key(tower, name, number, letter)].T for number, _ in tower.numbers()]
-        return (parts[0] if tower.count is None else np.stack(parts)).astype(np.float32)
+    def read(self, stack: LayerStack, name: str, letter: str) -> np.ndarray:
+        """Reads A as [*lead, inputs, rank] or B as [*lead, rank, outputs] float32, stacked like the
+        layers."""
+        parts = [self.tensors[_key(stack, name, number, letter)].T for number, _ in stack.numbers()]
+        return (parts[0] if stack.count is None else np.stack(parts)).astype(np.float32)
 
-    def modules(self, tower: Tower, rank: int) -> list[str]:
-        """Modules of a tower that have adapters.
+    def modules(self, stack: LayerStack, rank: int) -> list[str]:
+        """Returns the modules of a stack that have adapters.
 
         Raises:
-          UserError: in some layers only, or of another shape.
+          UserError: only some layers have one, or its shape is wrong.
         """
-        numbers = [number for number, _ in tower.numbers()]
+        numbers = [number for number, _ in stack.numbers()]
         found = [
             name
-            for name in tower.names()
-            if any(_key(tower, name, number, "A") in self.tensors for number in numbers)
+            for name in stack.names()
+            if any(_key(stack, name, number, "A") in self.tensors for number in numbers)
         ]
         for name in found:
-            _, fan_in, fan_out = tower.shape(name)
+            _, fan_in, fan_out = stack.shape(name)
             for number in numbers:
-                self._check(_key(tower, name, number, "A"), (rank, fan_in))
-                self._check(_key(tower, name, number, "B"), (fan_out, rank))
+                self._check(_key(stack, name, number, "A"), (rank, fan_in))
+                self._check(_key(stack, name, number, "B"), (fan_out, rank))
         return found
 
     def _check(self, key: str, shape: tuple[int, ...]) -> None:
@@ -116,53 +117,55 @@ class _Adapters(NamedTuple):
                 f"{self.folder}: {key} is {list(found)} instead of {list(shape)}; take this model's adapters"
             )
 
-    def one_a(self, tower: Tower) -> bool:
-        """Whether q, k and v of all layers share their A."""
-        first, *others = (self.read(tower, name, "A") for name in QKV)
+    def one_a(self, stack: LayerStack) -> bool:
+        """Returns True if q, k and v of all layers share their A."""
+        first, *others = (self.read(stack, name, "A") for name in QKV)
         return all(np.array_equal(first, other) for other in others)
 
 
-def _key(tower: Tower, name: str, number: int, letter: str) -> str:
-    return f"base_model.model.{tower.prefix}{number}.{name}.lora_{letter}.weight"
+def _key(stack: LayerStack, name: str, number: int, letter: str) -> str:
+    return f"base_model.model.{stack.prefix}{number}.{name}.lora_{letter}.weight"
 
 
 def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
-    """Puts the adapters of a PEFT folder on the model.
+    """Adds the adapters of a PEFT folder to the model.
 
-    Any set of the decoder's and the vision blocks' matrices will do. Where just q, k, v and o have adapters
-    and the A of q, k and v are equal, they become one fused adapter, as before `save_adapters`.
+    They may be on any of the decoder's and the vision blocks' matrices. If the decoder's are on q, k, v and o
+    alone, and q, k and v share their A, these become one fused adapter, as before `save_adapters`.
 
     Raises:
       ValueError: the model has adapters already.
-      UserError: the folder is missing or broken, uses something that plain LoRA lacks, or does not fit.
+      UserError: the folder is missing or damaged, is not plain LoRA, or does not fit the model.
     """
     if count_parameters(model)["adapters"]:
         raise ValueError("the model has adapters already; merge_lora first")
     folder = Path(folder)
     config = _read_config(folder / CONFIG_FILE)
     adapters = _Adapters(folder, _read_tensors(folder / WEIGHTS_FILE))
-    parts = [(tower, adapters.modules(tower, config.rank)) for tower in towers(model)]
+    parts = [(stack, adapters.modules(stack, config.rank)) for stack in layer_stacks(model)]
     _check_all_known(adapters, parts)
     decoder = [part for part in parts if part[0].is_decoder()]
+    # Only RL's adapters look like this, so that a folder gives back what `save_adapters` was given.
     fused = all(set(names) == {*QKV, "self_attn.o_proj"} for _, names in decoder) and all(
-        adapters.one_a(tower) for tower, _ in decoder
+        adapters.one_a(stack) for stack, _ in decoder
     )
-    for tower, names in parts:
-        for name in TARGETS["attention"] if fused and tower.is_decoder() else names:
+    for stack, names in parts:
+        for name in TARGETS["attention"] if fused and stack.is_decoder() else names:
             sources = QKV if name == FUSED else (name,)
-            b = np.concatenate([adapters.read(tower, source, "B") for source in sources], axis=-1)
-            lora = make_lora(tower, name, config, jax.random.key(0))
-            lora.a.set_value(jnp.asarray(adapters.read(tower, sources[0], "A")))
+            b = np.concatenate([adapters.read(stack, source, "B") for source in sources], axis=-1)
+            # Its random A is overwritten at once.
+            lora = make_lora(stack, name, config, jax.random.key(0))
+            lora.a.set_value(jnp.asarray(adapters.read(stack, sources[0], "A")))
             lora.b.set_value(jnp.asarray(b))
-            tower.put(name, lora)
+            stack.put(name, lora)
 
 
-def _check_all_known(adapters: _Adapters, parts: list[tuple[Tower, list[str]]]) -> None:
+def _check_all_known(adapters: _Adapters, parts: list[tuple[LayerStack, list[str]]]) -> None:
     known = {
-        _key(tower, name, number, letter)
-        for tower, names in parts
+        _key(stack, name, number, letter)
+        for stack, names in parts
         for name in names
-        for number, _ in tower.numbers()
+        for number, _ in stack.numbers()
         for letter in "AB"
     }
     unknown = sorted(set(adapters.tensors) - known)

@@ -1,76 +1,190 @@
-"""Chat messages to tokens and patches, and replies back to text.
+"""Encodes chat messages as tokens and patches, and decodes replies to text.
 
 System: `<|im_start|>system\\n...<|im_end|>\\n`; user: `<|im_start|>user\\n...<|im_end|>\\n`; the prompt ends
-with `<|im_start|>assistant\\n`; a reply ends with `<|im_end|>`, and `\\n` follows. Control tokens come from
-here alone: text that looks like one, for example on a web page, is encoded as plain text.
+  with `<|im_start|>assistant\\n`; a reply ends with `<|im_end|>`, and `\\n` follows. Only this module writes
+  control
+tokens: text that looks like one, for example on a web page, is encoded as plain text.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import io
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+import struct
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from PIL import Image
+from jaxtyping import Float32, Int32, Integer
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.images import image_patches
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import Grid
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 
+# Longest side over shortest; transformers' Qwen2-VL image processors refuse longer images.
+MAX_ASPECT = 200
+# More than any screen has; a few compressed kilobytes may claim more (a decompression bomb).
+MAX_SOURCE_PIXELS = 2**26
+
+
+def target_size(width: int, height: int, max_pixels: int, unit: int = 32) -> tuple[int, int]:
+    """Computes the size of a resized image, at most `max_pixels` in multiples of `unit`.
+
+    The aspect ratio is kept as nearly as that allows. Example: 1280x720 with 262,144 pixels gives 672x384.
+
+    Raises:
+      UserError: `max_pixels` is less than one unit.
+    """
+    most = max_pixels // unit**2
+    if most < 1:
+        raise UserError(f"max_pixels {max_pixels} is less than one token ({unit}x{unit}); raise it")
+    columns, rows = max(1, round(width / unit)), max(1, round(height / unit))
+    if columns * rows > most:
+        shrink = math.sqrt(width * height / max_pixels)
+        columns, rows = max(1, int(width / shrink / unit)), max(1, int(height / shrink / unit))
+        # A very long image is as thin as one unit, and then shorter.
+        columns, rows = min(columns, most // min(rows, most)), min(rows, most)
+    return columns * unit, rows * unit
+
+
+def open_image(source: bytes | Image.Image) -> Image.Image:
+    """Converts an encoded image, or one of any mode, to RGB on white.
+
+    EXIF rotation is applied, as transformers does on loading, and 16-bit grey keeps its range.
+
+    Raises:
+      UserError: the bytes are not an image, or it is empty, too long, too large, animated or has no RGB form.
+    """
+    what = f"of {len(source)} bytes" if isinstance(source, bytes) else f"of mode {source.mode}"
+    try:
+        image = Image.open(io.BytesIO(source)) if isinstance(source, bytes) else source
+        _check(image)
+        return _on_white(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError as error:
+        raise UserError(f"an image {what} cannot be read (no known format); send a PNG or JPEG") from error
+    # Pillow reports damaged files by any of these.
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        raise UserError(f"an image {what} cannot be read ({error}); send a PNG or JPEG") from error
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Returns the width and height of `open_image`'s result; reads the header only."""
+    # To look for EXIF after the pixels, where no program writes it, Pillow would decode the whole PNG.
+    if image.format == "PNG" and "exif" not in image.info:
+        return image.size
+    width, height = image.size
+    turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    return (height, width) if turned else (width, height)
+
+
+def _check(image: Image.Image) -> None:
+    width, height = image.size
+    if not (width and height):
+        raise UserError(f"an image of {width}x{height} pixels has no area; send one that shows something")
+    size = f"an image of {width}x{height} pixels is"
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise UserError(f"{size} over {MAX_ASPECT} times longer than wide; send a part of it")
+    if width * height > MAX_SOURCE_PIXELS:
+        raise UserError(f"{size} larger than {MAX_SOURCE_PIXELS:,}; send it smaller")
+    # The MPO files of phones count as animated, but are a photo and its preview or second view.
+    if getattr(image, "is_animated", False) and image.format != "MPO":
+        raise UserError("an image is animated, and video is not supported; send one frame as a PNG or JPEG")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Converts an image of any mode to RGB; raises ValueError for modes without an RGB form."""
+    if image.mode.startswith("I;16"):
+        # Pillow would clip all values over 255 to white.
+        image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError("32 bits a pixel")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def image_patches(
+    source: bytes | Image.Image, config: VisionConfig, max_pixels: int
+) -> tuple[Float32[np.ndarray, "patches patch_dim"], Grid]:
+    """Resizes and normalizes an image, and cuts it into patches.
+
+    Args:
+      max_pixels: limit for the resized image.
+
+    Returns:
+      Patches in merge-block order, with the frame repeated in time, and the grid (1, height, width).
+
+    Raises:
+      UserError: the image cannot be used, see `open_image`.
+    """
+    patch, merge = config.patch_size, config.spatial_merge_size
+    image = open_image(source)
+    image = image.resize(target_size(*image.size, max_pixels, patch * merge), Image.Resampling.BICUBIC)
+    pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
+    height, width = pixels.shape[0] // patch, pixels.shape[1] // patch
+    blocks = pixels.reshape(height // merge, merge, patch, width // merge, merge, patch, 3)
+    blocks = blocks.transpose(0, 3, 1, 4, 6, 2, 5)[:, :, :, :, :, None]
+    frames = np.repeat(blocks, config.temporal_patch_size, axis=5)
+    return np.ascontiguousarray(frames.reshape(height * width, -1)), (1, height, width)
+
+
 MAX_PIXELS = 262_144
-# Different system texts whose tokens are kept.
+# System texts whose tokens are cached.
 _SYSTEM_TEXTS = 64
+# Returns the image of a SHA-256; raises KeyError if there is none.
 ImageResolver = Callable[[str], bytes | Image.Image]
 
 _VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
-    """A prompt.
+class EncodedPrompt:
+    """A tokenized prompt with its images.
 
     Attributes:
-      tokens: [T] int32, images expanded.
-      patches: per image [t*h*w, patch_dim] float32, merge-block order.
-      grids: per image (t, h, w) in patches.
+      tokens: with a token for each merged patch of an image.
+      patches: patches of each image in merge-block order.
+      grids: grid of each image.
     """
 
-    tokens: np.ndarray
-    patches: tuple[np.ndarray, ...]
+    tokens: Int32[np.ndarray, " tokens"]
+    patches: tuple[Float32[np.ndarray, "_ patch_dim"], ...]
     grids: tuple[Grid, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedResponse:
-    """A reply.
+    """A tokenized reply.
 
     Attributes:
-      tokens: [R] int32, `<|im_end|>` (and the newline) included.
-      offsets: [R, 2] int32, characters each token covers; control tokens stand empty at the end.
+      tokens: with `<|im_end|>`, and the newline if asked for.
+      offsets: first and last + 1 character of each token; an empty range at the text's end for control
+        tokens.
     """
 
-    tokens: np.ndarray
-    offsets: np.ndarray
+    tokens: Int32[np.ndarray, " tokens"]
+    offsets: Int32[np.ndarray, "tokens 2"]
 
     def token_span(self, start: int, stop: int) -> tuple[int, int]:
-        """Tokens [first, last) that overlap the characters [start, stop); empty when none does."""
+        """Returns the range of tokens that overlap the characters [start, stop); (0, 0) if none does."""
         touched = np.flatnonzero((self.offsets[:, 1] > start) & (self.offsets[:, 0] < stop))
         return (int(touched[0]), int(touched[-1]) + 1) if len(touched) else (0, 0)
 
 
 class Processor:
-    """The tokenizer and image processor of a model.
+    """The tokenizer and image processor of a model; safe to share between threads.
 
     Args:
-      tokenizer: with Qwen's control tokens in its vocabulary.
-      config: of the model.
-      max_pixels: of a resized image.
+      tokenizer: its vocabulary must hold Qwen's control tokens.
+      config: that of the model.
+      max_pixels: limit for resized images.
 
     Raises:
       UserError: the tokenizer lacks a control token, or disagrees with the config about one.
@@ -80,8 +194,8 @@ class Processor:
         self, tokenizer: PreTrainedTokenizerFast, config: Qwen3VLConfig, max_pixels: int = MAX_PIXELS
     ):
         self.tokenizer = tokenizer
-        # A copy of its own, set up once: transformers sets its tokenizer up again with every call, which
-        # fails when threads share it.
+        # A copy, configured once: transformers configures its tokenizer anew in every call, which fails when
+        # threads share it.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -115,28 +229,27 @@ class Processor:
         self._newline = self.encode_text("\n")
         vision = {vocabulary[name] for name in _VISION_TOKENS if name in vocabulary}
         unused = set(range(config.text.vocab_size)) - set(vocabulary.values())
-        # Sampling must never draw these: an image token without an image breaks the batch it is trained
-        # in, and rows of the embedding that belong to no token cannot be decoded.
+        # Sampling must never draw these. An image token without an image would break the batch that trains on
+        # it, and embedding rows that belong to no token cannot be decoded.
         self.banned_ids: tuple[int, ...] = tuple(sorted(vision | {config.video_token_id} | unused))
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> Processor:
-        """Reads tokenizer and config of a model folder."""
-        folder = Path(folder)
+        """Reads tokenizer and config of a model: a folder, or a name as for `resolve_model`."""
+        folder = resolve_model(folder)
         config = Qwen3VLConfig.from_hf(folder / "config.json")
         if not (folder / "tokenizer.json").exists():
             raise UserError(f"{folder} has no tokenizer.json; copy the tokenizer of its base model there")
         return cls(AutoTokenizer.from_pretrained(folder), config, max_pixels)
 
-    def encode_prompt(self, messages: Sequence[Message], images: ImageResolver) -> Encoded:
-        """Renders messages, ending where the assistant's reply begins.
+    def encode_prompt(self, messages: Sequence[Message], images: ImageResolver) -> EncodedPrompt:
+        """Encodes messages up to where the assistant's reply begins.
 
         Args:
-          images: bytes or image of a SHA-256.
+          images: returns the image of a SHA-256.
 
         Raises:
-          UserError: a part is neither text nor image (video), an image is not among `images`, or cannot be
-            used.
+          UserError: a part is neither text nor image, or an image is missing or cannot be used.
         """
         tokens: list[int] = []
         patches: list[np.ndarray] = []
@@ -161,10 +274,11 @@ class Processor:
                     )
             tokens += [*self._message_ids(message, text), self.end_id, *self._newline]
         tokens += [self.start_id, *self.encode_text("assistant\n")]
-        return Encoded(np.asarray(tokens, np.int32), tuple(patches), tuple(grids))
+        return EncodedPrompt(np.asarray(tokens, np.int32), tuple(patches), tuple(grids))
 
     def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
-        """A reply with its `<|im_end|>`; SFT also learns the newline after it."""
+        """Encodes a reply with its `<|im_end|>`, and with `newline` the newline after it, which SFT learns
+        too."""
         encoding = self._backend.encode(text, add_special_tokens=False)
         end = (len(text), len(text))
         after = self._newline if newline else []
@@ -172,18 +286,18 @@ class Processor:
         offsets = [*encoding.offsets, end, *(end for _ in after)]
         return EncodedResponse(np.asarray(tokens, np.int32), np.asarray(offsets, np.int32))
 
-    def decode_response(self, tokens: Iterable[int]) -> str:
-        """Text of a reply up to its `<|im_end|>`, without control tokens."""
+    def decode_response(self, tokens: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
+        """Decodes a reply up to its `<|im_end|>`; leaves out control tokens."""
         ids = [int(token) for token in tokens]
         ids = ids[: ids.index(self.end_id)] if self.end_id in ids else ids
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def encode_text(self, text: str) -> list[int]:
-        """Plain text; what looks like a control token is taken as characters."""
+        """Encodes plain text; text that looks like a control token is encoded as characters."""
         return self._backend.encode(text, add_special_tokens=False).ids if text else []
 
     def _message_ids(self, message: Message, text: str) -> list[int]:
-        """`encode_text`; the system text, which is long and the same in a whole corpus, is remembered."""
+        """Encodes a part of a message; caches system texts, which are long and the same in a whole corpus."""
         if message.role != "system":
             return self.encode_text(text)
         if text not in self._system_ids:
@@ -197,7 +311,7 @@ class Processor:
             source = images(sha256)
         except KeyError as error:
             raise UserError(
-                f"a message shows image {sha256}, which was not given; pass one image a place"
+                f"a message shows image {sha256}, which was not given; give an image for each image part"
             ) from error
         return image_patches(source, self.config.vision, self.max_pixels)
 

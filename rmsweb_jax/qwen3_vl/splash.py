@@ -1,7 +1,7 @@
 """The attention rule on TPU: JAX's splash kernel, forward and fused backward, in `shard_map`.
 
-Which blocks are computed is decided when the program is traced, so slots must lie at fixed places (a
-`RowLayout`); segments are compared in the kernel.
+The blocks to compute are chosen when a program is traced, so slots must be at fixed positions (a
+`RowLayout`). Segments are compared in the kernel.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask import Mask
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Int32
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.attention import LANES, Attend, AttentionConfig
+from rmsweb_jax.qwen3_vl.attention import TPU_LANES, Attend, AttentionConfig
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
+from rmsweb_jax.training.mesh import ROWS
 
 
 class SharedPrefixMask(Mask):
-    """A prompt in the first places, then slots of equal size that see it and themselves."""
+    """The mask of a row with a prompt first and then slots of equal size, which see the prompt and
+    themselves."""
 
     def __init__(self, length: int, layout: RowLayout):
         self.length = length
@@ -38,7 +41,7 @@ class SharedPrefixMask(Mask):
 
     def __getitem__(self, idx: tuple[slice, slice]) -> np.ndarray:
         query, key = (np.arange(*part.indices(self.length)) for part in idx)
-        slots = [(place - self.layout.prompt) // self.layout.slot for place in (query, key)]
+        slots = [(index - self.layout.prompt) // self.layout.slot for index in (query, key)]
         visible = (key < self.layout.prompt) | (slots[0][:, None] == slots[1])
         return (key <= query[:, None]) & visible
 
@@ -51,29 +54,31 @@ class SharedPrefixMask(Mask):
 
 @functools.lru_cache(maxsize=32)
 def _mask(length: int, layout: RowLayout | None) -> Mask:
-    # Equal masks are processed once; the kernel's own tables are made inside each trace.
+    # Cached, since splash processes equal masks once. The kernel itself is not: its tables belong to a trace.
     if layout is None or not layout.slot:
         return CausalMask((length, length))
     return SharedPrefixMask(length, layout)
 
 
 def _divisor(length: int, most: int) -> int:
-    """The largest of `most`, its half, its quarter, ... that divides a length (a multiple of 128)."""
-    while length % most and most > LANES:
+    """Returns the largest of `most`, `most` / 2, ... that divides a length (a multiple of 128)."""
+    while length % most and most > TPU_LANES:
         most //= 2
     return most
 
 
-def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: RowLayout | None) -> Attend:
-    """See `backends.make_attend`.
+def make_splash_attend(
+    config: AttentionConfig, segment_ids: Int32[jax.Array, "rows tokens"], layout: RowLayout | None
+) -> Attend:
+    """Makes the attention function of given rows, see `backends.make_attend`.
 
     Raises:
       UserError: rows are not a multiple of 128 tokens.
     """
     length = segment_ids.shape[1]
-    if length % LANES:
+    if length % TPU_LANES:
         raise UserError(
-            f"fused attention: rows of {length} tokens are not a multiple of {LANES}: make "
+            f"fused attention: rows of {length} tokens are not a multiple of {TPU_LANES}: make "
             f"config.bucket_multiple one"
         )
     block = _divisor(length, config.block)
@@ -82,8 +87,8 @@ def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: 
         block_kv=block,
         block_kv_compute=block,
         block_q_dkv=block,
-        # The fused backward kernel leaves the queries' gradient once a block of keys, to be summed: with few
-        # and large blocks that is less memory (twice is what fits a v5e core beside the rest).
+        # The fused backward kernel writes a gradient of the queries for each block of keys, to be summed
+        # after it. Fewer, larger blocks need less memory for these; a v5e core has room for twice the size.
         block_kv_dkv=_divisor(length, 2 * block),
         block_kv_dkv_compute=block,
         use_fused_bwd_kernel=True,
@@ -108,14 +113,13 @@ def make_splash_attend(config: AttentionConfig, segment_ids: jax.Array, layout: 
 
     if config.mesh is None:
         return lambda q, k, v: local(q, k, v, segment_ids)
-    rows = ("data", "fsdp")
-    heads = P(rows, None, "tensor", None)
-    # The kernel's outputs carry no replication types.
-    split = jax.shard_map(
+    heads = P(ROWS, None, "tensor", None)
+    sharded = jax.shard_map(
         local,
         mesh=config.mesh,
-        in_specs=(heads, heads, heads, P(rows, None)),
+        in_specs=(heads, heads, heads, P(ROWS, None)),
         out_specs=heads,
+        # The kernel's outputs carry no replication types.
         check_vma=False,
     )
-    return lambda q, k, v: split(q, k, v, segment_ids)
+    return lambda q, k, v: sharded(q, k, v, segment_ids)

@@ -1,4 +1,4 @@
-"""Folders of safetensors files, a tensor at a time: nothing here holds more than one of them."""
+"""Reads and writes folders of safetensors files a tensor at a time, so that memory holds one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AGAIN = "copy or download the file again"
 
 
 class TensorInfo(NamedTuple):
-    """Name, shape and numpy dtype of a tensor that is to be written."""
+    """Name, shape and dtype of a tensor to write."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,11 +41,11 @@ class TensorFolder:
     """The weights of a model folder: one file, or shards with an index.
 
     Attributes:
-      shapes: of all tensors by name.
-      files: that hold them.
+      shapes: shape of each tensor by name.
+      files: the file that holds it.
 
     Raises:
-      UserError: a file is missing, torn or not what the index says, naming the file and the tensor.
+      UserError: a file is missing, truncated or does not match the index; the message names file and tensor.
     """
 
     def __init__(self, folder: Path):
@@ -66,10 +66,8 @@ class TensorFolder:
         self.shapes = {name: shape for header in found.values() for name, shape in header.items()}
 
     def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
-        """A tensor, or the part of it at `index`, in the dtype it is stored in.
-
-        The file is mapped for this call alone: what is mapped counts as the process' memory.
-        """
+        """Reads a tensor, or the part of it at `index`, in its stored dtype."""
+        # Opened for this call only: mapped pages count as memory of the process.
         path = self.files[name]
         try:
             with safe_open(path, framework="numpy") as file:
@@ -93,10 +91,10 @@ def _read_index(index: Path) -> dict[str, Path]:
 
 
 def read_header(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors in a safetensors file.
+    """Reads the shapes of the tensors in a safetensors file.
 
     Raises:
-      UserError: the file is torn or no safetensors file, or holds numbers of an unsupported type.
+      UserError: the file is truncated or not a safetensors file, or has tensors of an unsupported dtype.
     """
     try:
         total = path.stat().st_size
@@ -170,7 +168,7 @@ def _write_whole(path: Path, write: Callable[[Any], Any]) -> None:
 
 
 def plan_files(tensors: Iterable[TensorInfo], max_bytes: int) -> dict[str, list[TensorInfo]]:
-    """Tensors by file name, in order: one file where all fit into `max_bytes`, else numbered shards."""
+    """Assigns tensors to files, in order: one file if all fit into `max_bytes`, else numbered shards."""
     groups: list[list[TensorInfo]] = [[]]
     used = 0
     for info in tensors:
@@ -188,9 +186,11 @@ def plan_files(tensors: Iterable[TensorInfo], max_bytes: int) -> dict[str, list[
 def write_folder(
     folder: Path, plan: Mapping[str, list[TensorInfo]], read: Callable[[str], np.ndarray]
 ) -> None:
-    """Writes the files of `plan`, then their index, over whatever weights the folder has held.
+    """Writes the files of `plan` and their index, in place of any weights that the folder has.
 
-    At every moment the folder holds the old weights, the new ones, or none that a reader would take.
+    A reader finds the old weights, the new ones, or none, but never a mixture: the old index goes first, and
+      the
+    new one comes last.
     """
     index = folder / INDEX_FILE
     sharded = SINGLE_FILE not in plan

@@ -1,4 +1,4 @@
-"""The decoder: grouped-query attention with interleaved MRoPE, SwiGLU, DeepStack additions."""
+"""The decoder: grouped-query attention with interleaved MRoPE, SwiGLU and DeepStack additions."""
 
 from __future__ import annotations
 
@@ -9,53 +9,65 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
+from jaxtyping import Float, Float32, Int32, Key
 
-from rmsweb_jax.mesh import constrain_rows, gather_weights
 from rmsweb_jax.qwen3_vl.attention import Attend
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.layers import Embedding, Linear, LoRA, RMSNorm, rotate
+from rmsweb_jax.qwen3_vl.sharding import gather_weights
+from rmsweb_jax.training.mesh import constrain_rows
 
-# Up to here a scan is unrolled: XLA's CPU loop costs more than the compilation it saves.
+# Scans over up to this many layers are unrolled: XLA's loop on CPUs costs more than the compilation it saves.
 MAX_UNROLL = 8
+
+# Embeddings and hidden states.
+Hidden = Float[jax.Array, "rows tokens hidden"]
+# Dropout key of each layer or linear layer; None without dropout.
+Keys = list[Key[jax.Array, ""] | None]
 
 
 class KeyValues(NamedTuple):
-    """Rotated keys and values of every layer: [L, B, T, Hkv, D]."""
+    """Rotated keys, and values, of every layer."""
 
-    keys: jax.Array
-    values: jax.Array
+    keys: Float[jax.Array, "layers rows tokens kv_heads head_dim"]
+    values: Float[jax.Array, "layers rows tokens kv_heads head_dim"]
 
 
 class LayerContext(NamedTuple):
-    """What all layers of one forward share.
+    """Inputs that all decoder layers of one forward pass share.
 
     Attributes:
-      cos, sin: [B, T, D / 2] float32.
+      cos, sin: rotary table.
       attend: the attention rule of the batch's rows.
-      adapters: whether LoRA is applied (static).
-      mesh: that the model lies on, if any.
+      adapters: True applies LoRA.
+      mesh: the mesh of the model, if any.
     """
 
-    cos: jax.Array
-    sin: jax.Array
+    cos: Float32[jax.Array, "rows tokens half_dim"]
+    sin: Float32[jax.Array, "rows tokens half_dim"]
     attend: Attend
     adapters: bool
     mesh: Mesh | None = None
 
 
-def mrope_cos_sin(positions: Array, config: TextConfig) -> tuple[jax.Array, jax.Array]:
-    """Interleaved MRoPE: positions [3, ...] -> cos and sin [..., D / 2] float32.
+def mrope_cos_sin(
+    positions: Int32[Array, " 3 *lead"], config: TextConfig
+) -> tuple[Float32[jax.Array, "*lead half_dim"], Float32[jax.Array, "*lead half_dim"]]:
+    """Computes the rotary table of interleaved MRoPE from positions on the time, height and width axes.
 
-    Frequencies 1, 4, 7, ... below 3 * section[1] read the height, 2, 5, 8, ... below 3 * section[2] the
-    width, all others the time.
+    Frequencies 1, 4, 7, ... below 3 * section[1] use the height, 2, 5, 8, ... below 3 * section[2] the
+    width, and all others the time.
+
+    Returns:
+      Cosines and sines; `half_dim` is head_dim / 2.
     """
     axis = np.zeros(config.head_dim // 2, np.int32)
     for which in (1, 2):
         axis[which : 3 * config.mrope_section[which] : 3] = which
     exponent = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
-    # Not by a gather: XLA would fuse that, and sines with it, into every layer's products.
+    # A sum over the axes and not a gather: XLA would fuse a gather, and the sines after it, into every layer.
     angles = jnp.zeros((), jnp.float32)
     for which, position in enumerate(jnp.asarray(positions).astype(jnp.float32)):
         angles += position[..., None] * np.where(axis == which, frequencies, np.float32(0))
@@ -66,22 +78,31 @@ REMAT_POLICIES = ("none", "dots", "full")
 
 
 def remat(function: Any, policy: str) -> Any:
-    """A layer's function under a policy by name: what its backward pass finds saved.
+    """Applies a rematerialization policy to a layer's function.
 
-    "none" keeps everything, "dots" the results of matrix products with weights, "full" the inputs only.
+    Args:
+      policy: saved for the backward pass are all intermediate results ("none"), those of matrix products with
+        weights ("dots"), or the layer's inputs only ("full").
     """
     if policy == "none":
         return function
     saved = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if policy == "dots" else None
+    # Without a policy nothing but the inputs is saved.
     return jax.checkpoint(function, policy=saved)
 
 
-def module_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
-    """One dropout key a linear layer, or none at all."""
+def module_keys(key: Key[jax.Array, ""] | None, count: int) -> Keys:
+    """Splits a dropout key into one for each layer; without a key all are None."""
     return [None] * count if key is None else list(jax.random.split(key, count))
 
 
 class Attention(nnx.Module):
+    """Grouped-query attention with normalized queries and keys.
+
+    Attributes:
+      qkv_lora: the adapter that RL trains, with one A for q, k and v (the paper's targets).
+    """
+
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
         self.q_proj = Linear(config.hidden_size, config.query_dim, **kw)
@@ -90,14 +111,17 @@ class Attention(nnx.Module):
         self.o_proj = Linear(config.query_dim, config.hidden_size, **kw)
         self.q_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
         self.k_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
-        # The fused adapter of the paper's RL targets: one A for q, k and v.
         self.qkv_lora: LoRA | None = nnx.data(None)
         self.head_dim = config.head_dim
 
     def __call__(
-        self, x: jax.Array, context: LayerContext, keys: list[jax.Array | None]
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """[B, T, hidden] -> output [B, T, hidden], rotated keys and values [B, T, Hkv, D]."""
+        self, x: Hidden, context: LayerContext, keys: Keys
+    ) -> tuple[
+        Hidden,
+        Float[jax.Array, "rows tokens kv_heads head_dim"],
+        Float[jax.Array, "rows tokens kv_heads head_dim"],
+    ]:
+        """Returns the output, the rotated keys, and the values."""
         lora = context.adapters
         q = self.q_proj(x, adapters=lora, key=keys[0])
         k = self.k_proj(x, adapters=lora, key=keys[1])
@@ -114,19 +138,23 @@ class Attention(nnx.Module):
 
 
 class MLP(nnx.Module):
+    """SwiGLU."""
+
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
         self.gate_proj = Linear(config.hidden_size, config.intermediate_size, **kw)
         self.up_proj = Linear(config.hidden_size, config.intermediate_size, **kw)
         self.down_proj = Linear(config.intermediate_size, config.hidden_size, **kw)
 
-    def __call__(self, x: jax.Array, adapters: bool, keys: list[jax.Array | None]) -> jax.Array:
+    def __call__(self, x: Hidden, adapters: bool, keys: Keys) -> Hidden:
         gate = self.gate_proj(x, adapters=adapters, key=keys[0])
         up = self.up_proj(x, adapters=adapters, key=keys[1])
         return self.down_proj(jax.nn.silu(gate) * up, adapters=adapters, key=keys[2])
 
 
 class DecoderLayer(nnx.Module):
+    """Attention and MLP with residual connections, normalized before each."""
+
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, param_dtype=param_dtype)
@@ -137,8 +165,9 @@ class DecoderLayer(nnx.Module):
         self.mlp = MLP(config, **kw)
 
     def __call__(
-        self, x: jax.Array, context: LayerContext, key: jax.Array | None
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        self, x: Hidden, context: LayerContext, key: Key[jax.Array, ""] | None
+    ) -> tuple[Hidden, tuple[jax.Array, jax.Array]]:
+        """Returns the output and the layer's rotated keys and values."""
         keys = module_keys(key, 7)
         mixed, k, v = self.self_attn(self.input_layernorm(x), context, keys[:4])
         x = x + mixed
@@ -147,17 +176,19 @@ class DecoderLayer(nnx.Module):
 
 
 def stack_modules(make: Any, count: int, rngs: nnx.Rngs) -> Any:
-    """`count` modules made by `make(rngs)` as one, every parameter with a leading axis; None for none."""
+    """Makes `count` modules by `make(rngs)` as one whose parameters have a leading axis; None if `count` is
+    0."""
     if count == 0:
         return nnx.data(None)
     return nnx.vmap(make, in_axes=0, out_axes=0)(rngs.fork(split=count))
 
 
 class LanguageModel(nnx.Module):
-    """Embedding, layers and final norm.
+    """Embedding, decoder layers and final norm.
 
-    The layers that receive DeepStack features are separate (`first_layers`), the rest is one stacked
-    layer (`layers`) that is scanned.
+    Attributes:
+      first_layers: the layers after which DeepStack features are added, one module each.
+      layers: all others, stacked, which a scan compiles once.
     """
 
     def __init__(
@@ -187,26 +218,26 @@ class LanguageModel(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
-        positions: Array,
+        x: Hidden,
+        positions: Int32[Array, "3 rows tokens"],
         attend: Attend,
-        deepstack: list[jax.Array],
+        deepstack: list[Hidden],
         *,
         adapters: bool,
-        dropout_key: jax.Array | None,
+        dropout_key: Key[jax.Array, ""] | None,
         mesh: Mesh | None = None,
         return_kv: bool = False,
-    ) -> tuple[jax.Array, KeyValues | None]:
+    ) -> tuple[Hidden, KeyValues | None]:
         """Runs all layers.
 
         Args:
-          x: [B, T, hidden] embeddings with vision features in place.
-          positions: [3, B, T].
+          x: embeddings, with vision features at image tokens.
+          positions: rotary positions on the time, height and width axes.
           attend: the attention rule of the batch's rows.
-          deepstack: [B, T, hidden] additions after the first layers, zero at text; empty without images.
+          deepstack: additions after each of the first layers, zero at text; empty without images.
 
         Returns:
-          Hidden states after the final norm, and the keys and values when asked for.
+          Hidden states after the final norm, and keys and values of all layers if `return_kv`.
         """
         context = LayerContext(*mrope_cos_sin(positions, self.config), attend, adapters, mesh)
         num_first = len(self.first_layers)
@@ -225,7 +256,7 @@ class LanguageModel(nnx.Module):
         return self.norm(x), kv
 
     def list_layers(self) -> list[DecoderLayer]:
-        """All layers, first to last, with what is stacked taken apart."""
+        """Returns all layers in order, the stacked ones taken apart."""
         layers = list(self.first_layers)
         if self.layers is not None:
             graphdef, state = nnx.split(self.layers)
@@ -233,10 +264,11 @@ class LanguageModel(nnx.Module):
             layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
         return layers
 
-    def _run(self, layer: DecoderLayer, x: jax.Array, context: LayerContext, key: jax.Array | None) -> Any:
+    def _run(self, layer: DecoderLayer, x: Hidden, context: LayerContext, key: jax.Array | None) -> Any:
         graphdef, state = nnx.split(layer)
 
         def apply(state: Any, x: jax.Array, key: Any) -> Any:
+            # Within the rematerialized function: gathered weights are not saved for the backward pass.
             state = gather_weights(state, ("language_model", "layers"), context.mesh)
             x, kv = nnx.merge(graphdef, state)(x, context, key)
             return constrain_rows(x, context.mesh), kv
@@ -246,9 +278,9 @@ class LanguageModel(nnx.Module):
     def _scan(
         self,
         layers: DecoderLayer,
-        x: jax.Array,
+        x: Hidden,
         context: LayerContext,
-        keys: list[jax.Array | None],
+        keys: Keys,
         return_kv: bool,
     ) -> Any:
         graphdef, state = nnx.split(layers)
@@ -257,6 +289,7 @@ class LanguageModel(nnx.Module):
         def step(x: jax.Array, inputs: Any) -> Any:
             state, key = inputs
             x, kv = self._run(nnx.merge(graphdef, state), x, context, key)
+            # Training needs no keys and values; stacked outputs of a scan would keep those of all layers.
             return x, kv if return_kv else None
 
         count = len(keys)

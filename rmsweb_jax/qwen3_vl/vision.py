@@ -1,4 +1,4 @@
-"""The vision tower: patches to decoder tokens, with DeepStack taps."""
+"""The vision tower, from patches to features of decoder tokens, with DeepStack outputs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,34 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
+from jaxtyping import Bool, Float, Float32, Int32, Key
 
-from rmsweb_jax.mesh import ROWS, constrain, gather_weights
 from rmsweb_jax.qwen3_vl.attention import attend
 from rmsweb_jax.qwen3_vl.config import VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
 from rmsweb_jax.qwen3_vl.layers import Embedding, LayerNorm, Linear, rotate
-from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, module_keys, remat, stack_modules
+from rmsweb_jax.qwen3_vl.sharding import gather_weights
+from rmsweb_jax.qwen3_vl.text import MAX_UNROLL, Keys, module_keys, remat, stack_modules
+from rmsweb_jax.training.mesh import ROWS, constrain
+
+Patches = Float[jax.Array, "patches hidden"]
 
 
 class VisionOutput(NamedTuple):
-    """Merged features [N / 4, out_hidden], and one such array a DeepStack tap."""
+    """Features of the merged patches, one row each (`merged` is patches / 4).
 
-    features: jax.Array
-    deepstack: list[jax.Array]
+    Attributes:
+      deepstack: features from each of the blocks `deepstack_visual_indexes`.
+    """
+
+    features: Float[jax.Array, "merged out_hidden"]
+    deepstack: list[Float[jax.Array, "merged out_hidden"]]
 
 
-def vision_cos_sin(hw: Array, config: VisionConfig) -> tuple[jax.Array, jax.Array]:
-    """Axial rotary table: hw [N, 2] -> cos and sin [N, D / 2], first half rows, second half columns."""
+def vision_cos_sin(
+    hw: Int32[Array, "patches 2"], config: VisionConfig
+) -> tuple[Float32[jax.Array, "patches half_dim"], Float32[jax.Array, "patches half_dim"]]:
+    """Computes the axial rotary table: the first half of its entries follows rows, the second columns."""
     quarter = config.head_dim // 2
     exponent = np.arange(0, quarter, 2, dtype=np.float32) / np.float32(quarter)
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
@@ -35,28 +45,29 @@ def vision_cos_sin(hw: Array, config: VisionConfig) -> tuple[jax.Array, jax.Arra
 
 
 class BlockContext(NamedTuple):
-    """What all blocks of one forward share.
+    """Inputs that all vision blocks of one forward pass share.
 
     Attributes:
-      cos, sin: [N, D / 2] float32.
-      mask: [windows, W, W].
-      adapters: whether LoRA is applied (static).
+      cos, sin: rotary table.
+      mask: visible patches in each attention window.
+      adapters: True applies LoRA.
     """
 
-    cos: jax.Array
-    sin: jax.Array
-    mask: jax.Array
+    cos: Float32[jax.Array, "patches half_dim"]
+    sin: Float32[jax.Array, "patches half_dim"]
+    mask: Bool[jax.Array, "windows window window"]
     adapters: bool
 
 
 class VisionAttention(nnx.Module):
+    """Attention within windows, where `mask` separates images and padding."""
+
     def __init__(self, config: VisionConfig, **kw: Any):
         self.qkv = Linear(config.hidden_size, 3 * config.hidden_size, use_bias=True, **kw)
         self.proj = Linear(config.hidden_size, config.hidden_size, use_bias=True, **kw)
         self.num_heads = config.num_heads
 
-    def __call__(self, x: jax.Array, context: BlockContext, keys: list[jax.Array | None]) -> jax.Array:
-        """[N, hidden] -> [N, hidden]."""
+    def __call__(self, x: Patches, context: BlockContext, keys: Keys) -> Patches:
         lora, mask = context.adapters, context.mask
         qkv = self.qkv(x, adapters=lora, key=keys[0])
         q, k, v = jnp.moveaxis(qkv.reshape(len(x), 3, self.num_heads, -1), 1, 0)
@@ -71,7 +82,7 @@ class VisionMLP(nnx.Module):
         self.linear_fc1 = Linear(config.hidden_size, config.intermediate_size, use_bias=True, **kw)
         self.linear_fc2 = Linear(config.intermediate_size, config.hidden_size, use_bias=True, **kw)
 
-    def __call__(self, x: jax.Array, adapters: bool, keys: list[jax.Array | None]) -> jax.Array:
+    def __call__(self, x: Patches, adapters: bool, keys: Keys) -> Patches:
         x = jax.nn.gelu(self.linear_fc1(x, adapters=adapters, key=keys[0]), approximate=True)
         return self.linear_fc2(x, adapters=adapters, key=keys[1])
 
@@ -83,14 +94,18 @@ class VisionBlock(nnx.Module):
         self.attn = VisionAttention(config, **kw)
         self.mlp = VisionMLP(config, **kw)
 
-    def __call__(self, x: jax.Array, context: BlockContext, key: jax.Array | None) -> jax.Array:
+    def __call__(self, x: Patches, context: BlockContext, key: Key[jax.Array, ""] | None) -> Patches:
         keys = module_keys(key, 4)
         x = x + self.attn(self.norm1(x), context, keys[:2])
         return x + self.mlp(self.norm2(x), context.adapters, keys[2:])
 
 
 class PatchMerger(nnx.Module):
-    """2x2 patches to one decoder token; the DeepStack mergers normalise after the shuffle. GELU is exact."""
+    """Merges 2x2 patches to the features of one decoder token.
+
+    As in the reference its GELU is exact, unlike that of the blocks, and the DeepStack mergers normalize the
+    merged vector instead of the patches.
+    """
 
     def __init__(self, config: VisionConfig, *, norm_after_shuffle: bool, **kw: Any):
         self.size = config.hidden_size * config.merge_unit
@@ -100,7 +115,7 @@ class PatchMerger(nnx.Module):
         self.linear_fc1 = Linear(self.size, self.size, use_bias=True, **kw)
         self.linear_fc2 = Linear(self.size, config.out_hidden_size, use_bias=True, **kw)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Patches) -> Float[jax.Array, "merged out_hidden"]:
         if self.norm_after_shuffle:
             x = self.norm(x.reshape(-1, self.size))
         else:
@@ -109,12 +124,12 @@ class PatchMerger(nnx.Module):
 
 
 class PatchEmbed(nnx.Module):
-    """The reference's 3-D convolution with stride = kernel, as the matrix product that it is."""
+    """Projects patches; the reference writes this product as a 3-D convolution with stride = kernel."""
 
     def __init__(self, config: VisionConfig, **kw: Any):
         self.proj = Linear(config.patch_dim, config.hidden_size, use_bias=True, **kw)
 
-    def __call__(self, patches: jax.Array) -> jax.Array:
+    def __call__(self, patches: Float[jax.Array, "patches patch_dim"]) -> Patches:
         return self.proj(patches)
 
 
@@ -124,6 +139,8 @@ def _gathered(module: Any, mesh: Mesh | None, name: str) -> Any:
 
 
 class VisionTower(nnx.Module):
+    """Patch and position embeddings, stacked blocks, and mergers."""
+
     def __init__(
         self,
         config: VisionConfig,
@@ -157,10 +174,10 @@ class VisionTower(nnx.Module):
         inputs: VisionInputs,
         *,
         adapters: bool = True,
-        dropout_key: jax.Array | None = None,
+        dropout_key: Key[jax.Array, ""] | None = None,
         mesh: Mesh | None = None,
     ) -> VisionOutput:
-        """Features of all images; rows made of padding hold finite values that nothing refers to."""
+        """Computes the features of all images; those of padding are finite, and no token refers to them."""
         weight = jnp.asarray(inputs.pos_weight)[..., None]
         patch_embed = _gathered(self.patch_embed, mesh, "patch_embed")
         pos_embed = _gathered(self.pos_embed, mesh, "pos_embed")
@@ -168,6 +185,7 @@ class VisionTower(nnx.Module):
         pos = (pos_embed(jnp.asarray(inputs.pos_index)) * weight).sum(1)
         x = x + pos.astype(x.dtype)
         cos, sin = vision_cos_sin(inputs.hw, self.config)
+        # No image crosses a window, so attention costs patches * window instead of patches squared.
         segments = jnp.asarray(inputs.segment_ids).reshape(-1, inputs.window or len(x))
         mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
         x, taps = self._blocks(x, BlockContext(cos, sin, mask, adapters), dropout_key, mesh)
@@ -178,9 +196,9 @@ class VisionTower(nnx.Module):
         return VisionOutput(_gathered(self.merger, mesh, "merger")(x), deepstack)
 
     def _blocks(
-        self, x: jax.Array, context: BlockContext, dropout_key: jax.Array | None, mesh: Mesh | None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Scans the blocks; returns the last output and the taps [num_taps, N, hidden]."""
+        self, x: Patches, context: BlockContext, dropout_key: jax.Array | None, mesh: Mesh | None
+    ) -> tuple[Patches, Float[jax.Array, "taps patches hidden"]]:
+        """Scans the blocks; returns the last output, and the outputs of the DeepStack blocks."""
         graphdef, state = nnx.split(self.blocks)
         tap_blocks = jnp.asarray(self.config.deepstack_visual_indexes, jnp.int32)
         depth = self.config.depth
@@ -196,6 +214,8 @@ class VisionTower(nnx.Module):
             x, taps = carry
             state, index, key = inputs
             x = apply(state, x, key)
+            # Only the DeepStack outputs are carried; a scan that stacks outputs would keep those of all
+            # blocks.
             return (x, jnp.where((tap_blocks == index)[:, None, None], x, taps)), None
 
         taps = jnp.zeros((len(tap_blocks), *x.shape), x.dtype)

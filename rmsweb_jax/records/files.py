@@ -25,7 +25,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a name beside `path` to write a file under; it is `path`, durably, when the block ends.
+    """Yields a temporary name next to `path`; the file becomes `path`, durably, when the block ends.
 
     When the block raises, the temporary file is removed and `path` unchanged.
     """

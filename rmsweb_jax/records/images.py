@@ -27,8 +27,8 @@ class ImageStore:
     Several processes may put images at the same time: equal bytes meet in one file.
     """
 
-    def __init__(self, folder: Path):
-        self._root = folder / "images"
+    def __init__(self, folder: str | os.PathLike[str]):
+        self._root = Path(folder) / "images"
 
     def path(self, sha256: str) -> Path:
         if not _SHA256.fullmatch(sha256):

@@ -21,12 +21,12 @@ _START = re.compile(rb"\d{1,19} [0-9a-f]{8} ")
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class JournalLine:
     """A line of a journal.
 
     Attributes:
       number: 1-based.
-      data: its bytes as they lie in the file.
+      data: its bytes in the file.
       record: None when it is damaged.
       last: nothing follows; a damaged last line is one whose writer was stopped.
     """
@@ -65,7 +65,7 @@ class Journal:
         """Writes one record; it is on disk when this returns.
 
         Returns:
-          Where it lies, for `read_record`.
+          Its location, for `read_record`.
 
         Raises:
           OSError: the disk is full; the journal then holds the records before this one.
@@ -127,22 +127,22 @@ def read_record(path: Path, place: int) -> bytes:
 
 
 def is_journal(path: Path) -> bool:
-    """Whether a file is one, by its first line: other files of lines lie beside journals."""
+    """Returns whether a file is a journal, by its first line: the folder may hold other JSONL files."""
     with open(path, "rb") as file:
         return _START.match(file.read(32)) is not None
 
 
-def scan_journal(path: Path) -> Iterator[Line]:
+def scan_journal(path: Path) -> Iterator[JournalLine]:
     """Every line, damaged ones too."""
     with open(path, "rb") as file:
         data, number = file.readline(), 1
         while data:
             after = file.readline()
-            yield Line(number, data, _parse(data), not after)
+            yield JournalLine(number, data, _parse(data), not after)
             data, number = after, number + 1
 
 
-def _whole_lines(path: Path) -> Iterator[Line]:
+def _whole_lines(path: Path) -> Iterator[JournalLine]:
     for line in scan_journal(path):
         if line.record is not None:
             yield line

@@ -1,7 +1,7 @@
 """Trajectories without what only training reads: decoded at a fraction of the full records' time.
 
 A pool of 100,000 runs is some hundred gigabytes of JSON, most of it prompts. Whoever only compares runs
-skips over that: unknown fields are ignored, and a step's messages stay bytes until somebody asks.
+skips over that: unknown fields are ignored, and a step's messages stay bytes until they are read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any, Literal
 import msgspec
 from pydantic import TypeAdapter
 
-from rmsweb_jax.records.migrations import decode
-from rmsweb_jax.records.schema import SCHEMA_VERSION, Message, Outcome, Trajectory
+from rmsweb_jax.records.schema import Message, Outcome, Trajectory
 
 
 class Element(msgspec.Struct, frozen=True, gc=False):
@@ -97,29 +96,23 @@ _RUN = msgspec.json.Decoder(Run)
 _HEAD = msgspec.json.Decoder(Head)
 
 
-def decode_run(version: int, entry: bytes) -> Run:
-    """A stored trajectory of any schema version.
+def decode_run(entry: bytes) -> Run:
+    """Decodes a stored trajectory.
 
     Raises:
-      ValueError: the bytes do not fit that version.
+      ValueError: the bytes are not a trajectory.
     """
-    return _RUN.decode(_present(version, entry))
+    return _RUN.decode(entry)
 
 
-def decode_head(version: int, entry: bytes) -> Head:
-    """As `decode_run`; its steps are skipped."""
-    return _HEAD.decode(entry) if version == SCHEMA_VERSION else _HEAD.decode(_present(version, entry))
+def decode_head(entry: bytes) -> Head:
+    """Decodes a stored trajectory's head; skips its steps."""
+    return _HEAD.decode(entry)
 
 
 def lean(trajectory: Trajectory) -> Run:
     """What `decode_run` gives for a record's bytes."""
     return _RUN.decode(trajectory.model_dump_json())
-
-
-def _present(version: int, entry: bytes) -> bytes:
-    if version == SCHEMA_VERSION:
-        return entry
-    return decode("trajectories", version, entry).model_dump_json().encode()
 
 
 @functools.cache

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
+from rmsweb_jax.records.dataset import Manifest, iter_records, load_manifest
 from rmsweb_jax.records.files import replacing
 from rmsweb_jax.records.images import ImageStore, record_images
-from rmsweb_jax.records.manifest import Manifest, load_manifest
 from rmsweb_jax.records.schema import KINDS, Record
-from rmsweb_jax.records.shards import iter_records
 
 _SCALARS: dict[Any, pa.DataType] = {
     str: pa.string(),

@@ -2,7 +2,7 @@
 
 Every record is an immutable pydantic model; its JSON (`model_dump_json`) is one ArrayRecord entry.
 Screenshots are not in the records: an `ImagePart` names a PNG by the SHA-256 of its bytes, and the
-PNG lies once in the data set's `images/` folder (see `rmsweb_jax.records.images`).
+PNG is stored once in the data set's `images/` folder (see `rmsweb_jax.records.images`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# What changed in each, and how older records are read: rmsweb_jax.records.migrations.
+# Raised with every change of a record's fields. No reader exists for other versions.
 SCHEMA_VERSION = 4
 
 
@@ -107,7 +107,7 @@ class ActionResult(Record):
     """What one executed action did.
 
     Attributes:
-      text: what the agent is told (its `Result:` line); an error's text when `error`.
+      text: the `Result:` line that the agent sees; an error's text when `error`.
       changed: whether the page, a file or the tab set changed.
       output: one-step content for `<read_state>` (extractions, file reads).
     """
@@ -140,7 +140,7 @@ IncidentKind = Literal["injection", "refused", "popup", "download", "dialog", "p
 
 
 class Incident(Record):
-    """Something on the way that whoever reads a run should know.
+    """An event that a reader of the run should know.
 
     Attributes:
       kind: `injection` (text of the page that gives the agent orders), `refused` (a request or an address
@@ -194,7 +194,7 @@ class Trajectory(Record):
       declared_success: the `success` flag of its `done`.
       reward: the environment's own reward, where it has one.
       success: the agent declared completion AND the judge (or the reward) passes.
-      judge: who passed the verdict: `reward`, or a judge's name; empty when nobody did.
+      judge: source of the verdict: `reward`, or a judge's name; empty without a verdict.
       judge_text, judge_usage: what the judge wrote, even where it is no verdict, and its cost.
       judge_score: how much of the task was done, in [0, 1], where a judge says so apart from its verdict.
       retries: how often it was begun again because its browser, its guard or its worker was lost; nothing is

@@ -6,31 +6,33 @@ Same losses and gradients as one row a response, with P + K R tokens instead of 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from rmsweb_jax.aot.flops import Work
-from rmsweb_jax.data.batching import in_batch
+from rmsweb_jax.data.batching import Example, choose_widths, in_batch, round_up
+from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, decoder_flops, head_flops, slot_pairs
 from rmsweb_jax.qwen3_vl.inputs import (
     ModelInputs,
+    RowLayout,
     image_rows,
     image_starts,
     mrope_positions,
     response_positions,
     vision_inputs,
 )
-from rmsweb_jax.rl.losses import TokenBatch
-from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+from rmsweb_jax.rl.losses import TokenBatch, token_weights
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.rows import Plan, Row, Slot, make_rows, plan_micro_batches, slots_of
-from rmsweb_jax.rl.shapes import RowShape, RowShapes
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a slot's tokens are in a micro-batch's [B, N] arrays."""
+class SlotSpan:
+    """Location of a slot's tokens in a micro-batch's [B, N] arrays."""
 
     row: int
     start: int
@@ -54,7 +56,7 @@ class MicroBatch:
     inputs: ModelInputs
     targets: TokenBatch
     stale: np.ndarray
-    places: tuple[Place, ...]
+    places: tuple[SlotSpan, ...]
     size: int
     work: Work
 
@@ -72,7 +74,8 @@ def micro_batches(
 
     Args:
       salvage, version: see `slots_of`.
-      held: the numbers, of so many rows, of those that this process holds (`rmsweb_jax.mesh.process_rows`).
+      held: gives the numbers, of so many rows, of those that this process holds
+        (`rmsweb_jax.training.mesh.process_rows`).
     """
     examples = [group.prompt.example for group in (*batch.accepted, *batch.salvaged)]
     rows = make_rows(examples, slots_of(batch, salvage, version), shapes)
@@ -94,7 +97,7 @@ def collate_rows(plan: Plan, shapes: RowShapes, config: Qwen3VLConfig, held: Seq
     for number, row in mine.items():
         for place, position in zip(_places(number, row), shape.starts(*row.lengths), strict=True):
             slot, part = place.slot, (number, slice(place.start, place.stop))
-            # A slot's first token is predicted by the prompt's last one, whatever stands between them.
+            # A slot's first token is predicted by the prompt's last one, wherever the two are placed.
             index = np.arange(position - 1, position - 1 + len(slot.tokens))
             index[0] = row.example.prompt_length - 1
             values = {
@@ -119,11 +122,11 @@ def collate_rows(plan: Plan, shapes: RowShapes, config: Qwen3VLConfig, held: Seq
     )
 
 
-def _places(number: int, row: Row) -> list[Place]:
+def _places(number: int, row: Row) -> list[SlotSpan]:
     """Where the slots of row `number` are scored."""
     stops = np.cumsum(row.lengths[1]).tolist()
     return [
-        Place(number, start, stop, slot)
+        SlotSpan(number, start, stop, slot)
         for start, stop, slot in zip([0, *stops], stops, row.slots, strict=False)
     ]
 
@@ -159,3 +162,316 @@ def _inputs(
         vision = vision_inputs(patches, grids, config, len(held) * per_row, shapes.window)
         image_index = in_batch(image_index, held, per_row // config.vision.merge_unit)
     return ModelInputs(tokens, positions, segment_ids, slot_ids, image_index, vision, shape.layout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One sequence after a prompt, and how its tokens enter the objective.
+
+    Attributes:
+      tokens: [T] int32.
+      advantage: of the response.
+      pg_weight, kl_weight, salvage_weight: [T] float32.
+      group, sample: which response this is; sample -1 is the salvage target.
+      old_log_probs: [T] float32 of a response that an earlier policy drew, by the sampler; otherwise None.
+    """
+
+    tokens: np.ndarray
+    advantage: float
+    pg_weight: np.ndarray
+    kl_weight: np.ndarray
+    salvage_weight: np.ndarray
+    group: int
+    sample: int
+    old_log_probs: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A prompt with some of its slots."""
+
+    example: Example
+    slots: tuple[Slot, ...]
+
+    @property
+    def lengths(self) -> tuple[int, list[int]]:
+        """Of the prompt, and of every slot."""
+        return self.example.prompt_length, [len(slot.tokens) for slot in self.slots]
+
+    @property
+    def length(self) -> int:
+        prompt, slots = self.lengths
+        return prompt + sum(slots)
+
+    @property
+    def work(self) -> Work:
+        """What its tokens and images need, padding left out."""
+        prompt, slots = self.lengths
+        patches = [int(np.prod(grid)) for grid in self.example.grids]
+        return Work(
+            tokens=prompt + sum(slots),
+            pairs=causal_pairs(prompt) + sum(slot * prompt + causal_pairs(slot) for slot in slots),
+            scored=sum(slots),
+            patches=sum(patches),
+            patch_pairs=sum(count**2 for count in patches),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One micro-batch, not laid out yet.
+
+    Attributes:
+      shape: of its rows.
+      count: rows of all processes.
+      rows: at most `count`; the others are empty.
+    """
+
+    shape: RowShape
+    count: int
+    rows: tuple[Row, ...]
+
+
+def slots_of(batch: MiniBatch[Group], salvage: bool, version: int = 0) -> list[list[Slot]]:
+    """The slots of each group of an optimizer step, accepted groups first.
+
+    The surrogate is a mean over accepted responses, the KL term over all responses, the anchor over
+    salvaged groups (their K samples share one target, so one sequence represents them).
+
+    Args:
+      salvage: False leaves the target slots out (anchor weight 0).
+      version: of the policy to update; earlier ones' responses keep the log-probabilities they were drawn
+        with.
+    """
+    groups = (*batch.accepted, *batch.salvaged)
+    num_accepted = sum(len(group.responses) for group in batch.accepted)
+    num_responses = sum(len(group.responses) for group in groups)
+    all_slots = []
+    for number, group in enumerate(groups):
+        accepted = number < len(batch.accepted)
+        slots = []
+        for sample, tokens in enumerate(group.responses):
+            mask, none = np.ones(len(tokens), bool), np.zeros(len(tokens), np.float32)
+            pg_weight = token_weights(mask, num_accepted) if accepted else none
+            advantage = float(group.advantages[sample]) if accepted else 0.0
+            kl_weight = token_weights(mask, num_responses)
+            old = group.log_probs[sample] if group.version < version else None
+            slots.append(Slot(tokens, advantage, pg_weight, kl_weight, none, number, sample, old))
+        if salvage and not accepted:
+            example = group.prompt.example
+            tokens = example.tokens[example.prompt_length :]
+            none = np.zeros(len(tokens), np.float32)
+            anchor = token_weights(example.action_mask, len(batch.salvaged))
+            slots.append(Slot(tokens, 0.0, none, none, anchor, number, -1))
+        all_slots.append(slots)
+    return all_slots
+
+
+def make_rows(examples: Sequence[Example], slots: Sequence[Sequence[Slot]], shapes: RowShapes) -> list[Row]:
+    """One row a group, more where no shape holds all of its slots."""
+    rows = []
+    for example, own in zip(examples, slots, strict=True):
+        taken: list[Slot] = []
+        for slot in own:
+            if taken and shapes.choose(*Row(example, (*taken, slot)).lengths) is None:
+                rows.append(Row(example, tuple(taken)))
+                taken = []
+            taken.append(slot)
+        rows.append(Row(example, tuple(taken)))
+    return rows
+
+
+def plan_micro_batches(rows: Sequence[Row], shapes: RowShapes, config: Qwen3VLConfig) -> list[Plan]:
+    """The cheapest way to share rows out over micro-batches of the compiled shapes (dynamic programming).
+
+    The cost of a place is linear, that of attention quadratic in a row's width; empty rows cost as much as
+    full ones. Rows are taken from the longest on and those of a micro-batch have one width, so that its
+    devices do equal work. Every process makes the same plan, as it only depends on lengths.
+    """
+    ranks = {shape: number for number, shape in enumerate(shapes.shapes)}
+
+    def size(row: Row) -> tuple[int, int]:
+        shape = shapes.choose(*row.lengths)
+        assert shape is not None, "shapes hold every prompt with one response"
+        return ranks[shape], row.length
+
+    order = sorted(rows, key=size, reverse=True)
+    costs = {shape: _row_flops(shape, config) for shape in shapes.shapes}
+    # Cost and number of the micro-batches for all rows from here on, and the first of them; cheapest first.
+    best: list[tuple[int, int, list[Plan]]] = [(0, 0, [])]
+    for start in reversed(range(len(order))):
+        options = []
+        for shape in shapes.shapes:
+            for count in shapes.row_counts(shape):
+                stop = start
+                while stop < min(start + count, len(order)) and shape.holds(*order[stop].lengths):
+                    stop += 1
+                if stop > start:
+                    cost, number, plans = best[len(order) - stop]
+                    plan = Plan(shape, count, tuple(order[start:stop]))
+                    options.append((cost + count * costs[shape], number + 1, [plan, *plans]))
+        best.append(min(options, key=lambda option: option[:2]))
+    return best[-1][2]
+
+
+def _row_flops(shape: RowShape, config: Qwen3VLConfig) -> int:
+    """Operations of a forward pass of one row's language model, padding included."""
+    # Without a layout, attention is the reference's, which computes every pair.
+    pairs = shape.width**2
+    if shape.layout is not None:
+        pairs = slot_pairs(shape.layout, (shape.width - shape.layout.prompt) // shape.layout.slot)
+    return decoder_flops(config, shape.width, pairs) + head_flops(config, shape.scored)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowShape:
+    """A row that a prompt and its slots are laid out in.
+
+    Attributes:
+      width: tokens of the row.
+      scored: N, tokens of it that can be scored.
+      layout: fixed places for prompt and slots; None: slots follow without a gap.
+    """
+
+    width: int
+    scored: int
+    layout: RowLayout | None = None
+
+    def holds(self, prompt: int, slots: Sequence[int]) -> bool:
+        """Whether a prompt and slots of these lengths fit."""
+        if self.layout is None:
+            return prompt + sum(slots) <= self.width and sum(slots) <= self.scored
+        places = (self.width - self.layout.prompt) // self.layout.slot
+        fit = prompt <= self.layout.prompt and max(slots, default=0) <= self.layout.slot
+        return fit and len(slots) <= places
+
+    def starts(self, prompt: int, slots: Sequence[int]) -> list[int]:
+        """First token of each slot."""
+        if self.layout is not None:
+            return [self.layout.prompt + number * self.layout.slot for number in range(len(slots))]
+        return [prompt + sum(slots[:number]) for number in range(len(slots))]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowShapes:
+    """All shapes of a run.
+
+    Attributes:
+      shapes: ascending in width.
+      micro_batch_tokens: at most so many tokens a device (one row at least).
+      devices: rows of a micro-batch are a multiple of this.
+      images, window: image places a row, and patches of a place.
+    """
+
+    shapes: tuple[RowShape, ...]
+    micro_batch_tokens: int
+    devices: int
+    images: int
+    window: int
+
+    def row_counts(self, shape: RowShape) -> tuple[int, ...]:
+        """Rows of a micro-batch, ascending: a third of what fits, for the last rows of a step, and all."""
+        full = max(1, self.micro_batch_tokens // shape.width)
+        return tuple(count * self.devices for count in sorted({max(1, round(full / 3)), full}))
+
+    def choose(self, prompt: int, slots: Sequence[int]) -> RowShape | None:
+        """The narrowest shape that holds these lengths."""
+        return next((shape for shape in self.shapes if shape.holds(prompt, slots)), None)
+
+
+def choose_row_shapes(
+    measures: Sequence[SampleSize],
+    *,
+    num_samples: int,
+    max_response_tokens: int,
+    micro_batch_tokens: int,
+    devices: int,
+    multiple: int,
+    count: int,
+    fixed_slots: bool = False,
+) -> RowShapes:
+    """Shapes that fit groups whose responses are about as long as their targets.
+
+    A longer group is cut into several rows, so that no width is made for the rare worst case.
+
+    Args:
+      multiple, count: at most `count` widths (of prompts, with fixed slots), multiples of `multiple`.
+      fixed_slots: slots lie at fixed places, as fused attention needs; their sizes are `multiple`, twice
+        that, and so on.
+
+    Raises:
+      UserError: a prompt and one response do not fit a micro-batch.
+    """
+    prompts = [measure.length - measure.num_targets for measure in measures]
+    targets = [measure.num_targets for measure in measures]
+    if fixed_slots:
+        # Rows of a fused kernel are whole blocks, so that a prompt may be padded past the given limit.
+        shapes, longest = _fixed(
+            choose_widths(prompts, multiple, count),
+            max(max_response_tokens, *targets),
+            num_samples + 1,
+            micro_batch_tokens,
+            multiple,
+        )
+    else:
+        shapes, longest = _tight(
+            prompts, targets, num_samples + 1, max_response_tokens, micro_batch_tokens, multiple, count
+        )
+    if longest > micro_batch_tokens:
+        raise UserError(
+            f"a prompt and one response take up to {longest} tokens, config.micro_batch_tokens is "
+            f"{micro_batch_tokens}: raise it, or lower config.max_prompt_tokens"
+        )
+    return RowShapes(
+        shapes=tuple(sorted(shapes, key=lambda shape: shape.width)),
+        micro_batch_tokens=micro_batch_tokens,
+        devices=devices,
+        images=max(measure.images for measure in measures),
+        window=max(measure.window for measure in measures),
+    )
+
+
+def _tight(
+    prompts: Sequence[int],
+    targets: Sequence[int],
+    num_slots: int,
+    max_response_tokens: int,
+    budget: int,
+    multiple: int,
+    count: int,
+) -> tuple[list[RowShape], int]:
+    """Widths that pad the expected rows least, the widest for any single response; and the longest of these.
+
+    Every shape scores no more places than the rows that are expected in it need: the vocabulary head is
+    computed for all of them.
+    """
+    response = [max(max_response_tokens, target) for target in targets]
+    longest = max(map(sum, zip(prompts, response, strict=True)))
+    slots = [num_slots * target for target in targets]
+    rows = [min(prompt + own, budget) for prompt, own in zip(prompts, slots, strict=True)]
+    widths = [min(width, budget) for width in choose_widths([*rows, longest], multiple, count)]
+    shapes, scored = [], 0
+    for low, width in itertools.pairwise([0, *widths]):
+        expected = [own for row, own in zip(rows, slots, strict=True) if low < row <= width]
+        if width == widths[-1]:
+            expected += response
+        # Ascending with the width, so that a shape holds all that narrower ones do.
+        scored = min(max(scored, round_up(max(expected, default=1), multiple)), width)
+        shapes.append(RowShape(width, scored))
+    return shapes, longest
+
+
+def _fixed(
+    prompts: Sequence[int], longest_slot: int, num_slots: int, budget: int, multiple: int
+) -> tuple[list[RowShape], int]:
+    """Every prompt width with every slot size, as many slots as fit; and the longest row of one slot."""
+    sizes = [multiple]
+    while sizes[-1] < longest_slot:
+        sizes.append(min(2 * sizes[-1], round_up(longest_slot, multiple)))
+    shapes = []
+    for prompt in prompts:
+        for slot in sizes:
+            places = min(num_slots, (budget - prompt) // slot)
+            if places > 0:
+                shapes.append(RowShape(prompt + places * slot, places * slot, RowLayout(prompt, slot)))
+    return shapes, max(prompts) + sizes[-1]

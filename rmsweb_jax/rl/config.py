@@ -1,21 +1,19 @@
-"""The settings of Salvage-DS RL, typed; `configs/rl.py` holds their values."""
+"""The settings of Salvage-DS RL, with the paper's values for the 8B policy."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 from rmsweb_jax.actions.reward import REWARDS
+from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
-from rmsweb_jax.qwen3_vl.stored import CACHE_DTYPES
-from rmsweb_jax.rl.endpoint import EndpointConfig
 from rmsweb_jax.rl.losses import Objective
+from rmsweb_jax.rl.remote.client import EndpointConfig
+from rmsweb_jax.settings import required, safe
+from rmsweb_jax.training.mesh import MeshConfig
 
-CORPORA = ("mined", "full")
-ON_EXHAUSTED = ("train", "error")
-ROLLOUT_ENGINES = ("local", "endpoint")
 _LEAST = {
     "num_samples": 2,
     "iterations": 1,
@@ -32,12 +30,12 @@ _LEAST = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RlConfig:
-    """Everything that decides a run.
+    """Everything that decides a run. The safe fields change how a step is laid out, watched and saved alone.
 
     Attributes:
-      prompts: data set folder, of what `corpus` says.
+      prompts: data set folder of what `corpus` says: RL prompts, or an SFT corpus.
       eval_prompts: folder of mined prompts whose held-out share is evaluated on; "": that of `prompts`.
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
@@ -52,15 +50,16 @@ class RlConfig:
       train_groups, mini_batch_groups: accepted groups an iteration and an optimizer step.
       gen_batch_groups, max_gen_batches: groups sampled at once, and how often at most in an iteration.
       max_salvage_groups: rejected groups that are kept for the anchor and the KL term.
-      on_exhausted: "train" on the groups there are, or "error".
+      on_exhausted: when the generation batches run out, "train" on the groups there are, or "error".
       max_staleness: iterations that accepted groups beyond `train_groups` are kept for; 0 discards them.
-      settled_weight: see `PromptCycle`.
+      skip_solved_weight: see `PromptCycle`.
       reward: which of `rmsweb_jax.actions.reward.REWARDS` is trained on; evaluation reads the polarized one.
       num_samples, temperature: responses to a prompt.
       rollout_engine: "local" (the mesh that trains), or "endpoint" (an inference server).
-      endpoint: of it.
+      endpoint: the inference server, where there is one.
       rollout_slots: prompts that are decoded at once; others wait until one of them is finished.
-      merge_adapters: sample with adapters merged into the weights, or applied beside them as in training.
+      merge_adapters: sample with adapters merged into the weights, which costs a step nothing; applied apart,
+        as in training, they are not rounded to the weights' precision.
       cache_dtype: of the sampler's caches, see `qwen3_vl.stored.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and the weights of the terms.
@@ -72,64 +71,56 @@ class RlConfig:
       mesh: sizes of the axes `data`, `fsdp`, `tensor`; one may be -1.
     """
 
-    prompts: str
-    corpus: str
-    eval_prompts: str
-    model: str
-    dtype: str
-    param_dtype: str
-    remat: str
-    lora: LoRAConfig
-    max_prompt_tokens: int
-    max_response_tokens: int
-    max_pixels: int
-    held_out: float
-    seed: int
-    iterations: int
-    train_groups: int
-    mini_batch_groups: int
-    gen_batch_groups: int
-    max_gen_batches: int
-    max_salvage_groups: int
-    on_exhausted: str
-    max_staleness: int
-    settled_weight: float
-    reward: str
-    num_samples: int
-    temperature: float
-    rollout_engine: str
-    endpoint: EndpointConfig | None
-    rollout_slots: int
-    merge_adapters: bool
-    cache_dtype: str
-    min_std: float
-    competent_reward: float
-    competence_gate: bool
-    objective: Objective
-    learning_rate: float
-    weight_decay: float
-    clip_norm: float
-    micro_batch_tokens: int
-    bucket_multiple: int
-    bucket_count: int
-    eval_every: int
-    checkpoint_every: int
-    logged_groups: int
-    mesh: dict[str, int]
-    checkpoints_kept: int
+    prompts: str = required("the folder that experiments.mine wrote")
+    corpus: Literal["mined", "full"] = "mined"
+    eval_prompts: str = ""
+    model: str = required("the export folder that experiments.train_sft wrote")
+    dtype: str = "bfloat16"
+    param_dtype: str = "bfloat16"
+    remat: Literal["none", "dots", "full"] = safe("full")
+    lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
+    max_prompt_tokens: int = 12_000
+    max_response_tokens: int = 2_048
+    max_pixels: int = 262_144
+    held_out: float = 0.1
+    seed: int = 42
+    # The paper gives no number of iterations: about ten passes over 4,500 prompts with dynamic sampling.
+    iterations: int = 200
+    train_groups: int = 64
+    mini_batch_groups: int = 16
+    gen_batch_groups: int = 64
+    max_gen_batches: int = 16
+    max_salvage_groups: int = 64
+    on_exhausted: Literal["train", "error"] = "train"
+    # The paper discards them.
+    max_staleness: int = 0
+    skip_solved_weight: float = 1.0
+    reward: str = "polarized"
+    num_samples: int = 8
+    temperature: float = 1.0
+    rollout_engine: Literal["local", "endpoint"] = "local"
+    endpoint: EndpointConfig = EndpointConfig()
+    rollout_slots: int = safe(16)
+    merge_adapters: bool = True
+    cache_dtype: str = "model"
+    min_std: float = 0.10
+    competent_reward: float = 0.55
+    competence_gate: bool = True
+    objective: Objective = Objective()
+    learning_rate: float = 8e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    micro_batch_tokens: int = safe(20_480)
+    bucket_multiple: int = 512
+    bucket_count: int = 3
+    eval_every: int = 10
+    checkpoint_every: int = safe(1)
+    logged_groups: int = safe(2)
+    mesh: MeshConfig = safe(MeshConfig())
+    checkpoints_kept: int = safe(2)
 
     def __post_init__(self) -> None:
-        if not self.prompts:
-            raise UserError("config.prompts is empty: give the folder that experiments.mine wrote")
-        if not self.model:
-            raise UserError("config.model is empty: give the export folder that experiments.train_sft wrote")
-        choices = {
-            "corpus": CORPORA,
-            "on_exhausted": ON_EXHAUSTED,
-            "reward": tuple(REWARDS),
-            "rollout_engine": ROLLOUT_ENGINES,
-            "cache_dtype": CACHE_DTYPES,
-        }
+        choices = {"reward": tuple(REWARDS), "cache_dtype": CACHE_DTYPES}
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise UserError(f"config.{name} is {getattr(self, name)!r}: use one of {', '.join(known)}")
@@ -141,20 +132,11 @@ class RlConfig:
                 f"config.train_groups is {self.train_groups}: make it a multiple of "
                 f"config.mini_batch_groups ({self.mini_batch_groups})"
             )
-        if not 0 < self.settled_weight <= 1:
+        if not 0 < self.skip_solved_weight <= 1:
             raise UserError(
-                f"config.settled_weight is {self.settled_weight}: make it more than 0 and at most 1 (off)"
+                f"config.skip_solved_weight is {self.skip_solved_weight}: give a value in (0, 1]; 1 is off"
             )
         if not 0 <= self.held_out < 1:
             raise UserError(f"config.held_out is {self.held_out}: make it at least 0 and less than 1")
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RlConfig:
-        """From the plain values of a config file."""
-        remote = values["rollout_engine"] == "endpoint"
-        parts = {
-            "lora": LoRAConfig(**values["lora"], targets="attention"),
-            "objective": Objective(**values["objective"]),
-            "endpoint": EndpointConfig(**values["endpoint"]) if remote else None,
-        }
-        return cls(**{**values, **parts})
+        if self.rollout_engine == "endpoint":
+            self.endpoint.check()

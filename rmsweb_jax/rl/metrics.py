@@ -1,30 +1,36 @@
-"""What an iteration tells about itself (RMSWeb, appendix "Salvage-DS RL training dynamics")."""
+"""Metrics of an RL iteration (RMSWeb, appendix "Salvage-DS RL training dynamics")."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsweb_jax.rl.advantages import GatedAdvantages
-from rmsweb_jax.rl.refill import Refilled
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.actions.reward import EXACT, explain_response, score_response, target_type
+from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.rl.dynamic_sampling import SampledGroups
+from rmsweb_jax.rl.losses import GatedAdvantages
+from rmsweb_jax.rl.prompts import RlData
+from rmsweb_jax.rl.rollout import Group, RolloutEngine, score_groups
+from rmsweb_jax.training.metrics import SampledReply
 
 
-def refill_metrics(refilled: Refilled[Group], version: int) -> dict[str, float]:
+def dynamic_sampling_metrics(sampled_groups: SampledGroups[Group], version: int) -> dict[str, float]:
     """What became of the groups.
 
     Args:
       version: of the policy that sampled in this iteration.
     """
     return {
-        "refill/batches": refilled.batches,
-        "refill/exhausted": int(refilled.exhausted),
-        "refill/surplus": len(refilled.surplus),
-        "refill/accepted": len(refilled.accepted),
-        "refill/salvaged": len(refilled.salvaged),
-        "refill/stale": sum(group.version < version for group in refilled.accepted),
+        "dynamic_sampling/batches": sampled_groups.batches,
+        "dynamic_sampling/exhausted": int(sampled_groups.exhausted),
+        "dynamic_sampling/carried_over": len(sampled_groups.carried_over),
+        "dynamic_sampling/accepted": len(sampled_groups.accepted),
+        "dynamic_sampling/salvaged": len(sampled_groups.salvaged),
+        "dynamic_sampling/stale": sum(group.version < version for group in sampled_groups.accepted),
     }
 
 
@@ -96,3 +102,87 @@ def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: floa
     if correct and wrong:
         values["logp/gap"] = values["logp/correct"] - values["logp/wrong"]
     return values
+
+
+FATES = ("accepted", "solved", "unsolved", "incompetent")
+
+
+def readable_groups(
+    groups: Sequence[Group],
+    gates: GatedAdvantages,
+    decode: Callable[[np.ndarray], str],
+    each: int,
+) -> Iterable[dict[str, Any]]:
+    """The first groups of each fate as plain values.
+
+    Args:
+      gates: of `groups`.
+      decode: response tokens -> text.
+      each: groups of a fate.
+    """
+    for fate in FATES:
+        for number in np.flatnonzero(getattr(gates, fate))[:each]:
+            group = groups[number]
+            yield {
+                "prompt_id": group.prompt.prompt_id,
+                "category": group.prompt.category,
+                "fate": fate,
+                "target": group.prompt.target,
+                "responses": [_readable(group, sample, decode) for sample in range(len(group.responses))],
+            }
+
+
+def _readable(group: Group, sample: int, decode: Callable[[np.ndarray], str]) -> dict[str, Any]:
+    text = decode(group.responses[sample])
+    return {
+        "text": text,
+        "reward": float(group.rewards[sample]),
+        "field": deciding_field(text, group.prompt.target),
+        "truncated": bool(group.truncated[sample]),
+        "log_prob": float(group.log_probs[sample].mean()),
+    }
+
+
+def deciding_field(response: str, target: str) -> str:
+    """What kept a response from the full polarized reward; empty when nothing did."""
+    explanation = explain_response(response, target)
+    if explanation.error:
+        return explanation.error
+    if explanation.score == EXACT:
+        return ""
+    worst = min(explanation.pairs, key=lambda pair: pair.level, default=None)
+    # All pairs exact, or none: actions are missing or too many.
+    return worst.field if worst is not None and worst.level < EXACT else "action"
+
+
+def evaluate(
+    engine: RolloutEngine, data: RlData, sampling: SamplingParams
+) -> tuple[dict[str, float], list[SampledReply]]:
+    """Mean reward and share of exact replies, also by action type and by failure category, and the replies.
+
+    Args:
+      engine: has the policy.
+      sampling: limits of a response; its temperature and number of samples are not read.
+    """
+    if not data.held_out:
+        return {}, []
+    prompts = [data.prompt(number) for number in data.held_out]
+    greedy = dataclasses.replace(sampling, num_samples=1, temperature=0.0)
+    drawn = engine.generate(prompts, [0] * len(prompts), greedy).result()
+    groups = score_groups(prompts, drawn, data.decode, score_response)
+    rewards = np.asarray([group.rewards[0] for group in groups])
+    parts: dict[str, list[float]] = defaultdict(list)
+    for prompt, reward in zip(prompts, rewards, strict=True):
+        parts[f"type/{target_type(prompt.target)}"].append(reward)
+        if prompt.category:
+            parts[f"category/{prompt.category}"].append(reward)
+    metrics = {"eval/reward": rewards.mean(), "eval/exact": (rewards == EXACT).mean()}
+    metrics |= {f"eval/reward/{name}": np.mean(part) for name, part in sorted(parts.items())}
+    metrics["eval/truncated"] = np.mean([group.truncated[0] for group in groups])
+    replies = [
+        SampledReply(
+            group.prompt.prompt_id, data.decode(group.responses[0]), group.prompt.target, float(reward)
+        )
+        for group, reward in zip(groups, rewards, strict=True)
+    ]
+    return {name: float(value) for name, value in metrics.items()}, replies

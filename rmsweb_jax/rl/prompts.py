@@ -10,12 +10,29 @@ import numpy as np
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.encoding import Encoder, Measure
-from rmsweb_jax.data.sources import RecordSource
+from rmsweb_jax.data.encoding import Encoder, Example, SampleSize
+from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import RlPrompt, SftSample
-from rmsweb_jax.rl.rollout import Prompt
-from rmsweb_jax.splits import is_held_out
+from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """A mined decision, tokenized.
+
+    Attributes:
+      prompt_id: of the record.
+      example: prompt and target tokens, the target's action span, images.
+      target: the verified reply as text, which responses are scored against.
+      messages: the prompt as recorded, for engines that tokenize themselves.
+      category: failure mode that it was mined for; empty in the full corpus.
+    """
+
+    prompt_id: str
+    example: Example
+    target: str
+    messages: tuple[Message, ...] = ()
+    category: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +50,7 @@ class RlData:
 
     records: RecordSource[RlPrompt] | RecordSource[SftSample]
     encoder: Encoder
-    measures: dict[int, Measure]
+    measures: dict[int, SampleSize]
     train: tuple[int, ...]
     held_out: tuple[int, ...]
     dropped: tuple[str, ...]

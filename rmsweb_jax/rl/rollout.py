@@ -1,87 +1,72 @@
-"""K responses to each prompt, wherever they are drawn, and their rewards."""
+"""Rollouts: generates K responses per prompt, locally or at an endpoint, and scores them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from rmsweb_jax.data.batching import Example
-from rmsweb_jax.qwen3_vl.decode import Generator
+from rmsweb_jax.data.sources import stable_hash
+from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.decoding.sampler import Responses, Sampler, SamplingParams
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.records.schema import Message
-from rmsweb_jax.rl.advantages import GatedAdvantages
-from rmsweb_jax.sampling import Responses, Sampler, Sampling
+from rmsweb_jax.rl.dynamic_sampling import PromptCycle, PromptDraw
+from rmsweb_jax.rl.losses import GatedAdvantages, gates_on_host
+from rmsweb_jax.rl.prompts import Prompt, RlData
 
 
-@dataclasses.dataclass(frozen=True)
-class Prompt:
-    """A mined decision, tokenized.
-
-    Attributes:
-      prompt_id: of the record.
-      example: prompt and target tokens, the target's action span, images.
-      target: the verified reply as text, which responses are scored against.
-      messages: the prompt as recorded, for engines that tokenize themselves.
-      category: failure mode that it was mined for; empty in the full corpus.
-    """
-
-    prompt_id: str
-    example: Example
-    target: str
-    messages: tuple[Message, ...] = ()
-    category: str = ""
-
-
-class Drawing(Protocol):
-    """Responses that are being drawn."""
+class RolloutFuture(Protocol):
+    """Responses that are being generated."""
 
     def result(self) -> list[Responses]:
-        """Waits for them: one entry a prompt, in order."""
+        """Waits for the responses; returns one entry per prompt, in order."""
         ...
 
 
-class Engine(Protocol):
-    """Draws responses from a policy: here on the accelerators that train, or at an endpoint."""
+class RolloutEngine(Protocol):
+    """Generates responses with a policy, on the training devices or at an endpoint."""
 
     def load(self, model: Qwen3VL, version: int) -> None:
-        """Takes a new policy.
+        """Switches to a new policy.
 
         Args:
-          model: with its adapters; read during this call alone.
-          version: optimizer iterations behind it.
+          model: with its adapters; only read during this call.
+          version: number of RL iterations that produced it.
         """
         ...
 
-    def draw(self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling) -> Drawing:
-        """Begins to draw `sampling.num_samples` responses to each prompt.
+    def generate(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: SamplingParams
+    ) -> RolloutFuture:
+        """Starts generating `sampling.num_samples` responses to each prompt.
 
-        A response depends on the policy, its prompt, the seed and the sample's number alone.
+        A response depends only on the policy, its prompt, the seed and the sample's index.
 
         Args:
-          seeds: one a prompt.
+          seeds: one per prompt.
         """
         ...
 
     def unload(self) -> None:
-        """Lets go of the policy, and of drawings nobody waits for, so that the update has the memory."""
+        """Frees the policy's weights and caches, so that the update has the memory."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The K responses to one prompt.
+    """K responses to one prompt and their rewards.
 
     Attributes:
       responses: per sample [R_i] int32, the end token included.
-      log_probs: per sample [R_i] float32, as the sampler saw them.
-      truncated: [K] bool, no end token within the limit.
+      log_probs: per sample [R_i] float32, under the sampler.
+      truncated: [K] bool, true without an end token within the limit.
       rewards: [K] float64.
-      advantages: [K] float32 after the gates; 0 until `with_gates`.
-      accepted: whether both gates let it pass.
-      version: of the policy that drew the responses.
+      advantages: [K] float32 after the gates; 0 before `with_gates`.
+      accepted: the group passed both gates.
+      version: of the policy that generated the responses.
     """
 
     prompt: Prompt
@@ -95,15 +80,15 @@ class Group:
 
 
 def with_gates(groups: Sequence[Group], gates: GatedAdvantages) -> list[Group]:
-    """The groups with their advantages and the gates' verdict."""
+    """Returns the groups with their advantages and the gates' decisions."""
     return [
         dataclasses.replace(group, advantages=gates.advantages[number], accepted=bool(gates.accepted[number]))
         for number, group in enumerate(groups)
     ]
 
 
-class LocalEngine:
-    """Draws on the mesh that trains.
+class LocalRolloutEngine:
+    """Generates on the training mesh.
 
     Args:
       merge, cache_dtype: see `Generator`.
@@ -116,9 +101,11 @@ class LocalEngine:
     def load(self, model: Qwen3VL, version: int) -> None:
         self._policy = Generator(model, merge=self._merge, cache_dtype=self._cache_dtype)
 
-    def draw(self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling) -> Drawing:
+    def generate(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: SamplingParams
+    ) -> RolloutFuture:
         assert self._policy is not None, "load a policy first"
-        return self._sampler.start(self._policy, [prompt.example for prompt in prompts], seeds, sampling)
+        return self._sampler.submit(self._policy, [prompt.example for prompt in prompts], seeds, sampling)
 
     def unload(self) -> None:
         self._policy = None
@@ -131,7 +118,7 @@ def score_groups(
     score: Callable[[str, str], float],
     version: int = 0,
 ) -> list[Group]:
-    """One group a prompt, in order.
+    """Scores responses into one group per prompt, in order.
 
     Args:
       decode: response tokens -> text.
@@ -152,3 +139,116 @@ def score_groups(
             )
         )
     return groups
+
+
+Score = Callable[[str, str], float]
+
+
+@dataclasses.dataclass
+class RolloutBatch:
+    """A generation batch: prompts whose responses are being generated."""
+
+    rollouts: Rollouts
+    draws: Sequence[PromptDraw]
+    prompts: Sequence[Prompt]
+    drawing: RolloutFuture
+    drawn: Sequence[Responses] = ()
+
+    def wait(self) -> None:
+        start = time.monotonic()
+        self.drawn = self.drawing.result()
+        self.rollouts.seconds += time.monotonic() - start
+
+    def groups(self) -> list[Group]:
+        """Returns one group per prompt, in order, with advantages and the gates' decisions."""
+        rollouts = self.rollouts
+        groups = score_groups(
+            self.prompts, self.drawn, rollouts.data.decode, rollouts.score, rollouts.version
+        )
+        rewards = np.stack([group.rewards for group in groups])
+        gates = gates_on_host(rewards, **rollouts.gate)
+        for generate, solved, unsolved in zip(self.draws, gates.solved, gates.unsolved, strict=True):
+            rollouts.no_contrast[generate.number] = bool(solved or unsolved)
+        return with_gates(groups, gates)
+
+
+@dataclasses.dataclass
+class Rollouts:
+    """The source of an iteration's generation batches.
+
+    Attributes:
+      engine: with the policy loaded.
+      cycle: order of the prompts.
+      score: (response text, target text) -> reward.
+      gate: settings of `gated_advantages`.
+      size: prompts per batch.
+      seed, version: of the run and of the policy; with prompt and epoch they determine the responses.
+      no_contrast: by prompt index, whether its latest group failed the std gate.
+      seconds: time spent waiting for responses.
+    """
+
+    engine: RolloutEngine
+    data: RlData
+    cycle: PromptCycle
+    sampling: SamplingParams
+    score: Score
+    gate: Mapping[str, Any]
+    size: int
+    seed: int
+    version: int
+    no_contrast: dict[int, bool] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+
+    def begin(self) -> RolloutBatch:
+        """Takes the next prompts and starts generating their responses."""
+        draws = self.cycle.next(self.size)
+        prompts = [self.data.prompt(self.data.train[generate.number]) for generate in draws]
+        seeds = [stable_hash(self.seed, self.version, generate.epoch) for generate in draws]
+        return RolloutBatch(self, draws, prompts, self.engine.generate(prompts, seeds, self.sampling))
+
+    def give_back(self, batch: RolloutBatch) -> None:
+        """Drops an unneeded batch; the next iteration begins with its prompts."""
+        self.cycle.give_back(batch.draws)
+
+    def close(self) -> None:
+        """Reports the gates' results to the cycle, at the end: the order is fixed within an iteration."""
+        for number, no_contrast in self.no_contrast.items():
+            self.cycle.observe(number, no_contrast)
+
+
+def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Serializes groups losslessly for a checkpoint; prompts are stored by id."""
+    return [
+        {
+            "prompt_id": group.prompt.prompt_id,
+            "responses": [tokens.tolist() for tokens in group.responses],
+            "log_probs": [part.tolist() for part in group.log_probs],
+            "truncated": group.truncated.tolist(),
+            "rewards": group.rewards.tolist(),
+            "advantages": group.advantages.tolist(),
+            "version": group.version,
+        }
+        for group in groups
+    ]
+
+
+def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData) -> list[Group]:
+    """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
+    return [
+        Group(
+            prompt=data.prompt(data.numbers[value["prompt_id"]]),
+            responses=tuple(np.asarray(tokens, np.int32) for tokens in value["responses"]),
+            log_probs=tuple(np.asarray(part, np.float32) for part in value["log_probs"]),
+            truncated=np.asarray(value["truncated"], bool),
+            rewards=np.asarray(value["rewards"], np.float64),
+            advantages=np.asarray(value["advantages"], np.float32),
+            accepted=True,
+            version=value["version"],
+        )
+        for value in values
+    ]
+
+
+def fresh_enough(groups: Sequence[Group], version: int, max_staleness: int) -> tuple[Group, ...]:
+    """Returns the groups whose policy is at most `max_staleness` iterations older than `version`."""
+    return tuple(group for group in groups if version - group.version <= max_staleness)

@@ -15,14 +15,10 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from rmsweb_jax.actions.reward import REWARDS
-from rmsweb_jax.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.distributed import is_first
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh, row_shards
-from rmsweb_jax.metrics import MetricWriter, read_metrics
-from rmsweb_jax.optimizers import adamw
-from rmsweb_jax.preemption import PreemptedError, StopRequest
+from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
@@ -31,24 +27,36 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.rl.advantages import gates_on_host
-from rmsweb_jax.rl.buffer import fresh_enough, groups_from_json, groups_to_json
+from rmsweb_jax.rl.batching import choose_row_shapes
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.endpoint import check_gap
-from rmsweb_jax.rl.evaluate import evaluate
-from rmsweb_jax.rl.examples import readable_groups
-from rmsweb_jax.rl.external import ExternalEngine
-from rmsweb_jax.rl.generation import Rollouts
-from rmsweb_jax.rl.metrics import log_prob_metrics, refill_metrics, rollout_metrics
+from rmsweb_jax.rl.dynamic_sampling import PromptCycle, SampledGroups, dynamic_sampling, mini_batches
+from rmsweb_jax.rl.losses import gates_on_host
+from rmsweb_jax.rl.metrics import (
+    dynamic_sampling_metrics,
+    evaluate,
+    log_prob_metrics,
+    readable_groups,
+    rollout_metrics,
+)
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
-from rmsweb_jax.rl.refill import PromptCycle, Refilled, mini_batches, refill
-from rmsweb_jax.rl.rollout import Engine, Group, LocalEngine
-from rmsweb_jax.rl.shapes import choose_row_shapes
-from rmsweb_jax.rl.step import make_steps
-from rmsweb_jax.rl.update import update_policy
-from rmsweb_jax.sampling import Sampler, Sampling, prompt_shapes
+from rmsweb_jax.rl.remote.client import check_gap
+from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine
+from rmsweb_jax.rl.rollout import (
+    Group,
+    LocalRolloutEngine,
+    RolloutEngine,
+    Rollouts,
+    fresh_enough,
+    groups_from_json,
+    groups_to_json,
+)
+from rmsweb_jax.rl.step import make_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import export
+from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
+from rmsweb_jax.training.metrics import MetricWriter, read_metrics
+from rmsweb_jax.training.optimizer import adamw
 
 STAGE = "train_rl"
 # Optimizer steps in a row whose loss or gradient is not finite, after which the run stops.
@@ -63,12 +71,12 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: the prompts or the model cannot be used, the generation batches ran out (when that is an
         error), the loss was not finite too often in a row (all is saved), or an endpoint failed.
-      PreemptedError: it was asked to stop; everything is saved.
+      StoppedError: a signal asked it to stop; everything is saved.
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
     # 1. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference.
-    mesh = make_mesh(**config.mesh)
+    mesh = make_mesh(**vars(config.mesh))
     source = resolve_model(config.model)
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
@@ -81,7 +89,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
     slots = Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
     engine = make_engine(config, slots, processor)
-    sampling = Sampling(
+    sampling = SamplingParams(
         num_samples=config.num_samples,
         max_response_tokens=config.max_response_tokens,
         temperature=config.temperature,
@@ -109,12 +117,12 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", config.checkpoints_kept))
         first = checkpoints.latest_step() or 0
-        extra: dict[str, Any] = {"seconds": 0.0, "cycle": None, "surplus": [], "skipped": 0}
+        extra: dict[str, Any] = {"seconds": 0.0, "cycle": None, "carried_over": [], "skipped": 0}
         if first:
             state, extra = checkpoints.restore(first, abstract_like(state))
         seconds, skipped = extra["seconds"], extra["skipped"]
-        cycle = PromptCycle(len(data.train), config.seed, config.settled_weight, extra["cycle"])
-        surplus = groups_from_json(extra["surplus"], data)
+        cycle = PromptCycle(len(data.train), config.seed, config.skip_solved_weight, extra["cycle"])
+        carried_over = groups_from_json(extra["carried_over"], data)
         writer = stack.enter_context(MetricWriter(workdir, first))
         progress = Progress(workdir, STAGE, config.iterations, first, active=is_first())
         stop = stack.enter_context(StopRequest())
@@ -128,11 +136,11 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 metrics, replies = evaluate(engine, held_out, sampling)
                 writer.write_replies(done, replies)
             rollouts = make_rollouts(config, engine, data, cycle, sampling, iteration)
-            refilled, sampled = sample_groups(config, rollouts, surplus, progress, writer)
-            # Its fused weights are a second model, which must not live on beside the gradients.
+            sampled_groups, sampled = sample_groups(config, rollouts, carried_over, progress, writer)
+            # Its fused weights are a second copy of the model; gradients need that memory.
             engine.unload()
             batches = mini_batches(
-                refilled, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
+                sampled_groups, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
             )
             updated = update_policy(
                 steps,
@@ -152,15 +160,15 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             progress.update(done, summary(metrics))
 
             # 6. Save, and stop when that is asked for or no good.
-            surplus = fresh_enough(refilled.surplus, done, config.max_staleness)
+            carried_over = fresh_enough(sampled_groups.carried_over, done, config.max_staleness)
             skipped = skipped_in_a_row(skipped, updated.skipped)
             broken = skipped >= MAX_SKIPPED
-            stopped = stop.requested()
+            stopped = any_process(stop.requested)
             if done % config.checkpoint_every == 0 or done == config.iterations or stopped or broken:
                 extra = {
                     "seconds": seconds + time.monotonic() - begin,
                     "cycle": cycle.state,
-                    "surplus": groups_to_json(surplus),
+                    "carried_over": groups_to_json(carried_over),
                     "skipped": skipped,
                 }
                 checkpoints.save(done, state, extra)
@@ -171,11 +179,11 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                     f"row, which were skipped; iteration {done} is saved in checkpoints/: lower "
                     "config.learning_rate and train in another --workdir"
                 )
-            if config.endpoint:
+            if config.rollout_engine == "endpoint":
                 check_gap(metrics, config.endpoint.max_gap)
             if stopped and done < config.iterations:
                 checkpoints.wait()
-                raise PreemptedError(done, stop.cause)
+                raise StoppedError(f"the checkpoint of step {done} is saved", stop.cause)
         progress.close()
         checkpoints.wait()
 
@@ -241,25 +249,25 @@ def open_prompts(config: RlConfig, processor: Processor) -> tuple[RlData, RlData
     return data, open_rl_data(folder, encoder(folder), corpus="mined", **limits)
 
 
-def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> Engine:
+def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> RolloutEngine:
     """Where the responses are drawn."""
-    if config.endpoint is None:
-        return LocalEngine(slots, merge=config.merge_adapters, cache_dtype=config.cache_dtype)
+    if config.rollout_engine == "local":
+        return LocalRolloutEngine(slots, merge=config.merge_adapters, cache_dtype=config.cache_dtype)
     folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
 
     def image(sha256: str) -> bytes:
         stores = [ImageStore(folder) for folder in folders]
         return next((store for store in stores if sha256 in store), stores[0]).get(sha256)
 
-    return ExternalEngine(config.endpoint, processor, image, config.lora)
+    return RemoteRolloutEngine(config.endpoint, processor, image, config.lora)
 
 
 def make_rollouts(
     config: RlConfig,
-    engine: Engine,
+    engine: RolloutEngine,
     data: RlData,
     cycle: PromptCycle,
-    sampling: Sampling,
+    sampling: SamplingParams,
     version: int,
 ) -> Rollouts:
     """The generation batches of an iteration."""
@@ -283,14 +291,14 @@ def make_rollouts(
 def sample_groups(
     config: RlConfig,
     rollouts: Rollouts,
-    surplus: tuple[Group, ...] | list[Group],
+    carried_over: tuple[Group, ...] | list[Group],
     progress: Progress,
     writer: MetricWriter,
-) -> tuple[Refilled[Group], dict[str, float]]:
+) -> tuple[SampledGroups[Group], dict[str, float]]:
     """Samples batches of prompts until enough groups pass the gates; some of them are written to be read.
 
     Args:
-      surplus: accepted groups of earlier iterations.
+      carried_over: accepted groups of earlier iterations.
 
     Returns:
       The groups, and the metrics of all that were sampled.
@@ -302,10 +310,10 @@ def sample_groups(
         progress.update(version, note)
         logging.info("iteration %d: %s", version + 1, note)
 
-    refilled = refill(
+    sampled_groups = dynamic_sampling(
         rollouts,
         lambda group: group.accepted,
-        kept=surplus,
+        carried_over=carried_over,
         train_groups=config.train_groups,
         mini_batch_groups=config.mini_batch_groups,
         max_gen_batches=config.max_gen_batches,
@@ -315,8 +323,8 @@ def sample_groups(
     )
     rollouts.close()
     seconds = time.monotonic() - start
-    metrics = refill_metrics(refilled, version) | {"time/rollout": seconds}
-    groups = refilled.generated
+    metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
+    groups = sampled_groups.generated
     if groups:
         gates = gates_on_host(np.stack([group.rewards for group in groups]), **rollouts.gate)
         writer.write_groups(
@@ -325,7 +333,7 @@ def sample_groups(
         tokens = sum(len(response) for group in groups for response in group.responses)
         metrics |= rollout_metrics(groups, gates, config.competent_reward)
         metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds}
-    return refilled, metrics
+    return sampled_groups, metrics
 
 
 def summary(metrics: dict[str, Any]) -> str:

@@ -1,25 +1,31 @@
-"""The policy behind POST /v1/chat/completions, for anything that speaks that protocol."""
+"""An OpenAI-compatible HTTP server: POST /v1/chat/completions, adapters, health and metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hmac
+import ipaddress
+import math
+import socket
 import time
 import uuid
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rmsweb_jax.serve.engine import Engine, EngineStoppedError, OverloadedError, UnknownPolicyError
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.serve.adapters import BASE
+from rmsweb_jax.serve.batch import Completion, PendingRequest, TokenizedRequest
+from rmsweb_jax.serve.config import AppConfig
+from rmsweb_jax.serve.engine import EngineStoppedError, OverloadedError, ServingEngine, UnknownPolicyError
 from rmsweb_jax.serve.grammar import GrammarError
-from rmsweb_jax.serve.policies import BASE
 from rmsweb_jax.serve.protocol import (
     BadRequestError,
     ChatRequest,
@@ -29,61 +35,43 @@ from rmsweb_jax.serve.protocol import (
     parse_body,
     parse_request,
 )
-from rmsweb_jax.serve.requests import Completion, Prepared, Ticket
 
-# What nginx calls a client that closed its connection; nobody reads it but our own counters.
+# nginx's status for a client that closed its connection. Only our own counters see it.
 _CLIENT_GONE = 499
 _RETRY_AFTER_S = "1"
 
 
 class TooLargeError(Exception):
-    """A body is larger than the server reads."""
+    """The request body exceeds the size limit."""
 
 
 class ClientGoneError(Exception):
-    """The client closed its connection before it was answered."""
+    """The client closed its connection before the response was ready."""
 
 
-@dataclasses.dataclass(frozen=True)
-class AppConfig:
-    """What clients may do.
-
-    Attributes:
-      model_name: what the server calls its model; requests for neither it nor loaded adapters get 404.
-      api_key: that clients of /v1 must send as a bearer token; empty: none.
-      allow_adapters: whether clients may load and unload adapters, as with vLLM's runtime updating.
-      max_body_bytes: of a request; larger ones get 413.
-    """
-
-    model_name: str
-    api_key: str = ""
-    allow_adapters: bool = False
-    max_body_bytes: int = 32 * 2**20
-
-
-def make_app(engine: Engine, config: AppConfig) -> Starlette:
-    """Routes of the server.
+def make_app(engine: ServingEngine, config: AppConfig) -> Starlette:
+    """Builds the ASGI application.
 
     Args:
-      engine: started; its replies are what is served.
+      engine: must be started.
     """
-    model_name = config.model_name
+    model_name = config.model
 
     async def read(request: Request) -> bytes:
         return await _read_body(request, config)
 
     async def chat(request: Request) -> Response:
-        asked = parse_request(await read(request))
-        name = asked.model or model_name
-        # Decoding and resizing images would hold up every other request on the event loop.
-        prepared = await asyncio.to_thread(engine.prepare, asked)
-        ticket = engine.submit(prepared, BASE if name == model_name else name)
+        chat_request = parse_request(await read(request))
+        name = chat_request.model or model_name
+        # Decoding and resizing images would block the event loop, so it runs in a thread.
+        prepared = await asyncio.to_thread(engine.prepare, chat_request)
+        pending = engine.submit(prepared, BASE if name == model_name else name)
         try:
-            completions = await _unless_gone(request, ticket)
+            completions = await _unless_gone(request, pending)
         except ClientGoneError:
             engine.metrics.cancelled()
             raise
-        return JSONResponse(_response_body(engine, asked, name, prepared, completions))
+        return JSONResponse(_response_body(engine, chat_request, name, prepared, completions))
 
     async def health(_: Request) -> Response:
         status = {"status": "ok" if engine.alive else "stopped", "model": model_name}
@@ -93,25 +81,25 @@ def make_app(engine: Engine, config: AppConfig) -> Starlette:
         return Response(engine.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def models(_: Request) -> Response:
-        entries = [{"id": name, "parent": model_name} for name in engine.policies.names()]
+        entries = [{"id": name, "parent": model_name} for name in engine.adapters.names()]
         common = {"object": "model", "created": 0, "owned_by": "rmsweb-jax"}
         data = [common | entry for entry in [{"id": model_name, "parent": None}, *entries]]
         return JSONResponse({"object": "list", "data": data})
 
     async def load(request: Request) -> Response:
-        asked = parse_body(LoadAdapterRequest, await read(request))
-        if asked.lora_name == model_name:
+        chat_request = parse_body(LoadAdapterRequest, await read(request))
+        if chat_request.lora_name == model_name:
             raise BadRequestError(f"lora_name: {model_name!r} is the model itself", "lora_name")
-        await asyncio.to_thread(engine.policies.load, asked.lora_name, Path(asked.lora_path))
-        return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' added successfully.")
+        await asyncio.to_thread(engine.adapters.load, chat_request.lora_name, Path(chat_request.lora_path))
+        return PlainTextResponse(f"Success: LoRA adapter '{chat_request.lora_name}' added successfully.")
 
     async def unload(request: Request) -> Response:
-        asked = parse_body(UnloadAdapterRequest, await read(request))
-        engine.unload(asked.lora_name)
-        return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
+        chat_request = parse_body(UnloadAdapterRequest, await read(request))
+        engine.unload(chat_request.lora_name)
+        return PlainTextResponse(f"Success: LoRA adapter '{chat_request.lora_name}' removed successfully.")
 
     async def unknown(_: Request, error: Exception) -> Response:
-        served = ", ".join(map(repr, [model_name, *engine.policies.names()]))
+        served = ", ".join(map(repr, [model_name, *engine.adapters.names()]))
         message = f"model {str(error)!r} is not served here, only {served}"
         return JSONResponse(error_body(message, "invalid_request_error", "model"), 404)
 
@@ -136,14 +124,14 @@ def make_app(engine: Engine, config: AppConfig) -> Starlette:
         UnknownPolicyError: unknown,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
-    app.add_middleware(Front, engine=engine, api_key=config.api_key)
+    app.add_middleware(AuthMiddleware, engine=engine, api_key=config.api_key)
     return app
 
 
-class Front:
-    """Lets in who has the key, and counts what chat requests are answered with (ASGI middleware)."""
+class AuthMiddleware:
+    """ASGI middleware that checks the API key and counts response statuses of chat requests."""
 
-    def __init__(self, app: ASGIApp, engine: Engine, api_key: str):
+    def __init__(self, app: ASGIApp, engine: ServingEngine, api_key: str):
         self._app, self._engine = app, engine
         self._expected = f"Bearer {api_key}".encode() if api_key else b""
 
@@ -158,7 +146,7 @@ class Front:
             await send(message)
 
         given = dict(scope["headers"]).get(b"authorization", b"")
-        # In constant time, so that answers do not tell how much of a guess was right.
+        # Constant-time comparison: response times must not reveal how much of a guess was right.
         if self._expected and not hmac.compare_digest(given, self._expected):
             message = "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'"
             refusal = JSONResponse(error_body(message, "authentication_error"), 401)
@@ -167,14 +155,14 @@ class Front:
             await self._app(scope, receive, counted)
 
 
-async def _unless_gone(request: Request, ticket: Ticket) -> list[Completion]:
-    """The completions; a request whose client goes away is not computed any further.
+async def _unless_gone(request: Request, pending: PendingRequest) -> list[Completion]:
+    """Waits for the completions; cancels the request when its client disconnects.
 
     Raises:
-      ClientGoneError: it went away.
+      ClientGoneError: the client disconnected.
     """
-    answer = asyncio.wrap_future(ticket.future)
-    # The body has been read, so that what comes next is the end of the connection.
+    answer = asyncio.wrap_future(pending.future)
+    # The body has been read, so the next message can only be a disconnect.
     gone = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -184,26 +172,26 @@ async def _unless_gone(request: Request, ticket: Ticket) -> list[Completion]:
     finally:
         gone.cancel()
         if not answer.done():
-            ticket.cancel()
+            pending.cancel()
 
 
 async def _read_body(request: Request, config: AppConfig) -> bytes:
-    limit = config.max_body_bytes
-    # One that says how large it is need not be sent at all.
+    limit = int(config.max_body_mb * 2**20)
+    # A declared size is checked before anything is read.
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
-        raise TooLargeError(f"body: {announced} bytes, at most {limit} are read")
+        raise TooLargeError(f"body: {announced} bytes exceed the limit of {limit}")
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise TooLargeError(f"body: more than {limit} bytes, which is all that is read")
+            raise TooLargeError(f"body: exceeds the limit of {limit} bytes")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
 async def _too_large(_: Request, error: Exception) -> Response:
-    # What is left of the body is not read, so that nothing else can come over this connection.
+    # The rest of the body stays unread, so the connection cannot be reused.
     body = error_body(str(error), "invalid_request_error")
     return JSONResponse(body, 413, headers={"Connection": "close"})
 
@@ -226,7 +214,11 @@ async def _unavailable(_: Request, error: Exception) -> Response:
 
 
 def _response_body(
-    engine: Engine, asked: ChatRequest, model_name: str, prepared: Prepared, completions: list[Completion]
+    engine: ServingEngine,
+    chat_request: ChatRequest,
+    model_name: str,
+    prepared: TokenizedRequest,
+    completions: list[Completion],
 ) -> dict[str, Any]:
     prompt_tokens = len(prepared.prompt.tokens)
     response_tokens = sum(len(completion.tokens) for completion in completions)
@@ -236,7 +228,7 @@ def _response_body(
         "created": int(time.time()),
         "model": model_name,
         "choices": [
-            {"index": index, **_choice(engine, asked, completion)}
+            {"index": index, **_choice(engine, chat_request, completion)}
             for index, completion in enumerate(completions)
         ],
         "usage": {
@@ -245,24 +237,81 @@ def _response_body(
             "total_tokens": prompt_tokens + response_tokens,
         },
     }
-    if asked.return_token_ids:
+    if chat_request.return_token_ids:
         body["prompt_token_ids"] = prepared.prompt.tokens.tolist()
     return body
 
 
-def _choice(engine: Engine, asked: ChatRequest, completion: Completion) -> dict[str, Any]:
+def _choice(engine: ServingEngine, chat_request: ChatRequest, completion: Completion) -> dict[str, Any]:
     choice: dict[str, Any] = {
         "message": {"role": "assistant", "content": completion.text},
         "finish_reason": completion.finish_reason,
         "logprobs": None,
     }
-    if asked.logprobs:
+    if chat_request.logprobs:
         texts = engine.token_texts(completion.tokens)
         pairs = zip(texts, completion.log_probs, strict=True)
         content = [
             {"token": text, "logprob": value, "bytes": None, "top_logprobs": []} for text, value in pairs
         ]
         choice["logprobs"] = {"content": content}
-    if asked.return_token_ids:
+    if chat_request.return_token_ids:
         choice["token_ids"] = list(completion.tokens)
     return choice
+
+
+def read_host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Parses the address to listen on.
+
+    Raises:
+      UserError: it is not an IP address. Names are refused because they may resolve to several.
+    """
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        raise UserError(
+            f"config.host={host!r}: not an IP address; use 127.0.0.1 (local) or 0.0.0.0 (all networks)"
+        ) from None
+
+
+def bind(port: int, host: str = "127.0.0.1") -> socket.socket:
+    """Binds a socket without listening on it; port 0 takes any free port.
+
+    Raises:
+      UserError: the port is taken, or this machine has no such address.
+    """
+    family = socket.AF_INET6 if read_host(host).version == 6 else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise UserError(f"port {port} on {host}: {error.strerror}; free it or use --config.port=0") from None
+    return sock
+
+
+def base_url(sock: socket.socket) -> str:
+    """Returns the base URL under which clients on this machine reach a bound socket."""
+    host, port = sock.getsockname()[:2]
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host) or host
+    return f"http://[{here}]:{port}/v1" if ":" in here else f"http://{here}:{port}/v1"
+
+
+def run_server(app: Starlette, sock: socket.socket, drain_seconds: float) -> None:
+    """Serves until SIGTERM or SIGINT, then refuses new connections and finishes running requests.
+
+    Args:
+      drain_seconds: time limit for running requests; a second signal stops at once.
+
+    Raises:
+      KeyboardInterrupt: after shutdown by a signal while Python's default handlers are installed.
+    """
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=math.ceil(drain_seconds),
+    )
+    uvicorn.Server(config).run(sockets=[sock])

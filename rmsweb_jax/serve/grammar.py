@@ -1,4 +1,4 @@
-"""Replies that must follow a JSON schema: which tokens may come next, from llguidance."""
+"""Grammar-constrained decoding: llguidance computes which tokens may follow under a JSON schema."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from llguidance.numpy import fill_next_token_bitmask_par
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.protocol import BadRequestError
 
-# As replies are trained: without white space between keys and values, which a model could go on with forever.
+# Training replies have no white space between keys and values, and a model could emit it without end.
 _JSON_STYLE: Any = {"whitespace_flexible": False}
 _KEPT = 64
 
 
 class GrammarError(Exception):
-    """A reply cannot be held to its grammar any further."""
+    """The grammar of a reply cannot be followed any further."""
 
 
 class Grammars:
-    """Schemas as grammars over the tokens of a model. Any thread may call.
+    """Compiles JSON schemas to grammars over a model's tokens. Thread-safe.
 
     Args:
-      processor: its tokenizer's text tokens spell the grammars' texts; only its end token ends one.
+      processor: gives the tokenizer and the end token, the only token that may end a reply.
     """
 
     def __init__(self, processor: Processor):
@@ -36,16 +36,16 @@ class Grammars:
         self._compile = functools.lru_cache(maxsize=_KEPT)(self._compile_text)
 
     def compile(self, schema: Mapping[str, Any]) -> Grammar:
-        """A schema's grammar; those used last are kept.
+        """Compiles a schema; the most recently used grammars are cached.
 
         Raises:
-          BadRequestError: no JSON schema, or one with parts that cannot be held to.
+          BadRequestError: the schema is invalid or uses an unsupported feature.
         """
         return self._compile(json.dumps(schema))
 
     @functools.cached_property
     def _tokens(self) -> llguidance.LLTokenizer:
-        # Made at the first use, a second with a real vocabulary.
+        # Built on first use: it takes about a second with the real vocabulary.
         return llguidance.hf.from_tokenizer(
             self._processor.tokenizer,
             n_vocab=self._processor.config.text.vocab_size,
@@ -64,44 +64,44 @@ class Grammars:
 
 
 class Grammar:
-    """What replies may be, compiled.
+    """A compiled schema.
 
     Args:
-      start: a matcher that has taken nothing.
+      start: a matcher that has consumed nothing.
     """
 
     def __init__(self, start: llguidance.LLMatcher):
         self._start = start
 
-    def begin(self) -> Matching:
-        """For one reply."""
-        return Matching(self._start.deep_copy())
+    def begin(self) -> GrammarState:
+        """Returns a fresh state for one reply."""
+        return GrammarState(self._start.deep_copy())
 
 
-class Matching:
-    """How far one reply has come in its grammar."""
+class GrammarState:
+    """The position of one reply in its grammar."""
 
     def __init__(self, matcher: llguidance.LLMatcher):
         self.matcher = matcher
 
     def take(self, tokens: Sequence[int]) -> None:
-        """Goes on by tokens that were allowed.
+        """Consumes tokens that were allowed.
 
         Raises:
-          GrammarError: the reply has become too intricate for the library, which has limits.
+          GrammarError: the reply exceeds the library's limits on complexity.
         """
         if not all(map(self.matcher.consume_token, tokens)):
             raise GrammarError(f"response_format: {_line(self.matcher.get_error())}")
 
 
-def allowed_tokens(matchings: Mapping[int, Matching], rows: int, vocab_size: int) -> np.ndarray:
-    """The tokens that may come next in some rows, and all tokens in the others.
+def allowed_tokens(states: Mapping[int, GrammarState], rows: int, vocab_size: int) -> np.ndarray:
+    """Computes bit masks of allowed tokens for some rows; all tokens are allowed in the others.
 
     Returns:
-      [rows, W] int32, a bit a token, lowest first.
+      [rows, words] int32, one bit per token, lowest bit first.
     """
     masks = np.full((rows, (vocab_size + 31) // 32), -1, np.int32)
-    pairs = [(matching.matcher, row) for row, matching in matchings.items()]
+    pairs = [(state.matcher, row) for row, state in states.items()]
     fill_next_token_bitmask_par(_executor(), pairs, masks)
     return masks
 

@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus."""
+"""Prometheus metrics of the server."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from rmsweb_jax.serve.requests import Completion, Ticket
+from rmsweb_jax.serve.batch import Completion, PendingRequest
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 
 
-class Metrics:
-    """Counters of one engine; any thread may call."""
+class ServerMetrics:
+    """Counters of one engine. Thread-safe."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -36,31 +36,31 @@ class Metrics:
         self._queued = seconds("queue", "From arrival to a slot.")
         self._latency = seconds("request", "From arrival to the last token.")
 
-    def admitted(self, ticket: Ticket) -> None:
-        """A request has got a slot."""
-        self._prompt_tokens.inc(len(ticket.prepared.prompt.tokens))
-        self._queued.observe(time.perf_counter() - ticket.submitted)
+    def admitted(self, pending: PendingRequest) -> None:
+        """Counts a request that got a slot."""
+        self._prompt_tokens.inc(len(pending.prepared.prompt.tokens))
+        self._queued.observe(time.perf_counter() - pending.submitted)
 
-    def completed(self, ticket: Ticket, completions: Sequence[Completion]) -> None:
-        """A request's replies have ended."""
+    def completed(self, pending: PendingRequest, completions: Sequence[Completion]) -> None:
+        """Counts a completed request and its replies."""
         for completion in completions:
             self._tokens.inc(len(completion.tokens))
             self._replies.labels(completion.finish_reason).inc()
-        self._latency.observe(time.perf_counter() - ticket.submitted)
+        self._latency.observe(time.perf_counter() - pending.submitted)
 
     def cancelled(self) -> None:
-        """A client went away before its answer."""
+        """Counts a request whose client disconnected."""
         self._cancelled.inc()
 
     def answered(self, status: int) -> None:
-        """A chat request was answered, well or not."""
+        """Counts a chat request by its response status."""
         self._responses.labels(str(status)).inc()
 
     def holding(self, running: int, waiting: int) -> None:
-        """Who is in slots, and who waits for one."""
+        """Sets the numbers of running and waiting requests."""
         self._running.set(running)
         self._waiting.set(waiting)
 
     def text(self) -> bytes:
-        """All of them in the exposition format."""
+        """Returns all metrics in the Prometheus text format."""
         return generate_latest(self._registry)

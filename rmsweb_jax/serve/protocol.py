@@ -17,7 +17,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.images import open_image
+from rmsweb_jax.qwen3_vl.processor import open_image
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
 
 MAX_CHOICES = 16

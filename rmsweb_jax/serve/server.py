@@ -1,69 +1,88 @@
-"""The socket that the application listens on, and its life until a signal."""
+"""Runs the server: loads the model, compiles, serves until a signal."""
 
 from __future__ import annotations
 
-import ipaddress
-import math
-import socket
+import contextlib
+import dataclasses
+import json
+import os
+from pathlib import Path
 
-import uvicorn
-from starlette.applications import Starlette
+import jax.numpy as jnp
 
+from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.progress import Progress
+from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.serve.app import base_url, bind, make_app, read_host, run_server
+from rmsweb_jax.serve.config import ServeSettings
+from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.training.mesh import make_mesh
 
 
-def read_host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address to listen on.
+def serve(settings: ServeSettings, workdir: Path) -> None:
+    """Loads, compiles, serves until a signal.
+
+    When requests can be sent, `endpoint.json` in `workdir` holds the address; it is gone when the server has
+    ended, which SIGTERM and Ctrl-C make it do after all requests that it has taken.
 
     Raises:
-      UserError: it is a name, which may stand for several.
+      UserError: settings make no sense, the model cannot be loaded, or the port is taken.
     """
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
+    endpoint = workdir / "endpoint.json"
+    endpoint.unlink(missing_ok=True)
+    folder = resolve_model(settings.model)
+    settings = dataclasses.replace(settings, api_key=read_api_key(settings.api_key_env, settings.host))
+    with contextlib.closing(bind(settings.port, settings.host)) as sock:
+        engine = make_engine(settings, folder)
+        progress = Progress(workdir, "serve", 1)
+        engine.warm_up(lambda done, total: progress.update(done, "compiled", total))
+        engine.start()
+        with contextlib.closing(engine):
+            sock.listen(128)
+            url = base_url(sock)
+            state = {"url": url, "model": settings.model, "pid": os.getpid()}
+            write_atomic(endpoint, json.dumps(state).encode())
+            try:
+                # A signal is how a server is meant to end.
+                with contextlib.suppress(KeyboardInterrupt):
+                    run_server(make_app(engine, settings), sock, settings.drain_seconds)
+            finally:
+                endpoint.unlink(missing_ok=True)
+
+
+def make_engine(settings: ServeSettings, folder: Path) -> ServingEngine:
+    """The engine of a model folder, neither warm nor started.
+
+    Raises:
+      UserError: the folder holds no usable model, the shapes make no sense, or the devices do not divide it.
+    """
+    schema = None
+    if settings.replies == "agent":
+        schema = bounded_reply_schema(
+            max_actions=settings.max_reply_actions, max_chars=settings.max_reply_chars
+        )
+    dtype = jnp.dtype(settings.dtype)
+    tensor = settings.mesh.tensor
+    mesh = None if tensor == 1 else make_mesh(tensor=tensor)
+    model = load_model(folder, dtype, mesh=mesh)
+    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
+    return ServingEngine(model, Processor.from_pretrained(folder, settings.max_pixels), settings, schema)
+
+
+def read_api_key(name: str, host: str) -> str:
+    """The value of an environment variable; empty where none is named.
+
+    Raises:
+      UserError: it is not set, or other machines could send requests without a key.
+    """
+    if name and not os.environ.get(name):
+        raise UserError(f"config.api_key_env={name}: not set; export {name}=KEY")
+    if not name and not read_host(host).is_loopback:
         raise UserError(
-            f"config.host={host!r}: no IP address; 127.0.0.1 serves this machine, 0.0.0.0 all others too"
-        ) from None
-
-
-def bind(port: int, host: str = "127.0.0.1") -> socket.socket:
-    """A socket that does not listen yet; port 0 takes any free one.
-
-    Raises:
-      UserError: the port is taken, or this machine has no such address.
-    """
-    family = socket.AF_INET6 if read_host(host).version == 6 else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        raise UserError(f"port {port} on {host}: {error.strerror}; free it or use --config.port=0") from None
-    return sock
-
-
-def base_url(sock: socket.socket) -> str:
-    """Where clients on this machine find what a bound socket serves."""
-    host, port = sock.getsockname()[:2]
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host) or host
-    return f"http://[{here}]:{port}/v1" if ":" in here else f"http://{here}:{port}/v1"
-
-
-def run_server(app: Starlette, sock: socket.socket, drain_seconds: float) -> None:
-    """Serves until SIGTERM or SIGINT: then no new connections are taken, and requests are still answered.
-
-    Args:
-      drain_seconds: what they have for it; a second signal ends it at once.
-
-    Raises:
-      KeyboardInterrupt: after shutdown, when a signal ended it and Python's own handlers are in place.
-    """
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=math.ceil(drain_seconds),
-    )
-    uvicorn.Server(config).run(sockets=[sock])
+            f"config.host={host} lets other machines in: name a variable with a key in config.api_key_env"
+        )
+    return os.environ[name] if name else ""

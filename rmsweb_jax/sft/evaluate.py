@@ -1,4 +1,4 @@
-"""Held-out evaluation: the loss on every sample, and the reward of greedy replies to some of the actions."""
+"""Held-out evaluation: the loss on all samples, and the reward of greedy replies to some action samples."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.batching import Batch, batch_axes, round_up
+from rmsweb_jax.data.batching import SftBatch, batch_axes, round_up
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData
+from rmsweb_jax.data.sources import stable_hash
+from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import row_shards, shard_batch
-from rmsweb_jax.metrics import SampledReply
-from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.sampling import Sampler, Sampling, prompt_shapes
 from rmsweb_jax.sft.config import EvalConfig
 from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
-from rmsweb_jax.splits import stable_hash
+from rmsweb_jax.training.mesh import row_shards, shard_batch
+from rmsweb_jax.training.metrics import SampledReply
 
-# Prompts are padded to at most so many lengths, multiples of this: each compiles the sampler's programs.
+# Largest number of prompt widths, and what they are multiples of; each width compiles the sampler's programs.
 _PROMPT_WIDTHS, _PROMPT_MULTIPLE = 2, 256
 Score = Callable[[str, str], float]
 
 
 class Evaluator:
-    """Evaluates a policy on the held-out samples of a corpus; with several processes all of them call it.
+    """Evaluates a policy on the held-out samples of a corpus; with several processes all of them must call
+    it.
 
     Args:
-      config: how many replies are sampled, and how.
-      data: with held-out samples.
-      graphdef: of the policy.
-      mesh: that it lies on.
+      config: number of replies, and sampling parameters.
+      data: a corpus with held-out samples.
+      graphdef: graph of the policy.
+      mesh: mesh of the policy.
     """
 
     def __init__(self, config: EvalConfig, data: SftData, graphdef: Any, mesh: Mesh):
@@ -50,7 +51,7 @@ class Evaluator:
         self._replies = GreedyReplies(config, samples, data.encoder, mesh) if samples else None
 
     def __call__(self, params: Any, frozen: Any) -> tuple[dict[str, float], list[SampledReply]]:
-        """Metrics (`eval/...`) of the policy of these parameters, and its replies."""
+        """Returns the metrics (`eval/...`) of the policy with these parameters, and its replies."""
         metrics = held_out_metrics(self._sums, params, frozen, self._data.held_out_batches(), self._mesh)
         if self._replies is None:
             return metrics, []
@@ -58,17 +59,18 @@ class Evaluator:
         return metrics | scores, replies
 
 
-Sums = Callable[[Any, Any, Batch], tuple[LossSums, jax.Array]]
+Sums = Callable[[Any, Any, SftBatch], tuple[LossSums, jax.Array]]
 
 
 def make_sums(graphdef: Any, mesh: Mesh) -> Sums:
-    """The program (compiled once a batch shape) that adds up a micro-batch's losses without dropout.
+    """Makes the program that computes the sums of a micro-batch without dropout, over the rows of all
+    processes.
 
     Returns:
-      `sums(params, frozen, batch) -> (LossSums, number of samples)`, over the rows of all processes.
+      `sums(params, frozen, batch) -> (LossSums, number of samples)`; each batch shape compiles it.
     """
 
-    def sums(params: Any, frozen: Any, batch: Batch) -> tuple[LossSums, jax.Array]:
+    def sums(params: Any, frozen: Any, batch: SftBatch) -> tuple[LossSums, jax.Array]:
         model = nnx.merge(graphdef, params, frozen)
         # The samples of a row are numbered from 1.
         samples = jnp.asarray(batch.targets.segment_ids).max(axis=-1).sum()
@@ -78,9 +80,9 @@ def make_sums(graphdef: Any, mesh: Mesh) -> Sums:
 
 
 def held_out_metrics(
-    sums: Sums, params: Any, frozen: Any, batches: Iterable[Batch], mesh: Mesh
+    sums: Sums, params: Any, frozen: Any, batches: Iterable[SftBatch], mesh: Mesh
 ) -> dict[str, float]:
-    """Mean of sequence means, and accuracies under teacher forcing.
+    """Computes the mean of sequence means, and accuracies under teacher forcing.
 
     Args:
       batches: this process's rows of the micro-batches, as numpy arrays.
@@ -94,12 +96,12 @@ def held_out_metrics(
 
 
 def choose_actions(data: SftData, count: int) -> list[SftSample]:
-    """At most `count` of the held-out action samples, by a hash of their ids: the same in every run.
+    """Chooses at most `count` held-out action samples by a hash of their ids, so that all runs use the same.
 
     Raises:
-      UserError: a reply of them is not valid.
+      UserError: the reply of one is not valid.
     """
-    numbers = sorted(data.held_out.tolist(), key=lambda number: stable_hash(data.measures[number].sample_id))
+    numbers = sorted(data.held_out.tolist(), key=lambda number: stable_hash(data.sizes[number].sample_id))
     chosen = []
     for number in numbers:
         if len(chosen) == count:
@@ -122,10 +124,10 @@ def _check_target(sample: SftSample) -> None:
 
 
 class GreedyReplies:
-    """Samples and scores a greedy reply to each of some action samples.
+    """Samples and scores a greedy reply to each of the given action samples.
 
     Args:
-      encoder: of the samples.
+      encoder: that of the samples.
       score: (reply, target) -> reward.
     """
 
@@ -144,12 +146,14 @@ class GreedyReplies:
         self._sampler = Sampler(encoder.config, shapes, mesh)
         processor = encoder.processor
         self._decode = processor.decode_response
-        self._sampling = Sampling(1, config.max_reply_tokens, 0.0, processor.end_id, processor.banned_ids)
+        self._sampling = SamplingParams(
+            1, config.max_reply_tokens, 0.0, processor.end_id, processor.banned_ids
+        )
 
     def __call__(self, policy: Generator) -> tuple[dict[str, float], list[SampledReply]]:
-        """Mean reward, share of exact and of truncated replies; and the replies."""
+        """Returns the mean reward, the shares of exact and of truncated replies, and the replies."""
         examples = [self._encoder.example(sample) for sample in self._samples]
-        drawn = self._sampler.draw(policy, examples, [0] * len(examples), self._sampling)
+        drawn = self._sampler.generate(policy, examples, [0] * len(examples), self._sampling)
         replies = []
         for sample, responses in zip(self._samples, drawn, strict=True):
             reply = self._decode(responses.tokens[0])

@@ -1,12 +1,13 @@
-"""The supervised loss: a mean of sequence means, whatever the micro-batching."""
+"""The supervised loss: a mean of sequence means, which does not depend on micro-batches or packing."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Bool, Float32, Int32, Key
 
-from rmsweb_jax.data.batching import Batch, Targets
+from rmsweb_jax.data.batching import SftBatch, Targets
 from rmsweb_jax.qwen3_vl.logprobs import TokenScores, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
@@ -16,33 +17,35 @@ class LossSums:
     """Sums over the sequences of a micro-batch; they add up over micro-batches.
 
     Attributes:
-      loss: sum over sequences of their mean negative log-likelihood (nats a token).
-      tokens, correct: target tokens, and those predicted right under teacher forcing.
-      actions, exact_actions: sequences with an action span, and those with every token of it right.
+      loss: sum over sequences of their mean negative log-likelihood, in nats per token.
+      tokens, correct: number of target tokens, and of those predicted correctly under teacher forcing.
+      actions, exact_actions: number of sequences with an action span, and of those whose span is all correct.
     """
 
-    loss: jax.Array
-    tokens: jax.Array
-    correct: jax.Array
-    actions: jax.Array
-    exact_actions: jax.Array
+    loss: Float32[jax.Array, ""]
+    tokens: Float32[jax.Array, ""]
+    correct: Float32[jax.Array, ""]
+    actions: Float32[jax.Array, ""]
+    exact_actions: Float32[jax.Array, ""]
 
     @classmethod
     def zero(cls) -> LossSums:
         return cls(*(jnp.zeros((), jnp.float32) for _ in range(5)))
 
     def means(self) -> dict[str, jax.Array]:
-        """Loss and accuracies as metrics."""
+        """Returns the accuracies as metrics."""
         return {
             "loss/token_accuracy": self.correct / jnp.maximum(self.tokens, 1),
             "loss/action_accuracy": self.exact_actions / jnp.maximum(self.actions, 1),
         }
 
 
-def target_scores(model: Qwen3VL, batch: Batch, dropout_key: jax.Array | None = None) -> TokenScores:
-    """Scores of the targets, [B, R] each.
+def target_scores(
+    model: Qwen3VL, batch: SftBatch, dropout_key: Key[jax.Array, ""] | None = None
+) -> TokenScores:
+    """Scores the targets of a batch.
 
-    The vocabulary projection is made at their places alone, since prompts are most of every row.
+    Only the states that predict targets are projected to the vocabulary, since prompts are most of every row.
     """
     hidden = model(batch.inputs, dropout_key=dropout_key)
     at_targets = jnp.take_along_axis(hidden, jnp.asarray(batch.targets.index)[..., None], axis=1)
@@ -50,9 +53,10 @@ def target_scores(model: Qwen3VL, batch: Batch, dropout_key: jax.Array | None = 
 
 
 def loss_sums(scores: TokenScores, targets: Targets) -> LossSums:
-    """What a micro-batch adds to loss and accuracies; every sample of a packed row counts by itself."""
+    """Computes the sums of a micro-batch; every sample of a packed row counts as a sequence."""
     segments = jnp.asarray(targets.segment_ids)
     mask, action = segments > 0, jnp.asarray(targets.action_mask) > 0
+    # Each token has weight 1 / (tokens of its sample), so that every sample weighs the same.
     lengths = jnp.take_along_axis(_per_sample(mask, segments), segments, axis=1)
     loss = jnp.where(mask, -scores.log_probs / jnp.maximum(lengths, 1), 0.0).sum()
     right = scores.matches & mask
@@ -62,8 +66,10 @@ def loss_sums(scores: TokenScores, targets: Targets) -> LossSums:
     return LossSums(loss, *(count.sum().astype(jnp.float32) for count in counts))
 
 
-def _per_sample(values: jax.Array, segments: jax.Array) -> jax.Array:
-    """How many of `values` [B, R] (bool) hold in each sample of a row: [B, R + 1] int32 by segment id."""
+def _per_sample(
+    values: Bool[jax.Array, "rows targets"], segments: Int32[jax.Array, "rows targets"]
+) -> Int32[jax.Array, "rows segments"]:
+    """Counts the true values of each sample of a row, by segment id; there are at most targets + 1 ids."""
     count = segments.shape[1] + 1
     return jax.vmap(lambda value, segment: jax.ops.segment_sum(value, segment, count))(
         values.astype(jnp.int32), segments
@@ -71,14 +77,14 @@ def _per_sample(values: jax.Array, segments: jax.Array) -> jax.Array:
 
 
 def sft_loss(
-    model: Qwen3VL, batch: Batch, batch_size: int, dropout_key: jax.Array | None = None
-) -> tuple[jax.Array, LossSums]:
-    """This micro-batch's part of `(1 / batch_size) * sum_i mean_t nll_{i,t}`.
+    model: Qwen3VL, batch: SftBatch, batch_size: int, dropout_key: Key[jax.Array, ""] | None = None
+) -> tuple[Float32[jax.Array, ""], LossSums]:
+    """Computes a micro-batch's share of the loss `(1 / batch_size) * sum_i mean_t nll_{i,t}`.
 
-    The parts of all micro-batches of a batch add up to the loss, and their gradients to its gradient.
+    The shares of all micro-batches of a batch add up to the loss, and their gradients to its gradient.
 
     Returns:
-      The part, and sums for metrics.
+      The share, and the sums for metrics.
     """
     sums = loss_sums(target_scores(model, batch, dropout_key), batch.targets)
     return sums.loss / batch_size, sums

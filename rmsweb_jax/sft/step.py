@@ -1,4 +1,4 @@
-"""The two compiled programs of a training step: add a micro-batch's gradient, apply the sum."""
+"""The compiled programs of a training step: one adds a micro-batch's gradient, one applies the sum."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from flax import nnx, struct
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.data.batching import Batch
-from rmsweb_jax.mesh import param_shardings
+from rmsweb_jax.data.batching import SftBatch
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.sft.loss import LossSums, sft_loss
 
+# Parameters that each value of `SftConfig.trainable` trains.
 TRAINABLE = {"lora": LoRAParam, "all": nnx.Param}
 
 
 @struct.dataclass
 class TrainState:
-    """What an update changes, and all that a checkpoint holds of the model.
+    """The state that updates change and checkpoints hold, of SFT and RL alike.
 
     Attributes:
       params: trained parameters (`nnx.State`): adapters, or every weight.
-      opt_state: of the optax optimizer.
+      opt_state: state of the optax optimizer.
     """
 
     params: Any
@@ -34,15 +35,15 @@ class TrainState:
 
 
 @struct.dataclass
-class Accumulated:
-    """Gradient and metric sums of the micro-batches so far."""
+class SftAccumulator:
+    """Sums of gradients and of metrics over the micro-batches so far."""
 
     gradients: Any
     sums: LossSums
 
 
-class Steps(NamedTuple):
-    """Compiled programs, for `frozen` parameters that never change.
+class SftSteps(NamedTuple):
+    """Compiled programs; `frozen` are the parameters that are not trained.
 
     Attributes:
       zero: `zero(params) -> Accumulated`.
@@ -50,19 +51,23 @@ class Steps(NamedTuple):
       update: `update(state, accumulated) -> (state, metrics)`; the state is donated.
     """
 
-    zero: Callable[[Any], Accumulated]
-    add: Callable[[Accumulated, Any, Any, Batch, jax.Array], Accumulated]
-    update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, jax.Array]]]
+    zero: Callable[[Any], SftAccumulator]
+    add: Callable[[SftAccumulator, Any, Any, SftBatch, jax.Array], SftAccumulator]
+    update: Callable[[TrainState, SftAccumulator], tuple[TrainState, dict[str, jax.Array]]]
 
 
 def split_model(model: Any, trainable: str) -> tuple[Any, Any, Any]:
-    """Graph, trained parameters and the rest, for `trainable` "lora" or "all"."""
+    """Splits a model into its graph, the trained parameters and all other state.
+
+    Args:
+      trainable: a key of `TRAINABLE`.
+    """
     graphdef, params, *rest = nnx.split(model, TRAINABLE[trainable], ...)
     return graphdef, params, rest[0]
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """A fresh optimizer around `params`, both laid out on the mesh."""
+    """Initializes the optimizer for `params` and shards both over the mesh."""
     params = jax.device_put(params, param_shardings(params, mesh))
     shardings = param_shardings(jax.eval_shape(optimizer.init, params), mesh)
     return TrainState(params, jax.jit(optimizer.init, out_shardings=shardings)(params))
@@ -70,29 +75,34 @@ def init_state(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh)
 
 def make_steps(
     graphdef: Any, state: TrainState, optimizer: optax.GradientTransformation, batch_size: int, mesh: Mesh
-) -> Steps:
-    """Compiles (on first use, once a batch shape) the programs that train `state`.
+) -> SftSteps:
+    """Makes the programs that train `state`; each compiles on first use, once for every batch shape.
 
     Args:
-      batch_size: B of the loss `(1 / B) * sum_i mean_t nll`; sequences of all micro-batches together.
+      batch_size: sequences of all micro-batches together, B in the loss `(1 / B) * sum_i mean_t nll`.
     """
     everywhere = NamedSharding(mesh, P())
     like_params = param_shardings(state.params, mesh)
     like_state = jax.tree.map(lambda x: x.sharding, state)
-    accumulated = Accumulated(like_params, jax.tree.map(lambda _: everywhere, LossSums.zero()))
+    accumulated = SftAccumulator(like_params, jax.tree.map(lambda _: everywhere, LossSums.zero()))
 
-    def zero(params: Any) -> Accumulated:
-        return Accumulated(jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), LossSums.zero())
+    def zero(params: Any) -> SftAccumulator:
+        return SftAccumulator(
+            jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), LossSums.zero()
+        )
 
-    def add(total: Accumulated, params: Any, frozen: Any, batch: Batch, key: jax.Array) -> Accumulated:
+    def add(
+        total: SftAccumulator, params: Any, frozen: Any, batch: SftBatch, key: jax.Array
+    ) -> SftAccumulator:
         def loss(params: Any) -> tuple[jax.Array, LossSums]:
             return sft_loss(nnx.merge(graphdef, params, frozen), batch, batch_size, key)
 
         gradients, sums = jax.grad(loss, has_aux=True)(params)
+        # In float32, so that the sum does not depend on the number of micro-batches by more than rounding.
         gradients = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), total.gradients, gradients)
-        return Accumulated(gradients, jax.tree.map(jnp.add, total.sums, sums))
+        return SftAccumulator(gradients, jax.tree.map(jnp.add, total.sums, sums))
 
-    def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, jax.Array]]:
+    def update(state: TrainState, total: SftAccumulator) -> tuple[TrainState, dict[str, jax.Array]]:
         updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics = {
@@ -104,7 +114,8 @@ def make_steps(
         }
         return TrainState(params, opt_state), metrics
 
-    return Steps(
+    # Output shardings are written out: sums and state stay where the parameters are, and donated buffers fit.
+    return SftSteps(
         jax.jit(zero, out_shardings=accumulated),
         jax.jit(add, donate_argnums=0, out_shardings=accumulated),
         jax.jit(update, donate_argnums=0, out_shardings=(like_state, everywhere)),

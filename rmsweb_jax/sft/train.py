@@ -17,52 +17,51 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.aot.flops import Work, training_flops
-from rmsweb_jax.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.data.batching import batch_axes
+from rmsweb_jax.data.batching import batch_axes, batch_work
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, StepBatch, open_sft_data
-from rmsweb_jax.distributed import is_first
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh, shard_batch
-from rmsweb_jax.metrics import MetricWriter
-from rmsweb_jax.optimizers import adamw, warmup_cosine
-from rmsweb_jax.preemption import PreemptedError, StopRequest
-from rmsweb_jax.profiler import ProfilerWindow
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
+from rmsweb_jax.qwen3_vl.flops import Work, training_flops
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
-from rmsweb_jax.sft.step import Steps, TrainState, init_state, make_steps, split_model
-from rmsweb_jax.throughput import batch_work, mfu
+from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model
+from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, shard_batch
+from rmsweb_jax.training.metrics import MetricWriter
+from rmsweb_jax.training.optimizer import adamw, warmup_cosine
+from rmsweb_jax.training.performance import ProfilerWindow, mfu
 
 STAGE = "train_sft"
 
 
 def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
-    """Trains, exports to `workdir/export` and writes `workdir/report.json`; continues what was begun.
+    """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run of
+    `workdir`.
 
     With several processes all of them call this, with one shared `workdir`.
 
     Raises:
       UserError: the corpus or model cannot be used, or the loss stopped being a number.
-      PreemptedError: it was asked to stop; everything is saved.
+      StoppedError: a signal asked it to stop; everything is saved.
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
     # 1. The policy: a given model, with adapters or whole.
-    mesh = make_mesh(**config.mesh)
+    mesh = make_mesh(**vars(config.mesh))
     source = resolve_model(config.model)
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, config.trainable)
 
-    # 2. Data: steps of `batch_size` samples in one global order, laid out in rows of few widths.
+    # 2. Data: steps of `batch_size` samples in one global order, in rows of few widths.
     encoder = Encoder.load(source, ImageStore(Path(config.corpus)), config.max_pixels)
     data = open_sft_data(
         Path(config.corpus),
@@ -88,8 +87,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     steps = make_steps(graphdef, state, optimizer, config.batch_size, mesh)
     evaluator = Evaluator(config.eval, data, graphdef, mesh) if len(data.held_out) else None
 
-    # 4. Resume: the run's own newest checkpoint, otherwise the given model. The position in the data is the
-    # number of the step.
+    # 4. Resume from the run's own newest checkpoint, if there is one. The position in the data is the number
+    # of the step.
     with contextlib.ExitStack() as stack:
         best = config.eval.best if evaluator else ""
         checkpoints = stack.enter_context(
@@ -114,6 +113,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
             start = time.monotonic()
             batch = next(batches)
             waited = time.monotonic() - start
+            # Random numbers depend on the step alone, so a resumed run draws those of an uninterrupted one.
             step_key = jax.random.fold_in(key, step)
             state, metrics = run_step(steps, state, frozen, batch, step_key, mesh)
             check_finite(metrics, step + 1, workdir)
@@ -133,7 +133,9 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
                 writer.write_replies(done, replies)
             writer.write(done, metrics)
             progress.update(done, f"loss {metrics['loss/train']:.3f}")
-            stopped = stop.requested()
+            # Asked at the same step by all processes, so that they stop together.
+            stopped = any_process(stop.requested)
+            # Also after each evaluation, since the best checkpoint is chosen by its metrics.
             if done % config.checkpoint_every == 0 or evaluated or ended or stopped:
                 extra = {
                     "seconds": seconds + time.monotonic() - begin,
@@ -143,7 +145,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
                 checkpoints.save(done, state, extra, metrics)
             if stopped and not ended:
                 checkpoints.wait()
-                raise PreemptedError(done, stop.cause)
+                raise StoppedError(f"the checkpoint of step {done} is saved", stop.cause)
         progress.close()
         checkpoints.wait()
         chosen = (checkpoints.best_step() if config.export == "best" else None) or total
@@ -151,7 +153,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
             state, extra = checkpoints.restore(chosen, abstract_like(state))
             metrics = extra["metrics"]
 
-    # 6. A model folder as any other, and what was done.
+    # 6. Export a model folder, and write the report last: a stage is done when its report exists.
     export(nnx.merge(graphdef, state.params, frozen), source, workdir / "export")
     report = {
         "stage": STAGE,
@@ -170,7 +172,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 
 
 def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
-    """The model of `folder` on the mesh, with fresh adapters when these are what is trained."""
+    """Loads the model of `folder` on the mesh, with fresh adapters if these are trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
     model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
@@ -180,12 +182,12 @@ def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
 
 
 def run_step(
-    steps: Steps, state: TrainState, frozen: Any, batch: StepBatch, key: jax.Array, mesh: Mesh
+    steps: SftSteps, state: TrainState, frozen: Any, batch: StepBatch, key: jax.Array, mesh: Mesh
 ) -> tuple[TrainState, dict[str, Any]]:
-    """One optimizer step: the gradients of all micro-batches, added up, then the update.
+    """Runs one optimizer step: adds up the gradients of all micro-batches, then updates.
 
     Returns:
-      The new state, and its metrics as floats.
+      The new state, and metrics as floats.
     """
     total = steps.zero(state.params)
     for number, micro_batch in enumerate(batch.micro_batches):
@@ -198,15 +200,15 @@ def run_step(
 def throughput(
     config: SftConfig, model: Qwen3VL, counts: dict[str, int], batch: StepBatch, seconds: float, mesh: Mesh
 ) -> dict[str, float]:
-    """Rates of a step that took `seconds`; the MFU where the device's peak is known.
+    """Computes the rates of a step that took `seconds`, and its MFU if the device's peak is known.
 
-    Operations are counted for this process's rows and scaled to all rows by their tokens.
+    Operations are counted in this process's rows and scaled to all rows by their tokens.
     """
     mine = sum((batch_work(micro_batch) for micro_batch in batch.micro_batches), start=Work(0, 0, 0))
     flops = training_flops(model.config, mine, counts["adapters"], config.remat, config.trainable).useful
     metrics = {
         "tokens_per_second": batch.tokens / seconds,
-        "padding": 1 - batch.tokens / batch.places,
+        "padding": 1 - batch.tokens / batch.padded_tokens,
         "step_seconds": seconds,
     }
     share = mfu(flops * batch.tokens / max(mine.tokens, 1), seconds, mesh.devices.flat)
@@ -214,7 +216,7 @@ def throughput(
 
 
 def check_same_data(extra: dict[str, Any], data: SftData, workdir: Path) -> None:
-    """Refuses to go on with other data than the checkpoint's, whose position would mean nothing.
+    """Refuses to resume with other data than the checkpoint's, in which its position would mean nothing.
 
     Raises:
       UserError: the corpus or the tokenizer has changed.
@@ -227,10 +229,10 @@ def check_same_data(extra: dict[str, Any], data: SftData, workdir: Path) -> None
 
 
 def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
-    """Stops before a broken state is saved.
+    """Stops the run before a state with values that are not finite is saved.
 
     Raises:
-      UserError: loss or gradient is not a number.
+      UserError: loss or gradient is not finite.
     """
     if math.isfinite(metrics["loss/train"]) and math.isfinite(metrics["norm/gradient"]):
         return
@@ -241,7 +243,7 @@ def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
 
 
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:
-    """Writes the model with its adapters merged, and the tokenizer of `source`, as a Hugging Face folder.
+    """Writes a Hugging Face folder: the model with its adapters merged, and the tokenizer of `source`.
 
     With several processes all of them must call this; the first one writes.
     """
@@ -249,6 +251,7 @@ def export(model: Qwen3VL, source: Path, folder: Path) -> None:
     save_model(model, folder, model.language_model.embed_tokens.embedding.dtype)
     if not is_first():
         return
+    # `save_model` has written these; all other text files belong to the tokenizer.
     own = ("config.json", "model.safetensors.index.json")
     for path in sorted(source.iterdir()):
         if path.suffix in (".json", ".txt", ".jinja") and path.name not in own:

@@ -1,4 +1,4 @@
-"""What comes from outside stays behind its fence, and ordinary pages are told as they always were."""
+"""Untrusted text cannot imitate the prompt, and prompts for ordinary pages do not change."""
 
 import dataclasses
 
@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collection.agent.fence import fenced_line, fenced_text
-from collection.agent.prompt import AgentState, PastStep, PromptConfig, build_messages
-from collection.browser.page_text import PageNode, render_page
+from collection.agent.prompt import (
+    AgentState,
+    PastStep,
+    PromptConfig,
+    build_messages,
+    fenced_line,
+    fenced_text,
+)
+from collection.browser.page import PageNode, render_page
 from rmsweb_jax.records.schema import Observation, Tab, Task
 
 TAGS = (
@@ -50,7 +56,7 @@ Tab 0001: http://a.test/ - A
 
 
 def prompt(style="full", **texts):
-    """A state message in which outside text stands wherever it can stand."""
+    """Returns a state message with untrusted text in every place that can have it."""
     said = dict.fromkeys(SLOTS, "x") | texts
     nodes = [
         PageNode(0, "a", index=1, attributes={"title": said["attribute"]}),
@@ -83,7 +89,7 @@ def prompt(style="full", **texts):
 
 
 def marks(text):
-    """How often each of our marks stands in a message."""
+    """Returns the number of each of the prompt's marks in a message."""
     tags = [mark for tag in TAGS for mark in (f"<{tag}>", f"</{tag}>")]
     return {mark: text.count(mark) for mark in (*tags, "[Start of page]", "[End of page]", "]<a ")}
 
@@ -112,7 +118,7 @@ def test_one_line_stays_one_line(slot, text):
     assert len(prompt(**{slot: f"x{text}"}).splitlines()) <= len(prompt().splitlines())
 
 
-def test_the_page_and_what_was_read_are_fenced():
+def test_the_page_and_read_results_are_fenced():
     text = prompt(page="PAGE", title="TITLE", read="READ")
     outside = "".join(part.split("</untrusted_content>")[-1] for part in text.split("<untrusted_content>"))
     assert "PAGE" in text and not any(word in outside for word in ("PAGE", "TITLE", "READ"))
@@ -126,15 +132,15 @@ def test_names_of_secrets_can_be_read(style):
     assert text.count(name) == 3
 
 
-def test_endless_text_is_cut_and_says_so():
+def test_long_text_is_truncated_with_a_note():
     text = prompt(url="http://a.test/" + "a" * 10**6, title="b" * 10**6, read="c" * 10**6, result="d" * 10**6)
     assert len(text) < 100_000 and text.count("more characters)") == 4
     assert fenced_text("abcdef", 4) == "abcd ... (2 more characters)" and fenced_text("abcd", 4) == "abcd"
     assert fenced_line("a\nb\r\nc") == "a b c"
 
 
-def test_compact_messages_are_as_they_were():
-    """The shipped model was trained on just this."""
+def test_compact_messages_do_not_change():
+    """The shipped model was trained on exactly this text."""
     history = (PastStep(1, "Start", "m", "Click 'Go'", results=("Clicked [1]",)),)
     observation = Observation(
         url="http://a.test/",

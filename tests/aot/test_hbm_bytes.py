@@ -1,11 +1,11 @@
-"""Counts of the traffic of loops, on a program counted by hand and on those that XLA writes here."""
+"""Memory traffic of loops: of a program counted by hand, and of one that XLA compiles for this machine."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rmsweb_jax.aot.hbm_bytes import turn_bytes
+from rmsweb_jax.aot.hbm_bytes import iteration_bytes
 
 KIB = 1024
 PROGRAM = """HloModule jit_f, is_scheduled=true
@@ -49,31 +49,31 @@ while(%start), condition=%going_on, body=%body
 """
 
 
-def test_a_turn_counted_by_hand():
+def test_an_iteration_counted_by_hand():
     row, table, ring = 1 * KIB, 8 * KIB, 8 * KIB
     # The row's slice, the table into fast memory, the table and two of it gathered, and every tile of the
     # ring, of which one row of eight is new, read and written.
-    assert turn_bytes(PROGRAM) == row + table + 3 * table + 2 * ring
+    assert iteration_bytes(PROGRAM) == row + table + 3 * table + 2 * ring
 
 
 def test_whole_tiles_are_only_written():
     whole = PROGRAM.replace(
         "bf16[4,1,128]{2,1,0:T(2,128)(2,1)S(1)}", "bf16[4,8,128]{2,1,0:T(8,128)(2,1)S(1)}"
     )
-    assert turn_bytes(PROGRAM) - turn_bytes(whole) == 8 * KIB
+    assert iteration_bytes(PROGRAM) - iteration_bytes(whole) == 8 * KIB
 
 
-def test_a_program_without_a_loop_has_no_turn():
+def test_a_program_without_a_loop_counts_nothing():
     text = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile().as_text()
-    assert turn_bytes(text) == 0
+    assert iteration_bytes(text) == 0
 
 
 @pytest.mark.parametrize("rows", [64, 128])
-def test_a_turn_of_a_program_that_xla_compiles(rows):
+def test_an_iteration_of_a_program_that_xla_compiles(rows):
     def run(kernel, x):
         return jax.lax.while_loop(lambda x: x.sum() < 1, lambda x: jnp.tanh(x @ kernel), x)
 
     kernel, x = np.zeros((512, 512), np.float32), np.zeros((rows, 512), np.float32)
-    moved = turn_bytes(jax.jit(run).lower(kernel, x).compile().as_text())
+    moved = iteration_bytes(jax.jit(run).lower(kernel, x).compile().as_text())
     # The kernel once; the states between the product and what follows it a few times.
     assert kernel.nbytes + 2 * x.nbytes <= moved <= kernel.nbytes + 8 * x.nbytes

@@ -6,13 +6,14 @@ import pytest
 
 from configs.rl import get_config as rl_config
 from configs.sft import get_config as sft_config
+from rmsweb_jax.aot.abstract import Chip
 from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
 from rmsweb_jax.aot.report import compile_program, device_bytes, table
-from rmsweb_jax.aot.topology import Chip
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.training.mesh import make_mesh
 from tests.tiny import TINY
 
 CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0)
@@ -23,14 +24,14 @@ PIXELS = 64
 def sft_settings(**changes) -> SftConfig:
     config = sft_config("smoke")
     config.update({"corpus": "-", "max_length": 64, "max_pixels": PIXELS, "micro_batch_size": 2, **changes})
-    return SftConfig.from_dict(config.to_dict())
+    return from_config(SftConfig, config)
 
 
 def rl_settings(**changes) -> RlConfig:
     config = rl_config("smoke")
     config.update({"prompts": "-", "model": "-", "max_prompt_tokens": 64, "max_pixels": PIXELS})
     config.update({"micro_batch_tokens": 128, "bucket_multiple": 32, **changes})
-    return RlConfig.from_dict(config.to_dict())
+    return from_config(RlConfig, config)
 
 
 def compiled(programs: list[Program]):

@@ -2,7 +2,7 @@ import importlib.util
 
 import pytest
 
-from rmsweb_jax.aot.topology import slice_mesh
+from rmsweb_jax.aot.abstract import slice_mesh
 from rmsweb_jax.errors import UserError
 
 needs_libtpu = pytest.mark.skipif(

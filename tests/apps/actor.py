@@ -1,4 +1,4 @@
-"""Hand-written policies as an actor: they read the messages an agent is sent, and answer as it would."""
+"""An actor made of hand-written policies that read the agent's messages and answer in its format."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any
 
-from collection.agent import notices
-from collection.llm.base import ExtractionRequest, ReflectionRequest, TeacherReply, TeacherRequest
-from collection.llm.scripted.view import Element, View, read_state
+from collection.llm.actor import DONE_ONLY, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
+from collection.llm.scripted.state import ParsedState, StateElement, parse_state
 from rmsweb_jax.actions.parse import normalize_action, render_reply
 from rmsweb_jax.actions.schema import Reply
 
@@ -17,7 +16,7 @@ _TAB = re.compile(r"^Current tab: (\w+)$", re.MULTILINE)
 
 
 class NotShownError(Exception):
-    """What a policy looks for is not on the page; the message says what."""
+    """The page does not show what a policy looks for; the message names it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Page:
       lines: of the page, without their tabs.
     """
 
-    view: View
+    view: ParsedState
     url: str
 
     @property
@@ -40,8 +39,8 @@ class Page:
     def lines(self) -> tuple[str, ...]:
         return tuple(line.strip() for line in self.view.lines)
 
-    def all(self, text: str | None = None, tag: str = "", **attributes: str) -> list[Element]:
-        """Elements by their own text, tag and attributes (`class_` and the like are not shown)."""
+    def all(self, text: str | None = None, tag: str = "", **attributes: str) -> list[StateElement]:
+        """Returns elements by their own text, tag and attributes (`class_` and similar are not shown)."""
         return [
             element
             for element in self.view.elements
@@ -51,7 +50,7 @@ class Page:
         ]
 
     def one(self, text: str | None = None, tag: str = "", **attributes: str) -> int:
-        """The first one's index.
+        """Returns the index of the first match.
 
         Raises:
           NotShownError: there is none.
@@ -62,18 +61,18 @@ class Page:
         return found[0].index
 
     def match(self, pattern: str) -> re.Match[str]:
-        """Of the first line that has it; raises NotShownError."""
+        """Returns the match in the first line that has one; raises NotShownError."""
         found = next(filter(None, (re.search(pattern, line) for line in self.lines)), None)
         if found is None:
             raise NotShownError(f"nothing like {pattern} at {self.url}")
         return found
 
 
-def read_page(request: TeacherRequest) -> Page:
+def read_page(request: StepRequest) -> Page:
     text = request.messages[-1].text
     current = _TAB.search(text)
     tab = current and re.search(rf"^Tab {current[1]}: (\S*) - ", text, re.MULTILINE)
-    return Page(read_state(text, notices.DONE_ONLY), tab[1] if tab else "")
+    return Page(parse_state(text, DONE_ONLY), tab[1] if tab else "")
 
 
 # A goal and the step's actions; the page after them is sent back. The last one is `done`.
@@ -95,7 +94,7 @@ def done(text: str) -> Move:
 
 
 class ScriptedActor:
-    """`collection.llm.base.Teacher` that plays the policies of its tasks; see `Policy`."""
+    """`collection.llm.actor.ActorModel` that plays the policies of its tasks; see `Policy`."""
 
     name = "scripted-policies"
 
@@ -103,7 +102,7 @@ class ScriptedActor:
         self._policies = policies
         self._playing: dict[tuple[str, int], Generator[Move, Page, None]] = {}
 
-    def reply(self, request: TeacherRequest) -> TeacherReply:
+    def reply(self, request: StepRequest) -> ActorReply:
         page = read_page(request)
         key = request.task_id, request.attempt
         try:
@@ -121,10 +120,10 @@ class ScriptedActor:
             next_goal=goal,
             actions=tuple(normalize_action(action) for action in actions),
         )
-        return TeacherReply(render_reply(reply))
+        return ActorReply(render_reply(reply))
 
-    def reflect(self, request: ReflectionRequest) -> TeacherReply:
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
         raise NotImplementedError("episodes of applications are played once")
 
-    def extract(self, request: ExtractionRequest) -> TeacherReply:
+    def extract(self, request: ExtractionRequest) -> ActorReply:
         raise NotImplementedError("the policies extract nothing")

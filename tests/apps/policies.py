@@ -1,4 +1,4 @@
-"""Policies for the tasks at applications; each knows the site's ways, and reads everything else."""
+"""Policies for the tasks at applications; each knows the site's navigation, and reads everything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def press(page: Page, text: str, tag: str = "", **attributes: str) -> Moves:
 
 
 def scroll_until(page: Page, shown: Callable[[Page], bool]) -> Moves:
-    """Scrolls down as far as it takes."""
+    """Scrolls down until the element is found."""
     while not shown(page):
         if page.view.pages_below < 0.05:
             raise NotShownError(f"not even at the end of {page.url}")
@@ -30,7 +30,7 @@ def scroll_until(page: Page, shown: Callable[[Page], bool]) -> Moves:
 
 
 def wait_until(page: Page, shown: Callable[[Page], bool]) -> Moves:
-    """Waits for what a page's own script brings."""
+    """Waits for elements that the page's own script adds."""
     for _ in range(WAITS):
         if shown(page):
             return page
@@ -114,7 +114,7 @@ def put_in_basket(page: Page) -> Moves:
 
 
 def check_out(page: Page) -> Playing:
-    """From the basket to the order's number."""
+    """Goes from the basket to the order's number."""
     wish = re.search(
         r"address (\S+); send it to (\w+) (\w+), ([^,]+), ([^,]+), ([^,]+)\. Answer", page.request
     )
@@ -186,7 +186,7 @@ def too_few(page: Page) -> Playing:
     page = yield from put_in_basket(page)
     page = yield from press(page, "View basket")
     page = yield from set_quantity(page, "5")
-    # The browser refuses a number above the field's maximum, which no element line tells; the stock is shown.
+    # The browser refuses a number above the field's maximum, which no element line shows; the stock is shown.
     page = yield from set_quantity(page, page.match(r"\((\d+) available\)")[1])
     page = yield from wait_until(page, lambda now: any("total is now" in line for line in now.lines))
     yield from check_out(page)
@@ -253,7 +253,7 @@ def edit(page: Page) -> Playing:
     page = yield from press(page, "Edit", "a")
     text = page.one(tag="textarea", name="wpTextbox1")
     keys = [{"click_element_by_index": {"index": text}}, {"send_keys": {"keys": "Control+End"}}]
-    # Appended: what the page held stays as it is.
+    # Appended: the page's old content stays.
     page = yield "Go to the end of the text", keys
     more = {
         "index": page.one(tag="textarea", name="wpTextbox1"),

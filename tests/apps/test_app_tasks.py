@@ -8,26 +8,25 @@ import sqlite3
 
 import pytest
 
-from collection.agent.environment import Acted, Look
-from collection.environments.apps.shop import OscarShop
-from collection.environments.apps.shop_tasks import GUESTS, ordered
-from collection.environments.apps.suite import Suite
-from collection.environments.apps.tasks import AppSession, Ending, make_task
+from collection.environments.base import StepResults, View
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.records.schema import ActionResult, Observation, Task
 from tests.apps.conftest import Notebook
 from tests.apps.policies import POLICIES
+from tests.apps.shop import GUESTS, OscarShop, ordered
+from tests.apps.suite import Suite
+from tests.apps.tasks import AppEnvironment, Ending, make_task
 
 
 class Inner:
-    """A browser that is at one page."""
+    """An environment that shows one page."""
 
     excluded_actions = ("execute_js",)
 
     def reset(self, task: Task) -> Task:
         return task
 
-    def look(self) -> Look:
+    def observe(self) -> View:
         observation = Observation(
             url="http://notebook.test/last",
             title="",
@@ -37,10 +36,10 @@ class Inner:
             elements=(),
             fingerprint="",
         )
-        return Look(observation, "")
+        return View(observation, "")
 
-    def act(self, actions: object, extract: object, deadline: float) -> Acted:
-        return Acted(())
+    def act(self, actions: object, extract: object, deadline: float) -> StepResults:
+        return StepResults(())
 
     def finish(self, done: object) -> ActionResult:
         return ActionResult(action="done", text="Done")
@@ -65,16 +64,16 @@ def test_the_reward_is_the_check_of_this_episode_alone(
 
     task = make_task(application, "write", 0, "Write.", check)
     with application:
-        session = AppSession(Inner(), [task])
-        assert session.reward() is None
-        session.reset(task.task)
-        session.look()
+        environment = AppEnvironment(Inner(), [task])
+        assert environment.reward() is None
+        environment.reset(task.task)
+        environment.observe()
         (application.data / "note").write_text("changed")
-        assert session.reward() == 0.0
-        session.finish(normalize_action({"done": {"text": "42", "success": True}}))
-        assert session.reward() == 1.0
-        session.reset(task.task)
-        assert session.reward() == 0.0
+        assert environment.reward() == 0.0
+        environment.finish(normalize_action({"done": {"text": "42", "success": True}}))
+        assert environment.reward() == 1.0
+        environment.reset(task.task)
+        assert environment.reward() == 0.0
         assert (application.data / "note").read_text() == "version 1"
     assert endings == [
         Ending("http://notebook.test/last", ""),

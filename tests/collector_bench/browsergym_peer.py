@@ -48,7 +48,7 @@ def play(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(observation: dict[str, Any]) -> str:
-    """The text that BrowserGym's own agents are shown of a page."""
+    """Returns the page text that BrowserGym shows to its agents."""
     return flatten_axtree_to_str(observation["axtree_object"])
 
 

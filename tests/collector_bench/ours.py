@@ -1,4 +1,4 @@
-"""Our side: the same steps with and without guard and proxy, looks at large pages, episodes of a fleet."""
+"""Our side: the same steps with and without guard and proxy, snapshots of large pages, fleet episodes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser
 from collection.browser.snapshot import observe, take_snapshot
 from collection.environments.miniwob import HOST, MiniWobEpisode, MiniWobServer, make_task
-from collection.fleet_config import fleet_config
-from collection.rounds import Job
+from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.rounds import Job
 from configs.collect import get_config
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.settings import from_config
 from tests.collector_bench.pages import make_page
 
 _CONTEXT = ActionContext()
 
 
 class Ours:
-    """One browser as the collector's demo runs it."""
+    """One browser with the settings of the collector's demo."""
 
     def __init__(self, browser: Browser, images: ImageStore, guarded: bool) -> None:
         self._browser, self._images, self._guarded = browser, images, guarded
         self._episode = MiniWobEpisode(browser)
 
     def play(self, page: str, seed: int, rounds: int) -> dict[str, Any]:
-        """Seconds of a reset and of each kind of step, as `browsergym_peer.play`."""
+        """Returns the seconds of a reset and of each kind of step, as `browsergym_peer.play`."""
         start = time.perf_counter()
         self._episode.reset(make_task(page, seed))
         self._look()
@@ -82,7 +83,7 @@ def players(server: MiniWobServer) -> Iterator[dict[bool, Ours]]:
 
 
 def time_looks(kinds: tuple[str, ...], counts: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
-    """Seconds of a look at pages of so many elements, in a window of 1280x1100; the first look is apart."""
+    """Returns the seconds of a snapshot for each page size, in a 1280x1100 window; the first is separate."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -141,7 +142,9 @@ def episodes_an_hour(workers: int, seeds: range) -> tuple[int, float, float]:
     jobs = [Job(make_task(page, seed), 1, 1, False) for seed in seeds for page in settings["pages"]]
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        played = fleet.run_tasks(jobs, Path(folder), fleet_config(settings), "collect")
+        played = fleet.run_tasks(
+            jobs, Path(folder), fleet_config(from_config(CollectSettings, settings)), "collect"
+        )
         seconds = time.perf_counter() - start
         solved = [bool(one.success) for one in played.trajectories()]
     return len(solved), sum(solved) / len(solved), 3600 * len(solved) / seconds

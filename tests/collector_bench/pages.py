@@ -1,4 +1,4 @@
-"""Pages of a given number of elements: a list far longer than the window, and a table that all fits in it."""
+"""Pages with a given number of elements: a list far longer than the window, and a table that fits into it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _install() -> None:
         check=True,
         stderr=subprocess.DEVNULL,
     )
-    # Playwright takes the browser that lies where it would have put its own.
+    # Playwright uses a browser in the folder where it would have installed its own.
     program = FOLDER / "browsers/chromium-1117/chrome-linux/chrome"
     program.parent.mkdir(parents=True, exist_ok=True)
     chromium = find_program("", ("chromium", "chromium-browser", "google-chrome"))

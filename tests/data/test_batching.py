@@ -4,15 +4,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.data.batching import (
+    BatchShapes,
     Example,
-    Shapes,
+    SftBatch,
+    Targets,
     batch_axes,
+    batch_work,
     choose_widths,
     collate,
-    group_by_length,
     single_rows,
 )
+from rmsweb_jax.qwen3_vl.attention import attention_mask
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import Work
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=60)
 
@@ -39,15 +44,6 @@ def test_two_widths_are_the_best_pair(lengths):
     assert padding(lengths, choose_widths(lengths, 16, 2)) == best
 
 
-@given(LENGTHS, st.integers(1, 9))
-def test_groups_hold_every_sample_once_longest_first(lengths, rows):
-    groups = group_by_length(lengths, rows)
-    flat = [number for group in groups for number in group]
-    assert sorted(flat) == list(range(len(lengths)))
-    assert [lengths[number] for number in flat] == sorted(lengths, reverse=True)
-    assert all(len(group) == rows for group in groups[:-1])
-
-
 @pytest.fixture
 def config(tiny_config) -> Qwen3VLConfig:
     return tiny_config
@@ -64,7 +60,7 @@ def example(config: Qwen3VLConfig, number: int, prompt: int, targets: int, image
 
 
 def test_targets_name_the_places_that_predict_them(config):
-    shapes = Shapes(rows=3, widths=(32,), num_targets=6, images=1, window=8)
+    shapes = BatchShapes(rows=3, widths=(32,), num_targets=6, images=1, window=8)
     examples = [example(config, 0, 12, 5, 1), example(config, 1, 9, 3, 0)]
     batch = collate(single_rows(examples, 3), shapes, 32, config)
     targets = batch.targets
@@ -79,7 +75,7 @@ def test_targets_name_the_places_that_predict_them(config):
 
 
 def test_image_tokens_find_their_own_patches(config):
-    shapes = Shapes(rows=3, widths=(32,), num_targets=6, images=2, window=12)
+    shapes = BatchShapes(rows=3, widths=(32,), num_targets=6, images=2, window=12)
     examples = [example(config, 1, 12, 4, 2), example(config, 2, 12, 4, 0), example(config, 3, 12, 4, 1)]
     batch = collate(single_rows(examples, 3), shapes, 32, config)
     assert batch.inputs.vision is not None
@@ -93,7 +89,7 @@ def test_image_tokens_find_their_own_patches(config):
 def test_a_process_makes_its_own_rows_of_the_batch(config):
     """Which need not be neighbours."""
     order = [0, 2, 1, 3]
-    shapes = Shapes(rows=4, widths=(32,), num_targets=6, images=1, window=8)
+    shapes = BatchShapes(rows=4, widths=(32,), num_targets=6, images=1, window=8)
     examples = [example(config, number, 12, 4, 1) for number in range(4)]
     whole = collate(single_rows(examples, 4), shapes, 32, config)
     parts = [
@@ -108,3 +104,28 @@ def test_a_process_makes_its_own_rows_of_the_batch(config):
             np.testing.assert_array_equal(joined, expected, err_msg=name)
     joined = np.concatenate([part.inputs.vision.patches for part in parts]).reshape(4, 8, -1)
     np.testing.assert_array_equal(joined, whole.inputs.vision.patches.reshape(4, 8, -1)[order])
+
+
+# Two samples of 3 and 2 tokens and padding; three samples of 1, 4 and 1.
+SEGMENTS = np.asarray([[1, 1, 1, 2, 2, 0, 0], [1, 2, 2, 2, 2, 3, 0]], np.int32)
+
+
+def make_batch(vision: VisionInputs | None = None) -> SftBatch:
+    samples = np.asarray([[1, 1, 2, 0], [2, 3, 0, 0]], np.int32)
+    inputs = ModelInputs(SEGMENTS, SEGMENTS, SEGMENTS, None, SEGMENTS, vision)
+    return SftBatch(inputs, Targets(samples, samples, samples, samples))
+
+
+def test_work_of_packed_rows():
+    expected = Work(tokens=11, pairs=6 + 3 + 1 + 10 + 1, scored=5)
+    assert batch_work(make_batch()) == expected
+    assert expected.pairs == int(attention_mask(SEGMENTS, None).sum())
+    assert batch_work(make_batch()) + Work(1, 2, 3, 4, 5) == Work(12, 23, 8, 4, 5)
+
+
+@pytest.mark.parametrize("window", [8, 0])
+def test_work_of_images(window):
+    ids = np.repeat([1, 2, 0, 3, 0], [4, 2, 2, 6, 2]).astype(np.int32)
+    vision = VisionInputs(ids, ids, ids, ids, ids, window)
+    work = batch_work(make_batch(vision))
+    assert (work.patches, work.patch_pairs) == (12, 16 + 4 + 36)

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.data.batching import Shapes
-from rmsweb_jax.data.encoding import Measure
-from rmsweb_jax.data.packing import area, plan_batch, row_caps
+from rmsweb_jax.data.batching import BatchShapes
+from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.data.packing import padded_tokens, plan_batch, row_caps
 
 WIDTHS = (128, 192, 256)
 
 
-def measure(length: int, num_targets: int = 1, images: int = 0) -> Measure:
-    return Measure("s", length, num_targets, images, 8 if images else 0)
+def measure(length: int, num_targets: int = 1, images: int = 0) -> SampleSize:
+    return SampleSize("s", length, num_targets, images, 8 if images else 0)
 
 
 MEASURES = st.lists(
@@ -20,9 +20,9 @@ MEASURES = st.lists(
 )
 
 
-def shapes(sizes, rows: int, packed: bool = True) -> Shapes:
+def shapes(sizes, rows: int, packed: bool = True) -> BatchShapes:
     num_targets, images = row_caps(sizes, WIDTHS[-1], 4)
-    return Shapes(rows, WIDTHS, num_targets, images, window=8, packed=packed)
+    return BatchShapes(rows, WIDTHS, num_targets, images, window=8, packed=packed)
 
 
 @given(MEASURES, st.integers(1, 5))
@@ -43,7 +43,9 @@ def test_rows_hold_every_sample_once_and_no_more_than_fits(sizes, rows):
 @given(MEASURES, st.integers(1, 5))
 def test_packing_never_takes_more_places_than_a_row_each(sizes, rows):
     packed, single = shapes(sizes, rows), shapes(sizes, rows, packed=False)
-    assert area(plan_batch(sizes, packed), packed) <= area(plan_batch(sizes, single), single)
+    assert padded_tokens(plan_batch(sizes, packed), packed) <= padded_tokens(
+        plan_batch(sizes, single), single
+    )
 
 
 @given(MEASURES, st.integers(1, 5))
@@ -63,13 +65,13 @@ def test_samples_that_fill_rows_exactly_leave_no_padding():
     lengths = [200, 150, 131, 128, 125, 106, 56, 128]  # Four pairs of 256.
     sizes = [measure(length) for length in lengths]
     plans = plan_batch(sizes, shapes(sizes, 2))
-    assert area(plans, shapes(sizes, 2)) == sum(lengths)
+    assert padded_tokens(plans, shapes(sizes, 2)) == sum(lengths)
     assert [micro.width for micro in plans] == [256, 256]
 
 
 @pytest.mark.parametrize("kind", ["targets", "images"])
 def test_a_row_is_closed_when_it_has_no_place_for_targets_or_images(kind):
     sizes = [measure(20, 12 if kind == "targets" else 1, 2 if kind == "images" else 0) for _ in range(8)]
-    tight = Shapes(1, WIDTHS, num_targets=24, images=4, window=8, packed=True)
+    tight = BatchShapes(1, WIDTHS, num_targets=24, images=4, window=8, packed=True)
     rows = [row for micro in plan_batch(sizes, tight) for row in micro.rows]
     assert sorted(map(len, rows)) == [2, 2, 2, 2]

@@ -11,11 +11,11 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, open_sft_data
 from rmsweb_jax.data.sources import Workers
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample
-from rmsweb_jax.records.shards import read_dataset
-from tests.training import write_corpus
+from rmsweb_jax.training.mesh import make_mesh
+from tests.policies import write_corpus
 
 REPEATS = [1 + 5 * number % 17 for number in range(23)]
 TOO_LONG = {7: 120, 15: 150}
@@ -99,7 +99,7 @@ def test_packed_rows_hold_every_sample_of_the_batch_whole(open_data):
         parts = [sample for batch in packed.step(step).micro_batches for sample in samples_of(batch)]
         whole = [sample for batch in single.step(step).micro_batches for sample in samples_of(batch)]
         assert sorted(parts) == sorted(whole)
-        assert packed.step(step).places < single.step(step).places
+        assert packed.step(step).padded_tokens < single.step(step).padded_tokens
         assert packed.step(step).tokens == single.step(step).tokens
     assert packed.padding() < single.padding() == packed.padding(packed=False)
 
@@ -119,7 +119,7 @@ def test_too_long_samples_are_named_and_never_cut(open_data):
     seen = {name for step in ids(data, 40) for name in step}
     assert not seen & {"s7", "s15"}
     lengths = {len(sample) // 4 for batch in data.step(0).micro_batches for sample in samples_of(batch)}
-    known = {measure.length for measure in data.measures}
+    known = {size.length for size in data.sizes}
     assert lengths <= known
 
 
@@ -148,9 +148,9 @@ def test_lengths_are_measured_once_and_again_for_another_corpus(corpus, encoder,
     stored = json.loads(cache.read_text())
     stored["measures"][0][1] = 77
     cache.write_text(json.dumps(stored))
-    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).measures[0].length == 77
+    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).sizes[0].length == 77
     cache.write_text(json.dumps({**stored, "key": "of another corpus"}))
-    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).measures == first.measures
+    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).sizes == first.sizes
 
 
 def test_a_target_longer_than_the_context_is_dropped_by_name(tmp_path, random_policy):

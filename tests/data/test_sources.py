@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmsweb_jax.data.sources import RecordSource, Workers, sample_order, stream
+from rmsweb_jax.data.sources import RecordSource, Workers, is_held_out, sample_order, stable_hash, stream
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import load_manifest, write_dataset
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample, TextPart
-from rmsweb_jax.records.shards import load_manifest, write_dataset
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,3 +150,15 @@ def test_worker_processes_end_with_a_trainer_that_is_killed():
     for handle in handles:  # Readable once the process has ended.
         assert select.select([handle], [], [], 60)[0]
         os.close(handle)
+
+
+def test_the_split_is_by_name_and_never_moves():
+    names = [f"miniwob/click-link/{number}" for number in range(2000)]
+    held = [name for name in names if is_held_out(name, 0.1, seed=3)]
+    assert 140 < len(held) < 260
+    assert set(held) <= {name for name in names if is_held_out(name, 0.2, seed=3)}
+    assert set(held) != {name for name in names if is_held_out(name, 0.1, seed=4)}
+    assert not any(is_held_out(name, 0.0) for name in names) and all(is_held_out(name, 1.0) for name in names)
+    # Fixed for good: a resumed run on another machine must split alike.
+    assert [number for number in range(30) if is_held_out(f"p{number}", 0.1)] == [6, 11]
+    assert stable_hash("held_out", "p0") == 2_087_628_162

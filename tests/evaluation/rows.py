@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from collection.evaluation.benchmarks import registry
+from collection.evaluation.benchmarks.base import Benchmark
+from collection.evaluation.config import evaluate_settings
+
 ROOT = Path(__file__).parents[2]
 # The benchmarks' own files are no part of the project.
 REAL = Path(os.environ.get("RMSWEB_BENCHMARKS", ROOT.parent / "shared" / "data"))
@@ -122,6 +126,11 @@ def write_json(path: Path, value: Any) -> Path:
     return path
 
 
+def load_benchmark(settings: dict[str, Any]) -> Benchmark:
+    """As `experiments.evaluate` does."""
+    return registry.load_benchmark(evaluate_settings(settings))
+
+
 def voyager_settings(folder: Path, **changes: Any) -> dict[str, Any]:
     """Settings of WebVoyager with made-up files in `folder`."""
     return {
@@ -159,8 +168,9 @@ def real_settings(benchmark: str) -> dict[str, Any]:
         "benchmark": benchmark,
         "task_ids": (),
         "tasks_file": str(REAL / f"{benchmark}.json{'' if benchmark == 'online_mind2web' else 'l'}"),
-        "start_page": "https://search.example.com/",
     }
+    if benchmark != "webvoyager":
+        settings["start_page"] = "https://search.example.com/"
     if benchmark == "webvoyager":
         settings["excluded_file"] = str(REAL / "webvoyager_excluded_55.json")
         settings["references_file"] = str(REAL / "webvoyager_reference_answer.json")

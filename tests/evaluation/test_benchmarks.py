@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from collection.browser.config import BrowserConfig
-from collection.browser.guard.config import GuardConfig
 from collection.evaluation.benchmarks.miniwob import held_out_tasks
-from collection.evaluation.benchmarks.registry import ADAPTERS, load_benchmark
+from collection.evaluation.benchmarks.registry import ADAPTERS
 from configs.evaluate import VARIANTS, get_config
 from rmsweb_jax.errors import UserError
 from tests.evaluation.rows import (
@@ -17,6 +16,7 @@ from tests.evaluation.rows import (
     REFERENCES,
     TAILBENCH,
     VOYAGER,
+    load_benchmark,
     mind2web_settings,
     real_settings,
     tail_settings,
@@ -101,7 +101,6 @@ def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
 def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant, tmp_path):
     settings = get_config(variant).to_dict()
     assert settings["benchmark"] in ADAPTERS and settings["runs"] == 3
-    assert BrowserConfig(**settings["browser"]) and GuardConfig(**settings["guard"])
     if settings["benchmark"] == "miniwob":
         assert load_benchmark(settings).tasks
         return
@@ -179,7 +178,7 @@ def wrong(folder, name):
         ("answer twice", r"answers that come twice: Stays--0, Stays--1"),
         ("answer of another kind", r"Stays\.answers\.0\.type: "),
         ("unknown chosen", r"config\.task_ids: no tasks of webvoyager: webvoyager/Stays--1, b; see the ids"),
-        ("unknown benchmark", r"config\.benchmark='webarena': unknown; take one of webvoyager, "),
+        ("unknown benchmark", r"config\.benchmark is 'webarena': use one of webvoyager, "),
     ],
 )
 def test_bad_input_is_named_in_one_line(tmp_path, name, message):

@@ -5,12 +5,11 @@ import json
 import pytest
 
 from collection.evaluation.benchmarks.miniwob import held_out_tasks
-from collection.evaluation.benchmarks.registry import load_benchmark
 from collection.evaluation.contaminated import contamination_report
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.records.shards import write_dataset
-from tests.evaluation.rows import VOYAGER, real_settings, voyager_settings, write_lines
+from tests.evaluation.rows import VOYAGER, load_benchmark, real_settings, voyager_settings, write_lines
 
 OWN = {"website": "https://shop.example.com/", "objective": "Put a brass lamp into the basket."}
 ANSWERED = VOYAGER[0]["ques"]

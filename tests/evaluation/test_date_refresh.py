@@ -6,13 +6,19 @@ from datetime import date, timedelta
 
 import pytest
 
-from collection.evaluation.benchmarks.registry import load_benchmark
 from collection.evaluation.dates.asking import answer_schema, ask_bound
 from collection.evaluation.dates.benchmark import DIFF, RECORD, refresh_benchmark
 from collection.evaluation.dates.moving import refresh
-from collection.llm.config import ActorConfig, make_model
+from collection.llm.config import ModelConfig, make_model
 from rmsweb_jax.errors import UserError
-from tests.evaluation.rows import VOYAGER, real_settings, tail_settings, voyager_settings, write_lines
+from tests.evaluation.rows import (
+    VOYAGER,
+    load_benchmark,
+    real_settings,
+    tail_settings,
+    voyager_settings,
+    write_lines,
+)
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
 
@@ -84,7 +90,7 @@ def test_a_resumed_run_goes_by_the_day_on_which_it_was_begun(tmp_path):
 
 
 def model_at(server):
-    config = ActorConfig(kind="chat", base_url=f"{server.url}/v1", calls=1, temperature=0.0)
+    config = ModelConfig(kind="chat", base_url=f"{server.url}/v1", calls=1, temperature=0.0)
     return make_model(config.resolve())
 
 
@@ -161,11 +167,15 @@ ABOUT_THE_PAST = {
 REAL = {"webvoyager": 83, "webtailbench": 134}
 
 
+def published_tasks(name):
+    excluded = {"excluded_file": ""} if name == "webvoyager" else {}
+    return load_benchmark(real_settings(name) | excluded)
+
+
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.parametrize("day", ["2026-11-22", "2027-02-10", "2028-02-29", "2026-07-04", "2031-12-31"])
 def test_all_real_rows(name, day, tmp_path):
-    settings, today = real_settings(name), date.fromisoformat(day)
-    published = load_benchmark(settings | {"excluded_file": ""})
+    published, today = published_tasks(name), date.fromisoformat(day)
     refreshed, record = refresh_benchmark(published, today, 14, None, tmp_path)
     changes = {change.task_id: change for change in record.changed}
     ids = {task.task_id for task in published.tasks if task.task_id.partition("/")[2] in ABOUT_THE_PAST}
@@ -203,7 +213,7 @@ def test_all_real_rows(name, day, tmp_path):
 
 def test_real_rows_are_rewritten_as_somebody_would():
     def prompt(benchmark, name, today=TODAY):
-        published = load_benchmark(real_settings(benchmark) | {"excluded_file": ""})
+        published = published_tasks(benchmark)
         task = next(task for task in published.tasks if task.task_id.endswith(f"/{name}"))
         return refresh(task.objective, today, published.written).text
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from collection.evaluation.results import load_results
-from collection.evaluation.runs import NOTES, set_apart
+from collection.evaluation.runs import NOTES, evaluate, set_apart
 from collection.judges.notes import read_notes
 from configs.evaluate import get_config
-from experiments import evaluate
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 from tests.evaluation.rows import EXCLUDED, REFERENCES, VOYAGER, write_json, write_lines
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
@@ -30,7 +29,7 @@ def scripted():
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluate")
-    evaluate.main(scripted(), folder)
+    evaluate(scripted(), folder)
     return folder
 
 
@@ -59,7 +58,7 @@ def test_an_interrupted_evaluation_plays_only_what_is_missing(workdir):
     report = (workdir / "report.json").read_bytes()
     for name in ("report.json", "results.json", "manifest.json"):
         (workdir / name).unlink()
-    evaluate.main(scripted(), workdir)
+    evaluate(scripted(), workdir)
     after = [path.read_bytes() for path in sorted((workdir / "journal").iterdir())]
     assert [entry for entry in after if entry] == [entry for entry in before if entry]
     again = json.loads((workdir / "report.json").read_text())
@@ -154,7 +153,7 @@ def judged(tmp_path_factory, site):
     ):
         config = live(folder, site[0], actor, judge)
         config.update({"refresh": {"ask": {"kind": "chat", "base_url": f"{dates.url}/v1"}}})
-        evaluate.main(config, folder / "run")
+        evaluate(config, folder / "run")
         assert len(dates.calls) == 1
         return folder, [json.dumps(call.body) for call in judge.calls]
 
@@ -199,6 +198,12 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     assert not any("HeadlessChrome" in agent for agent in agents["stays.test"] | agents["papers.test"])
 
 
+def evaluate_again(config, run):
+    """Without the record of the settings, so that the benchmark's own decides what is refused."""
+    (run / "config.json").unlink(missing_ok=True)
+    return evaluate(config, run)
+
+
 def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
     folder, _ = judged
     run = folder / "run"
@@ -208,23 +213,23 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
         config = live(folder, site[0], actor, judge)
         # As on a later day: empty is the day on which the run was begun.
         config.refresh.today = ""
-        evaluate.main(config, run)
+        evaluate_again(config, run)
         assert not actor.calls and not judge.calls
         assert json.loads((run / "report.json").read_text())["date_refresh"]["today"] == "2026-11-22"
         (run / "report.json").unlink()
         config.excluded_file = ""
         with pytest.raises(UserError, match="this run was begun with other prompts"):
-            evaluate.main(config, run)
+            evaluate_again(config, run)
         other = [VOYAGER[0] | {"ques": "Find a hotel in Oslo from Jan 1 to Jan 4, 2024."}, *VOYAGER[1:]]
         config = live(folder, site[0], actor, judge, tasks_file=str(write_lines(tmp_path / "x.jsonl", other)))
         with pytest.raises(UserError, match="this run was begun with other"):
-            evaluate.main(config, run)
+            evaluate_again(config, run)
 
 
 def test_a_policy_that_never_says_done_ends_and_is_told(site, tmp_path):
     with ModelServer([NEVER]) as actor, ModelServer([DONE]) as judge:
         config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
-        evaluate.main(config, tmp_path / "run")
+        evaluate(config, tmp_path / "run")
         assert not judge.calls
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["pass_at_1"]["mean"] == 0.0 and report["outcomes"] == {"max_steps": 1}
@@ -278,6 +283,6 @@ def test_what_is_wrong_is_told_before_anything_is_played(site, tmp_path, changes
     with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
         config = live(tmp_path, site[0], actor, judge, **changes)
         with pytest.raises(UserError, match=message):
-            evaluate.main(config, tmp_path / "run")
+            evaluate(config, tmp_path / "run")
         assert not actor.calls
     assert not (tmp_path / "run" / "journal").exists()

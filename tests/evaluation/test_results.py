@@ -15,7 +15,7 @@ from collection.evaluation.results import (
     to_json,
 )
 from collection.evaluation.task_results import TaskResult
-from collection.rounds import Job
+from collection.fleet.rounds import Job
 from configs.evaluate import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import (

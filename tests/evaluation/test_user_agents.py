@@ -8,7 +8,7 @@ import pytest
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import Browser
-from collection.station import Station, Wear
+from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 
@@ -70,13 +70,13 @@ def test_sites_may_be_visited_under_another_name(echo):
     sites = [f"http://{host}:{port}/" for host in ("127.0.0.1", "localhost")]
     tasks = [Task(task_id=site, website=site, objective="") for site in sites]
     config = BrowserConfig(width=500, height=320, user_agent="desktop", user_agents=("localhost=",))
-    wear = Wear(max_age_s=600.0, max_mb=0.0, max_episodes=100)
-    with Station(config, GuardConfig(private=tuple(sites)), wear) as station:
-        first = station.browser(tasks[0])
+    recycle = RecyclePolicy(browser_max_age_s=600.0, browser_max_mb=0.0, browser_max_episodes=100)
+    with BrowserPool(config, GuardConfig(private=tuple(sites)), recycle) as pool:
+        first = pool.browser(tasks[0])
         names = look(first, sites[0])
-        assert station.browser(tasks[0]) is first
-        plain = look(station.browser(tasks[1]), sites[1])
-        assert station.browser(tasks[0]) is not first
+        assert pool.browser(tasks[0]) is first
+        plain = look(pool.browser(tasks[1]), sites[1])
+        assert pool.browser(tasks[0]) is not first
     desktop, _, version = names
     assert "HeadlessChrome" in plain[0] and plain[0] == plain[1]
     assert desktop == plain[0].replace("HeadlessChrome", "Chrome") == names[1]
@@ -117,9 +117,12 @@ def test_the_nearest_host_decides():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"user_agents": ("example.org",)}, "'example.org' has to be HOST=AGENT, or HOST="),
-        ({"user_agents": ("=x",)}, "'=x' has to be HOST=AGENT, or HOST="),
-        ({"user_agent": "desktop", "grid_url": "http://grid:4444"}, "a grid's browsers are not known here"),
+        ({"user_agents": ("example.org",)}, "'example.org' must be HOST=AGENT, or HOST="),
+        ({"user_agents": ("=x",)}, "'=x' must be HOST=AGENT, or HOST="),
+        (
+            {"user_agent": "desktop", "grid_url": "http://grid:4444"},
+            "the version of a grid's browsers is unknown",
+        ),
         ({"user_agents": ("a=desktop",), "grid_url": "http://grid:4444"}, "give the whole string"),
         ({"user_agent": "desktop", "chromium": "/bin/true"}, "/bin/true --version: no version; give config"),
     ],

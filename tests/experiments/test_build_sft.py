@@ -14,10 +14,10 @@ from PIL import Image
 from configs.build_sft import get_config
 from experiments.build_sft import main
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import load_manifest, read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.records.shards import load_manifest, read_dataset, write_dataset
-from tests.collection.trajectories import CLICK, DONE, TYPE, numbered, trajectory
+from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
 
 ROOT = Path(__file__).parent.parent.parent
 # More samples than a shard holds, so that a killed run has finished one.

@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from ml_collections import ConfigDict
 
 from experiments import cli
 from rmsweb_jax.errors import UserError
@@ -70,6 +69,69 @@ def test_changed_settings_are_refused_outside_the_safe_list(script):
     assert script("pass", "--config.note=b").returncode == 0
 
 
+def test_workdir_of_another_version_is_refused(script, tmp_path):
+    assert script("pass").returncode == 0
+    settings = tmp_path / "run/config.json"
+    settings.write_text('{"sise": 1, "note": "a", "model": {"rank": 8}}')
+    assert_one_line(script("pass"), str(settings), "(model.rank, sise, size)", "another --workdir")
+    settings.write_text("{")
+    assert_one_line(script("pass"), str(settings), "another --workdir")
+
+
+def test_config_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("configs/rl.py:8b", "configs/rl.py:8b,anchor_free", "configs/rl.py"):
+        assert cli.find_config(name) == f"{ROOT}/{name}"
+    for name in ("settings.py:small", "configs/absent.py:demo", "configs", "/absent/configs/rl.py:8b", ""):
+        with pytest.raises(UserError, match=r"no such file; .* configs/rl\.py"):
+            cli.find_config(name)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/rl.py").touch()
+    assert cli.find_config("configs/rl.py:8b") == "configs/rl.py:8b"
+    assert cli.find_config("configs/sft.py:8b") == f"{ROOT}/configs/sft.py:8b"
+
+
+def test_installed_config_with_overrides(tmp_path):
+    def call(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", f"from experiments import cli\n{source}", *arguments]
+        environment = {"PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+
+    body = "cli.run_config(lambda config: print(config.run), 'configs/report.py:demo')"
+    for arguments in ([], ["--config=configs/report.py:demo"], ["-config=configs/report.py:demo"]):
+        assert call(body, *arguments, "--config.run=x").stdout == "x\n"
+    assert_one_line(call(body, "--config=configs/absent.py:demo"), "configs/absent.py:demo: no such file")
+
+
+def test_workdir_that_cannot_be_made_or_written(script, tmp_path):
+    # Not even root may make a folder there.
+    assert_one_line(script("pass", "--workdir=/sys/run"), "/sys/run", "another --workdir")
+    assert_one_line(
+        script("pass", f"--workdir={tmp_path}/settings.py"), "settings.py", "a file is in the way"
+    )
+    assert_one_line(script(f"raise OSError({errno.EROFS}, 'Read-only', 'shard')"), "shard: Read-only")
+
+
+@pytest.mark.parametrize(
+    "module, package, extra",
+    [
+        ("selenium", "collection.browser.driver", "collect"),
+        ("google", "collection.llm.gemini", "collect"),
+        # Both extras have it.
+        ("httpx", "collection.fleet.policy_server", "collect"),
+        ("rapidfuzz", "rmsweb_jax.actions.similarity", "train"),
+        ("orbax", "rmsweb_jax.training.checkpoints", "train"),
+    ],
+)
+def test_missing_extra_names_the_pip_command(module, package, extra):
+    source = f"import sys, experiments; sys.modules['{module}'] = None; import {package}"
+    result = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
+    assert_one_line(result, module, f"pip install 'rmsweb-jax[{extra}]'", code=1)
+    source = "import experiments, rmsweb_jax.absent"
+    result = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
+    assert "Traceback" in result.stderr
+
+
 def test_interrupt_and_termination_end_in_one_line(script):
     assert_one_line(script("raise KeyboardInterrupt"), "again to continue", code=130)
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); signal.pause()"
@@ -79,17 +141,3 @@ def test_interrupt_and_termination_end_in_one_line(script):
 def test_full_disk_is_told_and_other_system_errors_are_not_hidden(script):
     assert_one_line(script(f"raise OSError({errno.ENOSPC}, 'No space left', 'shard')"), "disk full", "shard")
     assert "Traceback" in script(f"raise OSError({errno.EIO}, 'Input/output error')").stderr
-
-
-def test_second_run_in_a_workdir_is_refused(tmp_path):
-    with cli.lock_workdir(tmp_path), pytest.raises(UserError, match="in use"), cli.lock_workdir(tmp_path):
-        pass
-    with cli.lock_workdir(tmp_path):
-        pass
-
-
-def test_config_check_compares_nested_keys(tmp_path):
-    cli.check_config(ConfigDict({"a": {"b": 1}, "c": ()}), tmp_path, frozenset())
-    cli.check_config(ConfigDict({"a": {"b": 1}, "c": ()}), tmp_path, frozenset())
-    with pytest.raises(UserError, match=r"a\.b"):
-        cli.check_config(ConfigDict({"a": {"b": 2}, "c": ()}), tmp_path, frozenset())

@@ -27,28 +27,30 @@ from transformers import (
 from configs import rl as rl_config
 from configs import sft as sft_config
 from configs.export import get_config
-from experiments import cli, export, train_sft
-from rmsweb_jax.checkpoints import Checkpoints
+from experiments import export, train_sft
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.encoding import Measure
+from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh
-from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, TextPart
-from rmsweb_jax.records.shards import write_dataset
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.train import load_policy
-from rmsweb_jax.sampling import Sampler, Sampling, prompt_shapes
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft import train as sft_train
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.training.checkpoints import Checkpoints
+from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.workdir import check_config
+from tests.policies import REPLY, random_messages, write_corpus
 from tests.report.evaluated import make_results, write_evaluation
 from tests.sft.test_peft_parity import save_model_folder
-from tests.training import REPLY, random_messages, write_corpus
 
 NEW = 24
 PAD = "<|image_pad|>"
@@ -58,7 +60,7 @@ MAX_PIXELS = 4096
 def begin(config: ConfigDict, workdir: Path) -> ConfigDict:
     """As the command line does before a stage's own `main`."""
     workdir.mkdir()
-    cli.check_config(config, workdir, frozenset())
+    check_config(config, workdir, frozenset())
     return config
 
 
@@ -102,7 +104,7 @@ def rl_run(sft_run) -> Path:
     config.model, config.prompts = str(sft_run / "export"), str(root / "prompts")
     config.max_pixels, config.lora.rank, config.lora.alpha = MAX_PIXELS, 4, 8.0
     folder = root / "rl"
-    settings = RlConfig.from_dict(begin(config, folder).to_dict())
+    settings = from_config(RlConfig, begin(config, folder))
     mesh = make_mesh()
     model = load_policy(settings, sft_run / "export", mesh)
     rng = np.random.default_rng(0)
@@ -181,11 +183,11 @@ def our_replies(model_folder: Path, images: ImageStore) -> list[list[int]]:
         mask = np.zeros(1, bool)
         examples.append(Example(f"p{number}", tokens, length, mask, prompt.patches, prompt.grids))
         window = max((int(np.prod(grid)) for grid in prompt.grids), default=0)
-        measures.append(Measure(f"p{number}", length + 1, 1, pictures, window))
-    sampling = Sampling(1, NEW, 0.0, processor.end_id, processor.banned_ids)
+        measures.append(SampleSize(f"p{number}", length + 1, 1, pictures, window))
+    sampling = SamplingParams(1, NEW, 0.0, processor.end_id, processor.banned_ids)
     sampler = Sampler(processor.config, prompt_shapes(measures, len(PROMPTS), 64, 1), make_mesh())
     policy = Generator(load_model(model_folder))
-    drawn = sampler.draw(policy, examples, [0] * len(examples), sampling)
+    drawn = sampler.generate(policy, examples, [0] * len(examples), sampling)
     return [one.tokens[0].tolist() for one in drawn]
 
 

@@ -14,10 +14,10 @@ from configs.import_runs import VARIANTS, get_config
 from experiments import build_sft
 from experiments.import_runs import main
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
-from rmsweb_jax.records.shards import read_dataset
-from tests.collection.foreign_runs import (
+from tests.importers.foreign_runs import (
     TASK_ID,
     browser_use_run,
     evaluation,
@@ -105,7 +105,7 @@ def test_mistakes_are_told_in_one_line(tmp_path):
         with pytest.raises(UserError, match=rf"^[^\n]*{message}[^\n]*$"):
             run_import(variant, source, tmp_path / "out")
     assert not (tmp_path / "out/report.json").exists()
-    with pytest.raises(UserError, match=r"config\.kind is 'mystery': give one of browser_use"):
+    with pytest.raises(UserError, match=r"config\.kind is 'mystery': use one of browser_use"):
         run_import("browser_use", tmp_path / "runs", tmp_path / "out", kind="mystery")
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import cli, records
+from experiments import records
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
-from rmsweb_jax.records.shards import load_manifest, read_dataset, write_dataset
-from tests.records.sets import png, samples, trajectories, write_version_1
+from rmsweb_jax.workdir import lock_workdir
+from tests.records.sets import png, samples, trajectories
 
 ROOT = Path(__file__).parents[2]
 RUNS = trajectories(5)
@@ -21,12 +22,12 @@ RUNS = trajectories(5)
 
 @pytest.fixture
 def run_folder(tmp_path):
-    """A run with a data set of this version, one of version 1, and one that is not finished."""
+    """A run with two data sets and one that is not finished."""
     images = ImageStore(tmp_path / "collect")
     for number in range(3):
         images.put(png(number))
     write_dataset(tmp_path / "collect", RUNS, "trajectories", {"actor": "teacher"}, shard_size=2)
-    write_version_1(tmp_path / "old", RUNS, 4)
+    write_dataset(tmp_path / "old", RUNS, "trajectories", {}, shard_size=4)
     path = tmp_path / "sft" / "manifest.json"
     write_dataset(path.parent, samples(RUNS), "sft_samples", {"note": "long " * 30})
     path.write_text(json.dumps(json.loads(path.read_text()) | {"finished": False}))
@@ -50,7 +51,7 @@ def test_list(run_folder, capsys):
     cells = {Path(row[1].strip()).name: [cell.strip() for cell in row[2:-1]] for row in rows}
     assert cells["collect"][:3] == ["trajectories", "5", "3"]
     assert cells["collect"][4:] == [str(SCHEMA_VERSION), "yes", "actor=teacher"]
-    assert cells["old"][4:6] == ["1", "yes"]
+    assert cells["old"][4:6] == [str(SCHEMA_VERSION), "yes"]
     assert cells["sft"][4:6] == [str(SCHEMA_VERSION), "no"] and cells["sft"][6].endswith("…")
     assert cells["broken"][0] == "?"
     with pytest.raises(UserError, match="no data set here or below"):
@@ -107,16 +108,6 @@ def test_export(run_folder, capsys):
     assert not (run_folder / "out").exists()
 
 
-def test_migrate(run_folder, capsys):
-    records.migrate(run_folder / "old")
-    records.migrate(run_folder / "old")
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith(f"version {SCHEMA_VERSION}, was 1")
-    assert second.endswith(f"version {SCHEMA_VERSION} already")
-    assert load_manifest(run_folder / "old").schema_version == SCHEMA_VERSION
-    assert list(read_dataset(run_folder / "old", Trajectory)) == RUNS
-
-
 def test_repair_reports_and_acts_only_when_told_to(run_folder, capsys):
     stray = run_folder / "collect" / "trajectories-00009.array_record"
     stray.write_bytes(b"x")
@@ -125,18 +116,16 @@ def test_repair_reports_and_acts_only_when_told_to(run_folder, capsys):
     assert f"{stray}: shard that the manifest does not name" in out and "add --apply" in out
     assert stray.exists()
     records.repair(run_folder, apply=True)
-    assert "1 mended" in capsys.readouterr().out and not stray.exists()
+    assert "1 repaired" in capsys.readouterr().out and not stray.exists()
     records.repair(run_folder, apply=True)
-    assert "nothing to mend" in capsys.readouterr().out
+    assert "nothing to repair" in capsys.readouterr().out
     write_dataset(run_folder / "sft", samples(RUNS), "sft_samples", {"note": "long " * 30})
     assert list(read_dataset(run_folder / "sft", SftSample)) == samples(RUNS)
 
 
 def test_nothing_is_mended_beside_a_run_that_is_at_work(run_folder):
-    with cli.lock_workdir(run_folder / "collect"):
+    with lock_workdir(run_folder / "collect"):
         for data in (run_folder, run_folder / "collect" / "journal"):
             data.mkdir(exist_ok=True)
             with pytest.raises(UserError, match="in use by another run"):
                 records.repair(data, apply=True)
-        with pytest.raises(UserError, match="in use by another run"):
-            records.migrate(run_folder / "collect")

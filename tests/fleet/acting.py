@@ -1,4 +1,4 @@
-"""An engine without processes: workers that play as they are told, on a clock that is turned by hand."""
+"""A pool without processes: workers that follow a script, on a clock that is turned by hand."""
 
 from __future__ import annotations
 
@@ -7,42 +7,43 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet import FleetConfig, SiteLimits
-from collection.fleet.engine import Died, Message
+from collection.fleet import SiteLimits
+from collection.fleet.config import CollectSettings, FleetConfig, fleet_config
+from collection.fleet.journals import FOLDER, JournalIndex, append_record, read_history
+from collection.fleet.rounds import Job, Reflected, run_round
 from collection.fleet.run import Fleet
-from collection.fleet_config import fleet_config
-from collection.journals import FOLDER, Index, keep, read_history
-from collection.rounds import Job, Reflected, run_round
-from collection.worker import Ended, Failed, Order
+from collection.fleet.worker import RoundDone, RoundRequest, RunFailure
+from collection.fleet.worker_pool import Message, WorkerDied
 from configs.collect import get_config
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import CallUsage, Outcome, Reflection, Task, Trajectory
+from rmsweb_jax.settings import from_config
 
 NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backoff_max_s=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Act:
-    """How a round goes: how long, how it ends, and whether its worker lives to tell."""
+    """How a round goes: how long, how it ends, and whether its worker lives to report it."""
 
     seconds: float = 1.0
     outcome: Outcome = "done"
     success: bool = False
     dies: str = ""  # "before" or "after" its record is on disk
-    failed: Failed | None = None
+    failed: RunFailure | None = None
 
 
 Script = Callable[[str, int], Act]
 
 
-class ActedEngine:
-    """`collection.fleet.engine.Engine`; `script` is asked (task, number of the order, from 0)."""
+class ActedPool:
+    """A `WorkerPool`; `script` is asked (task, number of the request, from 0)."""
 
     def __init__(self, workdir: Path, script: Script):
         self._workdir, self._script = workdir, script
-        self.now, self._orders, self._started = 0.0, 0, 0
+        self.now, self._requests, self._started = 0.0, 0, 0
         self.journals: dict[int, str] = {}
-        self.events: list[tuple[float, int, Order, Act]] = []
+        self.events: list[tuple[float, int, RoundRequest, Act]] = []
         self.begun: list[tuple[float, str]] = []
         self.closed_idle: frozenset[int] | None = None
 
@@ -51,13 +52,13 @@ class ActedEngine:
         self.journals[self._started] = journal
         return self._started
 
-    def give(self, worker: int, order: Order) -> None:
+    def submit(self, worker: int, request: RoundRequest) -> None:
         assert all(worker != busy for _, busy, _, _ in self.events), "an idle worker only"
-        task_id = order.job.task.task_id
-        act = self._script(task_id, self._orders)
-        self._orders += 1
+        task_id = request.job.task.task_id
+        act = self._script(task_id, self._requests)
+        self._requests += 1
         self.begun.append((self.now, task_id))
-        self.events.append((self.now + act.seconds, worker, order, act))
+        self.events.append((self.now + act.seconds, worker, request, act))
 
     def wait(self, seconds: float) -> list[tuple[int, Message]]:
         first = min(self.events, key=lambda event: event[0], default=None)
@@ -66,8 +67,8 @@ class ActedEngine:
             return []
         self.events.remove(first)
         self.now = max(self.now, first[0])
-        _, worker, order, act = first
-        return [(worker, self._message(worker, order, act))]
+        _, worker, request, act = first
+        return [(worker, self._message(worker, request, act))]
 
     def wake(self) -> None: ...
 
@@ -77,21 +78,21 @@ class ActedEngine:
     def close(self, idle: frozenset[int]) -> None:
         self.closed_idle = idle
 
-    def _message(self, worker: int, order: Order, act: Act) -> Message:
+    def _message(self, worker: int, request: RoundRequest, act: Act) -> Message:
         if act.failed is not None:
             return act.failed
         if act.dies == "before":
-            return Died("exit code -9")
-        name, kept = self.journals[worker], []
+            return WorkerDied("exit code -9")
+        name, entries = self.journals[worker], []
         with Journal(self._workdir / FOLDER / name) as journal:
             run_round(
-                order.job,
-                read_history(self._workdir, order.kept),
+                request.job,
+                read_history(self._workdir, request.entries),
                 lambda task, attempt, guidance: acted(task, attempt, act, guidance),
                 _reflect,
-                lambda record: kept.append(keep(record, journal, name)),
+                lambda record: entries.append(append_record(record, journal, name)),
             )
-        return Died("exit code -9") if act.dies else Ended(tuple(kept))
+        return WorkerDied("exit code -9") if act.dies else RoundDone(tuple(entries))
 
 
 def acted(task: Task, attempt: int, act: Act, guidance: str = "") -> Trajectory:
@@ -115,9 +116,10 @@ def web_job(name: str, attempts: int = 1, stop_after: int = 0, reflective: bool 
 
 
 def config(sites: SiteLimits = NO_LIMITS, **changes: object) -> FleetConfig:
-    sections = get_config("smoke").to_dict()
-    sections["actor"]["kind"] = "scripted"
-    return dataclasses.replace(fleet_config(sections), sites=sites, **{"workers": 2, **changes})
+    settings = get_config("smoke")
+    settings.actor.kind = "scripted"
+    setup = fleet_config(from_config(CollectSettings, settings))
+    return dataclasses.replace(setup, **vars(sites), **{"workers": 2, **changes})
 
 
 def run(
@@ -125,13 +127,13 @@ def run(
     workdir: Path,
     script: Script,
     setup: FleetConfig,
-    asked: Callable[[float], bool] = lambda now: False,
-) -> tuple[ActedEngine, Fleet]:
-    """Plays all jobs; `asked(now)`: whether to stop."""
-    engine = ActedEngine(workdir, script)
-    fleet = Fleet(jobs, workdir, setup, Index(workdir), engine, lambda: asked(engine.now), lambda: engine.now)
+    stop: Callable[[float], bool] = lambda now: False,
+) -> tuple[ActedPool, Fleet]:
+    """Plays all jobs; `stop(now)`: whether to stop."""
+    pool = ActedPool(workdir, script)
+    fleet = Fleet(jobs, workdir, setup, JournalIndex(workdir), pool, lambda: stop(pool.now), lambda: pool.now)
     try:
         fleet.run()
     finally:
         fleet.close()
-    return engine, fleet
+    return pool, fleet

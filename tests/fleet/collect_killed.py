@@ -1,7 +1,7 @@
-"""`experiments.collect` whose writers die in the middle of a write when they are told to.
+"""`experiments.collect` whose processes kill themselves in the middle of a write.
 
-A file `append`, `publish` or `manifest` in the folder RMSWEB_KILL tells whoever comes to that first; the file
-goes, and so does the process. Worker processes import this module as well.
+A file `append`, `publish` or `manifest` in the folder RMSWEB_KILL asks for that: the first process to reach
+that point removes the file and kills itself. Worker processes import this module as well.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import signal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from collection.fleet import publish
-from experiments import cli, collect
-from rmsweb_jax.records import shards
+from collection.fleet import journals, run
+from collection.fleet.collect import collect
+from collection.fleet.config import CollectSettings
+from experiments import cli
+from rmsweb_jax.records import dataset as shards
 from rmsweb_jax.records.journal import Journal
+from rmsweb_jax.settings import safe_keys
 
 FOLDER = "RMSWEB_KILL"
-_append, _read, _save = Journal.append, publish.read_kept, shards.save_manifest
+_append, _read, _save = Journal.append, journals.read_entry, shards.save_manifest
+_publish = run.publish
 
 
-def _told(what: str) -> bool:
+def _is_asked(what: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         Path(os.environ[FOLDER], what).unlink()
         return True
@@ -34,27 +38,33 @@ def _die() -> NoReturn:
 
 
 def _torn_append(self: Journal, record: bytes) -> int:
-    if _told("append"):
+    if _is_asked("append"):
         os.write(self._file.fileno(), record[: len(record) // 2])
         _die()
     return _append(self, record)
 
 
-def _torn_read(*arguments: Any) -> Any:
-    if _told("publish"):
-        _die()
-    return _read(*arguments)
+def _torn_publish(*arguments: Any) -> Any:
+    def read(*arguments: Any) -> Any:
+        if _is_asked("publish"):
+            _die()
+        return _read(*arguments)
+
+    journals.read_entry = read
+    return _publish(*arguments)
 
 
 def _torn_save(*arguments: Any) -> Any:
-    if _told("manifest"):
+    if _is_asked("manifest"):
         _die()
     return _save(*arguments)
 
 
-Journal.append = _torn_append
-publish.read_kept = _torn_read
-shards.save_manifest = _torn_save
+# Only in runs that are to be killed: other tests import this module for its names.
+if FOLDER in os.environ:
+    Journal.append = _torn_append
+    run.publish = _torn_publish
+    shards.save_manifest = _torn_save
 
 if __name__ == "__main__":
-    cli.run(collect.main, "configs/collect.py:demo", collect.SAFE_KEYS)
+    cli.run(collect, "configs/collect.py:demo", safe_keys(CollectSettings))

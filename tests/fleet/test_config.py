@@ -4,10 +4,11 @@ import pickle
 
 import pytest
 
-from collection.fleet_config import fleet_config
+from collection.fleet.config import CollectSettings, fleet_config
 from collection.judges.notes import Criterion, Reference, TaskNotes
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import from_config
 
 
 def settings(variant="smoke", **sections):
@@ -15,7 +16,7 @@ def settings(variant="smoke", **sections):
     config["actor"]["kind"] = "scripted"
     for name, changes in sections.items():
         config[name] |= changes
-    return config
+    return from_config(CollectSettings, config)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def settings(variant="smoke", **sections):
     [
         ({"kind": "chat"}, "config.actor.base_url is empty"),
         ({"kind": "policy"}, "config.actor.model is empty"),
-        ({"kind": "oracle"}, "unknown"),
+        ({"kind": "oracle"}, "config.actor.kind is 'oracle': use one of auto, scripted"),
         ({"kind": "gemini"}, "set GEMINI_API_KEY"),
     ],
 )
@@ -54,17 +55,22 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
     "judge,message",
     [
         ({"kind": "actor"}, "the actor is scripted, which cannot judge"),
-        ({"kind": "oracle"}, "unknown"),
+        ({"kind": "oracle"}, "config.judge.kind is 'oracle': use one of none, actor"),
         ({"kind": "chat"}, "config.judge.base_url is empty"),
         (
             {"kind": "gemini", "method": "oracle"},
-            "config.judge.method='oracle': unknown; take one of outcome,",
+            "config.judge.method is 'oracle': use one of outcome,",
         ),
     ],
 )
 def test_judges_that_cannot_be_are_refused(judge, message):
     with pytest.raises(UserError, match=message):
         fleet_config(settings(judge=judge))
+
+
+def test_an_engine_that_is_not_there_is_refused():
+    with pytest.raises(UserError, match=r"config\.fleet\.engine is 'slurm': use one of local, ray"):
+        settings(fleet={"engine": "slurm"})
 
 
 def test_a_judge_of_its_own_shares_the_runs_limits():

@@ -12,14 +12,15 @@ import pytest
 from collection import fleet
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.environments.miniwob import make_task
-from collection.fleet.local import LocalEngine
-from collection.fleet_config import fleet_config
-from collection.journals import load_histories
-from collection.rounds import Job
+from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.journals import load_histories
+from collection.fleet.rounds import Job
+from collection.fleet.worker_pool import LocalWorkerPool
 from configs.collect import get_config
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import read_dataset
+from rmsweb_jax.settings import from_config
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
 
@@ -33,6 +34,10 @@ def settings(**fleet_settings):
     # These pages come to rest; on a busy machine, too, they are to be looked at when they have.
     config["browser"]["settle_ms"] = 20_000
     return config
+
+
+def setup(**fleet_settings):
+    return fleet_config(from_config(CollectSettings, settings(**fleet_settings)))
 
 
 def jobs():
@@ -57,7 +62,7 @@ def assert_equal(found, wanted):
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    return folder, fleet.run_tasks(jobs(), folder, fleet_config(settings()), "collect")
+    return folder, fleet.run_tasks(jobs(), folder, setup(), "collect")
 
 
 def test_data_set_is_complete_sorted_and_without_guidance(played):
@@ -81,23 +86,25 @@ import json, sys
 from pathlib import Path
 from collection.environments.miniwob import make_task
 from collection.fleet import run, run_tasks
-from collection.fleet.local import LocalEngine
-from collection.fleet_config import fleet_config
-from collection.rounds import Job
+from collection.fleet.worker_pool import LocalWorkerPool
+from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.rounds import Job
 from experiments.cli import user_errors
+from rmsweb_jax.settings import from_config
 settings, pages, stop = json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
-hear, heard = run.Fleet._hear, []
+handle, handled = run.Fleet._handle, []
 def counted(self, worker, message):
-    hear(self, worker, message)
-    heard.append(message)
-    if len(heard) == stop:
-        print(json.dumps([one.process.pid for one in self._engine._workers.values()]), flush=True)
+    handle(self, worker, message)
+    handled.append(message)
+    if len(handled) == stop:
+        print(json.dumps([one.process.pid for one in self._pool._workers.values()]), flush=True)
         sys.stdin.readline()
-run.Fleet._hear = counted
+run.Fleet._handle = counted
 if __name__ == "__main__":
     jobs = [Job(make_task(page, 0), 5, 2, True) for page in pages]
     with user_errors():
-        run_tasks(jobs, Path(sys.argv[1]), fleet_config(settings), "collect")
+        setup = fleet_config(from_config(CollectSettings, settings))
+        run_tasks(jobs, Path(sys.argv[1]), setup, "collect")
 """
 
 
@@ -147,13 +154,13 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     assert_gone(family)
     after = len([one for history in load_histories(workdir).values() for one in history.trajectories])
     assert after == before
-    finished = fleet.run_tasks(jobs(), workdir, fleet_config(settings(workers=1)), "collect")
+    finished = fleet.run_tasks(jobs(), workdir, setup(workers=1), "collect")
     assert_equal(finished, played[1])
 
 
 def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkeypatch):
     """Each is killed once as soon as it is there, and what comes out is the same."""
-    wait, killed = LocalEngine.wait, set()
+    wait, killed = LocalWorkerPool.wait, set()
 
     def kill_once(self, seconds):
         for child in psutil.Process().children(recursive=True):
@@ -164,9 +171,8 @@ def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkey
                     child.kill()
         return wait(self, min(seconds, 0.1))
 
-    monkeypatch.setattr(LocalEngine, "wait", kill_once)
-    setup = fleet_config(settings(workers=1, retries=3, crashes=5))
-    result = fleet.run_tasks(jobs()[:1], tmp_path, setup, "collect")
+    monkeypatch.setattr(LocalWorkerPool, "wait", kill_once)
+    result = fleet.run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), "collect")
     assert killed == {"proxy", "driver", "worker"}
     expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]
     trajectories = list(result.trajectories())

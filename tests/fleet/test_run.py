@@ -1,4 +1,4 @@
-"""The fleet without browsers: what is handed out, what dying and stopping workers leave, what is counted."""
+"""The fleet without browsers: order of rounds, deaths and stops of workers, counts."""
 
 import errno
 import os
@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collection.fleet import SiteLimits, StoppedError
-from collection.fleet.publish import publish
-from collection.fleet.run import make_engine
-from collection.journals import Index, load_histories
-from collection.worker import Failed, Order, Worker
-from rmsweb_jax.errors import UserError
+from collection.fleet import SiteLimits
+from collection.fleet.journals import JournalIndex, load_histories, publish
+from collection.fleet.run import make_pool
+from collection.fleet.worker import RoundRequest, RunFailure, Worker
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import read_dataset
 from tests.fleet.acting import Act, acted, config, run, web_job
 
-KIND = SiteLimits(max_per_site=1, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=600.0)
+LIMITS = SiteLimits(max_per_site=1, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=600.0)
 
 
 def kept(workdir):
@@ -69,17 +68,17 @@ def test_no_round_is_lost_or_doubled_by_deaths_and_stops(attempts, acts, workers
                 assert error.exit_code == 75
         run(jobs, workdir, script, setup)
         assert kept(workdir) == wanted and lines(workdir) == len(wanted)
-        publish(jobs, workdir, setup.worker.actor, Index(workdir))
+        publish(jobs, workdir, setup.worker.actor, JournalIndex(workdir))
         ids = [one.trajectory_id for one in read_dataset(workdir, Trajectory)]
         assert ids == sorted(set(ids)) and len(ids) == len(wanted)
 
 
-def test_sites_are_treated_kindly(tmp_path):
+def test_sites_keep_their_rate_limits(tmp_path):
     jobs = [web_job("a/1"), web_job("a/2"), web_job("b/1"), web_job("b/2")]
-    engine, fleet = run(jobs, tmp_path, lambda task, _: Act(seconds=2.0), config(KIND, workers=4))
-    assert engine.begun == [(0.0, "a/1"), (0.0, "b/1"), (5.0, "a/2"), (5.0, "b/2")]
-    assert len(engine.journals) == 2, "no more workers than had something to do"
-    assert engine.closed_idle == {1, 2}
+    pool, fleet = run(jobs, tmp_path, lambda task, _: Act(seconds=2.0), config(LIMITS, workers=4))
+    assert pool.begun == [(0.0, "a/1"), (0.0, "b/1"), (5.0, "a/2"), (5.0, "b/2")]
+    assert len(pool.journals) == 2, "no more workers than had something to do"
+    assert pool.closed_idle == {1, 2}
     assert fleet.status().tasks_done == 4
 
 
@@ -91,8 +90,8 @@ def test_a_site_that_blocks_is_visited_less_and_shown(tmp_path):
         return Act(outcome="captcha" if task.startswith("bad") else "done")
 
     jobs = [web_job("bad/1", attempts=3), web_job("good/1", attempts=3)]
-    engine, fleet = run(jobs, tmp_path, script, config(KIND))
-    assert [now for now, task in engine.begun if task == "bad/1"] == [0.0, 61.0, 182.0]
+    pool, fleet = run(jobs, tmp_path, script, config(LIMITS))
+    assert [now for now, task in pool.begun if task == "bad/1"] == [0.0, 61.0, 182.0]
     status = fleet.status()
     assert status.outcomes == {"captcha": 3, "done": 3} and status.rounds == 6
     assert status.closed_sites == {"bad.com": 240.0}
@@ -133,7 +132,7 @@ def test_spent_money_ends_the_run_with_its_own_code(tmp_path):
     jobs = [web_job(f"a/{number}") for number in range(4)]
 
     def script(task, number):
-        return Act(failed=Failed("budget: spent", 4)) if number == 0 else Act(seconds=3.0)
+        return Act(failed=RunFailure("budget: spent", 4)) if number == 0 else Act(seconds=3.0)
 
     with pytest.raises(UserError, match="budget") as error:
         run(jobs, tmp_path, script, config())
@@ -142,11 +141,11 @@ def test_spent_money_ends_the_run_with_its_own_code(tmp_path):
     assert len(kept(tmp_path)) == 4
 
 
-def test_what_a_user_can_mend_ends_the_run_at_once(tmp_path):
+def test_an_error_that_the_user_can_fix_ends_the_run_at_once(tmp_path):
     jobs = [web_job(f"a/{number}") for number in range(4)]
 
     def script(task, number):
-        return Act(failed=Failed("no endpoint", 2)) if number == 0 else Act(seconds=3.0)
+        return Act(failed=RunFailure("no endpoint", 2)) if number == 0 else Act(seconds=3.0)
 
     with pytest.raises(UserError, match="no endpoint") as error:
         run(jobs, tmp_path, script, config())
@@ -174,12 +173,10 @@ def test_when_all_workers_die_the_run_ends(tmp_path):
         run(jobs, tmp_path, lambda *_: Act(dies="before"), config(retries=0))
 
 
-def test_an_engine_that_is_not_there_is_told(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="'slurm': unknown"):
-        make_engine(tmp_path, config(engine="slurm"))
+def test_an_engine_that_is_not_installed_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.exceptions", None)
     with pytest.raises(UserError, match="Ray is not installed"):
-        make_engine(tmp_path, config(engine="ray"))
+        make_pool(tmp_path, config(engine="ray"))
 
 
 def full(*_):
@@ -190,13 +187,13 @@ def test_a_full_disk_fails_the_run_and_leaves_nothing_half_written(tmp_path, mon
     job = web_job("a/1")
     with Worker(tmp_path, "000001.jsonl", config().worker) as worker:
         monkeypatch.setattr(worker, "_play", full)
-        found = worker.play(Order(job))
+        found = worker.play(RoundRequest(job))
         assert found.exit_code == 2 and "disk full while writing images/ab.png" in found.reason
         monkeypatch.setattr(worker, "_play", lambda task, attempt, _: acted(task, attempt, Act()))
         monkeypatch.setattr(os, "fsync", full)
-        assert worker.play(Order(job)).exit_code == 2
+        assert worker.play(RoundRequest(job)).exit_code == 2
         monkeypatch.undo()
         assert not kept(tmp_path) and not lines(tmp_path)
         monkeypatch.setattr(worker, "_play", lambda task, attempt, _: acted(task, attempt, Act()))
-        assert [one.attempt for one in worker.play(Order(job)).kept] == [1]
+        assert [one.attempt for one in worker.play(RoundRequest(job)).entries] == [1]
     assert kept(tmp_path) == {("a/1", 1)}

@@ -14,9 +14,9 @@ from typing import IO
 
 import psutil
 
-from collection.journals import FOLDER
+from collection.fleet.journals import FOLDER
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import CallUsage, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 from tests.fleet import collect_killed
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
@@ -118,7 +118,7 @@ class Watched:
                     self.episodes += b' {"trajectory_id":' in line[:64]
         return self.episodes
 
-    def until(self, condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 3600.0) -> None:
         """Waits for a condition of a run.
 
         Raises:

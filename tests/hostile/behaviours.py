@@ -1,4 +1,4 @@
-"""What a page of the hostile site is: how it answers, what the agent does there, what must come of it."""
+"""Behaviours of the hostile site: the answer of a page, the agent's plan there, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Behaviour:
 
 
 def document(text: str) -> str:
-    """A page; its scripts may send a text to their own server by `home(text)`."""
+    """Returns a page; its scripts can send a text to their own server by `home(text)`."""
     title = "" if "<title>" in text else "<title>Shop</title>"
     return (
         f"<!doctype html><meta charset=utf-8>{title}<script>"
@@ -58,7 +58,7 @@ def document(text: str) -> str:
 
 
 def page(text: str) -> Serve:
-    """Answers every path with one document, and leaves a cookie that no other site's episode may bring."""
+    """Answers every path with one document, and sets a cookie that no other episode may send."""
     html = document(text)
 
     def serve(exchange: Exchange) -> None:

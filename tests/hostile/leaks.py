@@ -1,4 +1,4 @@
-"""Pages that reach for the forbidden server: `FORBIDDEN` is its name, `DIRECT` its address and port."""
+"""Pages that try to reach the forbidden server: `FORBIDDEN` is its name, `DIRECT` its address and port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _hops(exchange: Exchange) -> None:
 
 
 def _worker(code: str) -> Serve:
-    """A page whose worker, at `/worker.js`, runs `code`."""
+    """Returns a page whose worker, at `/worker.js`, runs `code`."""
 
     def serve(exchange: Exchange) -> None:
         if exchange.path == "/worker.js":

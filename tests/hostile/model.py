@@ -18,7 +18,7 @@ STOP = {"done": {"text": "Given up", "success": False}}
 
 
 def action(step: str) -> dict[str, Any]:
-    """One step of a plan as an action."""
+    """Returns one step of a plan as an action."""
     verb, _, rest = step.partition(" ")
     number, _, text = rest.partition(" ")
     match verb:
@@ -46,7 +46,7 @@ def action(step: str) -> dict[str, Any]:
 
 
 def answer(prompt: str) -> str:
-    """The reply to a prompt; what is no step of an agent (an extraction, say) is answered in prose."""
+    """Returns the reply to a prompt; other requests than an agent's step (extractions) get a sentence."""
     step, plan = _STEP.search(prompt), _PLAN.search(prompt)
     if step is None or plan is None:
         return "There is nothing to be said of this page."

@@ -1,4 +1,4 @@
-"""Servers that answer badly: not at all, without end, in lies, or with far more than they sent."""
+"""Servers that answer badly: not at all, endlessly, with false headers, or with huge compressed bodies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _silence(exchange: Exchange) -> None:
 
 @functools.cache
 def _bomb(wbits: int) -> bytes:
-    """Half a gigabyte of spaces after a heading, compressed a thousandfold."""
+    """Returns half a gigabyte of spaces after a heading, compressed a thousandfold."""
     packer = zlib.compressobj(9, zlib.DEFLATED, wbits)
     parts = [packer.compress(b"<!doctype html><h1>Shop</h1><button onclick='void 0'>Buy</button><p>")]
     parts += [packer.compress(b" " * _MB) for _ in range(_BOMB_MB)]

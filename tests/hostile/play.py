@@ -1,4 +1,4 @@
-"""Episodes at the hostile site by the fleet as it is: processes, guard, proxy, a chat model, records."""
+"""Episodes at the hostile site by the real fleet: processes, guard, proxy, a chat model, records."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collection.fleet import run_tasks
-from collection.fleet_config import fleet_config
-from collection.rounds import Job
+from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.rounds import Job
 from configs.collect import get_config
 from rmsweb_jax.records.schema import Incident, Task, Trajectory
+from rmsweb_jax.settings import from_config
 from tests.hostile.behaviours import SECURE, Behaviour
 from tests.hostile.model import PlanServer
 from tests.hostile.secrets import CANARY, SECRET
@@ -19,14 +20,14 @@ from tests.hostile.site import Running
 
 MAX_SECONDS = 6.0
 PAGE_SECONDS = 2.0
-# What one look, one action and a browser's end may take beyond that.
+# Time that one observation, one action and a browser's end may take beyond that.
 GRACE_SECONDS = 25.0
 WORKERS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Visited:
-    """What a run has left.
+    """Artefacts of a run.
 
     Attributes:
       trajectories: by behaviour.
@@ -42,20 +43,15 @@ class Visited:
     workers: int
 
 
-def sections(running: Running, model: PlanServer) -> dict:
-    """The config of the run: everything an episode may take is little, and the guard is as for any site."""
+def settings(running: Running, model: PlanServer) -> CollectSettings:
+    """Returns the config of the run: small limits for an episode, and the guard as for any site."""
     config = get_config("smoke").to_dict()
     config["actor"] |= {"kind": "chat", "base_url": model.base_url, "model": "plan"}
     config["browser"] |= {
         "width": 800,
         "height": 600,
-        "page_load_seconds": PAGE_SECONDS,
-        "script_seconds": PAGE_SECONDS,
         "quiet_ms": 20,
         "settle_ms": 500,
-        "memory_mb": 2000,
-        # A page that takes all memory there is comes to the end of it soon.
-        "flags": ("--js-flags=--max-old-space-size=128",),
     }
     config["guard"] |= {
         "task_site": True,
@@ -69,16 +65,25 @@ def sections(running: Running, model: PlanServer) -> dict:
     config["limits"] |= {"max_steps": 5, "max_seconds": MAX_SECONDS}
     config["fleet"] |= {"workers": WORKERS, "crashes": 0, "retries": 0, "site_interval_s": 0.0}
     config["secrets"] = (SECRET,)
-    return config
+    settings = from_config(CollectSettings, config)
+    browser = dataclasses.replace(
+        settings.browser,
+        page_load_seconds=PAGE_SECONDS,
+        script_seconds=PAGE_SECONDS,
+        memory_mb=2000,
+        # A page that takes all memory there is comes to the end of it soon.
+        flags=("--js-flags=--max-old-space-size=128",),
+    )
+    return dataclasses.replace(settings, browser=browser)
 
 
 def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> Visited:
-    """One episode at each endpoint."""
+    """Runs one episode at each endpoint."""
     jobs = [Job(_task(one, running), attempts=1) for one in behaviours]
     os.environ[SECRET] = CANARY
     try:
         with PlanServer() as model:
-            played = run_tasks(jobs, workdir, fleet_config(sections(running, model)), "hostile")
+            played = run_tasks(jobs, workdir, fleet_config(settings(running, model)), "hostile")
     finally:
         del os.environ[SECRET]
     return Visited(
@@ -95,13 +100,13 @@ def incidents(trajectory: Trajectory) -> list[Incident]:
 
 
 def as_expected(behaviour: Behaviour, trajectory: Trajectory) -> bool:
-    """Whether an episode ended as its endpoint's entry says.
+    """Returns True if an episode ended as its endpoint's entry says.
 
     Incidents belong to steps: where the start page does not open there is none, and `detail` tells why.
     """
     kinds = {one.kind for one in incidents(trajectory)}
-    told = not trajectory.steps or kinds >= set(behaviour.incidents)
-    return trajectory.outcome in behaviour.outcomes and told
+    reported = not trajectory.steps or kinds >= set(behaviour.incidents)
+    return trajectory.outcome in behaviour.outcomes and reported
 
 
 def _task(behaviour: Behaviour, running: Running) -> Task:

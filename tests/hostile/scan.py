@@ -1,4 +1,4 @@
-"""Looking for a secret, whole or in part, in whatever form it may have been written down."""
+"""Search for a secret, whole or in part, in every encoding, in the files of a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import read_dataset
 
 # So much of a form is as good as all of it: what cuts a text short may cut it within a secret.
 _PLAIN, _ENCODED = 8, 12
@@ -26,7 +26,7 @@ def _base64(data: bytes) -> Iterator[str]:
 
 
 def forms(secret: str) -> dict[str, set[str]]:
-    """A secret's forms by name, as they are written."""
+    """Returns a secret's encodings by name."""
     points = [ord(letter) for letter in secret]
     data = secret.encode()
     once = {quote(secret, safe=""), quote(secret, safe="!'()*~"), quote(secret), quote_plus(secret)}
@@ -47,7 +47,7 @@ def forms(secret: str) -> dict[str, set[str]]:
 
 
 class Scanner:
-    """Finds pieces of a secret's forms, whatever their case."""
+    """Finds pieces of a secret's encodings, in any case."""
 
     def __init__(self, secret: str) -> None:
         self._pieces: dict[bytes, str] = {}
@@ -58,7 +58,7 @@ class Scanner:
                     self._pieces[text[start : start + length].lower().encode()] = name
 
     def find(self, data: bytes | str) -> set[str]:
-        """Names of the forms that are there, with the piece that was found."""
+        """Returns the names of the encodings found, each with the piece that was found."""
         lower = (data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).lower()
         # Letters other than ASCII have their case in UTF-8, too.
         lower = lower.decode("utf-8", "replace").lower().encode()
@@ -66,12 +66,12 @@ class Scanner:
 
 
 def artefacts(workdir: Path) -> Iterator[tuple[str, bytes]]:
-    """Every file of a run with its name, and the records of its data set, which are compressed there."""
+    """Yields every file of a run with its name, and the decompressed records of its data set."""
     for path in sorted(workdir.rglob("*")):
         if path.is_file():
             yield str(path.relative_to(workdir)), str(path).encode() + b"\n" + path.read_bytes()
     for record in read_dataset(workdir, Trajectory):
-        # Without the escapes of JSON, within which a piece of the secret would look like no form of it.
+        # Without the escapes of JSON, which could split a piece of the secret.
         texts = "\n".join(_strings(record.model_dump()))
         yield record.trajectory_id, texts.encode("utf-8", "surrogatepass")
 
@@ -86,5 +86,5 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def leaks(scanner: Scanner, texts: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Where the secret was found, and how."""
+    """Returns the places and encodings in which the secret was found."""
     return [f"{name}: {found}" for name, data in texts for found in sorted(scanner.find(data))]

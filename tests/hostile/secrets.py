@@ -1,4 +1,4 @@
-"""Pages that ask for the secret, and give it back in every form that nobody may write down."""
+"""Pages that ask for the secret and return it in encodings that must not appear in any file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FORM = "<h1>Sign in</h1><form action=/><input name=q><button>Go</button></form>
 
 
 def _get_form(exchange: Exchange) -> None:
-    """A form that puts the secret into the address; the next page repeats it."""
+    """Returns a form that puts the secret into the address; the next page repeats it."""
     exchange.send(document(f"{_FORM}<p>{exchange.query.replace('<', '&lt;')}</p>"))
 
 
 def _redirect(exchange: Exchange) -> None:
-    """The secret in a redirect's address, which a proxy might log, and the end of it."""
+    """Puts the secret into a redirect's address, which a proxy might log; answers its target."""
     if exchange.query:
         target = f"http://FORBIDDEN/?{exchange.query}"
         exchange.send("", status="302 Found", headers={"Location": target})

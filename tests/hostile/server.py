@@ -1,4 +1,4 @@
-"""Two servers on loopback: a site that answers as badly as each page wants, and one not to be reached."""
+"""Two servers on loopback: a site that misbehaves as each page asks, and one that must not be reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_HEAD = 1 << 20
 
 
 class DisconnectedError(Exception):
-    """The client has gone."""
+    """The client has closed the connection."""
 
 
 @dataclasses.dataclass
@@ -38,7 +38,7 @@ class Exchange:
     stopped: threading.Event
 
     def raw(self, data: bytes) -> None:
-        """Sends bytes as they are. Raises DisconnectedError."""
+        """Sends bytes unchanged. Raises DisconnectedError."""
         try:
             self.connection.sendall(data)
         except OSError as error:
@@ -51,7 +51,7 @@ class Exchange:
         status: str = "200 OK",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """A well-formed answer; text has its two placeholders, `FORBIDDEN` and `DIRECT`, filled in."""
+        """Sends a well-formed answer; in text, the placeholders `FORBIDDEN` and `DIRECT` are filled in."""
         data = self.fill(body).encode("utf-8", "surrogatepass") if isinstance(body, str) else body
         fields = {"Content-Type": kind, "Content-Length": str(len(data)), "Connection": "close"}
         fields |= headers or {}
@@ -71,7 +71,7 @@ class _Threaded(socketserver.ThreadingTCPServer):
     request_queue_size = 256
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whatever goes wrong with one connection is that connection's end, and often what was wanted."""
+        """Ignores errors: they end one connection only, and pages often cause them on purpose."""
 
 
 class HostileSite:
@@ -211,7 +211,7 @@ class ForbiddenServer:
             return len(self.contacts) - 1
 
     def wait_for_more(self, than: int, seconds: float) -> bool:
-        """Whether there are more contacts than `than`, now or within so long."""
+        """Returns True if there are more contacts than `than`, now or within the time limit."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.contacts) > than, seconds)
 
@@ -227,7 +227,7 @@ def _same_port(stream: type, datagram: type) -> tuple[_Threaded, socketserver.Th
 
 @contextlib.contextmanager
 def closed_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that nobody listens on and nobody else gets."""
+    """Reserves a port of 127.0.0.1 on which no process listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]

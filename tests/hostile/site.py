@@ -36,7 +36,7 @@ _MARK = "=== "
 
 
 def read_pages() -> dict[str, str]:
-    """The pages' sources by behaviour: in each file, what follows a line `=== name`."""
+    """Returns the pages' sources by behaviour: in each file, the text after a line `=== name`."""
     pages: dict[str, str] = {}
     for path in sorted(_PAGES.glob("*.html")):
         for part in ("\n" + path.read_text(encoding="utf-8")).split(f"\n{_MARK}")[1:]:
@@ -66,7 +66,7 @@ class Running:
     hosts: dict[str, str]
 
     def steps(self, behaviour: Behaviour) -> tuple[str, ...]:
-        """A plan's steps with the addresses that it names."""
+        """Returns a plan's steps with its addresses filled in."""
         names = {
             "FORBIDDEN": FORBIDDEN,
             "DIRECT": f"127.0.0.1:{self.forbidden.port}",
@@ -78,7 +78,7 @@ class Running:
 
 @contextlib.contextmanager
 def serve_hostile() -> Iterator[Running]:
-    """Both servers, until the end of the block."""
+    """Runs both servers until the end of the block."""
     with (
         closed_port() as dead,
         ForbiddenServer() as forbidden,

@@ -1,4 +1,4 @@
-"""Pages that would exhaust whoever looks at them: dialogs, windows, time, memory, nodes."""
+"""Pages that exhaust resources: dialogs, windows, time, memory, nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENDED = ("done", "failures", "timeout", "crashed", "unreachable")
 
 
 def _png(width: int, height: int) -> bytes:
-    """A picture of one colour: a few kilobytes that are gigabytes when drawn."""
+    """Returns an image of one colour: a few kilobytes that are gigabytes when decoded."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -35,7 +35,7 @@ def _with_file(html: str, path: str, data: bytes, kind: str) -> Serve:
 
 
 def _svg() -> bytes:
-    """Ten levels of ten uses each: ten thousand million shapes."""
+    """Returns ten levels of ten uses each: ten thousand million shapes."""
     groups = ["<g id='a0'><rect width='1' height='1'/></g>"]
     for level in range(1, 10):
         uses = f"<use href='#a{level - 1}' x='{level}'/>" * 10

@@ -1,4 +1,4 @@
-"""What hostile pages come to: with the guard nothing, without it all that they want."""
+"""Hostile pages achieve nothing with the guard, and everything without it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def running():
 
 @pytest.fixture(scope="module")
 def others() -> set[int]:
-    """Processes of other tests' browsers, which live as long as the session."""
+    """Returns the processes of other tests' browsers, which live as long as the session."""
     return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
@@ -62,14 +62,14 @@ def test_every_episode_ends_with_an_outcome_on_record(behaviour, visited):
 def test_no_worker_dies_and_no_process_stays(visited, others):
     assert visited.workers == WORKERS
     left = [one for one in psutil.Process().children(recursive=True) if _is_of(visited.workdir, one, others)]
-    # One that has been told to end may still be at it.
+    # A process that received a signal may still be ending.
     _, staying = psutil.wait_procs(left, timeout=10)
     assert [str(one) for one in staying] == []
     assert list((visited.workdir / "files").glob("*")) == []
 
 
 def _is_of(workdir: Path, process: psutil.Process, others: set[int]) -> bool:
-    """Whether a process runs in this workdir, or is a browser's that no other test has started."""
+    """Returns True for a process in this workdir, or of a browser that no other test has started."""
     try:
         if {process.pid, *(one.pid for one in process.parents())} & others:
             return False
@@ -84,15 +84,15 @@ def test_nothing_reaches_the_forbidden_server(visited):
     assert visited.contacts == []
     for leak in SUITE_LEAKS:
         trajectory = visited.trajectories[leak.name]
-        told = [trajectory.detail, *(one.detail for one in incidents(trajectory) if one.kind == "refused")]
+        details = [trajectory.detail, *(one.detail for one in incidents(trajectory) if one.kind == "refused")]
         if leak.incidents:
-            assert any(FORBIDDEN in text or "127.0.0.1" in text for text in told), leak.name
+            assert any(FORBIDDEN in text or "127.0.0.1" in text for text in details), leak.name
 
 
-def test_no_secret_is_written_down_or_told(visited, running):
+def test_no_secret_is_written_or_sent(visited, running):
     # The pages did get it, so there was something to find.
-    told = [body for bodies in running.site.bodies.values() for body in bodies]
-    assert any(CANARY in body for body in told)
+    sent = [body for bodies in running.site.bodies.values() for body in bodies]
+    assert any(CANARY in body for body in sent)
     assert any(f"<secret>{SECRET}</secret>".encode() in prompt for prompt in visited.prompts)
     scanner = Scanner(CANARY)
     assert leaks(scanner, artefacts(visited.workdir)) == []
@@ -130,7 +130,7 @@ def test_the_scan_finds_each_form(name, texts):
 
 @pytest.fixture(scope="module")
 def free_browser(running: Running):
-    """A browser that nobody guards; no name but the site's leads anywhere."""
+    """A browser without a guard; no name but the site's resolves."""
     rules = [f"MAP {name} {address}" for name, address in running.hosts.items()]
     rules += ["EXCLUDE 127.0.0.1", "EXCLUDE localhost", "MAP * ~NOTFOUND"]
     config = BrowserConfig(width=800, height=600, host_rules=tuple(rules), quiet_ms=0, page_load_seconds=3)
@@ -139,8 +139,8 @@ def free_browser(running: Running):
 
 
 @pytest.mark.parametrize("leak", [one for one in SUITE_LEAKS if one.leaks], ids=lambda leak: leak.name)
-def test_nothing_but_the_guard_keeps_pages_from_the_forbidden_server(leak, visited, running, free_browser):
-    """Without it each page gets through: so that the count of none with it means something."""
+def test_without_the_guard_pages_reach_the_forbidden_server(leak, visited, running, free_browser):
+    """Without the guard every page gets through, so the zero count with the guard is meaningful."""
     assert visited.contacts == []  # Counted before what follows here.
     browser = free_browser
     browser.reset()

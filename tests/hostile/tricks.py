@@ -1,4 +1,4 @@
-"""Pages that would deceive: the prompt, the agent, or the scripts that read them."""
+"""Pages that try to deceive the prompt, the agent, or the scripts that read them."""
 
 from __future__ import annotations
 

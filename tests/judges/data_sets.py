@@ -9,15 +9,15 @@ from typing import Any
 
 from configs.judge import get_config
 from experiments.judge import main
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import write_dataset
-from tests.collection.trajectories import CLICK, DONE, step
 from tests.judges.runs import RUBRIC, run
 from tests.judges.server import USUAL, kind_of
 from tests.judges.verdicts import rubric_answer
 from tests.llm.answers import completion
 from tests.llm.server import Answer
+from tests.trajectories import CLICK, DONE, step
 
 # Of runs 0, 1, ...: what the outcome judge and WebJudge say, and what a person does.
 OUTCOME = ("SUCCESS", "SUCCESS", "NOT SUCCESS", "NOT SUCCESS", "UNKNOWN", "unsuccessful")

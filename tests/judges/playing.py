@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from collection.judges.base import Verdict
 from collection.judges.config import METHODS
-from collection.llm.cached import Cached
+from collection.llm.cached import CachedModel
 from tests.judges.runs import rubric_notes, run
 from tests.judges.server import USUAL, Pictures, kind_of, model_at
 from tests.judges.verdicts import Said
@@ -45,7 +45,7 @@ def play_all(table: Iterable[Said]) -> list[Played]:
             for said in table:
                 server.reply_to = lambda prompt, said=said, api=api: _reply(said, api, prompt)
                 # A cache of its own, since all ask the same.
-                with Cached(model, None) as cached:
+                with CachedModel(model, None) as cached:
                     judge = METHODS[said.judge](cached, rubric_notes())
                     played.append(Played(said, api, judge.judge(run(), Pictures())))
     return played

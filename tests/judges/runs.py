@@ -6,7 +6,7 @@ from typing import Any
 
 from collection.judges.notes import Criterion, TaskNotes
 from rmsweb_jax.records.schema import Trajectory
-from tests.collection.trajectories import CLICK, DONE, step, trajectory
+from tests.trajectories import CLICK, DONE, step, trajectory
 
 RUBRIC = (
     Criterion(criterion="Finds the lamp", description="The lamp's page is opened.", max_points=3),

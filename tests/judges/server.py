@@ -12,8 +12,8 @@ import pytest
 from collection.judges.asking import ModelJudge
 from collection.judges.config import METHODS
 from collection.judges.notes import TaskNotes
-from collection.llm.cached import Cached
-from collection.llm.config import ActorConfig, make_model
+from collection.llm.cached import CachedModel
+from collection.llm.config import ModelConfig, make_model
 from collection.llm.model import Model
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
@@ -57,7 +57,7 @@ def model_at(server: ModelServer, kind: Literal["chat", "gemini"] = "chat", **se
     ledger, address = values.pop("ledger", None), f"{server.url}/v1" if kind == "chat" else server.url
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GEMINI_API_KEY", "key")
-        return make_model(ActorConfig(kind=kind, base_url=address, **values).resolve(), ledger)
+        return make_model(ModelConfig(kind=kind, base_url=address, **values).resolve(), ledger)
 
 
 @contextlib.contextmanager
@@ -69,5 +69,5 @@ def judge_at(
     **settings: Any,
 ) -> Iterator[ModelJudge]:
     """A judge behind a server, its replies kept at `path`."""
-    with Cached(model_at(server, **settings), path) as model:
+    with CachedModel(model_at(server, **settings), path) as model:
         yield METHODS[method](model, notes)

@@ -17,7 +17,7 @@ from collection.judges.cross_check import (
     summarize,
 )
 from collection.judges.judgements import Judgement
-from collection.llm.cached import Cached
+from collection.llm.cached import CachedModel
 from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import run
 from tests.judges.server import Pictures, model_at, says
@@ -40,7 +40,7 @@ def judgement(success: bool | None = False, text: str = "No price is shown.\nNOT
 
 def checked(words, seen="the last page", trajectory=None, reply_to=None, **settings):
     with PromptServer(reply_to or says(cross_check=words)) as server:
-        with Cached(model_at(server, **settings), None) as model:
+        with CachedModel(model_at(server, **settings), None) as model:
             found = CrossCheck(model).check(trajectory or run(3), judgement(), seen, Pictures())
         return found, server
 

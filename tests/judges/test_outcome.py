@@ -5,13 +5,13 @@ import pytest
 from collection.judges.base import GAVE_UP, NO_ANSWER
 from collection.judges.notes import Reference, TaskNotes
 from collection.judges.outcome import NO_LINE, SCREENSHOTS, OutcomeJudge
-from collection.llm.cached import Cached
+from collection.llm.cached import CachedModel
 from collection.llm.model import ModelReply
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.records.schema import CallUsage
-from tests.collection.trajectories import CLICK, DONE, step
 from tests.judges.runs import run, shots
 from tests.judges.server import Pictures
+from tests.trajectories import CLICK, DONE, step
 
 
 class Scripted:
@@ -29,7 +29,7 @@ class Scripted:
 
 
 def judge(model, trajectory, notes=None):
-    return OutcomeJudge(Cached(model, None), notes).judge(trajectory, Pictures())
+    return OutcomeJudge(CachedModel(model, None), notes).judge(trajectory, Pictures())
 
 
 def test_the_model_sees_request_answer_last_page_and_the_last_four_pictures():

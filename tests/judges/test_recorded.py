@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from collection.judges.base import Verdict
-from collection.judges.recorded import NO_REWARD, NOBODY, EnvironmentReward, Recorded
+from collection.judges.base import NO_REWARD, NOBODY, EnvironmentReward, Recorded, Verdict
 from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import run
 from tests.judges.server import Pictures

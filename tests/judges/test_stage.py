@@ -11,7 +11,7 @@ import pytest
 
 from collection.judges.config import REPLIES
 from collection.judges.judgements import in_order
-from collection.llm.ledger import LEDGER, Ledger
+from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.model import BudgetError
 from rmsweb_jax.errors import UserError
 from tests.judges.data_sets import OUTCOME, judge, put_data, reply_to, runs, settings
@@ -112,7 +112,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
     command += [f"--config.{key}={value}" for key, value in changes.items()]
     server.hang_from = 9
     with subprocess.Popen([*command, f"--workdir={tmp_path / 'judge'}"], cwd=ROOT) as process:
-        assert server.hung.acquire(timeout=120)
+        assert server.hung.acquire(timeout=3000)
         process.send_signal(signal.SIGKILL)
     assert kept_in(tmp_path / "judge" / REPLIES) == 8
     assert not (tmp_path / "judge/judgements.jsonl").exists()
@@ -132,7 +132,8 @@ def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, data
     assert error.value.exit_code == 4
     answered = kept_in(tmp_path / "judge" / REPLIES)
     assert (
-        0 < answered == len(server.calls) < QUESTIONS and Ledger(tmp_path / "judge" / LEDGER).spent() <= 0.5
+        0 < answered == len(server.calls) < QUESTIONS
+        and CallLedger(tmp_path / "judge" / LEDGER).spent() <= 0.5
     )
     report = judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 500.0}))
     assert len(server.calls) == QUESTIONS and report["cost_usd"] == pytest.approx(0.11 * QUESTIONS)
@@ -168,8 +169,8 @@ def test_without_a_model_recorded_verdicts_are_compared(tmp_path, data, server):
             "config.reference='nobody': no judge of that name runs here: take one of labels",
         ),
         ({"cross_check.of": "second"}, "config.cross_check.of='second'"),
-        ({"judges.outcome.method": "oracle"}, "config.judges.outcome.method='oracle': unknown"),
-        ({"judges.outcome.kind": "oracle"}, "config.judges.outcome.kind='oracle': unknown"),
+        ({"judges.outcome.method": "oracle"}, "config.judges.outcome.method is 'oracle': use one of"),
+        ({"judges.outcome.kind": "oracle"}, "config.judges.outcome.kind is 'oracle': use one of"),
         ({"actor.kind": "none"}, "config.judges.outcome.kind=actor: the actor is none"),
         ({"workers": 0}, "config.workers=0: use at least 1"),
     ],

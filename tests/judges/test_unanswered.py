@@ -2,13 +2,13 @@
 
 import pytest
 
-from collection.agent.loop import EpisodeRunner, Limits
+from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
 from collection.judges.base import unjudged
-from collection.llm.ledger import LEDGER, Ledger
+from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.model import BudgetError
 from rmsweb_jax.errors import UserError
-from tests.collection.plain_episode import DONE, TASK, Lines, Page, reply
+from tests.agent.plain_episode import DONE, TASK, Lines, Page, reply
 from tests.judges.runs import run
 from tests.judges.server import Pictures, judge_at, says
 from tests.llm.answers import PER_DAY, completion, gemini_error
@@ -19,7 +19,13 @@ from tests.llm.server import Answer
 def episode(judge):
     """One episode on a live page whose agent says that it is done."""
     runner = EpisodeRunner(
-        Page(reward=None), Lines(reply(DONE)), Pictures(), "teacher", PromptConfig("compact"), Limits(), judge
+        Page(reward=None),
+        Lines(reply(DONE)),
+        Pictures(),
+        "teacher",
+        PromptConfig("compact"),
+        EpisodeLimits(),
+        judge,
     )
     return runner.run_episode(TASK.model_copy(update={"environment": "web"}), attempt=1)
 
@@ -93,7 +99,7 @@ def test_the_money_cap_ends_the_run(tmp_path):
         with pytest.raises(BudgetError):
             judge.judge(run(), Pictures())
         assert 0 < len(server.calls) < 4
-    assert Ledger(tmp_path / LEDGER).spent() <= 0.2
+    assert CallLedger(tmp_path / LEDGER).spent() <= 0.2
 
 
 def test_after_an_overload_the_same_question_is_asked_again_and_after_a_refusal_not(tmp_path):

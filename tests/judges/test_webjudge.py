@@ -5,11 +5,11 @@ import re
 import pytest
 
 from collection.judges.webjudge import NO_STATUS, SCREENSHOTS
-from tests.collection.trajectories import CLICK, DONE, step
 from tests.judges.runs import run, shots
 from tests.judges.server import Pictures, judge_at, kind_of, says
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
+from tests.trajectories import CLICK, DONE, step
 
 ENDS = "All points are met.\nStatus: success"
 

@@ -1,4 +1,4 @@
-"""One case of what an endpoint answers and what is to come of it, and answers to make cases of."""
+"""Cases: answers of an endpoint with the expected behaviour, and building blocks for answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tests.llm.server import Answer
 
 Wait = tuple[float, float]
-# Of a told wait: never shorter, at most the jitter longer.
+# Bounds of a retry-after delay: never shorter, at most the jitter longer.
 JITTER_S = 1.0
 BACKOFF: tuple[Wait, ...] = ((0.0, 1.0), (0.0, 2.0), (0.0, 4.0), (0.0, 8.0))
 
@@ -37,12 +37,12 @@ class Case:
     api: Literal["gemini", "chat"] = "gemini"
 
 
-def told(seconds: float) -> Wait:
+def delay(seconds: float) -> Wait:
     return (seconds, seconds + JITTER_S)
 
 
 def candidate(parts: Any, reason: str | None = "STOP", **more: Any) -> Answer:
-    """A Gemini answer with one candidate; `parts` None: without content."""
+    """Returns a Gemini answer with one candidate; without content if `parts` is None."""
     one = {"content": {"role": "model", "parts": parts}} if parts is not None else {"content": None}
     ended = {"finishReason": reason} if reason else {}
     usage = {"promptTokenCount": 1000, "candidatesTokenCount": 60, "thoughtsTokenCount": 40}
@@ -65,7 +65,7 @@ def quota(quota_id: str) -> dict[str, Any]:
 
 
 def completion(text: str | None, reason: str = "stop") -> Answer:
-    """A chat completion."""
+    """Returns a chat completion."""
     choice = {"message": {"role": "assistant", "content": text}, "finish_reason": reason}
     return Answer(body={"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}})
 

@@ -1,4 +1,4 @@
-"""The whole table, for the tests and for `make proof-llm`."""
+"""All cases, for the tests and for `make proof-llm`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What chat-completions endpoints answer, and what the wrapper is to make of it."""
+"""Answers of chat-completions endpoints, and the expected behaviour of the wrapper."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from tests.llm.answers import BACKOFF, PER_DAY, TEXT, WELL, Case, completion, retry_info, told
+from tests.llm.answers import BACKOFF, PER_DAY, TEXT, WELL, Case, completion, delay, retry_info
 from tests.llm.server import Answer
 
 
@@ -31,12 +31,12 @@ def chat_cases() -> list[Case]:
              "the model refused the request: status 400: maximum context length is 4096 tokens"),
         Case("prompt too long", "400, as our own server says it", (longer,), 1, "",
              "the model refused the request: status 400: messages: 40000 tokens, at most 256 are served"),
-        Case("429, Retry-After", "429 with `Retry-After: 3`", (late, WELL), 2, TEXT, waits=(told(3),)),
+        Case("429, Retry-After", "429 with `Retry-After: 3`", (late, WELL), 2, TEXT, waits=(delay(3),)),
         Case("429, as a date", "429 with a date 40 to 41 s ahead", (dated, WELL), 2, TEXT,
              waits=((35.0, 42.0),)),
-        Case("429, ms", "429 with `retry-after-ms: 1500`", (fine, WELL), 2, TEXT, waits=(told(1.5),)),
+        Case("429, ms", "429 with `retry-after-ms: 1500`", (fine, WELL), 2, TEXT, waits=(delay(1.5),)),
         Case("429, RetryInfo", "429, a list with `retryDelay` 12s", (listed, WELL), 2, TEXT,
-             waits=(told(12),)),
+             waits=(delay(12),)),
         Case("no choices", "200, `choices` empty", (Answer(body={"choices": []}), WELL), 2, TEXT,
              waits=BACKOFF[:1]),
         Case("reset", "the connection reset", (Answer(reset=True), WELL), 2, TEXT, waits=BACKOFF[:1],
@@ -44,5 +44,5 @@ def chat_cases() -> list[Case]:
         Case("429, a day's quota", "429, `quotaId` per day", (daily,), 1, None, "the quota is used up"),
         Case("429, paid out", "429, `insufficient_quota`", (paid,), 1, None, "the quota is used up"),
         Case("invalid key", "401", (key,), 1, None, "check the API key"),
-        Case("another server", "200 with HTML", (Answer(body=b"<html>"),), 1, None, "no chat completion"),
+        Case("another server", "200 with HTML", (Answer(body=b"<html>"),), 1, None, "not a chat completion"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the Gemini API answers, and what the wrapper is to make of it."""
+"""Answers of the Gemini API, and the expected behaviour of the wrapper."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.llm.answers import (
     TEXT,
     Case,
     candidate,
+    delay,
     gemini_error,
     quota,
     retry_info,
-    told,
 )
 from tests.llm.server import Answer
 
@@ -151,7 +151,7 @@ def _again() -> list[Case]:
             (slow, GOOD),
             2,
             TEXT,
-            waits=(told(31.5),),
+            waits=(delay(31.5),),
         ),
         Case(
             "429, Retry-After",
@@ -159,7 +159,7 @@ def _again() -> list[Case]:
             (late, GOOD),
             2,
             TEXT,
-            waits=(told(7),),
+            waits=(delay(7),),
         ),
         Case(
             "503, Retry-After as a date",
@@ -175,7 +175,7 @@ def _again() -> list[Case]:
             (both, GOOD),
             2,
             TEXT,
-            waits=(told(31.5),),
+            waits=(delay(31.5),),
         ),
         Case("503", "503 three times, then an answer", (busy, busy, busy, GOOD), 4, TEXT, waits=BACKOFF[:3]),
         Case("500", "500 with an empty body", (Answer(500, b""), GOOD), 2, TEXT, waits=BACKOFF[:1]),

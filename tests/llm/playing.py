@@ -1,4 +1,4 @@
-"""Plays a case: the real client library, the wrapper, a clock that waits without waiting."""
+"""Runs a case with the real client library, the wrapper, and a clock that does not really wait."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from collection.llm.chat import ChatModel
 from collection.llm.gemini import GeminiModel
-from collection.llm.ledger import Ledger
-from collection.llm.metered import Limits, Metered, Patience
+from collection.llm.ledger import CallLedger
+from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
 from collection.llm.model import ModelReply, ModelRequest, Prices
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
@@ -44,7 +44,7 @@ REQUEST = ModelRequest(
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """What came of a case.
+    """Result of a case.
 
     Attributes:
       url: the server's.
@@ -59,33 +59,35 @@ class Played:
     totals: dict[str, float]
 
     def fits(self, case: Case) -> bool:
-        """Whether the wrapper did what the case says."""
+        """True if the wrapper did what the case says."""
         within = len(self.waits) == len(case.waits) and all(
             low <= wait <= high for wait, (low, high) in zip(self.waits, case.waits, strict=True)
         )
         if case.text is None:
-            told = self.reply is None and self.error is not None and case.problem in str(self.error)
+            as_expected = self.reply is None and self.error is not None and case.problem in str(self.error)
         else:
-            told = self.reply is not None and self.reply.text == case.text and self._tells(case.problem)
+            as_expected = (
+                self.reply is not None and self.reply.text == case.text and self._reports(case.problem)
+            )
         most = PRICES.cost(REQUEST.estimated_tokens, MAX_TOKENS)
         lost = abs(self.totals["unanswered_cost_usd"] - case.lost * most) < 1e-12
-        return len(self.calls) == case.calls == self.totals["attempts"] and within and told and lost
+        return len(self.calls) == case.calls == self.totals["attempts"] and within and as_expected and lost
 
-    def _tells(self, problem: str) -> bool:
+    def _reports(self, problem: str) -> bool:
         said = self.reply.problem if self.reply else ""
         return said.startswith(problem) if problem else not said
 
 
 def play(case: Case, ledger: Path | None = None) -> Played:
-    """Makes one call of the wrapper to a server that answers as the case says."""
+    """Makes one call through the wrapper to a server that answers as the case says."""
     with ModelServer(case.answers) as server:
         if case.api == "gemini":
             model = GeminiModel("key", "gem", 1.0, MAX_TOKENS, TIMEOUT_S, "schema", server.url)
         else:
             model = ChatModel(f"{server.url}/v1", "gem", "", "key", 1.0, MAX_TOKENS, TIMEOUT_S, "schema")
-        clock, kept = Clock(), Ledger(ledger)
-        patience = Patience(attempts=5, timeout_s=TIMEOUT_S)
-        metered = Metered(model, kept, Limits(), patience, PRICES, MAX_TOKENS, clock, clock.sleep)
+        clock, kept = Clock(), CallLedger(ledger)
+        retries = RetryPolicy(attempts=5, timeout_s=TIMEOUT_S)
+        metered = MeteredModel(model, kept, UsageLimits(), retries, PRICES, MAX_TOKENS, clock, clock.sleep)
         reply = error = None
         try:
             reply = metered.complete(REQUEST)

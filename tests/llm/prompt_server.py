@@ -1,4 +1,4 @@
-"""A model endpoint on loopback that answers by what the prompt says, whatever the order."""
+"""A model endpoint on loopback whose answers depend on the prompt, not on the order of calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.llm.server import Answer, Call, ModelServer
 
 
 class PromptServer(ModelServer):
-    """Answers each prompt with `reply_to(prompt)`, whatever the order.
+    """Answers each prompt with `reply_to(prompt)`, independent of the order of calls.
 
     Attributes:
       hang_from: this call and later ones, from 1, get no answer; 0: all get one.
@@ -46,7 +46,7 @@ class PromptServer(ModelServer):
 
 
 def read_prompt(body: Any) -> tuple[str, int]:
-    """Text and number of pictures of a request's one message, to either API."""
+    """Returns the text and the number of images of a request's only message, for both APIs."""
     if "contents" in body:
         (content,) = body["contents"]
         parts = content["parts"]

@@ -1,4 +1,4 @@
-"""A model endpoint on loopback that answers as it is told, one call after another."""
+"""A model endpoint on loopback with a fixed sequence of answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Call:
 
 
 class ModelServer:
-    """Gives `answers` in order, the last one for ever, and keeps what was asked.
+    """Sends `answers` in order, the last one for ever, and stores the calls.
 
     Attributes:
       always: given in their place as long as it is not None.
@@ -106,5 +106,5 @@ class ModelServer:
 
 
 def _date(seconds: int) -> str:
-    """An HTTP date, which has no fractions."""
+    """Returns an HTTP date, which has no fractions of seconds."""
     return email.utils.formatdate(int(time.time()) + seconds + 1, usegmt=True)

@@ -1,4 +1,4 @@
-"""What limits are tested with, also in processes of their own: no API library, so they start quickly."""
+"""Helpers for tests of limits in several processes; without API libraries, so that they start quickly."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
-from collection.llm.ledger import Ledger
-from collection.llm.metered import Limits, Metered, Patience
+from collection.llm.ledger import CallLedger
+from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
 from collection.llm.model import BudgetError, Model, ModelReply, ModelRequest, Prices
 from rmsweb_jax.records.schema import CallUsage, Message, TextPart
 
@@ -24,7 +24,7 @@ MOST = 0.2  # Of a call: 101 + 99 tokens.
 
 
 class Clock:
-    """Unix time that passes by sleeping only."""
+    """A Unix clock that advances only by sleeping."""
 
     def __init__(self, now: float = 1e9):
         self.now, self.slept = now, []
@@ -38,7 +38,7 @@ class Clock:
 
 
 class Script:
-    """Answers, or raises, what it is given in order; the last for ever."""
+    """A model that returns or raises the given items in order, the last one for ever."""
 
     name = "m"
 
@@ -55,21 +55,25 @@ class Script:
 
 def metered(
     model: Model,
-    ledger: Ledger,
+    ledger: CallLedger,
     clock: Clock,
-    limits: Limits | None = None,
+    limits: UsageLimits | None = None,
     prices: Prices = PRICES,
     attempts: int = 5,
-) -> Metered:
-    patience = Patience(attempts=attempts)
-    return Metered(model, ledger, limits or Limits(), patience, prices, MAX_TOKENS, clock, clock.sleep)
+) -> MeteredModel:
+    retries = RetryPolicy(attempts=attempts)
+    return MeteredModel(
+        model, ledger, limits or UsageLimits(), retries, prices, MAX_TOKENS, clock, clock.sleep
+    )
 
 
 def spend(path: Path, calls: SimpleQueue[int], cap: float) -> None:
-    """Calls until the cap ends it. The clock is real: another process's call is not to seem dead."""
+    """Calls until the cap stops it. The clock is real, so that other processes' calls do not seem dead."""
     soon: Callable[[float], None] = lambda _: time.sleep(0.001)  # noqa: E731
-    limits, patience = Limits(cap_usd=cap), Patience()
-    model = Metered(Script(REPLY), Ledger(path), limits, patience, PRICES, MAX_TOKENS, time.time, soon)
+    limits, retries = UsageLimits(cap_usd=cap), RetryPolicy()
+    model = MeteredModel(
+        Script(REPLY), CallLedger(path), limits, retries, PRICES, MAX_TOKENS, time.time, soon
+    )
     made = 0
     try:
         while True:
@@ -80,8 +84,8 @@ def spend(path: Path, calls: SimpleQueue[int], cap: float) -> None:
 
 
 def take(path: Path, waits: SimpleQueue[float], count: int) -> None:
-    """Asks for one of 60 requests a minute, `count` times at the same moment."""
-    ledger = Ledger(path)
+    """Takes one of 60 requests a minute, `count` times at the same moment."""
+    ledger = CallLedger(path)
     for _ in range(count):
         waits.put(ledger.take("m requests", 1.0, 60.0, 1e9))
 
@@ -95,4 +99,4 @@ class _Killed:
 
 
 if __name__ == "__main__":
-    metered(_Killed(), Ledger(Path(sys.argv[1])), Clock()).complete(REQUEST)
+    metered(_Killed(), CallLedger(Path(sys.argv[1])), Clock()).complete(REQUEST)

@@ -1,4 +1,4 @@
-"""Whatever an endpoint sends: a reply, an error worth another call, or one line for the user."""
+"""Any answer of an endpoint gives a reply, a transient error, or one line for the user."""
 
 import pytest
 from hypothesis import given, settings
@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from collection.llm.chat import ChatModel
 from collection.llm.gemini import GeminiModel
+from collection.llm.http import retry_after
 from collection.llm.model import TransientError
-from collection.llm.told_wait import told_wait
 from rmsweb_jax.errors import UserError
 from tests.llm.answers import TEXT
 from tests.llm.playing import REQUEST
@@ -27,7 +27,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=12,
 )
-# Near to a real answer, so that what is wrong lies deep.
+# Close to a real answer, so that the error is deep inside.
 GEMINI = st.fixed_dictionaries(
     {},
     optional={
@@ -74,6 +74,6 @@ def test_any_answer_is_one_of_three(server, model, status, body):
 
 
 @given(st.text(max_size=30), st.text(max_size=10), JSON)
-def test_any_header_tells_a_wait_or_none(after, ms, body):
-    wait = told_wait({"retry-after": after, "retry-after-ms": ms}, body, 1e9)
+def test_any_header_gives_a_delay_or_none(after, ms, body):
+    wait = retry_after({"retry-after": after, "retry-after-ms": ms}, body, 1e9)
     assert wait is None or wait >= 0

@@ -1,4 +1,4 @@
-"""Limits that all processes of a run share: rates, the money cap, and what a kill leaves of them."""
+"""Limits that all processes of a run share: rates, the spending cap, and their state after a kill."""
 
 import errno
 import itertools
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.llm.ledger import BURST_S, Ledger
-from collection.llm.metered import MAX_TOLD_WAIT_S, Limits
+from collection.llm.http import retry_after
+from collection.llm.ledger import BURST_S, CallLedger
+from collection.llm.metered import MAX_RETRY_AFTER_S, UsageLimits
 from collection.llm.model import BudgetError, ModelReply, Prices, TransientError
-from collection.llm.told_wait import told_wait
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage
 from tests.llm import sharing
@@ -24,10 +24,10 @@ from tests.llm.sharing import MOST, REPLY, REQUEST, Clock, Script, metered
 def test_calls_are_entered_by_purpose_with_tokens_and_cost(tmp_path):
     cached = ModelReply("yes", CallUsage(prompt_tokens=80, response_tokens=20), cached_tokens=50)
     clock, path = Clock(), tmp_path / "calls.sqlite"
-    model = metered(Script(REPLY, cached, ModelReply("", problem="cut off")), Ledger(path), clock)
+    model = metered(Script(REPLY, cached, ModelReply("", problem="cut off")), CallLedger(path), clock)
     costs = [model.complete(REQUEST).usage.cost for _ in range(3)]
     assert costs == pytest.approx([0.1, 0.055, 0.0])
-    assert Ledger(path).totals()["judge"] == {
+    assert CallLedger(path).totals()["judge"] == {
         "calls": 3,
         "without_answer": 1,
         "attempts": 3,
@@ -41,7 +41,7 @@ def test_calls_are_entered_by_purpose_with_tokens_and_cost(tmp_path):
 
 
 def test_an_answer_lost_on_the_way_counts_at_the_most_it_may_have_cost():
-    ledger, clock = Ledger(None), Clock()
+    ledger, clock = CallLedger(None), Clock()
     lost = TransientError("reset", billed=True)
     metered(Script(lost, TransientError("busy"), REPLY), ledger, clock).complete(REQUEST)
     assert ledger.totals()["judge"]["attempts"] == 3
@@ -56,7 +56,7 @@ def test_an_answer_lost_on_the_way_counts_at_the_most_it_may_have_cost():
 
 def test_the_cap_ends_the_run_with_its_own_code_and_says_what_to_do(tmp_path):
     path = tmp_path / "calls.sqlite"
-    model = metered(Script(REPLY), Ledger(path), Clock(), Limits(cap_usd=1.0))
+    model = metered(Script(REPLY), CallLedger(path), Clock(), UsageLimits(cap_usd=1.0))
     for _ in range(9):
         model.complete(REQUEST)
     with pytest.raises(BudgetError) as error:
@@ -66,31 +66,31 @@ def test_the_cap_ends_the_run_with_its_own_code_and_says_what_to_do(tmp_path):
         assert part in str(error.value)
     # Whoever comes after, too, until the cap is raised.
     with pytest.raises(BudgetError):
-        metered(Script(REPLY), Ledger(path), Clock(), Limits(cap_usd=1.0)).complete(REQUEST)
-    metered(Script(REPLY), Ledger(path), Clock(), Limits(cap_usd=1.2)).complete(REQUEST)
+        metered(Script(REPLY), CallLedger(path), Clock(), UsageLimits(cap_usd=1.0)).complete(REQUEST)
+    metered(Script(REPLY), CallLedger(path), Clock(), UsageLimits(cap_usd=1.2)).complete(REQUEST)
 
 
 def test_a_call_waits_for_others_that_may_leave_it_room(tmp_path):
-    ledger, clock, model = Ledger(tmp_path / "calls.sqlite"), Clock(), Script(REPLY)
+    ledger, clock, model = CallLedger(tmp_path / "calls.sqlite"), Clock(), Script(REPLY)
     other = ledger.open_call("reply", "m", 0.15, 0.3, clock(), lease_s=100.0)
     assert other is not None
     # The other's process is dead: its lease runs out, and what it may have cost stays.
     with pytest.raises(BudgetError, match=r"\$0\.1500 spent"):
-        metered(model, ledger, clock, Limits(cap_usd=0.3)).complete(REQUEST)
+        metered(model, ledger, clock, UsageLimits(cap_usd=0.3)).complete(REQUEST)
     assert sum(clock.slept) == pytest.approx(100.0, abs=1.0) and model.calls == 0
 
 
-def test_what_a_killed_process_may_have_spent_is_kept(tmp_path):
+def test_the_maximum_cost_of_a_killed_call_is_kept(tmp_path):
     path = tmp_path / "calls.sqlite"
-    metered(Script(REPLY), Ledger(path), Clock()).complete(REQUEST)
+    metered(Script(REPLY), CallLedger(path), Clock()).complete(REQUEST)
     assert subprocess.run([sys.executable, "-m", "tests.llm.sharing", str(path)]).returncode == -9
-    assert Ledger(path).spent() == pytest.approx(0.1 + MOST)
-    assert Ledger(path).totals()["judge"]["without_answer"] == 1
+    assert CallLedger(path).spent() == pytest.approx(0.1 + MOST)
+    assert CallLedger(path).totals()["judge"]["without_answer"] == 1
 
 
 def in_processes(target, path, argument):
-    """What three processes put into their queue, whatever their order."""
-    Ledger(path).close()
+    """Returns what three processes put into their queue, in any order."""
+    CallLedger(path).close()
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
     running = [context.Process(target=target, args=(path, queue, argument)) for _ in range(3)]
@@ -109,20 +109,20 @@ def test_processes_share_the_cap(tmp_path):
     path = tmp_path / "calls.sqlite"
     calls = in_processes(sharing.spend, path, 2.05)
     # There is room for a call of at most 0.2 as long as 1.85 is spent, and each costs 0.1.
-    assert len(calls) == 3 and sum(calls) == 19 == Ledger(path).totals()["judge"]["calls"]
-    assert Ledger(path).spent() == pytest.approx(1.9)
+    assert len(calls) == 3 and sum(calls) == 19 == CallLedger(path).totals()["judge"]["calls"]
+    assert CallLedger(path).spent() == pytest.approx(1.9)
 
 
 def test_processes_share_the_rate(tmp_path):
     waits = in_processes(sharing.take, tmp_path / "calls.sqlite", 15)
-    # A second each, but for the burst that is there at the start: whoever asked, none is given twice.
+    # One per second after the initial burst; no slot is given to two processes.
     burst = int(BURST_S)
     assert sorted(waits) == pytest.approx([0.0] * burst + [float(wait) for wait in range(1, 46 - burst)])
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(1, 500)), min_size=1, max_size=40), st.floats(60, 6000))
 def test_no_minute_holds_more_than_the_limit_and_a_burst(arrivals, per_minute):
-    ledger, now, taken = Ledger(None), 1e6, []
+    ledger, now, taken = CallLedger(None), 1e6, []
     for gap, amount in arrivals:
         now += gap
         taken.append((now + ledger.take("tokens", amount, per_minute, now), amount))
@@ -135,52 +135,52 @@ def test_no_minute_holds_more_than_the_limit_and_a_burst(arrivals, per_minute):
 
 
 def test_requests_and_tokens_are_waited_for_and_counted_as_used():
-    clock, ledger = Clock(), Ledger(None)
-    limits = Limits(requests_per_minute=6.0, tokens_per_minute=600.0)
+    clock, ledger = Clock(), CallLedger(None)
+    limits = UsageLimits(requests_per_minute=6.0, tokens_per_minute=600.0)
     model = metered(Script(REPLY), ledger, clock, limits, Prices())
     for _ in range(4):
         model.complete(REQUEST)
     # 6 a minute: 10 s between; the tokens, 100 a call as counted, are back by then.
     assert clock.slept == pytest.approx([10.0] * 3)
-    slow = Limits(tokens_per_minute=60.0)
-    clock, ledger = Clock(), Ledger(None)
+    slow = UsageLimits(tokens_per_minute=60.0)
+    clock, ledger = Clock(), CallLedger(None)
     model = metered(Script(REPLY), ledger, clock, slow, Prices())
     for _ in range(2):
         model.complete(REQUEST)
     assert clock.slept == pytest.approx([100.0])
 
 
-def test_a_told_wait_holds_for_every_process_of_the_run(tmp_path):
-    path, clock, limits = tmp_path / "calls.sqlite", Clock(), Limits(requests_per_minute=600.0)
-    told = metered(Script(TransientError("slow down", 30.0)), Ledger(path), clock, limits, attempts=1)
+def test_retry_after_holds_for_every_process_of_the_run(tmp_path):
+    path, clock, limits = tmp_path / "calls.sqlite", Clock(), UsageLimits(requests_per_minute=600.0)
+    limited = metered(Script(TransientError("slow down", 30.0)), CallLedger(path), clock, limits, attempts=1)
     with pytest.raises(UserError):
-        told.complete(REQUEST)
+        limited.complete(REQUEST)
     other = Clock(clock.now + 10.0)
-    metered(Script(REPLY), Ledger(path), other, limits).complete(REQUEST)
+    metered(Script(REPLY), CallLedger(path), other, limits).complete(REQUEST)
     assert other.slept == pytest.approx([20.0])
 
 
-def test_who_is_told_to_wait_for_long_is_stopped():
-    clock, model = Clock(), Script(TransientError("slow\ndown", MAX_TOLD_WAIT_S + 1))
+def test_a_long_retry_after_stops_the_run():
+    clock, model = Clock(), Script(TransientError("slow\ndown", MAX_RETRY_AFTER_S + 1))
     with pytest.raises(UserError, match="slow down: asks to wait 601 s"):
-        metered(model, Ledger(None), clock).complete(REQUEST)
+        metered(model, CallLedger(None), clock).complete(REQUEST)
     assert model.calls == 1 and not clock.slept
 
 
 def test_a_cap_needs_prices():
     with pytest.raises(UserError, match="a cap needs prices"):
-        metered(Script(REPLY), Ledger(None), Clock(), Limits(cap_usd=1.0), Prices(prompt=1.0))
+        metered(Script(REPLY), CallLedger(None), Clock(), UsageLimits(cap_usd=1.0), Prices(prompt=1.0))
 
 
-def test_a_file_that_is_no_ledger_is_told(tmp_path):
+def test_a_file_that_is_not_a_ledger_is_reported(tmp_path):
     path = tmp_path / "calls.sqlite"
-    path.write_bytes(b"not a database, but long enough to be looked at" * 40)
-    with pytest.raises(UserError, match=r"calls\.sqlite: no ledger of calls"):
-        Ledger(path)
+    path.write_bytes(b"not a database, but long enough to be read" * 40)
+    with pytest.raises(UserError, match=r"calls\.sqlite: not a call ledger"):
+        CallLedger(path)
 
 
-def test_a_full_disk_is_told_as_one(tmp_path):
-    ledger = Ledger(tmp_path / "calls.sqlite")
+def test_a_full_disk_is_reported_as_one(tmp_path):
+    ledger = CallLedger(tmp_path / "calls.sqlite")
     pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
     ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(OSError) as error:
@@ -209,5 +209,5 @@ def test_a_full_disk_is_told_as_one(tmp_path):
         ({}, {"error": {"details": [{"@type": "x/google.rpc.RetryInfo", "retryDelay": "soon"}]}}, None),
     ],
 )
-def test_told_waits(headers, body, seconds):
-    assert told_wait(headers, body, 1e9) == seconds
+def test_retry_after(headers, body, seconds):
+    assert retry_after(headers, body, 1e9) == seconds

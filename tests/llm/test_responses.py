@@ -12,7 +12,7 @@ from tests.llm.playing import MAX_TOKENS, PNG, PRICES, play
 
 @pytest.mark.filterwarnings("ignore:NEW_REASON is not a valid FinishReason")
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case.api}: {case.name}")
-def test_the_wrapper_does_what_the_table_says(case):
+def test_the_wrapper_behaves_as_the_table_expects(case):
     played = play(case)
     assert played.fits(case), played
     if played.error:

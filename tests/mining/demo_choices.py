@@ -1,4 +1,4 @@
-"""What the miner chose in a pool of the scripted teacher's runs, beside the mistakes that are known."""
+"""The miner's choices in a pool of the scripted teacher's runs, whose mistakes are known."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from collection.mining.balance import BalanceConfig
-from collection.mining.branch import branch
-from collection.mining.labels import rule_label
-from collection.mining.pairs import PairConfig
-from collection.mining.pipeline import Settings, mine_pools
-from collection.mining.scores.action import action_scores, eligible
-from collection.mining.scores.category import category_scores
-from collection.mining.scores.state import StateAlignment
-from collection.mining.select import KEPT, MiningConfig
+from collection.mining.divergence import KEPT, MiningConfig
+from collection.mining.failure_modes import rule_label
+from collection.mining.pipeline import TaskSettings, mine_pools
+from collection.mining.runs import PairConfig, parse_run
+from collection.mining.state_score import StateAlignment
+from collection.mining.step_scores import action_scores, category_scores, eligible
 from configs import mine
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import AuditPair, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 from tests.mining.demo_mistakes import (
     Acts,
     KnownMistake,
@@ -36,7 +34,7 @@ Known = Mapping[str, tuple[Trajectory, Reading]]
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What the miner chose for a task whose localization run holds a known mistake.
+    """The miner's choice for a task whose localization run has a known mistake.
 
     Attributes:
       success, localization: the runs of the chosen pair.
@@ -58,12 +56,12 @@ class Choice:
 
     @property
     def at_mistake(self) -> bool:
-        """The localization step is the one that holds the mistake."""
+        """The localization step is the mistake."""
         return self.audit.localization_step == self.mistake.step
 
     @property
     def at_remedy(self) -> bool:
-        """The success step does what should have been done on the state of the mistake."""
+        """The success step does what would have been right in the state of the mistake."""
         at = self.audit.success_step
         return at is not None and _did(self.success, at) == self.mistake.right
 
@@ -79,8 +77,8 @@ class Measured:
     Attributes:
       decisions: of all tasks, counted.
       choices: of the tasks whose chosen localization run holds a known mistake.
-      by_policy, by_clean: mined tasks that are held against a run of the policy, or against a success
-        of the teacher without a mistake that was longer.
+      by_policy, by_clean: mined tasks whose localization run is the policy's, or a longer success of the
+        teacher without a mistake.
     """
 
     name: str
@@ -95,12 +93,12 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """Of the mined tasks with a known mistake, those in which its step was chosen."""
+        """The share of the mined tasks with a known mistake in which its step was chosen."""
         return sum(choice.hit for choice in self.mined) / max(len(self.mined), 1)
 
 
 def read_teacher(folder: Path) -> Known:
-    """Every run of the scripted teacher and what is known of it, by trajectory id.
+    """Every run of the scripted teacher and its reading, by trajectory id.
 
     Raises:
       UserError: there is none, or the folder is no collecting run.
@@ -120,10 +118,10 @@ def measure(
     folders: Iterable[str],
     readings: Known,
 ) -> Measured:
-    """Mines the pools with the demo's settings, and holds what was chosen against what is known."""
+    """Mines the pools with the demo's settings and compares the choices with the known mistakes."""
     pools = [run / folder for folder in folders]
     config = mine.get_config("demo").to_dict()
-    settings = Settings(MiningConfig(**config["select"]), PairConfig(**config["pairs"]))
+    settings = TaskSettings(MiningConfig(**config["select"]), PairConfig(**config["pairs"]))
     mined = mine_pools(pools, settings, BalanceConfig(**config["balance"]))
     runs = {one.trajectory_id: one for pool in pools for one in read_dataset(pool, Trajectory)}
     choices, others = [], Counter()
@@ -162,7 +160,7 @@ def scores_at(
     success: Trajectory, localization: Trajectory, ours: int, theirs: int, config: MiningConfig
 ) -> dict[str, float]:
     """The miner's scores of a pair of steps (1-based), and `eligible`."""
-    good, bad = branch(success), branch(localization)
+    good, bad = parse_run(success), parse_run(localization)
     states = StateAlignment((good, bad))
     same = states.same_states(good, bad)
     parts = states.scores(good, bad) | category_scores(good, bad, rule_label(good, bad), same)

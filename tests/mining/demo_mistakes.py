@@ -1,8 +1,8 @@
-"""Which step of a recorded run holds the scripted teacher's mistake: known, as its mistakes are drawn.
+"""Finds the step of the scripted teacher's mistake in a recorded run.
 
-No code of the miner is used. A run is known by two things that must agree: the draw, which depends on
-task, attempt, settings and guidance alone, and the first step at which the teacher without mistakes would
-have done something else on the very same state message.
+No code of the miner is used. Two findings must agree: the drawn mistake, which depends on task, attempt,
+settings and guidance, and the first step at which the teacher without mistakes acts differently on the same
+state message.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from collection.agent import notices
 from collection.agent.prompt import GUIDANCE_TAG
-from collection.llm.base import TeacherRequest
+from collection.llm.actor import DONE_ONLY, StepRequest
 from collection.llm.scripted.guidance import warnings_in
-from collection.llm.scripted.mistakes import Kind, Mistake, MistakeConfig, draw_mistake
+from collection.llm.scripted.mistakes import Mistake, MistakeConfig, MistakeKind, draw_mistake
 from collection.llm.scripted.plan import make_plan
+from collection.llm.scripted.state import ParsedState, parse_state
 from collection.llm.scripted.teacher import ScriptedTeacher
-from collection.llm.scripted.view import View, read_state
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Reflection, Step, TextPart, Trajectory
 
@@ -38,7 +37,7 @@ class KnownMistake:
       made, right: what the run did there, and what that teacher would have done on the same state.
     """
 
-    kind: Kind
+    kind: MistakeKind
     step: int
     made: Acts
     right: Acts
@@ -46,7 +45,7 @@ class KnownMistake:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What is known of a run.
+    """The mistake of a run, found in two ways.
 
     Attributes:
       drawn: the mistake that its seeds give; None for a clean run.
@@ -61,7 +60,7 @@ class Reading:
 
     @property
     def agrees(self) -> bool:
-        """Whether draw and replay tell the same: the run is fully known."""
+        """Whether draw and replay agree."""
         if self.drawn is None or self.found is None:
             return self.replayed and self.found is None
         return self.replayed and (self.drawn.part is not None or self.found.step == self.drawn.step)
@@ -83,7 +82,7 @@ def read_settings(folder: Path) -> MistakeConfig:
 
 
 def read_guidance(folder: Path) -> dict[tuple[str, int], str]:
-    """What each round was told: (task id, attempt) -> guidance; rounds that were told nothing are left out.
+    """The guidance of each round that had any: (task id, attempt) -> guidance.
 
     Raises:
       UserError: the folder holds no reflections.
@@ -94,19 +93,19 @@ def read_guidance(folder: Path) -> dict[tuple[str, int], str]:
         raise UserError(
             f"{folder}: no reflections.jsonl: give a folder made by experiments.collect"
         ) from error
-    told = [Reflection.model_validate_json(line) for line in lines]
-    return {(one.task_id, one.attempt + 1): one.guidance for one in told}
+    reflections = [Reflection.model_validate_json(line) for line in lines]
+    return {(one.task_id, one.attempt + 1): one.guidance for one in reflections}
 
 
 def read_run(run: Trajectory, config: MistakeConfig, guidance: Mapping[tuple[str, int], str]) -> Reading:
     """Replays the teacher on the recorded state messages of one of its runs, with and without mistakes."""
-    told = guidance.get((run.task.task_id, run.attempt), "")
+    given = guidance.get((run.task.task_id, run.attempt), "")
     plan = make_plan(run.task.objective)
-    warned = warnings_in(told)
+    warned = warnings_in(given)
     drawn = draw_mistake(config, plan, run.task.task_id, run.attempt, warned) if plan else None
     erring = ScriptedTeacher(config)
-    # Another teacher's run, or one under other settings, does not come out the same.
-    replayed = all(_answer(erring, run, step, told) == step.response for step in run.steps)
+    # A run of another teacher or of other settings gives other replies.
+    replayed = all(_answer(erring, run, step, given) == step.response for step in run.steps)
     found = None
     for step in run.steps:
         view = view_of(step)
@@ -117,15 +116,15 @@ def read_run(run: Trajectory, config: MistakeConfig, guidance: Mapping[tuple[str
     return Reading(drawn, found, replayed)
 
 
-def view_of(step: Step) -> View:
+def view_of(step: Step) -> ParsedState:
     """The page as the actor was shown it."""
-    return read_state(step.messages[-1].text, notices.DONE_ONLY)
+    return parse_state(step.messages[-1].text, DONE_ONLY)
 
 
-def acts_in(view: View, response: str) -> Acts:
-    """What a reply does, comparable between runs of a task: elements go by label, not by index.
+def acts_in(view: ParsedState, response: str) -> Acts:
+    """The actions of a reply, comparable between runs of a task: elements are named by label, not by index.
 
-    Among elements of one label, the number of those before it tells which; an unusable reply does nothing.
+    Elements of one label are numbered; an unusable reply has no actions.
     """
     try:
         actions = json.loads(response)["action"]
@@ -134,7 +133,7 @@ def acts_in(view: View, response: str) -> Acts:
         return ()
 
 
-def _act(view: View, name: str, params: dict) -> tuple[str, str, str]:
+def _act(view: ParsedState, name: str, params: dict) -> tuple[str, str, str]:
     index = params.pop("index", None)
     target = next((element for element in view.elements if element.index == index), None)
     label = ""
@@ -147,12 +146,12 @@ def _act(view: View, name: str, params: dict) -> tuple[str, str, str]:
 
 
 def _answer(teacher: ScriptedTeacher, run: Trajectory, step: Step, guidance: str) -> str:
-    """The teacher's reply to a recorded state; records hold no guidance, so it is put back."""
+    """The teacher's reply to a recorded state; the guidance is added, since records do not hold it."""
     *before, last = step.messages
     if guidance:
-        told = TextPart(text=f"\n<{GUIDANCE_TAG}>\n{guidance}\n</{GUIDANCE_TAG}>")
-        last = last.model_copy(update={"content": (*last.content, told)})
-    request = TeacherRequest(run.task.task_id, run.attempt, step.number, (*before, last), images=_NoImages())
+        part = TextPart(text=f"\n<{GUIDANCE_TAG}>\n{guidance}\n</{GUIDANCE_TAG}>")
+        last = last.model_copy(update={"content": (*last.content, part)})
+    request = StepRequest(run.task.task_id, run.attempt, step.number, (*before, last), images=_NoImages())
     return teacher.reply(request).text
 
 

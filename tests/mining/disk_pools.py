@@ -9,11 +9,11 @@ from pathlib import Path
 
 from array_record.python.array_record_module import ArrayRecordWriter
 
+import collection
 from configs.mine import get_config
-from experiments.mine import main
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import write_dataset
 from tests.mining.planted.pages import SCREENSHOTS
 
 # Other from run to run: the lock, the speed, the settings as given.
@@ -53,9 +53,7 @@ def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1, **balance: floa
     config.pools = ",".join(map(str, pools))
     config.workers = workers
     config.update({"balance": balance})
-    workdir.mkdir(exist_ok=True)
-    main(config, workdir)
-    return json.loads((workdir / "report.json").read_text())
+    return collection.mine(config, workdir)
 
 
 def outcome(workdir: Path) -> dict[str, bytes]:

@@ -1,12 +1,13 @@
 """The mining stage, killed and run again, in processes that have read no shard before.
 
-    python -m tests.mining.kill_mine stop WORKDIR POOL EVERY
+    python -m tests.mining.kill_mine every WORKDIR POOL STRIDE
+    python -m tests.mining.kill_mine last WORKDIR POOL
     python -m tests.mining.kill_mine workers WORKDIR POOL
 
-`stop` kills runs before, in the middle of and after every EVERY-th change of the disk, the first and the last
-one of each kind of file, and at readings; it prints as JSON what each left behind that a run nobody killed
-does not. `workers` starts two processes, prints their numbers and kills itself when the first tasks are
-mined.
+`every` kills runs before, in the middle of and after each STRIDE-th change of the disk and the first and the
+last change of each kind of file, and at three reads. `last` kills them in the middle of the last change of
+each kind of file, and at one read. Both print as JSON the files that differ from an uninterrupted run's.
+`workers` starts two processes, prints their process ids and kills itself when the first tasks are mined.
 """
 
 from __future__ import annotations
@@ -21,51 +22,57 @@ from pathlib import Path
 from typing import Any
 
 from collection.mining import pipeline, pool
-from experiments import mine
 from rmsweb_jax import progress
-from rmsweb_jax.records import shard_files
+from rmsweb_jax.records import dataset
 from tests.mining.disk_pools import mine_pools_at, outcome
+from tests.proofs.kill import Tell, die, in_child
 from tests.records.crash import Disk, Part, Point
-from tests.records.kill_run import Tell, die, in_child
 
 _PARTS: tuple[Part, ...] = ("before", "middle", "after")
 
 
 def run(tell: Tell, workdir: Path, folder: Path, point: Point | None, readings: int | None) -> None:
-    """Tells the paths of all operations and the number of readings; or dies."""
-    # How often progress is written is a matter of time.
+    """Reports the paths of all operations and the number of reads, or is killed."""
+    # The number of writes of progress depends on time.
     progress._INTERVAL_S = 1e9
     workdir.mkdir(exist_ok=True)
     seen = Counter()
-    read = shard_files.read_entries
+    read = dataset.read_entries
 
     def reading(*arguments: Any) -> list[bytes]:
         seen["read"] += 1
         return die() if seen["read"] == readings else read(*arguments)
 
-    shard_files.read_entries = pool.read_entries = reading
+    dataset.read_entries = pool.read_entries = reading
     disk = Disk(workdir, point, die)
     with disk.watched():
         mine_pools_at(workdir, folder)
     tell(([(one.path, one.parted) for one in disk.operations], seen["read"]))
 
 
-def stop(root: Path, folder: Path, every: int) -> dict[str, Any]:
-    """Counts of kills by what was being written, and the names of files that are not as they should be."""
+def last(root: Path, folder: Path) -> dict[str, Any]:
+    return every(root, folder, 0)
+
+
+def every(root: Path, folder: Path, stride: int) -> dict[str, Any]:
+    """Counts of kills by the kind of file written, and the files that differ; a stride of 0 is `last`."""
     (operations, readings), _ = in_child(run, root / "whole", folder, None, None)
     wanted, names = outcome(root / "whole"), _names(root / "whole")
     points = []
-    for part in _PARTS:
+    for part in _PARTS if stride else ("middle",):
         phases = [_phase(path) for path, parted in operations if parted or part != "middle"]
-        last = {phase: at for at, phase in enumerate(phases)}
-        edges = {*last.values(), *map(phases.index, last)}
-        points += [Point(at, part) for at in sorted(edges | set(range(0, len(phases), every)))]
-    moments = [(point, None) for point in points] + [(None, number) for number in (1, 2, readings)]
+        ends = {phase: at for at, phase in enumerate(phases)}
+        chosen = set(ends.values())
+        if stride:
+            chosen |= {*map(phases.index, ends), *range(0, len(phases), stride)}
+        points += [Point(at, part) for at in sorted(chosen)]
+    reads = (1, 2, readings) if stride else (readings,)
+    moments = [(point, None) for point in points] + [(None, number) for number in reads]
     kills, different = Counter(), []
     for number, (point, reading) in enumerate(moments):
         workdir = root / f"run-{number}"
         _, code = in_child(run, workdir, folder, point, reading)
-        # An operation that raises, as the removal of what is not there, has no "after".
+        # An operation that raises, such as the removal of a missing file, has no "after".
         kills[_place(operations, point)] += bool(code)
         in_child(run, workdir, folder, None, None)
         found = outcome(workdir)
@@ -93,18 +100,18 @@ def _phase(path: str) -> str:
 
 
 def workers(workdir: Path, folder: Path) -> None:
-    """Never comes back."""
+    """Never returns."""
     pipeline._SMALL_BYTES = 0
 
     def update(*_: Any, **__: Any) -> None:
         print(json.dumps([child.pid for child in multiprocessing.active_children()]), flush=True)
         die()
 
-    mine.Progress.update = update
+    pipeline.Progress.update = update
     mine_pools_at(workdir, folder, workers=2)
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"stop": stop, "workers": workers}
+COMMANDS: dict[str, Callable[..., Any]] = {"every": every, "last": last, "workers": workers}
 
 if __name__ == "__main__":
     command, *names = sys.argv[1:3] + sys.argv[3:]

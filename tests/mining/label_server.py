@@ -1,4 +1,4 @@
-"""What a labelling model says, and a client of it."""
+"""Answers of a labelling model, and a client for its server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collection.llm.config import ActorConfig, make_model
+from collection.llm.config import ModelConfig, make_model
 from collection.llm.model import Model
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
@@ -33,13 +33,13 @@ def in_turn(first: Answer | str, review: Answer | str = "") -> Callable[[str], A
 
 
 def kept_in(path: Path) -> int:
-    """How many replies a cache holds."""
+    """The number of replies in a cache."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         return connection.execute("SELECT COUNT(*) FROM replies").fetchone()[0]
 
 
 def user_of(prompt: str) -> int:
-    """Which task of `tests.mining.runs` a prompt is about."""
+    """The number of the task of `tests.mining.runs` that a prompt is about."""
     found = re.search(r"as user (\d+)", prompt)
     assert found is not None
     return int(found[1])
@@ -50,5 +50,5 @@ def chat_model(server: ModelServer | str, **settings: Any) -> Model:
     url = server if isinstance(server, str) else server.url
     values: dict[str, Any] = {"model": "judge-1", "calls": 1, "max_tokens": 100, "timeout_s": 30.0} | settings
     ledger = values.pop("ledger", None)
-    config = ActorConfig(kind="chat", base_url=f"{url}/v1", **values)
+    config = ModelConfig(kind="chat", base_url=f"{url}/v1", **values)
     return make_model(config.resolve(), ledger)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from collection.mining.pairs import by_task, run_pairs
-from collection.mining.select import Case, MiningConfig, divergence
-from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
+from collection.mining.divergence import Divergence, MiningConfig, find_divergence
+from collection.mining.runs import by_task, run_pairs
+from tests.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 CONFIG = MiningConfig()
 MEMORIES = ("", "typed name", "typed password", "pressed login")
@@ -36,10 +36,10 @@ def failure(*items, **changes):
     return trajectory(*items, **values)
 
 
-def case_of(*runs) -> Case:
+def case_of(*runs) -> Divergence:
     """The best of the task's pairs, by rule labels."""
     pairs = run_pairs(next(iter(by_task(runs).values())))
-    return max((divergence(pair, CONFIG) for pair in pairs), key=lambda case: case.rank)
+    return max((find_divergence(pair, CONFIG) for pair in pairs), key=lambda case: case.rank)
 
 
 WRONG_TEXT = failure(*steps(TYPE, WRONG, CLICK), after(4))

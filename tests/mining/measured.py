@@ -1,12 +1,11 @@
-"""What the miner makes of a planted pair, beside what was planted."""
+"""The miner's decision on a planted pair, compared with the planted one."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from collection.mining.branch import branch
-from collection.mining.pairs import RunPair
-from collection.mining.select import KEPT, Case, MiningConfig, divergence
+from collection.mining.divergence import KEPT, Divergence, MiningConfig, find_divergence
+from collection.mining.runs import RunPair, parse_run
 from rmsweb_jax.records.schema import Trajectory
 from tests.mining.planted import Planted
 
@@ -16,7 +15,7 @@ class Measured:
     """A planted (or unplanted) pair and the miner's decision on it."""
 
     planted: Planted
-    case: Case
+    case: Divergence
 
     @property
     def kept(self) -> bool:
@@ -36,7 +35,7 @@ class Measured:
 
     @property
     def exact(self) -> bool:
-        """`found`, and the localization step is one at which the run stands before that decision."""
+        """`found`, and the localization step is one at which the run is before that decision."""
         acceptable = self.planted.acceptable_localization_steps
         return self.found and self.chosen is not None and self.chosen[1] in acceptable
 
@@ -48,9 +47,9 @@ class Measured:
 
 def pair_of(success: Trajectory, localization: Trajectory) -> RunPair:
     kind = "secondary" if localization.success else "primary"
-    return RunPair(kind, branch(success), branch(localization))
+    return RunPair(kind, parse_run(success), parse_run(localization))
 
 
 def measure(planted: Planted) -> Measured:
     """Mines a pair by itself with the recipe's gates and the rule label."""
-    return Measured(planted, divergence(pair_of(planted.success, planted.localization), MiningConfig()))
+    return Measured(planted, find_divergence(pair_of(planted.success, planted.localization), MiningConfig()))

@@ -1,4 +1,4 @@
-"""Numbered login tasks with a success and a failure each."""
+"""Numbered login tasks with a success and failures each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from collection.mining.branch import branch
-from collection.mining.judging import JudgedLabels
-from collection.mining.pairs import RunPair
+from collection.mining.judging import FailureLabeler
+from collection.mining.runs import RunPair, parse_run
 from rmsweb_jax.records.schema import Trajectory
-from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, numbered, trajectory
 from tests.mining.label_server import chat_model
+from tests.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, numbered, trajectory
 
 PREMATURE = (TYPE, DONE)
 WANDERS = (TYPE, SCROLL, SCROLL, SCROLL)
@@ -37,11 +36,22 @@ def failure_of(number: int, *actions: dict[str, Any], **changes: Any) -> Traject
     return trajectory(*numbered(*(actions or PREMATURE)), **(values | changes))
 
 
+def tied_runs(tasks: int) -> list[Trajectory]:
+    """A success and two failures, by two actors, of each task; all of equal lengths, so that ties occur."""
+    return [
+        run
+        for number in range(tasks)
+        for run in (success_of(number), failure_of(number), failure_of(number, actor="base"))
+    ]
+
+
 def label_users(url: str, cache: Path, users: Sequence[int]) -> list[str]:
     """The categories of those tasks' pairs; for processes of their own."""
-    with JudgedLabels(chat_model(url), cache) as labels:
+    with FailureLabeler(chat_model(url), cache) as labels:
         return [label.category for label in labels.label_many([pair_of(user) for user in users], workers=2)]
 
 
 def pair_of(number: int, *actions: dict[str, Any], **changes: Any) -> RunPair:
-    return RunPair("primary", branch(success_of(number)), branch(failure_of(number, *actions, **changes)))
+    return RunPair(
+        "primary", parse_run(success_of(number)), parse_run(failure_of(number, *actions, **changes))
+    )

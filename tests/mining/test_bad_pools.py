@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from collection.mining.labels import PAPER_SHARES
+from collection.mining.failure_modes import PAPER_SHARES
 from collection.mining.pipeline import DECISIONS
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
-from rmsweb_jax.records.shards import read_dataset
-from tests.collection.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
 from tests.mining.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
 from tests.mining.planted import planted_pair
+from tests.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 
 ROOT = Path(__file__).parents[2]
 BAD = "miniwob/bad/1"
@@ -29,7 +29,7 @@ LOST = (TYPE, DONE)
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What became of the bad task beside a good one."""
+    """The result for the bad task of a pool that has a good one, too."""
 
     report: dict
     audit: AuditPair
@@ -216,12 +216,12 @@ def test_a_pool_whose_every_candidate_is_gated_away_is_one_line_and_no_files(tmp
 
 
 def test_more_runs_after_a_pool_without_prompts(tmp_path):
-    """What was told to be done helps: the same folder, with more runs."""
+    """The advice of the message helps: the same command, with more runs in the pool."""
     pool = gated_away(tmp_path / "pool")
     with pytest.raises(UserError, match="no prompt could be mined"):
         mine_pools_at(tmp_path / "mine", pool)
-    report = mine_pools_at(tmp_path / "mine", pool, put_pool(tmp_path / "more", GOOD))
-    assert report["prompts"] == 1
+    put_pool(pool, [*read_dataset(pool, Trajectory), *GOOD])
+    assert mine_pools_at(tmp_path / "mine", pool)["prompts"] == 1
 
 
 def test_a_screenshot_that_is_not_there_is_one_line(tmp_path):
@@ -231,4 +231,5 @@ def test_a_screenshot_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(UserError, match="missing screenshot: make that data set again") as error:
         mine_pools_at(tmp_path / "mine", pool)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
-    assert not [path for path in (tmp_path / "mine").rglob("*.json") if path.name != "progress.json"]
+    left = {path.name for path in (tmp_path / "mine").rglob("*.json")}
+    assert left <= {"progress.json", "config.json"}

@@ -7,12 +7,10 @@ import pytest
 
 from collection.mining.audit import to_prompt
 from collection.mining.balance import BalanceConfig
-from collection.mining.branch import branch
-from collection.mining.pairs import RunPair, by_task, run_pairs
-from collection.mining.pipeline import mine
-from collection.mining.select import divergence
+from collection.mining.divergence import find_divergence
+from collection.mining.pipeline import mine_runs
+from collection.mining.runs import RunPair, by_task, parse_run, run_pairs
 from rmsweb_jax.records.schema import Message, Step, TextPart, Trajectory
-from tests.collection.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 from tests.mining.login_runs import (
     CONFIG,
     INVALID,
@@ -28,6 +26,7 @@ from tests.mining.login_runs import (
     steps,
     success,
 )
+from tests.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 
 @pytest.mark.parametrize(
@@ -82,10 +81,10 @@ def test_pairs():
     short, long = success(), success(attempt=2)
     longer = trajectory(*steps(TYPE, TYPE, TYPE_PASSWORD, CLICK), after(5), attempt=3)
     crashed = failure(outcome="crashed")
-    pairs = list(run_pairs([branch(run) for run in (longer, long, short, PREMATURE, crashed)]))
+    pairs = list(run_pairs([parse_run(run) for run in (longer, long, short, PREMATURE, crashed)]))
     assert Counter(pair.kind for pair in pairs) == {"primary": 3, "secondary": 1}
-    assert pairs[-1].localization.run.trajectory_id == longer.trajectory_id
-    assert not list(run_pairs([branch(PREMATURE)]))
+    assert pairs[-1].localization.record.trajectory_id == longer.trajectory_id
+    assert not list(run_pairs([parse_run(PREMATURE)]))
 
 
 def test_a_run_in_two_pools_counts_once():
@@ -113,14 +112,14 @@ OTHER_PAGE = {"url": "https://else.test/", "elements": (("p", "else"),), "page":
 def test_gates(ours, theirs, decision):
     case = case_of(ours, theirs)
     assert case.decision == decision, (case, case.scores)
-    mined = mine([ours, theirs], CONFIG, BalanceConfig())
+    mined = mine_runs([ours, theirs], CONFIG, BalanceConfig())
     assert not mined.prompts
     assert [audit.decision for audit in mined.audits] == [decision]
 
 
 def test_total_gate():
     strict = dataclasses.replace(CONFIG, min_total=1.01)
-    case = divergence(RunPair("primary", branch(success()), branch(PREMATURE)), strict)
+    case = find_divergence(RunPair("primary", parse_run(success()), parse_run(PREMATURE)), strict)
     assert case.decision == "total_score"
     assert case.scores["total"] < 1.01
 
@@ -132,27 +131,30 @@ def test_one_screenshot_is_enough():
 
 def test_the_success_side_must_make_progress():
     still = trajectory(*steps(TYPE, TYPE_PASSWORD, CLICK, changed=False), after(4), objective=OBJECTIVE)
-    assert not mine([still, PREMATURE], CONFIG, BalanceConfig()).prompts
+    assert not mine_runs([still, PREMATURE], CONFIG, BalanceConfig()).prompts
     loose = dataclasses.replace(CONFIG, min_category=0.0, min_total=0.0)
-    assert divergence(RunPair("primary", branch(still), branch(PREMATURE)), loose).decision == "no_progress"
+    assert (
+        find_divergence(RunPair("primary", parse_run(still), parse_run(PREMATURE)), loose).decision
+        == "no_progress"
+    )
 
 
 def test_a_state_with_guidance_in_it_is_never_mined():
-    told = []
+    noted = []
     for item in success().steps:
         text = TextPart(text="<reflection_guidance>Press Login.</reflection_guidance>")
-        told.append(
+        noted.append(
             item.model_copy(update={"messages": (*item.messages, Message(role="user", content=(text,)))})
         )
-    case = case_of(success().model_copy(update={"steps": tuple(told)}), PREMATURE)
+    case = case_of(success().model_copy(update={"steps": tuple(noted)}), PREMATURE)
     assert case.decision == "invalid_model_io"
 
 
 def test_ties_go_to_the_later_step():
     same = [step(number, TYPE, changed=False) for number in (1, 2, 3, 4)]
-    ours = branch(trajectory(*[step(number, CLICK) for number in (1, 2)], after(3)))
-    theirs = branch(failure(*same[:3]))
-    case = divergence(
+    ours = parse_run(trajectory(*[step(number, CLICK) for number in (1, 2)], after(3)))
+    theirs = parse_run(failure(*same[:3]))
+    case = find_divergence(
         RunPair("primary", ours, theirs), dataclasses.replace(CONFIG, state_weight=0.0, min_total=0.0)
     )
     assert (case.success_at, case.localization_at) == (1, 2)
@@ -170,6 +172,7 @@ def test_tasks_without_contrast_are_audited():
     alone = success(task_id="miniwob/a/1")
     hopeless = failure(*steps(DONE), task_id="miniwob/b/1")
     decisions = {
-        audit.task_id: audit.decision for audit in mine([alone, hopeless], CONFIG, BalanceConfig()).audits
+        audit.task_id: audit.decision
+        for audit in mine_runs([alone, hopeless], CONFIG, BalanceConfig()).audits
     }
     assert decisions == {"miniwob/a/1": "no_contrast", "miniwob/b/1": "no_success"}

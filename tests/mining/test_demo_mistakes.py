@@ -6,21 +6,20 @@ from collections import Counter
 
 import pytest
 
-from collection.agent import notices
 from collection.agent.prompt import AgentState, PastStep, PromptConfig, build_messages
-from collection.llm.base import TeacherRequest
+from collection.llm.actor import DONE_ONLY, StepRequest
 from collection.llm.scripted.guidance import warnings_in
 from collection.llm.scripted.mistakes import KINDS, MistakeConfig
+from collection.llm.scripted.state import parse_state
 from collection.llm.scripted.teacher import ScriptedTeacher
-from collection.llm.scripted.view import read_state
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Observation, Reflection, Step, Tab, Task, Trajectory
-from rmsweb_jax.records.shards import write_dataset
-from tests.collection.state_messages import state_text
+from tests.agent.state_messages import state_text
 from tests.mining.demo_choices import Choice, Measured, read_teacher
 from tests.mining.demo_mistakes import acts_in, read_guidance, read_run, read_settings
-from tests.mining.proof_demo_mining import page
+from tests.proofs.demo_mining import page
 
 LOGIN = 'Enter the username "keli" and the password "3hI" into the text fields and press login.'
 FORM = "[1]<input id=username />\n[2]<input id=password type=password />\n[3]<button />\n\tLogin"
@@ -45,7 +44,7 @@ def play(images):
             seen = _observation("START" if sent else FORM)
             shown = state, seen, "3 links", PromptConfig("compact")
             live = tuple(build_messages(*shown, guidance))
-            request = TeacherRequest(task.task_id, attempt, state.step_number, live, images)
+            request = StepRequest(task.task_id, attempt, state.step_number, live, images)
             text = teacher.reply(request).text
             steps.append(
                 Step(
@@ -96,16 +95,16 @@ def test_a_mistake_is_found_at_its_step(play, kind):
         run, flawless = play(number, config), play(number, MistakeConfig())
         reading = read_run(run, config, {})
         assert reading.agrees and reading.found is not None and reading.found.kind == kind
-        # Both runs stand at equal states up to the first reply that differs.
+        # Both runs are at equal states up to the first reply that differs.
         pairs = zip(run.steps, flawless.steps, strict=False)
         first = next(ours.number for ours, theirs in pairs if ours.response != theirs.response)
         assert reading.found.step == first
         assert reading.found.right == acts_in(
-            read_state(run.steps[first - 1].messages[-1].text, notices.DONE_ONLY),
+            parse_state(run.steps[first - 1].messages[-1].text, DONE_ONLY),
             flawless.steps[first - 1].response,
         )
         steps[first] += 1
-        # A click beside the button is made good by the next one.
+        # The next click corrects one that misses the button.
         wins = kind == "needless_scroll" or (kind == "wrong_index" and first == len(flawless.steps) - 1)
         assert run.success == wins and flawless.success
     assert len(steps) > 1
@@ -126,8 +125,8 @@ def test_guidance_decides_about_the_draw(play):
     assert warnings_in(WARNING) == {"premature_done"}
     run = play(1, config, attempt=2, guidance=WARNING)
     assert WARNING not in run.steps[0].messages[-1].text
-    told = read_run(run, config, {("t/1", 2): WARNING})
-    assert told.agrees and told.found is None
+    guided = read_run(run, config, {("t/1", 2): WARNING})
+    assert guided.agrees and guided.found is None
     untold = read_run(run, config, {})
     assert untold.drawn is not None and not untold.agrees
 
@@ -139,7 +138,7 @@ def test_a_run_under_other_settings_is_not_known(play):
 
 def test_acts_go_by_labels():
     def acts(text: str, index: int):
-        view = read_state(state_text(page_text=text), notices.DONE_ONLY)
+        view = parse_state(state_text(page_text=text), DONE_ONLY)
         return acts_in(view, json.dumps({"action": [{"click_element_by_index": {"index": index}}]}))
 
     button = "[{}]<button />\n\tGo"
@@ -147,7 +146,7 @@ def test_acts_go_by_labels():
     twice = button.format(1) + "\n" + button.format(2)
     assert acts(twice, 1) != acts(twice, 2)
     assert acts(twice, 1) != acts(twice, 9) != acts(twice, 2)
-    view = read_state(state_text(page_text=twice), notices.DONE_ONLY)
+    view = parse_state(state_text(page_text=twice), DONE_ONLY)
     assert acts_in(view, "no JSON") == acts_in(view, '{"action": [3]}') == ()
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import collection
 from collection.llm.model import BudgetError
 from collection.mining import pipeline
 from collection.mining.judging import ANSWERS
 from configs.mine import get_config
-from experiments.mine import main
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair
-from rmsweb_jax.records.shards import read_dataset, write_dataset
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
@@ -47,7 +47,7 @@ def mine(
     chat = {"kind": "chat", "base_url": f"{server.url}/v1", "calls": 1, "max_tokens": 100}
     config.update({"workers": workers, "actor": chat | actor})
     workdir.mkdir(exist_ok=True)
-    main(config, workdir)
+    collection.mine(config, workdir)
     return {audit.task_id: audit for audit in read_dataset(workdir / "audit", AuditPair)}
 
 
@@ -59,7 +59,7 @@ def test_the_model_the_review_and_the_rules_decide(tmp_path, pool):
         assert sources == ["judge"] * 2 + ["review"] * 2 + ["rule"] * 2
         report = json.loads((tmp_path / "mine/report.json").read_text())
         assert report["label_sources"] == {"judge": 2, "review": 2, "rule": 2}
-        # What the model wrote stays with the decision, of whatever use it was.
+        # The model's answers are kept with the decision, used or not.
         last = audits[max(audits)]
         assert any("Hard to say." in note for note in last.notes)
         assert any("no_such_mode" in note for note in last.notes)

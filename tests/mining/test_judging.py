@@ -2,19 +2,18 @@
 
 import pytest
 
-from collection.llm.config import ActorConfig, make_model
-from collection.mining.branch import branch
-from collection.mining.judge_answer import verdict_schema
-from collection.mining.judge_prompt import EXPLANATIONS, label_messages
-from collection.mining.judging import JudgeConfig, JudgedLabels, summarize_labels
-from collection.mining.labels import PAPER_SHARES, rule_label
+from collection.llm.config import ModelConfig, make_model
+from collection.mining.failure_modes import TAXONOMY, rule_label
+from collection.mining.judge_messages import label_messages, verdict_schema
+from collection.mining.judging import FailureLabeler, JudgingConfig, summarize_labels
+from collection.mining.runs import parse_run
 from rmsweb_jax.errors import UserError
-from tests.collection.trajectories import CLICK, DONE, TYPE, numbered, step, trajectory
 from tests.llm.answers import candidate, completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 from tests.mining.label_server import chat_model, in_turn, verdict
 from tests.mining.runs import pair_of
+from tests.trajectories import CLICK, DONE, TYPE, numbered, step, trajectory
 
 PAIR = pair_of(1)
 RULE = rule_label(PAIR.success, PAIR.localization)
@@ -23,7 +22,7 @@ RULE = rule_label(PAIR.success, PAIR.localization)
 def judge(first, review="", config=None, **settings):
     """The label of PAIR and the prompts that were sent."""
     with PromptServer(in_turn(first, review)) as server:
-        labels = JudgedLabels(chat_model(server, **settings), None, config)
+        labels = FailureLabeler(chat_model(server, **settings), None, config)
         return labels.label(PAIR.success, PAIR.localization), server
 
 
@@ -33,7 +32,7 @@ def test_a_sure_first_judgment_decides():
     assert label.features == RULE.features and label.features
     (call,) = server.calls
     assert call.body["response_format"]["json_schema"]["schema"] == verdict_schema()
-    assert verdict_schema()["properties"]["category"]["enum"] == list(PAPER_SHARES)
+    assert verdict_schema()["properties"]["category"]["enum"] == list(TAXONOMY)
     (answer,) = label.answers
     assert answer.fault is None and answer.text == verdict("login_payment_boundary", 0.70)
     assert label.usage.prompt_tokens == 1000 and label.usage.cost == pytest.approx(0.001)
@@ -64,14 +63,14 @@ def test_after_a_review_without_confidence_the_rules_decide(confidence, source):
 
 
 def test_the_thresholds_are_settings():
-    config = JudgeConfig(review_below=0.5, rule_below=0.5)
+    config = JudgingConfig(review_below=0.5, rule_below=0.5)
     assert judge(verdict(confidence=0.5), config=config)[0].source == "judge"
     assert judge(verdict(confidence=0.49), verdict(confidence=0.49), config=config)[0].source == "rule"
     for low, high in ((0.3, 0.2), (-0.1, 0.7), (0.3, 1.1)):
         with pytest.raises(UserError, match=f"rule_below={low}, review_below={high}: use 0 <="):
-            JudgeConfig(rule_below=low, review_below=high)
+            JudgingConfig(rule_below=low, review_below=high)
     with pytest.raises(UserError, match="final_steps=0: use at least 1"):
-        JudgeConfig(final_steps=0)
+        JudgingConfig(final_steps=0)
 
 
 REFUSED = Answer(
@@ -112,7 +111,7 @@ UNUSABLE = {
 
 
 def text_of(answer):
-    """What the audit is to hold of an answer."""
+    """The note that the audit should have of an answer."""
     if isinstance(answer, str):
         return answer
     return "" if answer.status != 200 else answer.body["choices"][0]["message"]["content"] or ""
@@ -151,8 +150,8 @@ def test_gemini_is_asked_with_the_schema_and_its_blocked_answers_are_faults(monk
     half = candidate([{"text": '{"reason": "\ud800'}])
     answers = [candidate([{"text": verdict()}]), blocked, thinking, half, candidate([{"text": verdict()}])]
     with PromptServer(lambda _: answers.pop(0)) as server:
-        config = ActorConfig(kind="gemini", base_url=server.url, calls=1, max_tokens=64)
-        labels = JudgedLabels(make_model(config.resolve()), None)
+        config = ModelConfig(kind="gemini", base_url=server.url, calls=1, max_tokens=64)
+        labels = FailureLabeler(make_model(config.resolve()), None)
         found = [labels.label(pair.success, pair.localization) for pair in map(pair_of, (1, 2, 3))]
     assert [label.source for label in found] == ["judge", "rule", "review"]
     assert [answer.fault for answer in found[1].answers] == ["no_answer", "no_answer"]
@@ -165,7 +164,7 @@ def test_gemini_is_asked_with_the_schema_and_its_blocked_answers_are_faults(monk
 
 def test_the_prompt_shows_both_ends_the_features_and_the_taxonomy():
     clicks = [CLICK] * 6
-    lost = branch(
+    lost = parse_run(
         trajectory(
             *numbered(TYPE, *clicks, DONE, failed=True, result_text="no such element"),
             success=False,
@@ -183,8 +182,7 @@ def test_the_prompt_shows_both_ends_the_features_and_the_taxonomy():
     assert "  Result of done (failed, changed something): no such element\n" in text
     assert text.count("ended: done. It declared success.") == text.count("Final answer: I am in.") == 2
     assert "<rule_features>\nblocked: 1.00\nfailing: 0.25\n</rule_features>" in text
-    assert EXPLANATIONS.keys() == PAPER_SHARES.keys()
-    assert all(f"- {name}: {belongs}\n" in text for name, belongs in EXPLANATIONS.items())
+    assert all(f"- {name}: {mode.explanation}\n" in text for name, mode in TAXONOMY.items())
     # Not the shares: the judge is to read, not to guess.
     assert "39.8" not in text
     assert "detour" not in text
@@ -198,10 +196,11 @@ def test_what_pages_say_stays_within_its_fence():
     )
     page = step(1, TYPE, url=f"http://a.test/{order}", result_text=order, memory=order)
     page = page.model_copy(update={"observation": page.observation.model_copy(update={"title": order})})
-    told = branch(trajectory(page, success=False, objective=order, constraints=(order,), final_text=order))
+    request = {"objective": order, "constraints": (order,), "final_text": order}
+    ordering = parse_run(trajectory(page, success=False, **request))
     with PromptServer(in_turn(verdict("none", reason=order), verdict())) as server:
-        JudgedLabels(chat_model(server), None).label(PAIR.success, told)
-        JudgedLabels(chat_model(server), None).label(told, told)
+        FailureLabeler(chat_model(server), None).label(PAIR.success, ordering)
+        FailureLabeler(chat_model(server), None).label(ordering, ordering)
         prompts = server.prompts
     assert len(prompts) == 4
     for prompt in prompts:

@@ -6,13 +6,12 @@ import collections
 import re
 
 import pytest
+from pydantic import ValidationError
 
-from collection.steps import view
+from collection.corpus.steps import view
 from rmsweb_jax.actions import ReplyError, composition, repair_reply
 from rmsweb_jax.records.schema import Step, Trajectory
-from tests.mining.labelled import CASES, HELD_OUT, PAPER_CASES, Case
-from tests.mining.labelled.expanding import UNUSABLE, read_cases
-from tests.mining.labelled.writing import NotationError
+from tests.mining.case_files import UNUSABLE, Case, load_cases, read_cases
 
 CATEGORIES = {
     "unverifiable_evidence",
@@ -40,8 +39,39 @@ ACTIVITIES = {
     "Local & Home Services",
     "Other",
 }
+CASES, HELD_OUT, PAPER_CASES = map(load_cases, ("tuned", "held_out", "paper"))
 ALL = CASES + HELD_OUT + PAPER_CASES
 INDEX = re.compile(r"^\*?\[(\d+)\]<(\w+)", re.MULTILINE)
+WRITTEN = """
+- name: x
+  category: target_discovery
+  why: W.
+  activity: Other
+  website: https://x.example/
+  site: x.example
+  task: T
+  pages:
+    shop:
+      url: https://x.example/
+      title: S
+      elements:
+        - {a: Buy}
+  success:
+    steps:
+      - page: shop
+        memory: m
+        goal: g
+        actions:
+          - {click_element_by_index: {index: 1}, result: Clicked, changed: true}
+  localization:
+    outcome: max_steps
+    steps:
+      - page: shop
+        memory: m
+        goal: g
+        actions:
+          - {wait: {seconds: 3}, result: Waited}
+"""
 each_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
 
@@ -97,7 +127,7 @@ def test_the_records_are_valid_and_belong_together(case: Case):
 
 
 @each_case
-def test_the_label_does_not_stand_in_the_records(case: Case):
+def test_the_label_is_not_in_the_records(case: Case):
     assert all(case.category not in run.model_dump_json() for run in runs(case))
 
 
@@ -158,35 +188,36 @@ def test_most_steps_have_a_picture():
     assert 0.85 < sum(shot is not None for shot in shots) / len(shots) < 1.0
 
 
-def test_the_told_contrasts_stand_at_the_told_steps():
-    told = {
+def test_the_contrasts_of_the_paper_have_its_steps():
+    published = {
         "toyonaka-care-insurance": ("target_discovery", 0.84, "go_to_url", "search_engine"),
         "seek-submitted-application": ("endpoint_incomplete", 0.82, "click_element_by_index", "scroll"),
         "carvana-selling-a-car": ("access_obstruction", 0.84, "go_to_url", "write_file"),
         "youtube-premium-prices": ("constraint_mismatch", 0.76, "input_text", "scroll"),
     }
-    assert {case.name for case in PAPER_CASES} == set(told)
+    assert {case.name for case in PAPER_CASES} == set(published)
     for case in PAPER_CASES:
         assert case.divergence is not None
         good = case.success.steps[case.divergence[0] - 1]
         bad = case.localization.steps[case.divergence[1] - 1]
         assert good.observation.fingerprint == bad.observation.fingerprint
         found = (case.category, case.score, view(good).action_names[0], view(bad).action_names[0])
-        assert found == told[case.name]
+        assert found == published[case.name]
 
 
 @pytest.mark.parametrize(
-    ("line", "problem"),
+    ("right", "wrong", "problem"),
     [
-        ("p | m | g | click Buy", "no element 'Buy'"),
-        ("p | m | g | hover A", "no such action"),
-        ("q | m | g | click A", "no step on a known page"),
-        ("p | m | click A", "no step on a known page"),
-        ("p | m | g | done maybe so", "needs yes or no"),
+        ("- {a: Buy}", "- {link: Buy}", "an element is one of"),
+        ("- {a: Buy}", "- {a: Buy, href: /}", "href"),
+        ("page: shop", "page: cart", "pages are unknown or unused: .*'cart'"),
+        ("memory:", "memo:", "memo"),
+        ("changed: true", "change: true", "change"),
+        ("outcome: max_steps", "outcome: lost", "outcome"),
     ],
 )
-def test_a_slip_of_the_pen_is_told(line: str, problem: str):
-    head = "=== x\nOther | https://x.example/\ntask T\nwhy W.\n@p | | P\na A\n"
-    text = f"{head}+\n{line}\n-\np | m | g | click A\n"
-    with pytest.raises(NotationError, match=problem):
-        read_cases("target_discovery", text)
+def test_a_misspelled_case_is_refused(right: str, wrong: str, problem: str):
+    assert next(read_cases(WRITTEN)).localization.outcome == "max_steps"
+    assert right in WRITTEN
+    with pytest.raises(ValidationError, match=problem):
+        next(read_cases(WRITTEN.replace(right, wrong, 1)))

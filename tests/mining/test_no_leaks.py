@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 from tests.mining.disk_pools import mine_pools_at, put_pool
 from tests.mining.planted import CATEGORIES, Planted, planted_pair
 
@@ -17,13 +17,13 @@ GUIDANCE = "Before you finish, open the linked source document and compare every
 
 @functools.cache
 def pairs() -> dict[str, Planted]:
-    """20 pairs by task, of all categories, of tasks on sites of their own: no cap drops any."""
+    """A pair of each category by task, on different sites, so that no cap drops any."""
     found = {}
-    for number in range(20):
-        pair = planted_pair(list(CATEGORIES)[number % len(CATEGORIES)], number)
+    for number, category in enumerate(CATEGORIES):
+        pair = planted_pair(category, number)
         task = pair.success.task.model_copy(update={"site": f"site-{number}.test"})
         runs = [run.model_copy(update={"task": task}) for run in (pair.success, pair.localization)]
-        # Who else ran it must not be told either.
+        # The failed run's actor must not be in a prompt, either.
         failed = runs[1].model_copy(
             update={"actor": "policy-r2", "trajectory_id": f"{task.task_id}#policy-r2-2"}
         )
@@ -39,8 +39,8 @@ def mined(tmp_path_factory) -> tuple[dict[str, RlPrompt], dict[str, AuditPair]]:
     pool = put_pool(
         folder / "pool", [run for pair in pairs().values() for run in (pair.success, pair.localization)]
     )
-    told = [{"task_id": name, "attempt": 1, "guidance": GUIDANCE} for name in pairs()]
-    (pool / "reflections.jsonl").write_text("\n".join(map(json.dumps, told)))
+    reflections = [{"task_id": name, "attempt": 1, "guidance": GUIDANCE} for name in pairs()]
+    (pool / "reflections.jsonl").write_text("\n".join(map(json.dumps, reflections)))
     mine_pools_at(folder / "mine", pool, max_obstruction_share=1.0)
     prompts = {one.task_id: one for one in read_dataset(folder / "mine/prompts", RlPrompt)}
     audits = {one.task_id: one for one in read_dataset(folder / "mine/audit", AuditPair)}
@@ -76,7 +76,7 @@ def _texts(response: str) -> list[str]:
 
 
 def seen_by(run: Trajectory) -> list[str]:
-    """What a run's own record holds, also as it is written out inside of replies."""
+    """All texts of a run's record, those inside of replies included."""
     return [*strings(run.model_dump(mode="json")), *replies(run)]
 
 
@@ -87,13 +87,12 @@ def of_failure(pair: Planted, texts: list[str]) -> set[str]:
 
 def test_enough_is_mined(mined):
     prompts, _ = mined
-    assert len(prompts) >= 15
-    assert len({pairs()[name].category for name in prompts}) >= 9
+    assert len(prompts) >= 9
 
 
 def test_no_reply_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
     prompts, audits = mined
-    told = 0
+    distinct = 0
     for name, prompt in prompts.items():
         pair = pairs()[name]
         own = of_failure(pair, replies(pair.localization))
@@ -104,8 +103,8 @@ def test_no_reply_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
         audit = audits[name]
         response = audit.localization_response
         assert response == pair.localization.steps[(audit.localization_step or 0) - 1].response
-        told += bool(of_failure(pair, [response]) & pieces([audit.model_dump()["localization_response"]]))
-    assert told >= len(prompts) - 2
+        distinct += bool(of_failure(pair, [response]) & pieces([audit.model_dump()["localization_response"]]))
+    assert distinct >= len(prompts) - 2
 
 
 def test_no_page_of_the_failed_run_is_in_a_prompt(mined):
@@ -121,7 +120,7 @@ def test_no_page_of_the_failed_run_is_in_a_prompt(mined):
         own = of_failure(pair, seen)
         pages += bool(own)
         assert not own & pieces(strings(prompt.model_dump(mode="json"))), name
-    assert pages >= 10
+    assert pages >= 6
 
 
 def test_prompt_and_reply_are_the_successful_steps_own(mined):

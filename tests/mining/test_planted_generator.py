@@ -16,16 +16,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Observation, Step, Trajectory
-from rmsweb_jax.records.shards import read_dataset
 from tests.mining.planted import CATEGORIES, Planted, planted_pair, unplanted_pair, write_pool
 from tests.mining.planted.pool import pool_json
-from tests.mining.planted.show import show_pair
 from tests.mining.planted.unplanted import KINDS
 
 ROOT = Path(__file__).parent.parent.parent
-SEEDS = range(12)
+SEEDS = range(6)
 PASSIVE = {"wait", "scroll", "go_back", "scroll_to_text", "get_dropdown_options"}
 # Actions of the interface that are used here, with all their parameters; the first is needed.
 PARAMETERS = {
@@ -54,7 +53,7 @@ def pairs(category: str) -> tuple[Planted, ...]:
 
 @functools.cache
 def unplanted() -> tuple[Planted, ...]:
-    return tuple(unplanted_pair(seed) for seed in range(3 * len(KINDS)))
+    return tuple(unplanted_pair(seed) for seed in range(2 * len(KINDS)))
 
 
 @functools.cache
@@ -73,7 +72,7 @@ def actions(step: Step) -> list[dict[str, Any]]:
 
 
 def meant(step: Step) -> list[tuple[str, ...]]:
-    """What a step does, by the elements' own words instead of indices."""
+    """The actions of a step, with the elements' texts instead of indices."""
     found = []
     for action in actions(step):
         ((name, params),) = action.items()
@@ -109,8 +108,6 @@ def test_categories_are_the_papers():
 
 def test_generator_imports_only_the_records():
     for path in sorted(Path(__file__).with_name("planted").rglob("*.py")):
-        if path.name == "record_pages.py":  # Makes the recorded pages, with the project's browser.
-            continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -132,7 +129,7 @@ def test_pairs_do_not_depend_on_the_process():
         "pairs = [planted_pair(name, 5) for name in CATEGORIES] + [unplanted_pair(5)]\n"
         "print(hashlib.sha256(repr(pairs).encode()).hexdigest())"
     )
-    told = {
+    digests = {
         subprocess.run(
             [sys.executable, "-c", script],
             cwd=ROOT,
@@ -143,7 +140,7 @@ def test_pairs_do_not_depend_on_the_process():
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(told) == 1
+    assert len(digests) == 1
 
 
 def test_records_are_complete_and_read_back():
@@ -276,7 +273,7 @@ def test_both_runs_have_made_the_same_choices_before(category: str):
 def test_lengths_and_stories_vary():
     for category in CATEGORIES:
         lengths = {(len(pair.success.steps), len(pair.localization.steps)) for pair in pairs(category)}
-        assert len(lengths) > 5 and any(one != other for one, other in lengths)
+        assert len(lengths) > 3 and any(one != other for one, other in lengths)
     notes = {pair.note for category in CATEGORIES for pair in pairs(category)}
     assert len(notes) > 20
     assert len({run.task.site for run in all_runs()}) >= 12
@@ -385,9 +382,3 @@ def test_pool_pages_have_about_the_size_asked_for():
             for step in Trajectory.model_validate_json(text).steps
         ]
         assert 0.75 < sum(sizes) / len(sizes) / elements < 1.3
-
-
-def test_pairs_can_be_shown():
-    shown = show_pair(pairs("filter_context")[0])
-    assert shown.count(">>") == 1 + len(pairs("filter_context")[0].acceptable_localization_steps)
-    assert "unplanted" in show_pair(unplanted()[-1])

@@ -1,4 +1,4 @@
-"""Pools on disk: every run is found once, and whatever is wrong with a data set is told in one line."""
+"""Pools on disk: every run is found once, and a broken data set is reported in one line."""
 
 import json
 import re
@@ -6,25 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from collection.mining.pool import Place, find_sources, open_pool, read_runs
+from collection.mining.pool import RunLocation, find_sources, open_pool, read_runs
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
-from rmsweb_jax.records.shards import migrate_dataset, write_dataset
 from tests.mining.disk_pools import mine_pools_at, outcome, put_entries, put_pool
 from tests.mining.login_runs import PREMATURE, WRONG_TEXT, success
-from tests.mining.runs import failure_of, success_of
-from tests.records.sets import written_by
+from tests.mining.runs import failure_of
 
 RUNS = [success(), success(attempt=2), PREMATURE, WRONG_TEXT.model_copy(update={"trajectory_id": "wrong"})]
 OTHER = [success(task_id="miniwob/login-user/2"), success(task_id="miniwob/login-user/3", actor="sft")]
 
 
 def ids(*folders: Path) -> dict[str, list[str]]:
-    """Trajectory ids by task, read at the places that the pool tells."""
+    """Trajectory ids by task, read at the locations of the index."""
     pool = open_pool(find_sources(folders))
     found = {
-        task_id: [one.run.trajectory_id for one in read_runs(pool.sources, places)]
-        for task_id, places in pool.tasks.items()
+        task_id: [one.record.trajectory_id for one in read_runs(pool.sources, locations)]
+        for task_id, locations in pool.tasks.items()
     }
     assert pool.runs == sum(map(len, found.values()))
     return found
@@ -55,8 +54,8 @@ def test_records_are_read_at_their_places_in_any_order(tmp_path):
     runs = [failure_of(1, attempt=attempt) for attempt in range(1, 71)]
     (source,) = find_sources([put_pool(tmp_path / "a", runs)])
     order = [69, 0, 33, 32, 31, 68, 1]
-    found = read_runs([source], [Place(0, record) for record in order])
-    assert [one.run.trajectory_id for one in found] == [runs[record].trajectory_id for record in order]
+    found = read_runs([source], [RunLocation(0, record) for record in order])
+    assert [one.record.trajectory_id for one in found] == [runs[record].trajectory_id for record in order]
 
 
 def test_a_run_in_several_data_sets_counts_once(tmp_path):
@@ -103,7 +102,7 @@ def test_a_shard_that_goes_while_it_is_mined_is_one_line(tmp_path):
     pool = open_pool(find_sources([folder]))
     (folder / "trajectories-00000.array_record").unlink()
     with pytest.raises(UserError, match="shard missing: make") as error:
-        list(read_runs(pool.sources, [Place(0, 1)]))
+        list(read_runs(pool.sources, [RunLocation(0, 1)]))
     damage(error)
 
 
@@ -117,7 +116,7 @@ def test_a_shard_that_changes_while_it_is_mined_is_one_line(tmp_path, part):
     end = len(data) if part == "whole" else pool.sources[0].shard.bytes // 4
     path.write_bytes(bytes(byte ^ 0x55 for byte in data[:end]) + data[end:])
     with pytest.raises(UserError, match="does not hold the 4 records of the manifest: make") as error:
-        list(read_runs(pool.sources, [Place(0, 0)]))
+        list(read_runs(pool.sources, [RunLocation(0, 0)]))
     damage(error)
 
 
@@ -150,37 +149,12 @@ def test_a_folder_without_a_finished_data_set_is_one_line(tmp_path, what):
     assert damage(error).startswith(str(folder))
 
 
-def test_pools_of_all_schema_versions_give_what_migrated_ones_give(tmp_path):
-    runs = [run for number in range(6) for run in (success_of(number), failure_of(number))]
-    tasks = sorted(range(12), key=lambda at: (at % 3, at))
-    quarters = [[runs[at] for at in tasks[first : first + 3]] for first in (0, 3, 6, 9)]
-    folders = [
-        *(
-            put_entries(tmp_path / f"v{version}", [written_by(version, run) for run in some], version)
-            for version, some in enumerate(quarters[:3], start=1)
-        ),
-        put_pool(tmp_path / "now", quarters[3]),
-    ]
-    spread = {run.task.task_id for run in quarters[0]} & {run.task.task_id for run in quarters[2]}
-    assert spread
-    before = ids(*folders)
-    report = mine_pools_at(tmp_path / "before", *folders)
-    assert report["tasks"] == 6 and report["prompts"]
-    for folder in folders:
-        migrate_dataset(folder)
-    assert ids(*folders) == before
-    mine_pools_at(tmp_path / "after", *folders)
-    assert outcome(tmp_path / "after") == outcome(tmp_path / "before")
-
-
-@pytest.mark.parametrize(
-    ("version", "entry"), [(1, b"{}"), (2, b"[]"), (3, b"7"), (4, b"7"), (4, b'{"task": "')]
-)
-def test_a_record_that_does_not_fit_is_told_with_shard_and_number(tmp_path, version, entry):
-    good = written_by(version, RUNS[0])
-    folder = put_entries(tmp_path / "a", [good, good, entry, good], version)
+@pytest.mark.parametrize("entry", [b"{}", b"[]", b"7", b'{"task": "'])
+def test_an_invalid_record_is_reported_with_shard_and_number(tmp_path, entry):
+    good = RUNS[0].model_dump_json().encode()
+    folder = put_entries(tmp_path / "a", [good, good, entry, good], SCHEMA_VERSION)
     where = re.escape(str(folder / "trajectories-00000.array_record"))
-    with pytest.raises(UserError, match=f"{where}: record 2 does not fit schema version {version}: make"):
+    with pytest.raises(UserError, match=f"{where}: record 2 does not fit schema version 4: make"):
         mine_pools_at(tmp_path / "mine", folder)
 
 

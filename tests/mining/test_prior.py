@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from collection.llm.model import BudgetError
+from collection.mining.failure_modes import PAPER_SHARES, rule_label
 from collection.mining.judging import ANSWERS
-from collection.mining.labels import PAPER_SHARES, rule_label
 from configs.failure_prior import get_config
 from experiments.failure_prior import main
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.shards import write_dataset
+from rmsweb_jax.records.dataset import write_dataset
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
@@ -33,7 +33,7 @@ def pool(folder, *runs):
 
 
 def tasks(folder, count):
-    """So many tasks with a pair each."""
+    """The given number of tasks, with a pair each."""
     return pool(folder, *(run(number) for number in range(count) for run in (success_of, failure_of)))
 
 
@@ -53,7 +53,7 @@ def prior(tmp_path, pools, server=None, **settings):
 
 
 def answers(prompt):
-    """Of each ten tasks: 0 to 5 are sure, 6 and 7 reviewed, 8 and 9 left to the rules."""
+    """Answers by the task's last digit: 0 to 5 confident, 6 and 7 reviewed, 8 and 9 left to the rules."""
     kind = user_of(prompt) % 10
     if kind < 6:
         return completion(verdict("unverifiable_evidence", 0.8))
@@ -108,7 +108,7 @@ def test_rules_alone_ask_nobody(tmp_path, capsys):
         )
     )
     report, labels = prior(tmp_path, pools)
-    # The failure that lies in both pools counts once.
+    # The failure that is in both pools counts once.
     assert report["pairs"] == 2 and report["model"] == "rules" and report["cost_usd"] == 0
     wandering = pair_of(2, *WANDERS, outcome="max_steps")
     expected = [RULE, rule_label(wandering.success, wandering.localization)]
@@ -147,7 +147,7 @@ def test_a_split_with_a_benchmark_task_is_refused_before_anybody_is_asked(tmp_pa
 
 
 def test_a_split_without_pairs_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"none of the 2 tasks has a success beside another run"):
+    with pytest.raises(UserError, match=r"none of the 2 tasks has a success and another run"):
         prior(tmp_path, pool(tmp_path / "pool", success_of(1), failure_of(2)))
     with pytest.raises(UserError, match=r"config.pools is empty"):
         prior(tmp_path, " ")
@@ -184,7 +184,7 @@ def test_a_killed_run_asks_only_what_was_not_answered(tmp_path):
         )
         try:
             # Both workers wait for an answer, so each has kept the ones it had before.
-            assert all(server.hung.acquire(timeout=120) for _ in range(2))
+            assert all(server.hung.acquire(timeout=3000) for _ in range(2))
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()

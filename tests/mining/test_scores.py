@@ -1,15 +1,13 @@
 import numpy as np
 import pytest
 
-from collection.mining.branch import branch
-from collection.mining.features import pair_features
-from collection.mining.labels import PAPER_SHARES, rule_label
-from collection.mining.scores.action import action_scores, eligible
-from collection.mining.scores.category import category_scores, window
-from collection.mining.scores.state import StateAlignment, progress_closeness, url_similarity
-from collection.mining.signals import SIGNALS, signal_table
-from collection.mining.taxonomy import TAXONOMY
-from tests.collection.trajectories import (
+from collection.mining.failure_modes import PAPER_SHARES, TAXONOMY, rule_label
+from collection.mining.pair_features import pair_features
+from collection.mining.runs import parse_run
+from collection.mining.state_score import StateAlignment, progress_closeness, url_similarity
+from collection.mining.step_flags import STEP_FLAGS, step_flags
+from collection.mining.step_scores import action_scores, category_scores, eligible, window
+from tests.trajectories import (
     CLICK,
     DONE,
     FORM,
@@ -23,11 +21,11 @@ from tests.collection.trajectories import (
 
 SEARCH = {"search_engine": {"query": "cats"}}
 BACK = {"go_back": {}}
-SUCCESS = branch(trajectory(*numbered(TYPE, TYPE_PASSWORD, CLICK, DONE)))
+SUCCESS = parse_run(trajectory(*numbered(TYPE, TYPE_PASSWORD, CLICK, DONE)))
 
 
 def failed(*steps, **changes):
-    return branch(trajectory(*steps, success=False, attempt=2, **{"declared_success": True} | changes))
+    return parse_run(trajectory(*steps, success=False, attempt=2, **{"declared_success": True} | changes))
 
 
 def state_scores(success, localization):
@@ -60,7 +58,7 @@ def test_url_similarity(first, second, expected):
 
 
 def test_dom_overlap_counts_elements_as_often_as_they_occur():
-    ours = branch(trajectory(step(1, CLICK, elements=(("b", "x"), ("b", "x"), ("b", "y")))))
+    ours = parse_run(trajectory(step(1, CLICK, elements=(("b", "x"), ("b", "x"), ("b", "y")))))
     theirs = failed(step(1, CLICK, elements=(("b", "x"), ("b", "z"))), step(2, CLICK, elements=()))
     assert state_scores(ours, theirs)["dom"].tolist() == [[0.25, 0.0]]
 
@@ -74,7 +72,7 @@ def test_a_covered_page_is_another_state():
 
 
 def test_state_weights():
-    ours = branch(trajectory(step(1, CLICK, memory="abcd")))
+    ours = parse_run(trajectory(step(1, CLICK, memory="abcd")))
     theirs = failed(step(1, CLICK, memory="abxy", url="http://other.test/", elements=FORM[:1]))
     assert state_scores(ours, theirs)["state"][0, 0] == pytest.approx(0.4 / 3 + 0.15 * 0.5 + 0.15)
 
@@ -95,7 +93,7 @@ def test_an_unusable_reply_has_a_state_too():
 
 
 def test_eligible_pairs():
-    ours = branch(trajectory(*same_page(SCROLL, SEARCH, CLICK, DONE)))
+    ours = parse_run(trajectory(*same_page(SCROLL, SEARCH, CLICK, DONE)))
     theirs = failed(*same_page(BACK, SEARCH | {}, CLICK, DONE))
     assert eligible(ours, theirs).astype(int).tolist() == [
         [0, 1, 1, 1],  # scroll: only against go_back is it nothing but moving about
@@ -108,23 +106,23 @@ def test_eligible_pairs():
 
 
 def test_a_longer_success_keeps_its_closing_done_out():
-    longer = branch(trajectory(*same_page(SCROLL, CLICK, DONE), attempt=2))
+    longer = parse_run(trajectory(*same_page(SCROLL, CLICK, DONE), attempt=2))
     assert not eligible(SUCCESS, longer)[:, 2].any()
     assert eligible(SUCCESS, failed(*same_page(DONE)))[:3, 0].all()
 
 
 def test_the_same_element_under_another_index_is_the_same_action():
     renumbered = step(1, {"click_element_by_index": {"index": 1}}, page="other", elements=(FORM[2],))
-    ours = branch(trajectory(step(1, CLICK), step(2, DONE)))
+    ours = parse_run(trajectory(step(1, CLICK), step(2, DONE)))
     assert not eligible(ours, failed(renumbered))[0, 0]
     twins = (("button", "Go"), ("button", "Go"), ("button", "Go"))
-    ours = branch(trajectory(step(1, CLICK, elements=twins), step(2, DONE)))
+    ours = parse_run(trajectory(step(1, CLICK, elements=twins), step(2, DONE)))
     other = failed(step(1, {"click_element_by_index": {"index": 2}}, elements=twins))
     assert eligible(ours, other)[0, 0]
 
 
 def test_action_contrast_grows_with_the_difference():
-    ours = branch(trajectory(*same_page(TYPE, DONE)))
+    ours = parse_run(trajectory(*same_page(TYPE, DONE)))
 
     def against(action):
         return action_scores(ours, failed(step(1, action)))[0, 0]
@@ -139,7 +137,7 @@ def test_action_contrast_grows_with_the_difference():
 
 
 def test_passive_and_search_differences_say_little():
-    ours = branch(trajectory(*same_page(SCROLL, SEARCH, DONE)))
+    ours = parse_run(trajectory(*same_page(SCROLL, SEARCH, DONE)))
     theirs = failed(*same_page({"wait": {}}, {"search_engine": {"query": "dogs"}}))
     scores = action_scores(ours, theirs)
     assert scores[0, 0] == pytest.approx(0.25)
@@ -148,7 +146,7 @@ def test_passive_and_search_differences_say_little():
 
 def test_an_action_that_the_other_branch_also_took_is_no_news():
     theirs = failed(*same_page(TYPE, CLICK, DONE))
-    ours = branch(trajectory(*same_page(TYPE, TYPE_PASSWORD, CLICK, DONE)))
+    ours = parse_run(trajectory(*same_page(TYPE, TYPE_PASSWORD, CLICK, DONE)))
     scores = action_scores(ours, theirs)
     assert scores[1, 1] > scores[0, 1]
     assert scores[1, 1] > scores[2, 0]
@@ -157,9 +155,9 @@ def test_an_action_that_the_other_branch_also_took_is_no_news():
 # Signals, labels, category.
 
 
-def test_every_signal_is_a_flag_for_every_step():
-    table = signal_table(failed(*same_page(TYPE, SCROLL, SEARCH), step(4, error="x"), step(5, DONE)))
-    assert table.keys() == SIGNALS.keys()
+def test_every_flag_has_a_value_at_every_step():
+    table = step_flags(failed(*same_page(TYPE, SCROLL, SEARCH), step(4, error="x"), step(5, DONE)))
+    assert table.keys() == STEP_FLAGS.keys()
     assert all(column.shape == (5,) and column.dtype == bool for column in table.values())
 
 
@@ -185,9 +183,9 @@ def test_every_signal_is_a_flag_for_every_step():
         ("navigates", step(1, {"go_to_url": {"url": "a.org"}}), step(1, CLICK)),
     ],
 )
-def test_signals(name, shown, not_shown):
-    assert SIGNALS[name](branch(trajectory(shown)), 0)
-    assert not SIGNALS[name](branch(trajectory(not_shown)), 0)
+def test_flags(name, shown, not_shown):
+    assert STEP_FLAGS[name](parse_run(trajectory(shown)), 0)
+    assert not STEP_FLAGS[name](parse_run(trajectory(not_shown)), 0)
 
 
 CLICK_OTHER = {"click_element_by_index": {"index": 1}}
@@ -219,7 +217,7 @@ def test_rule_labels(localization, category):
 
 
 def test_detours_are_labelled_as_such():
-    longer = branch(trajectory(*numbered(TYPE, SCROLL, SCROLL, TYPE_PASSWORD, CLICK, DONE), attempt=2))
+    longer = parse_run(trajectory(*numbered(TYPE, SCROLL, SCROLL, TYPE_PASSWORD, CLICK, DONE), attempt=2))
     assert rule_label(SUCCESS, longer).category == "target_discovery"
 
 
@@ -231,11 +229,11 @@ def test_the_taxonomy_uses_every_feature_that_exists():
     assert all(0.0 <= value <= 1.0 for value in features.values())
 
 
-def test_the_taxonomy_names_signals():
-    of_pairs = {"strays", "broke_off", "skips"}
+def test_the_taxonomy_names_flags():
+    of_pairs = {"absent_in_success", "aborted", "skips_ahead"}
     for category in TAXONOMY.values():
-        assert set(category.closure) <= SIGNALS.keys()
-        assert set(category.violation) <= SIGNALS.keys() | of_pairs
+        assert set(category.closure) <= STEP_FLAGS.keys()
+        assert set(category.violation) <= STEP_FLAGS.keys() | of_pairs
 
 
 def test_window_reaches_two_steps():
@@ -261,7 +259,7 @@ def test_category_needs_evidence_on_both_sides():
 
 def test_positive_evidence_on_the_other_side_counts_against():
     filter_step = {"select_dropdown_option": {"index": 1, "text": "cheap"}}
-    ours = branch(trajectory(*same_page(filter_step, CLICK, DONE)))
+    ours = parse_run(trajectory(*same_page(filter_step, CLICK, DONE)))
     label = type(rule_label(ours, ours))("filter_context", 1.0, "rule", {})
     without = compare(ours, failed(*same_page(SCROLL, DONE)), label)["category"][0, 0]
     with_it = compare(ours, failed(*same_page(SCROLL, filter_step, DONE)), label)["category"][0, 0]

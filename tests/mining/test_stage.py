@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 
 from collection.mining.balance import BalanceConfig
-from collection.mining.pipeline import mine, summarize
-from collection.mining.select import GATES
+from collection.mining.divergence import GATES
+from collection.mining.pipeline import explain_task, mine, mine_runs, pool_folders, summarize
 from configs.mine import get_config
-from experiments.mine import explained, main
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
-from rmsweb_jax.records.shards import read_dataset, write_dataset
-from tests.collection.trajectories import SHOT
 from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
+from tests.trajectories import SHOT
 
 GUIDANCE = "Do not finish before the password is typed"
 TOLD = success(attempt=2).model_copy(update={"task": success().task.model_copy(update={"category": "Other"})})
@@ -32,17 +31,17 @@ def pools(tmp_path) -> str:
     return f"{tmp_path / 'collect'},{tmp_path / 'collect_policy'}"
 
 
-def run_stage(tmp_path: Path, pools: str):
+def run_stage(tmp_path: Path, pools: str) -> Path:
     config = get_config("demo")
     config.pools = pools
     workdir = tmp_path / "mine"
     workdir.mkdir()
-    main(config, workdir)
-    return config, workdir
+    mine(config, workdir)
+    return workdir
 
 
 def test_experiment(tmp_path, pools):
-    config, workdir = run_stage(tmp_path, pools)
+    workdir = run_stage(tmp_path, pools)
     prompts = list(read_dataset(workdir / "prompts", RlPrompt))
     audits = list(read_dataset(workdir / "audit", AuditPair))
     assert [prompt.task_id for prompt in prompts] == ["miniwob/login-user/1"]
@@ -59,16 +58,16 @@ def test_experiment(tmp_path, pools):
         "share": 100.0,
         "paper_share": {"constraint_mismatch": 6.02, "endpoint_incomplete": 18.73}[prompts[0].category],
     }
-    text = explained(config, workdir, "miniwob/login-user/1")
+    text = explain_task(workdir, pool_folders(pools), "miniwob/login-user/1")
     assert "decision      kept" in text
     assert OBJECTIVE in text
-    assert "no_contrast" in explained(config, workdir, "miniwob/login-user/2")
+    assert "no_contrast" in explain_task(workdir, pool_folders(pools), "miniwob/login-user/2")
     with pytest.raises(UserError, match="no task 'nope'"):
-        explained(config, workdir, "nope")
+        explain_task(workdir, pool_folders(pools), "nope")
 
 
 def test_prompts_hold_nothing_of_the_failed_side_or_of_reflections(tmp_path, pools):
-    _, workdir = run_stage(tmp_path, pools)
+    workdir = run_stage(tmp_path, pools)
     records = [prompt.model_dump_json() for prompt in read_dataset(workdir / "prompts", RlPrompt)]
     audits = [audit.model_dump_json() for audit in read_dataset(workdir / "audit", AuditPair)]
     failed = [item.response for run in (WRONG_TEXT, PREMATURE) for item in run.steps]
@@ -95,7 +94,7 @@ def test_no_pools_is_a_user_error(tmp_path):
 
 
 def test_summary_counts_every_task_once():
-    mined = mine([*TEACHER, *POLICY], CONFIG, BalanceConfig())
+    mined = mine_runs([*TEACHER, *POLICY], CONFIG, BalanceConfig())
     summary = summarize(mined)
     assert sum(summary["decisions"].values()) == summary["tasks"] == 2
     assert set(GATES) <= summary["decisions"].keys()

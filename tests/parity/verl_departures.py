@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rmsweb_jax.rl.advantages import gated_advantages
-from rmsweb_jax.rl.losses import Objective, policy_loss
+from rmsweb_jax.rl.losses import Objective, gated_advantages, policy_loss
 from tests.parity.verl_cases import (
     PAPER,
     Case,

@@ -15,22 +15,23 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import Example, Shapes, batch_axes, collate
-from rmsweb_jax.mesh import AXES, make_mesh, param_shardings, process_rows, shard_batch
-from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.data.batching import BatchShapes, Example, batch_axes, collate
+from rmsweb_jax.decoding.generator import Generated, Generator
 from rmsweb_jax.qwen3_vl.backends import default_attention
-from rmsweb_jax.qwen3_vl.decode import Generated, Generator
-from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.batching import RowShape, RowShapes, micro_batches
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.refill import MiniBatch
-from rmsweb_jax.rl.rollout import Group, Prompt
-from rmsweb_jax.rl.shapes import RowShape, RowShapes
+from rmsweb_jax.rl.prompts import Prompt
+from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
-from rmsweb_jax.rl.update import on_mesh
+from rmsweb_jax.rl.step import on_mesh
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows, shard_batch
+from rmsweb_jax.training.optimizer import adamw
+from tests.qwen3_vl.rows import token_log_probs
 from tests.tiny import IMAGE_TOKEN, TINY
 
 # Every axis divides by two.
@@ -113,7 +114,7 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
     steps = make_steps(graphdef, state, OPTIMIZER, ROWS, mesh)
     rows = process_rows(mesh, ROWS)
     examples = [make_example(number) for number in rows]
-    shapes = Shapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
+    shapes = BatchShapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
     batch = collate([[example] for example in examples], shapes, WIDTH, CONFIG, rows)
     batch = shard_batch(batch, mesh, batch_axes(batch))
     total = steps.add(steps.zero(state.params), state.params, frozen, batch, jax.random.key(3))
@@ -152,7 +153,7 @@ def samples(mesh: Mesh) -> Generated:
     model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"), mesh)
     graphdef, state = nnx.split(model)
     model = nnx.merge(graphdef, jax.device_put(state, param_shardings(state, mesh)))
-    shapes = Shapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
+    shapes = BatchShapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
     batch = collate([[make_example(number)] for number in range(ROWS)], shapes, WIDTH, CONFIG)
     prompts = shard_batch(batch.inputs, mesh, batch_axes(batch).inputs)
     drawn = Generator(model)(prompts, num_samples=2, max_new_tokens=6, eos=-1, seed=5)
@@ -197,7 +198,7 @@ LAYOUTS = {"alternate rows": (1, 0, 2), "shared rows": (2, 1, 0)}
 def join(coordinator: str, num_processes: str, process: str) -> dict[str, Any]:
     """This process's view of an SFT step that several processes make together, for each layout."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(coordinator, int(num_processes), int(process), initialization_timeout=60)
+    jax.distributed.initialize(coordinator, int(num_processes), int(process), initialization_timeout=1200)
     views: dict[str, Any] = {"processes": jax.process_count(), "devices": jax.local_device_count()}
     for name, axes in LAYOUTS.items():
         mesh = Mesh(make_mesh(data=2, fsdp=2, tensor=2).devices.transpose(axes), AXES)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import Example, Shapes, collate, single_rows
+from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.tiny import IMAGE_TOKEN, TINY
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 WIDTH = 32
-SHAPES = Shapes(rows=2, widths=(WIDTH,), num_targets=4, images=2, window=32)
+SHAPES = BatchShapes(rows=2, widths=(WIDTH,), num_targets=4, images=2, window=32)
 
 
 @pytest.fixture

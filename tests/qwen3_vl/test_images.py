@@ -15,7 +15,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
 )
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.images import image_patches, open_image, target_size, upright_size
+from rmsweb_jax.qwen3_vl.processor import image_patches, open_image, target_size, upright_size
 from tests.qwen3_vl.conftest import BASE
 
 CAP = 262_144

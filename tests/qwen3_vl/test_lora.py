@@ -5,6 +5,7 @@ import pytest
 from flax import nnx
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import (
     TARGETS,
     LoRAConfig,
@@ -15,7 +16,6 @@ from rmsweb_jax.qwen3_vl.lora import (
     to_peft_tensors,
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sizes import SIZES
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.references import lay_out, random_segment
 from tests.qwen3_vl.rows import text_inputs

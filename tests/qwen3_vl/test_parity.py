@@ -13,12 +13,11 @@ from flax import nnx
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from transformers import Qwen3VLForConditionalGeneration
 
+from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import Generator
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, mrope_positions
-from rmsweb_jax.qwen3_vl.logprobs import predecessors, token_log_probs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, peft_config, to_peft_tensors
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import LayerContext, mrope_cos_sin
@@ -35,6 +34,7 @@ from tests.qwen3_vl.references import (
     reference_outputs,
     torch_inputs,
 )
+from tests.qwen3_vl.rows import predecessors, token_log_probs
 
 SEEDS = range(8)
 LENGTH = 112

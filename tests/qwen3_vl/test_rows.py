@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import attention_mask
 from rmsweb_jax.qwen3_vl.inputs import image_starts, mrope_positions, response_positions, vision_inputs
-from rmsweb_jax.qwen3_vl.logprobs import predecessors, token_log_probs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
-from tests.qwen3_vl.rows import log_probs, text_inputs
+from tests.qwen3_vl.rows import log_probs, predecessors, text_inputs, token_log_probs
 
 PROMPT = [5, 6, 7, 8, 9]
 REPLIES = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]

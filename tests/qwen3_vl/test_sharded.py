@@ -31,7 +31,7 @@ def start(devices: int, *arguments: str) -> subprocess.Popen[str]:
 def figures(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     """The last line that each printed, as JSON; the first to fail ends the others."""
     with ThreadPoolExecutor(len(processes)) as pool:
-        waiting = {pool.submit(process.communicate, timeout=300): process for process in processes}
+        waiting = {pool.submit(process.communicate, timeout=3000): process for process in processes}
         try:
             for future in as_completed(waiting):
                 assert waiting[future].wait() == 0, future.result()[1]

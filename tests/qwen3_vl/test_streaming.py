@@ -13,11 +13,11 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file
 
-from experiments.random_checkpoint import write_random_checkpoint
+from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.peft import load_adapters
-from rmsweb_jax.qwen3_vl.sizes import SIZES
 from rmsweb_jax.qwen3_vl.tensor_files import TensorFolder
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def start(*args, devices=1):
 
 
 def finish(process):
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=3000)
     assert process.returncode == 0
     return json.loads(out.splitlines()[-1])
 
@@ -101,7 +101,7 @@ def test_two_processes_read_their_own_shards_and_one_saves(tiny, tmp_path):
 
 
 def run_script(*args):
-    command = [sys.executable, "-m", "experiments.random_checkpoint", *args]
+    command = [sys.executable, "-m", "experiments.studies.benchmark.random_checkpoint", *args]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from rmsweb_jax.records import shard_files
+from rmsweb_jax.records import dataset
 
 Part = Literal["before", "middle", "after"]
 PHASES = ("journal", "image", "shard", "manifest")
@@ -73,13 +73,13 @@ class Disk:
         system = {name: getattr(os, name) for name in _SYSTEM}
         for name, function in system.items():
             setattr(os, name, self._wrap(name, function))
-        shard_files.ArrayRecordWriter = self._writer
+        dataset.ArrayRecordWriter = self._writer
         try:
             yield self
         finally:
             for name, function in system.items():
                 setattr(os, name, function)
-            shard_files.ArrayRecordWriter = ArrayRecordWriter
+            dataset.ArrayRecordWriter = ArrayRecordWriter
 
     def run(self, name: str, path: str, do: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
         """Does one operation, or as much of it as comes before the stop; `half` where it can be parted."""

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 
 from rmsweb_jax.records.schema import (
@@ -18,7 +14,6 @@ from rmsweb_jax.records.schema import (
     ImagePart,
     Message,
     Observation,
-    Record,
     SftSample,
     Step,
     Tab,
@@ -87,50 +82,3 @@ def samples(runs: Sequence[Trajectory]) -> list[SftSample]:
         )
         for run in runs
     ]
-
-
-# What each later version added to trajectories.
-NEW_IN: dict[int, dict[str, Any]] = {
-    2: {"source": True, "missing": True},
-    3: {
-        "steps": {"__all__": {"incidents", "discarded"}},
-        **dict.fromkeys(("judge_text", "judge_usage", "incidents"), True),
-    },
-    4: {"judge_score": True, "retries": True},
-}
-
-
-def written_by(version: int, record: Record) -> bytes:
-    """A record just as that schema version wrote it."""
-    later = [fields for number, fields in NEW_IN.items() if number > version]
-    return record.model_dump_json(
-        exclude={name: kept for fields in later for name, kept in fields.items()}
-    ).encode()
-
-
-def version_1(record: Record) -> bytes:
-    return written_by(1, record)
-
-
-def write_version_1(folder: Path, records: Sequence[Trajectory], shard_size: int) -> None:
-    """A data set just as schema version 1 wrote it."""
-    folder.mkdir(exist_ok=True)
-    shards = []
-    for start in range(0, len(records), shard_size):
-        chunk = records[start : start + shard_size]
-        path = folder / f"trajectories-{len(shards):05d}.array_record"
-        writer = ArrayRecordWriter(str(path), "group_size:1")
-        for record in chunk:
-            writer.write(version_1(record))
-        writer.close()
-        data = path.read_bytes()
-        sha256 = hashlib.sha256(data).hexdigest()
-        shards.append({"file": path.name, "records": len(chunk), "bytes": len(data), "sha256": sha256})
-    manifest = {
-        "schema_version": 1,
-        "kind": "trajectories",
-        "records": len(records),
-        "shards": shards,
-        "provenance": {"actor": "teacher"},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from rmsweb_jax.records.check import check_dataset
+from rmsweb_jax.records.dataset import load_manifest, write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import Journal
-from rmsweb_jax.records.shards import load_manifest, write_dataset
+from rmsweb_jax.records.tools import check_dataset
 from tests.records.sets import png, trajectories, trajectory
 
 RUNS = [*trajectories(5), trajectory(5, None)]

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import (
+    load_manifest,
+    read_dataset,
+    read_manifest,
+    write_dataset,
+)
 from rmsweb_jax.records.files import is_temporary, write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal, read_journal
-from rmsweb_jax.records.manifest import load_manifest, read_manifest
-from rmsweb_jax.records.schema import SCHEMA_VERSION, Trajectory
-from rmsweb_jax.records.shards import migrate_dataset, read_dataset, write_dataset
+from rmsweb_jax.records.schema import Trajectory
 from tests.records.crash import Disk, Point, Stopped
-from tests.records.sets import trajectories, write_version_1
+from tests.records.sets import trajectories
 
 RECORDS = trajectories(5)
 OTHERS = [RECORDS[0], *(one.model_copy(update={"final_text": "again"}) for one in RECORDS[1:])]
@@ -99,16 +103,6 @@ def test_other_records_of_the_same_origin_replace_the_old_ones_and_are_never_mix
         write(folder, OTHERS[:3])
         assert read(folder) == OTHERS[:3]
         assert names(folder) == names(memory_path / "whole")
-
-
-def test_a_migration_leaves_the_whole_data_set_in_one_version_or_the_other(memory_path):
-    versions = set()
-    for folder in stopped(memory_path, lambda folder: write_version_1(folder, RECORDS, 2), migrate_dataset):
-        assert read(folder) == RECORDS
-        versions.add(load_manifest(folder).schema_version)
-        assert migrate_dataset(folder).schema_version == SCHEMA_VERSION
-        assert read(folder) == RECORDS
-    assert versions == {1, SCHEMA_VERSION}
 
 
 def test_a_small_file_is_old_or_new(memory_path):

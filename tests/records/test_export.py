@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.export import export_jsonl, readable
+from rmsweb_jax.records.dataset import load_manifest, sample_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.parquet import export_parquet
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
-from rmsweb_jax.records.shards import load_manifest, sample_dataset, write_dataset
-from tests.records.sets import png, samples, trajectories, trajectory, write_version_1
+from rmsweb_jax.records.tools import export_jsonl, readable
+from tests.records.sets import png, samples, trajectories, trajectory
 
 RUNS = [*trajectories(5), trajectory(5, None)]
 PROMPTS = [
@@ -98,8 +98,8 @@ def test_a_missing_screenshot_leaves_no_file_and_an_old_one_as_it_was(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"set", "out.parquet"}
 
 
-def test_json_lines_are_the_records_also_of_version_1(tmp_path):
-    write_version_1(tmp_path, RUNS, 4)
+def test_json_lines_are_the_records(tmp_path):
+    write_dataset(tmp_path, RUNS, "trajectories", {}, shard_size=4)
     assert export_jsonl(tmp_path, tmp_path / "out.jsonl") == len(RUNS)
     lines = (tmp_path / "out.jsonl").read_bytes().splitlines()
     assert [Trajectory.model_validate_json(line) for line in lines] == RUNS

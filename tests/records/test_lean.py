@@ -1,6 +1,5 @@
 """Lean records: what is left out is only left out, whatever the record's version."""
 
-import functools
 import json
 from typing import Any
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.records.lean import decode_head, decode_run, lean
 from rmsweb_jax.records.schema import (
-    SCHEMA_VERSION,
     ActionResult,
     Element,
     ImagePart,
@@ -22,7 +20,7 @@ from rmsweb_jax.records.schema import (
     TextPart,
     Trajectory,
 )
-from tests.records.sets import trajectory, written_by
+from tests.records.sets import trajectory
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NAME = st.sampled_from(["0" * 64, "a1" * 32])
@@ -99,7 +97,6 @@ TRAJECTORIES = st.builds(
     judge_score=st.none() | st.floats(0, 1),
     retries=st.integers(0, 3),
 )
-WRITERS = {version: functools.partial(written_by, version) for version in range(1, SCHEMA_VERSION + 1)}
 
 
 def assert_same(small: Any, full: Any, where: str = "") -> None:
@@ -115,21 +112,14 @@ def assert_same(small: Any, full: Any, where: str = "") -> None:
         assert type(small) is type(full) and small == full, where
 
 
-def test_every_version_is_tried():
-    entries = [write(trajectory(1, None)) for write in WRITERS.values()]
-    assert (
-        sorted(map(len, entries)) == [len(entry) for entry in entries] and len(set(entries)) == SCHEMA_VERSION
-    )
-
-
 @settings(max_examples=60)
 @given(TRAJECTORIES)
 def test_every_field_is_the_full_records(full):
     entry = full.model_dump_json().encode()
-    small = decode_run(SCHEMA_VERSION, entry)
+    small = decode_run(entry)
     assert_same(small, full)
     assert lean(full) == small
-    head = decode_head(SCHEMA_VERSION, entry)
+    head = decode_head(entry)
     assert (head.trajectory_id, head.task.task_id, head.success) == (
         full.trajectory_id,
         full.task.task_id,
@@ -137,20 +127,11 @@ def test_every_field_is_the_full_records(full):
     )
 
 
-@settings(max_examples=25)
-@given(TRAJECTORIES, st.integers(1, SCHEMA_VERSION - 1))
-def test_records_of_older_versions(full, version):
-    entry = WRITERS[version](full)
-    small = decode_run(version, entry)
-    assert_same(small, full)
-    assert decode_head(version, entry).trajectory_id == small.trajectory_id
-
-
 def test_fields_in_another_order_and_in_escapes():
     full = trajectory(3, None)
     entry = json.dumps(dict(reversed(full.model_dump(mode="json").items())), indent=2).encode()
     assert rb"\u00e9" in entry
-    assert_same(decode_run(SCHEMA_VERSION, entry), full)
+    assert_same(decode_run(entry), full)
 
 
 def test_messages_come_whole():
@@ -159,27 +140,24 @@ def test_messages_come_whole():
     messages = (Message(role="system", content=()), Message(role="user", content=parts))
     one = trajectory(1, None)
     full = one.model_copy(update={"steps": (one.steps[0].model_copy(update={"messages": messages}),)})
-    for version, write in WRITERS.items():
-        (step,) = decode_run(version, write(full)).steps
-        assert step.messages == messages
-        assert step.messages[1].text == text
+    (step,) = decode_run(full.model_dump_json().encode()).steps
+    assert step.messages == messages
+    assert step.messages[1].text == text
 
 
-@pytest.mark.parametrize("version", sorted(WRITERS))
 @pytest.mark.parametrize("read", [decode_run, decode_head])
 @pytest.mark.parametrize("entry", [b"", b"[]", b"7", b"{}", b"\xff\xfe", b'{"unknown": 1}', b'{"task": {}}'])
-def test_other_bytes_are_a_value_error(entry, read, version):
+def test_other_bytes_are_a_value_error(entry, read):
     with pytest.raises(ValueError):
-        read(version, entry)
+        read(entry)
 
 
-@pytest.mark.parametrize("version", sorted(WRITERS))
-def test_a_record_cut_off_anywhere_is_a_value_error(version):
-    entry = WRITERS[version](trajectory(2, None))
-    for end in range(0, len(entry), 7 if version == SCHEMA_VERSION else 61):
+def test_a_record_cut_off_anywhere_is_a_value_error():
+    entry = trajectory(2, None).model_dump_json().encode()
+    for end in range(0, len(entry), 7):
         for read in (decode_run, decode_head):
             with pytest.raises(ValueError):
-                read(version, entry[:end])
+                read(entry[:end])
 
 
 @pytest.mark.parametrize(
@@ -198,13 +176,13 @@ def test_a_record_cut_off_anywhere_is_a_value_error(version):
 def test_fields_of_other_types_are_a_value_error(changes):
     record = trajectory(2, None).model_dump(mode="json") | changes
     with pytest.raises(ValueError):
-        decode_run(SCHEMA_VERSION, json.dumps(record).encode())
+        decode_run(json.dumps(record).encode())
 
 
 @pytest.mark.parametrize("messages", [None, 7, [{"role": "robot", "content": []}], [{"role": "user"}]])
 def test_messages_of_another_form_are_a_value_error_when_read(messages):
     record = trajectory(2, None).model_dump(mode="json")
     record["steps"][0]["messages"] = messages
-    (step,) = decode_run(SCHEMA_VERSION, json.dumps(record).encode()).steps
+    (step,) = decode_run(json.dumps(record).encode()).steps
     with pytest.raises(ValueError):
         _ = step.messages

@@ -5,16 +5,15 @@ import shutil
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.check import check_dataset
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore, image_names, record_images
 from rmsweb_jax.records.journal import Journal, read_journal
-from rmsweb_jax.records.manifest import load_manifest
-from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
-from rmsweb_jax.records.shards import migrate_dataset, read_dataset, write_dataset
+from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.records.tools import check_dataset
 from tests.records.crash import Point, Stopped
 from tests.records.power import PowerCut
-from tests.records.sets import png, samples, trajectories, write_version_1
+from tests.records.sets import png, samples, trajectories
 
 RUNS = trajectories(5)
 SAMPLES = samples(RUNS)
@@ -102,14 +101,6 @@ def test_a_confirmed_record_and_its_screenshot_are_there(memory_path):
         for run in kept:
             for name in record_images(run):
                 ImageStore(folder / "collect").get(name)
-
-
-def test_a_migrated_data_set_is_whole_in_one_version_or_the_other(memory_path):
-    for folder, over in cuts(
-        memory_path, lambda folder: write_version_1(folder, RUNS, 2), lambda folder: migrate_dataset(folder)
-    ):
-        assert list(read_dataset(folder, Trajectory)) == RUNS
-        assert load_manifest(folder).schema_version == SCHEMA_VERSION or not over
 
 
 def test_a_small_file_is_old_or_new(memory_path):

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.check import check_dataset
+from rmsweb_jax.records.dataset import load_manifest, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal, read_journal
-from rmsweb_jax.records.repair import find_repairs
-from rmsweb_jax.records.shards import load_manifest, write_dataset
+from rmsweb_jax.records.tools import check_dataset, find_repairs
 from tests.records.crash import Disk, Point, Stopped
 from tests.records.sets import png, trajectories, trajectory
 

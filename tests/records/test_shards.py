@@ -9,8 +9,8 @@ import grain.python as grain
 import pytest
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import dataset_size, load_manifest, read_dataset, write_dataset
 from rmsweb_jax.records.schema import SCHEMA_VERSION, Message, RlPrompt, SftSample, TextPart
-from rmsweb_jax.records.shards import dataset_size, load_manifest, read_dataset, write_dataset
 
 ROOT = Path(__file__).parents[2]
 
@@ -152,7 +152,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.records.test_shards import SAMPLES
-from rmsweb_jax.records.shards import write_dataset
+from rmsweb_jax.records.dataset import write_dataset
 
 def records():
     yield from SAMPLES[:4]
@@ -184,7 +184,7 @@ import resource, signal, sys
 from pathlib import Path
 from tests.records.test_shards import sample
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.shards import write_dataset
+from rmsweb_jax.records.dataset import write_dataset
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -203,3 +203,26 @@ def test_full_disk_is_one_line(tmp_path):
     assert result.stdout.count("\n") == 1
     assert "free disk space" in result.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_a_manifest_that_lacks_fields_or_has_another_version_is_one_line(folder):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({"schema_version": SCHEMA_VERSION + 1, "made_of": "other fields"}))
+    with pytest.raises(UserError, match=f"{SCHEMA_VERSION + 1} is newer than {SCHEMA_VERSION}: update"):
+        load_manifest(folder)
+    path.write_text(json.dumps(manifest | {"schema_version": SCHEMA_VERSION - 1}))
+    with pytest.raises(UserError, match="3 is older than 4: make this data set again"):
+        load_manifest(folder)
+    for changes in (
+        {"shards": None},
+        {"shards": [7]},
+        {"schema_version": "a"},
+        {"kind": 1},
+    ):
+        path.write_text(json.dumps(manifest | changes))
+        with pytest.raises(UserError, match="not a manifest"):
+            load_manifest(folder)
+    path.write_text(json.dumps(manifest | {"kind": "cookies"}))
+    with pytest.raises(UserError, match="unknown kind 'cookies'"):
+        load_manifest(folder)

@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from collection.evaluation.results import gather_results, score, to_json
-from collection.mining.pipeline import Mined, summarize
-from collection.rounds import yield_report
+from collection.fleet.rounds import yield_report
+from collection.mining.pipeline import MiningResult, summarize
 from configs import build_sft as build_sft_config
 from experiments import build_sft
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import (
     ActionResult,
@@ -28,7 +29,6 @@ from rmsweb_jax.records.schema import (
     TextPart,
     Trajectory,
 )
-from rmsweb_jax.records.shards import write_dataset
 
 SITES = ("click-button", "login-user")
 SOLVED = {"teacher": (0, 1, 1), "sft": (0, 1, 1), "base": (0, 0, 0), "rl": (1, 1, 1)}
@@ -147,7 +147,7 @@ def write_mining(root: Path) -> None:
     )
     prompt = RlPrompt(**common, prompt_id="p", messages=(), target="{}")
     write_dataset(root / "mine/audit", [audit, dropped], "audit_pairs")
-    mined = Mined([prompt], [audit, dropped], {}, {}, 1)
+    mined = MiningResult([prompt], [audit, dropped], {}, {}, 1)
     write_report(root / "mine", {"stage": "mine", "seconds": 1.0, **summarize(mined)})
 
 

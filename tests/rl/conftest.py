@@ -8,7 +8,8 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.rl.rollout import Group, Prompt
+from rmsweb_jax.rl.prompts import Prompt
+from rmsweb_jax.rl.rollout import Group
 from tests.tiny import IMAGE_TOKEN, TINY
 
 EOS = 59

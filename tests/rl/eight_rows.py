@@ -1,7 +1,7 @@
 """The reference layout of an optimizer step: every response, and every salvage target, behind its own prompt.
 
 Rows and weights are made here from the definitions alone, by what supervised fine-tuning lays its samples
-out with; nothing of `rmsweb_jax.rl.rows` or `rmsweb_jax.rl.batching` takes part.
+out with; nothing of `rmsweb_jax.rl.batching` or `rmsweb_jax.rl.batching` takes part.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmsweb_jax.data.batching import Example, Shapes, collate, single_rows
+from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import TokenBatch
-from rmsweb_jax.rl.refill import MiniBatch
 from rmsweb_jax.rl.rollout import Group
 
 Key = tuple[int, int]
@@ -90,7 +90,7 @@ def plain_batches(
     rows: list[PlainRow], config: Qwen3VLConfig, *, count: int, width: int, scored: int
 ) -> list[PlainBatch]:
     """Micro-batches of `count` rows of `width` tokens, `scored` of which have a place in the targets."""
-    shapes = Shapes(
+    shapes = BatchShapes(
         rows=count,
         widths=(width,),
         num_targets=scored,
@@ -100,7 +100,7 @@ def plain_batches(
     return [_batch(rows[at : at + count], shapes, config) for at in range(0, len(rows), count)]
 
 
-def _batch(rows: list[PlainRow], shapes: Shapes, config: Qwen3VLConfig) -> PlainBatch:
+def _batch(rows: list[PlainRow], shapes: BatchShapes, config: Qwen3VLConfig) -> PlainBatch:
     (width,) = shapes.widths
     made = collate(single_rows([row.example for row in rows], shapes.rows), shapes, width, config)
     advantages, pg, kl, salvage, old, ref = np.zeros((6, shapes.rows, shapes.num_targets), np.float32)

@@ -9,18 +9,18 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.decoding.sampler import SamplingParams
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.rl.endpoint import EndpointConfig
-from rmsweb_jax.rl.external import ExternalEngine
-from rmsweb_jax.rl.rollout import Prompt
-from rmsweb_jax.sampling import Sampling
+from rmsweb_jax.rl.prompts import Prompt
+from rmsweb_jax.rl.remote.client import EndpointConfig
+from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine
+from tests.policies import random_messages, save_random_policy
 from tests.serve.conftest import random_adapters
-from tests.training import random_messages, save_random_policy
 
 LORA = LoRAConfig(rank=2, alpha=4.0, targets="attention")
 MAX_PIXELS = 4096
@@ -34,7 +34,7 @@ class Policy(NamedTuple):
     processor: Processor
     images: ImageStore
     prompts: list[Prompt]
-    sampling: Sampling
+    sampling: SamplingParams
 
 
 def make_policy(folder: Path) -> Policy:
@@ -53,7 +53,7 @@ def make_policy(folder: Path) -> Policy:
     model = load_model(folder)
     add_lora(model, LORA, nnx.Rngs(1))
     random_adapters(model, scale=0.5)
-    sampling = Sampling(2, LIMIT, 1.0, processor.end_id, processor.banned_ids)
+    sampling = SamplingParams(2, LIMIT, 1.0, processor.end_id, processor.banned_ids)
     return Policy(folder, model, processor, images, prompts, sampling)
 
 
@@ -73,8 +73,8 @@ def settings(url: str, folder: Path, **changes) -> EndpointConfig:
     return EndpointConfig(**(values | changes))
 
 
-def make_engine(config: EndpointConfig, policy: Policy) -> ExternalEngine:
-    return ExternalEngine(config, policy.processor, policy.images.get, LORA, first_wait_s=0.0)
+def make_engine(config: EndpointConfig, policy: Policy) -> RemoteRolloutEngine:
+    return RemoteRolloutEngine(config, policy.processor, policy.images.get, LORA, first_wait_s=0.0)
 
 
 class PromptServer(HTTPServer):

@@ -13,22 +13,21 @@ import numpy as np
 from flax import nnx
 
 from rmsweb_jax.data.batching import Example, round_up
-from rmsweb_jax.mesh import make_mesh, param_shardings
-from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.backends import default_attention
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sizes import SIZES
-from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.batching import RowShape, RowShapes, micro_batches
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.refill import MiniBatch
-from rmsweb_jax.rl.rollout import Group, Prompt
-from rmsweb_jax.rl.shapes import RowShape, RowShapes
-from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
-from rmsweb_jax.rl.update import on_mesh
+from rmsweb_jax.rl.prompts import Prompt
+from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.step import Accumulated, Steps, make_steps, on_mesh
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.optimizer import adamw
 from tests.rl.eight_rows import plain_batches, plain_rows
 
 SAMPLES = 8

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.data.batching import Example, Shapes, collate, single_rows
+from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
+from rmsweb_jax.decoding.sampler import Responses
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.sampling import Responses
 from tests.qwen3_vl.rows import log_probs
 
 
@@ -24,7 +24,7 @@ def randomize_adapters(model: Qwen3VL) -> None:
 
 
 def forward_log_probs(
-    model: Qwen3VL, prompt: Example, responses: Sequence[np.ndarray], shapes: Shapes, most: int
+    model: Qwen3VL, prompt: Example, responses: Sequence[np.ndarray], shapes: BatchShapes, most: int
 ) -> list[np.ndarray]:
     """Log-probabilities of responses to a prompt by the training forward, each behind its own prompt.
 
@@ -58,7 +58,7 @@ class Gap(NamedTuple):
 
 
 def log_prob_gap(
-    model: Qwen3VL, prompts: Sequence[Example], drawn: Sequence[Responses], shapes: Shapes, most: int
+    model: Qwen3VL, prompts: Sequence[Example], drawn: Sequence[Responses], shapes: BatchShapes, most: int
 ) -> Gap:
     """Over all tokens of all responses."""
     parts = []

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from transformers import Qwen3VLForConditionalGeneration
 
-from rmsweb_jax.data.batching import Example, Shapes
-from rmsweb_jax.mesh import make_mesh
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.decode import Generator
-from rmsweb_jax.qwen3_vl.pool import Asked, Pool
-from rmsweb_jax.qwen3_vl.sizes import SIZES
-from rmsweb_jax.sampling import Responses, Sampler, Sampling
+from rmsweb_jax.data.batching import BatchShapes, Example
+from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.decoding.pool import DecodePool, PromptState
+from rmsweb_jax.decoding.sampler import Responses, Sampler, SamplingParams
+from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.training.mesh import make_mesh
 
 SAMPLES = 8
 SPECIAL = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
@@ -84,7 +83,7 @@ def make_sampler(config: Qwen3VLConfig, prompts: Sequence[Example], slots: int) 
     """A sampler with `slots` slots, for prompts padded to the longest of them."""
     window = max((int(np.prod(grid)) for prompt in prompts for grid in prompt.grids), default=0)
     width = max(prompt.prompt_length for prompt in prompts)
-    shapes = Shapes(slots, (width,), num_targets=1, images=int(window > 0), window=window)
+    shapes = BatchShapes(slots, (width,), num_targets=1, images=int(window > 0), window=window)
     return Sampler(config, shapes, make_mesh())
 
 
@@ -116,33 +115,37 @@ class Timed(Generator):
 
     prefill_seconds, steps, cache_bytes = 0.0, 0, 0
 
-    def prefill(self, *args: Any, **kwargs: Any) -> Asked:
+    def prefill(self, *args: Any, **kwargs: Any) -> PromptState:
         start = time.perf_counter()
         asked = jax.block_until_ready(super().prefill(*args, **kwargs))
         self.prefill_seconds += time.perf_counter() - start
         return asked
 
-    def decode(self, pool: Pool, **kwargs: Any) -> Pool:
-        before = int(pool.answers.clock)
+    def decode(self, pool: DecodePool, **kwargs: Any) -> DecodePool:
+        before = int(pool.state.step)
         pool = super().decode(pool, **kwargs)
-        self.steps += int(pool.answers.clock) - before
+        self.steps += int(pool.state.step) - before
         self.cache_bytes = pool_bytes(pool)
         return pool
 
 
-def pool_bytes(pool: Pool) -> int:
+def pool_bytes(pool: DecodePool) -> int:
     """Of the keys and values of prompts and responses."""
-    prefix = pool.asked.prefix
-    return sum(leaf.nbytes for leaf in jax.tree.leaves((prefix.keys, prefix.values, pool.answers.suffix)))
+    prefix = pool.prompts.prefix
+    return sum(leaf.nbytes for leaf in jax.tree.leaves((prefix.keys, prefix.values, pool.state.suffix)))
 
 
 def timed_draw(
-    policy: Timed, sampler: Sampler, prompts: Sequence[Example], seeds: Sequence[int], sampling: Sampling
+    policy: Timed,
+    sampler: Sampler,
+    prompts: Sequence[Example],
+    seeds: Sequence[int],
+    sampling: SamplingParams,
 ) -> Run:
     """Draws, and tells what it took."""
     policy.prefill_seconds, policy.steps = 0.0, 0
     start = time.perf_counter()
-    responses = sampler.draw(policy, prompts, seeds, sampling)
+    responses = sampler.generate(policy, prompts, seeds, sampling)
     seconds = time.perf_counter() - start
     return Run(seconds, policy.prefill_seconds, policy.steps, policy.cache_bytes, responses)
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from rmsweb_jax.data.batching import Example
+from rmsweb_jax.decoding.sampler import SamplingParams
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.sampling import Sampling
 from tests.rl.sampler_sides import (
     SAMPLES,
     Reference,
@@ -68,8 +68,8 @@ def make_prompts(model: Qwen3VL, length: int) -> list[Example]:
     return [make_prompt(model.config, number, length, image * (number == 0)) for number in range(PROMPTS)]
 
 
-def no_end(model: Qwen3VL, new: int) -> Sampling:
-    return Sampling(SAMPLES, new, 1.0, eos=-1, banned=special_tokens(model.config))
+def no_end(model: Qwen3VL, new: int) -> SamplingParams:
+    return SamplingParams(SAMPLES, new, 1.0, eos=-1, banned=special_tokens(model.config))
 
 
 def measure(
@@ -100,7 +100,9 @@ def small_cache_bytes(model: Qwen3VL, prompts: Sequence[Example], new: int) -> i
     one = {"seeds": np.zeros(1, np.uint32), "prompt_ids": np.zeros(1, np.uint32)}
     width = sampler.shapes.widths[-1]
     asked = policy.prefill(sampler.inputs(prompts[:1], width), **one, temperature=np.ones(1, np.float32))
-    return pool_bytes(policy.empty_pool(asked, slots=PROMPTS, width=width, num_samples=SAMPLES, room=new))
+    return pool_bytes(
+        policy.empty_pool(asked, slots=PROMPTS, width=width, num_samples=SAMPLES, max_new_tokens=new)
+    )
 
 
 class Peaks(NamedTuple):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rmsweb_jax.data.batching import Example
+from rmsweb_jax.decoding.sampler import Responses, SamplingParams
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.sampling import Responses, Sampling
 from tests.rl.sampler_checks import Gap, Sameness, log_prob_gap, sameness
 from tests.rl.sampler_sides import (
     SAMPLES,
@@ -36,9 +36,9 @@ def unlike_prompts(model: Qwen3VL, count: int) -> list[Example]:
 def forward_gap(model: Qwen3VL, *, merge: bool = True, cache_dtype: str = "model") -> Gap:
     """Log-probabilities against the training forward's: more prompts than slots, more tokens than a block."""
     prompts, most = unlike_prompts(model, 6), 160
-    sampling = Sampling(SAMPLES, most, 1.0, eos=1, banned=special_tokens(model.config))
+    sampling = SamplingParams(SAMPLES, most, 1.0, eos=1, banned=special_tokens(model.config))
     sampler = make_sampler(model.config, prompts, SLOTS)
-    drawn = sampler.draw(Timed(model, merge=merge, cache_dtype=cache_dtype), prompts, range(6), sampling)
+    drawn = sampler.generate(Timed(model, merge=merge, cache_dtype=cache_dtype), prompts, range(6), sampling)
     return log_prob_gap(model, prompts, drawn, sampler.shapes, most)
 
 
@@ -47,13 +47,13 @@ def other_batches(model: Qwen3VL) -> dict[str, Sameness]:
     prompts, most = unlike_prompts(model, 16), 144
     # A prompt's responses end at unlike times: one word of 250 ends them.
     banned = (*special_tokens(model.config), *range(250, min(special_tokens(model.config))))
-    sampling, policy = Sampling(SAMPLES, most, 1.0, eos=1, banned=banned), Timed(model)
+    sampling, policy = SamplingParams(SAMPLES, most, 1.0, eos=1, banned=banned), Timed(model)
     seeds = list(range(len(prompts)))
 
     def draw(numbers: Sequence[int], slots: int = SLOTS, other: Sequence[int] = ()) -> list[Responses]:
         sampler = make_sampler(model.config, prompts, slots)
         chosen = [seeds[number] + 1000 * (number in other) for number in numbers]
-        return sampler.draw(policy, [prompts[number] for number in numbers], chosen, sampling)
+        return sampler.generate(policy, [prompts[number] for number in numbers], chosen, sampling)
 
     drawn, even = draw(seeds), seeds[::2]
     neighbours = draw(seeds, other=seeds[1::2])
@@ -102,7 +102,7 @@ def pool_use(
     end = min(special_tokens(model.config))
     banned = (*special_tokens(model.config), *range(48, end))
     sampler = make_sampler(model.config, prompts, SLOTS)
-    sampling = Sampling(SAMPLES, most, 1.0, eos=1, banned=banned)
+    sampling = SamplingParams(SAMPLES, most, 1.0, eos=1, banned=banned)
 
     def draw(size: int) -> Run:
         parts = [
@@ -117,7 +117,7 @@ def pool_use(
     turns = [(draw(count), draw(SLOTS)) for _ in range(repeat)]
     tokens = sum(len(part) for responses in turns[0][0].responses for part in responses.tokens)
     lanes = SLOTS * SAMPLES
-    refilled, waiting = (
+    sampled_groups, waiting = (
         PoolUse([turn[way].seconds for turn in turns], turns[0][way].steps, tokens, lanes) for way in (0, 1)
     )
-    return refilled, waiting, sameness(turns[0][0].responses, turns[0][1].responses)
+    return sampled_groups, waiting, sameness(turns[0][0].responses, turns[0][1].responses)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 
-from rmsweb_jax.mesh import BATCH, make_mesh
-from rmsweb_jax.rl.advantages import gated_advantages, gates_on_host
+from rmsweb_jax.rl.losses import gated_advantages, gates_on_host
+from rmsweb_jax.training.mesh import BATCH, make_mesh
 
 LEVELS = (0.0, 0.3, 0.7, 1.0)
 PAPER = {"min_std": 0.10, "competent_reward": 0.55}

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.rl.answers import BadAnswerError, check_answer
-from rmsweb_jax.rl.dialects import Answer
-from rmsweb_jax.sampling import Sampling
+from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.rl.remote.protocols import Answer, BadAnswerError, check_answer
 
 EOS, BANNED, OTHER_END, VOCAB, LIMIT = 9, 8, 7, 10, 4
-SAMPLING = Sampling(1, LIMIT, 1.0, EOS, (BANNED,))
+SAMPLING = SamplingParams(1, LIMIT, 1.0, EOS, (BANNED,))
 PROMPT = [1, 2, 3]
 GOOD = Answer(3, PROMPT, [4, 5, EOS], [-1.0, -2.0, -0.5], "stop", EOS)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.rl.endpoint import EndpointConfig, check_gap
+from rmsweb_jax.rl.remote.client import EndpointConfig, check_gap
 
 VALUES = {
     "base_url": "http://127.0.0.1:8000/v1/",
@@ -27,7 +27,6 @@ def test_the_version_may_be_given(url):
     [
         ("base_url", ""),
         ("base_url", "127.0.0.1:8000"),
-        ("dialect", "trt"),
         ("model", ""),
         ("adapter_folder", ""),
         ("concurrency", 0),
@@ -39,7 +38,7 @@ def test_the_version_may_be_given(url):
 )
 def test_bad_settings_are_one_line(key, value):
     with pytest.raises(UserError, match=rf"^config\.endpoint\.{key} is ") as raised:
-        EndpointConfig(**VALUES | {key: value})
+        EndpointConfig(**VALUES | {key: value}).check()
     assert "\n" not in str(raised.value)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from werkzeug import Response
 
+from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.images import image_patches, open_image
-from rmsweb_jax.rl.external import ExternalEngine, png_data_url
-from rmsweb_jax.splits import stable_hash
+from rmsweb_jax.qwen3_vl.processor import image_patches, open_image
+from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine, png_data_url
 from tests.rl.inference_server import (
     CHAT,
     GENERATE,
@@ -44,15 +44,15 @@ def server(policy: Policy) -> Iterator[Server]:
 
 
 @pytest.fixture
-def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[ExternalEngine]:
+def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[RemoteRolloutEngine]:
     engine = make_engine(settings(server.url, tmp_path), policy)
     engine.load(policy.model, 3)
     yield engine
     engine.unload()
 
 
-def draw(engine: ExternalEngine, policy: Policy):
-    return engine.draw(policy.prompts, [1, 2, 3], policy.sampling).result()
+def draw(engine: RemoteRolloutEngine, policy: Policy):
+    return engine.generate(policy.prompts, [1, 2, 3], policy.sampling).result()
 
 
 # A seed for every sample of every prompt, from the prompts' seeds 1, 2 and 3.
@@ -202,7 +202,7 @@ def test_passing_failures_are_repeated(server, policy, loaded):
 
     server.serve(CHAT, answer)
     one = dataclasses.replace(policy.sampling, num_samples=1)
-    (responses,) = loaded.draw(policy.prompts[:1], [1], one).result()
+    (responses,) = loaded.generate(policy.prompts[:1], [1], one).result()
     assert [tokens.tolist() for tokens in responses.tokens] == [server.tokens(SEEDS[0])]
     assert [body["seed"] for body in server.bodies(CHAT)] == [SEEDS[0]] * 3
 
@@ -266,7 +266,7 @@ def test_unload_ends_what_nobody_waits_for(server, policy, loaded):
         return server.vllm(body)
 
     server.serve(CHAT, answer)
-    drawing = loaded.draw(policy.prompts, [1, 2, 3], policy.sampling)
+    drawing = loaded.generate(policy.prompts, [1, 2, 3], policy.sampling)
     entered.wait()
     loaded.unload()
     leave.set()

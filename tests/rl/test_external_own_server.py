@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.data.batching import Shapes, collate, single_rows
+from rmsweb_jax.data.batching import BatchShapes, collate, single_rows
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.logprobs import token_log_probs
-from rmsweb_jax.rl.rollout import Prompt
-from rmsweb_jax.serve.engine import Engine, EngineConfig
+from rmsweb_jax.rl.prompts import Prompt
+from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
+from tests.qwen3_vl.rows import token_log_probs
 from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, make_engine, make_policy, settings
 from tests.serve.conftest import serving
 
@@ -24,7 +24,7 @@ def trained_log_probs(policy: Policy, prompt: Prompt, tokens: np.ndarray, adapte
         tokens=np.concatenate([prompt.example.tokens[:start], tokens]),
         action_mask=np.zeros(len(tokens), bool),
     )
-    shapes = Shapes(rows=1, widths=(WIDTH,), num_targets=LIMIT, images=1, window=MAX_PIXELS // 16**2)
+    shapes = BatchShapes(rows=1, widths=(WIDTH,), num_targets=LIMIT, images=1, window=MAX_PIXELS // 16**2)
     inputs = collate(single_rows([example], 1), shapes, WIDTH, policy.model.config).inputs
     return np.asarray(_score(policy.model, inputs, adapters))[0, start : start + len(tokens)]
 
@@ -38,17 +38,17 @@ _score = nnx.jit(
 def test_our_own_server_draws_what_training_scores(tmp_path_factory, tmp_path):
     policy = make_policy(tmp_path_factory.mktemp("policy"))
     shapes = EngineConfig((4,), (WIDTH,), max_new_tokens=LIMIT, max_images=1, warm_widths=0)
-    server = Engine(load_model(policy.folder), policy.processor, shapes)
+    server = ServingEngine(load_model(policy.folder), policy.processor, shapes)
     server.start()
     sampling = dataclasses.replace(policy.sampling, num_samples=4)
     with serving(server, "base") as url:
         engine = make_engine(settings(url, tmp_path, concurrency=12), policy)
         engine.load(policy.model, 1)
-        drawn = engine.draw(policy.prompts, [1, 2, 3], sampling).result()
+        drawn = engine.generate(policy.prompts, [1, 2, 3], sampling).result()
         # Alone, so in other batches.
-        (again,) = engine.draw(policy.prompts[2:], [3], sampling).result()
+        (again,) = engine.generate(policy.prompts[2:], [3], sampling).result()
         engine.unload()
-        assert server.policies.names() == []
+        assert server.adapters.names() == []
     server.close()
     for tokens, expected in zip(again.tokens, drawn[2].tokens, strict=True):
         np.testing.assert_array_equal(tokens, expected)

@@ -5,17 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.aot.flops import Work, decoder_flops, head_flops
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.encoding import Measure
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.flops import Work, decoder_flops, head_flops
 from rmsweb_jax.qwen3_vl.inputs import RowLayout, mrope_positions
-from rmsweb_jax.qwen3_vl.logprobs import predecessors
-from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.rl.batching import (
+    Row,
+    RowShape,
+    RowShapes,
+    Slot,
+    choose_row_shapes,
+    make_rows,
+    micro_batches,
+    plan_micro_batches,
+    slots_of,
+)
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import TokenBatch
-from rmsweb_jax.rl.refill import MiniBatch
-from rmsweb_jax.rl.rows import Row, Slot, make_rows, plan_micro_batches, slots_of
-from rmsweb_jax.rl.shapes import RowShape, RowShapes, choose_row_shapes
+from tests.qwen3_vl.rows import predecessors
 
 
 def row_shapes(*shapes: RowShape) -> RowShapes:
@@ -246,7 +254,7 @@ def test_long_groups_are_cut_into_rows(make_group, longest):
 
 
 def test_chosen_shapes_fit_every_single_response():
-    measures = [Measure(f"p{n}", 14 + 5 * n, 4, 1, 8) for n in range(8)]
+    measures = [SampleSize(f"p{n}", 14 + 5 * n, 4, 1, 8) for n in range(8)]
     settings = {"num_samples": 8, "micro_batch_tokens": 128, "devices": 2, "multiple": 8, "count": 2}
     shapes = choose_row_shapes(measures, max_response_tokens=32, **settings)
     assert 1 <= len(shapes.shapes) <= 2
@@ -257,7 +265,7 @@ def test_chosen_shapes_fit_every_single_response():
 
 
 def test_chosen_fixed_shapes_fit_every_single_response():
-    measures = [Measure(f"p{n}", 14 + 5 * n, 4, 1, 8) for n in range(8)]
+    measures = [SampleSize(f"p{n}", 14 + 5 * n, 4, 1, 8) for n in range(8)]
     settings = {"num_samples": 8, "devices": 2, "multiple": 8, "count": 2, "fixed_slots": True}
     shapes = choose_row_shapes(measures, max_response_tokens=30, micro_batch_tokens=128, **settings)
     for measure in measures:

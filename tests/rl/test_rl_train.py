@@ -13,20 +13,20 @@ import pytest
 
 from configs.rl import ABLATIONS, VARIANTS, get_config
 from rmsweb_jax.actions.reward import REWARDS, score_response
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.metrics import read_metrics
-from rmsweb_jax.preemption import PreemptedError
-from rmsweb_jax.qwen3_vl.decode import Generator
+from rmsweb_jax.data.sources import is_held_out
+from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, SftSample
-from rmsweb_jax.records.shards import write_dataset
-from rmsweb_jax.rl import evaluate as evaluate_module
+from rmsweb_jax.rl import metrics as evaluate_module
 from rmsweb_jax.rl import rollout as rollout_module
 from rmsweb_jax.rl import train as train_module
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.train import train
-from rmsweb_jax.splits import is_held_out
-from tests.training import REPLY, KilledError, random_messages, weights
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.training.metrics import read_metrics
+from tests.policies import REPLY, KilledError, random_messages, weights
 
 
 def rl_prompt(number: int, images: ImageStore, target: str = "") -> RlPrompt:
@@ -71,7 +71,7 @@ def config(random_policy, prompts, monkeypatch):
 
 
 def run(config, workdir: Path) -> dict:
-    return train(RlConfig.from_dict(config.to_dict()), workdir)
+    return train(from_config(RlConfig, config), workdir)
 
 
 def curves(workdir) -> list[dict]:
@@ -115,10 +115,10 @@ def test_a_bandit_is_learned(config, tmp_path, random_policy):
 
 def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
     """Killed in its second iteration, asked to stop in its third; groups wait in the buffer meanwhile."""
-    config.iterations, config.max_staleness, config.settled_weight = 4, 1, 0.5
+    config.iterations, config.max_staleness, config.skip_solved_weight = 4, 1, 0.5
     config.checkpoint_every, config.learning_rate = 2, 1e-3
     whole = run(config, tmp_path / "whole")
-    assert sum(row["refill/stale"] for row in read_metrics(tmp_path / "whole")) > 0
+    assert sum(row["dynamic_sampling/stale"] for row in read_metrics(tmp_path / "whole")) > 0
     update = train_module.update_policy
     alive = weakref.WeakSet()
 
@@ -138,7 +138,7 @@ def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_pat
             os.kill(os.getpid(), signal.SIGTERM)
         return update(*args, version=version, **kwargs)
 
-    for stop, error in ((kill, KilledError), (terminate, PreemptedError)):
+    for stop, error in ((kill, KilledError), (terminate, StoppedError)):
         with monkeypatch.context() as patch, pytest.raises(error):
             patch.setattr(rollout_module, "Generator", Counted)
             patch.setattr(train_module, "update_policy", stop)
@@ -158,7 +158,11 @@ def test_without_any_contrast_only_anchor_and_kl_are_trained(config, tmp_path, m
     config.iterations = 2
     report = run(config, tmp_path)
     for row in read_metrics(tmp_path):
-        assert row["refill/exhausted"] == 1 and row["refill/accepted"] == 0 and row["refill/salvaged"] == 2
+        assert (
+            row["dynamic_sampling/exhausted"] == 1
+            and row["dynamic_sampling/accepted"] == 0
+            and row["dynamic_sampling/salvaged"] == 2
+        )
         assert row["gates/std_rejected_unsolved"] == 1 and row["pg_loss"] == 0 and row["salvage_loss"] > 0
         assert "logp/gap" not in row
     assert report["optimizer_steps"] == 4
@@ -236,14 +240,14 @@ def test_settings_that_cannot_work_are_one_line(config):
         ("train_groups", 3),
         ("held_out", 1.0),
         ("reward", "exact"),
-        ("settled_weight", 0.0),
+        ("skip_solved_weight", 0.0),
         ("rollout_engine", "vllm"),
         ("cache_dtype", "int4"),
         ("model", ""),
     ):
         values = {**config.to_dict(), key: value}
-        with pytest.raises(UserError, match=f"config.{key}"):
-            RlConfig.from_dict(values)
+        with pytest.raises(UserError, match=f"config.{key} is "):
+            from_config(RlConfig, values)
 
 
 def test_paper_variants_hold_the_papers_values():
@@ -273,7 +277,7 @@ def test_paper_variants_hold_the_papers_values():
 def test_variants_hold_together(variant):
     config = get_config(variant)
     config.prompts, config.model = "prompts", "model"
-    typed = RlConfig.from_dict(config.to_dict())
+    typed = from_config(RlConfig, config)
     assert typed.lora.targets == "attention"
     plain = get_config(variant.partition(",")[0])
     assert config.keys() == plain.keys()
@@ -289,5 +293,5 @@ def test_ablations_change_what_they_say():
     assert configs["no_kl"].objective.kl_coef == 0
     assert configs["binary_reward"].reward == "binary" and configs["text_reward"].reward == "text"
     for unknown in ("demo,other", "demo,", "other"):
-        with pytest.raises(KeyError):
+        with pytest.raises(UserError, match="unknown variant"):
             get_config(unknown)

@@ -4,18 +4,18 @@ import dataclasses
 
 import pytest
 
-from rmsweb_jax.data.batching import Shapes
-from rmsweb_jax.mesh import make_mesh
-from rmsweb_jax.qwen3_vl.cache import BLOCK
-from rmsweb_jax.qwen3_vl.decode import Generator
+from rmsweb_jax.data.batching import BatchShapes
+from rmsweb_jax.decoding.cache import BLOCK
+from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.decoding.sampler import Sampler, SamplingParams
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.sampling import Sampler, Sampling
+from rmsweb_jax.training.mesh import make_mesh
 from tests.rl.conftest import CONFIG, EOS
 from tests.rl.sampler_checks import log_prob_gap, randomize_adapters, sameness
 from tests.tiny import IMAGE_TOKEN
 
 MOST = BLOCK + 12
-SAMPLING = Sampling(
+SAMPLING = SamplingParams(
     num_samples=3,
     max_response_tokens=MOST,
     temperature=1.0,
@@ -41,7 +41,7 @@ def prompts(make_prompt):
 
 
 def sampler(slots: int) -> Sampler:
-    return Sampler(CONFIG, Shapes(slots, (16,), num_targets=1, images=1, window=8), make_mesh())
+    return Sampler(CONFIG, BatchShapes(slots, (16,), num_targets=1, images=1, window=8), make_mesh())
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def policy(adapted) -> Generator:
 
 @pytest.fixture(scope="module")
 def drawn(policy, prompts):
-    return sampler(2).draw(policy, prompts, SEEDS, SAMPLING)
+    return sampler(2).generate(policy, prompts, SEEDS, SAMPLING)
 
 
 def test_responses_begin_at_unlike_times_and_outlive_a_block(drawn):
@@ -67,7 +67,7 @@ def test_merged_adapters_give_the_training_forwards_log_probs(adapted, prompts, 
 
 
 def test_adapters_beside_the_weights_and_other_slots_change_nothing(adapted, prompts, drawn):
-    beside = sampler(3).draw(Generator(adapted, merge=False), prompts, SEEDS, SAMPLING)
+    beside = sampler(3).generate(Generator(adapted, merge=False), prompts, SEEDS, SAMPLING)
     found = sameness(drawn, beside)
     assert not found.unlike and found.largest < 1e-4
     assert log_prob_gap(adapted, prompts, beside, sampler(3).shapes, MOST).largest < 1e-4
@@ -79,7 +79,7 @@ def test_tokens_are_the_same_whatever_the_batch(policy, prompts, drawn):
         return not found.unlike and found.largest < 1e-4
 
     def draw(chosen, seeds):
-        return sampler(2).draw(policy, chosen, seeds, SAMPLING)
+        return sampler(2).generate(policy, chosen, seeds, SAMPLING)
 
     assert same(draw(prompts[::-1], SEEDS[::-1])[::-1])
     assert same([draw([prompt], [seed])[0] for prompt, seed in zip(prompts, SEEDS, strict=True)])

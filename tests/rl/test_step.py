@@ -9,17 +9,15 @@ import optax
 import pytest
 from flax import nnx
 
-from rmsweb_jax.mesh import make_mesh, param_shardings
-from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.inputs import RowLayout
-from rmsweb_jax.rl.batching import collate_rows, micro_batches
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.batching import Plan, RowShape, RowShapes, collate_rows, make_rows, micro_batches, slots_of
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective, low_var_kl, salvage_ds_objective
-from rmsweb_jax.rl.refill import MiniBatch
-from rmsweb_jax.rl.rows import Plan, make_rows, slots_of
-from rmsweb_jax.rl.shapes import RowShape, RowShapes
-from rmsweb_jax.rl.step import Steps, make_steps, scored_log_probs
-from rmsweb_jax.rl.update import on_mesh
+from rmsweb_jax.rl.step import Steps, make_steps, on_mesh, scored_log_probs
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.optimizer import adamw
 
 # A large KL weight, so that every term shows in the gradient.
 OBJECTIVE = Objective(kl_coef=0.1)

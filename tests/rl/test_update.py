@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from rmsweb_jax.aot.flops import Work, forward_flops, training_flops
-from rmsweb_jax.mesh import AXES
+from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
 from rmsweb_jax.rl.batching import micro_batches
-from rmsweb_jax.rl.refill import MiniBatch
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.throughput import PEAK_TFLOPS
+from rmsweb_jax.training.mesh import AXES
+from rmsweb_jax.training.performance import PEAK_TFLOPS
 from tests.qwen3_vl.sharded_steps import make_group
 from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
 from tests.rl.update_together import CONFIG, SHAPES, Policy, arrays_of, make_policy, update

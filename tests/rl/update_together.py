@@ -17,18 +17,18 @@ from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from rmsweb_jax.mesh import make_mesh, param_shardings
-from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.batching import RowShape, RowShapes
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.refill import MiniBatch
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.shapes import RowShape, RowShapes
-from rmsweb_jax.rl.step import Steps, make_steps
-from rmsweb_jax.rl.update import Updated, update_policy
+from rmsweb_jax.rl.step import Steps, Updated, make_steps, update_policy
 from rmsweb_jax.sft.step import TrainState, init_state, split_model
+from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.optimizer import adamw
 from tests.qwen3_vl import sharded_steps
 from tests.qwen3_vl.sharded_steps import WINDOW, make_group
 
@@ -109,7 +109,7 @@ def arrays_of(updated: Updated) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     coordinator, count, number, folder = sys.argv[1:]
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(coordinator, int(count), int(number), initialization_timeout=60)
+    jax.distributed.initialize(coordinator, int(count), int(number), initialization_timeout=1200)
     updated = update(make_policy(make_mesh(data=2, fsdp=2, tensor=2)))
     np.savez(Path(folder) / f"{number}.npz", **arrays_of(updated))  # pyright: ignore[reportArgumentType]
     print(json.dumps({"skipped": updated.skipped, **updated.metrics}))

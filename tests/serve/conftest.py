@@ -22,9 +22,8 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.app import AppConfig, make_app
-from rmsweb_jax.serve.engine import Engine, EngineConfig
-from rmsweb_jax.serve.server import bind
+from rmsweb_jax.serve.app import AppConfig, bind, make_app
+from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
 from tests.tiny import TINY
 
 CONTROL = (
@@ -89,19 +88,21 @@ def adapter_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def engine(model_folder: Path) -> Iterator[Engine]:
-    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), SHAPES)
+def engine(model_folder: Path) -> Iterator[ServingEngine]:
+    engine = ServingEngine(
+        load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), SHAPES
+    )
     engine.start()
     yield engine
     engine.close()
 
 
 @contextlib.contextmanager
-def serving(engine: Engine, name: str, **settings) -> Iterator[str]:
+def serving(engine: ServingEngine, name: str, **settings) -> Iterator[str]:
     """The address of a started engine while the block runs; `settings` as of `AppConfig`."""
     sock = bind(0)
     sock.listen()
-    app = make_app(engine, dataclasses.replace(AppConfig(name, allow_adapters=True), **settings))
+    app = make_app(engine, dataclasses.replace(AppConfig(model=name, allow_adapters=True), **settings))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()

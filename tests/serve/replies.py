@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 
-from rmsweb_jax.rl.dialects import VLLM, Ask
-from tests.proofs import largest_difference
+from rmsweb_jax.rl.remote.protocols import VLLM, Ask
+from tests.proofs.runs import largest_difference
 
 CLIENTS = 4
 # Two tokens whose log-probabilities are no further apart may change places by rounding.
@@ -40,15 +40,15 @@ class Compared:
     """A server's replies beside ours.
 
     Attributes:
-      row: of the page's table.
+      counts: prompts read the same and replies that are the same, of how many, and tokens compared.
       apart: largest difference of a log-probability, as far as the tokens are the same.
-      told: what is to be told of each reply that is another one.
+      different: a line about each reply that is another one.
       wrong: those of them that rounding does not explain, and prompts that were read otherwise.
     """
 
-    row: str
+    counts: dict[str, int]
     apart: float
-    told: list[str]
+    different: list[str]
     wrong: list[str]
 
 
@@ -81,7 +81,7 @@ def compare(
     name: str, asks: Mapping[str, Ask], ours: Mapping[str, Reply], theirs: Mapping[str, Reply]
 ) -> Compared:
     """Prompts by their tokens in training, replies by ours."""
-    read, tokens, apart, told, wrong = 0, 0, 0.0, [], []
+    read, tokens, apart, different, wrong = 0, 0, 0.0, [], []
     for prompt_id, ask in asks.items():
         one, other = ours[prompt_id], theirs[prompt_id]
         if one.prompt_ids == other.prompt_ids == list(ask.prompt_tokens):
@@ -95,14 +95,13 @@ def compare(
             apart = max(apart, largest_difference(one.log_probs[:place], other.log_probs[:place]))
         if one.tokens != other.tokens:
             gap = _gap(one, other, place)
-            told.append(
+            different.append(
                 f"{name}: {prompt_id}: from token {place} on; its own is {gap:.1e} likelier than ours"
             )
             if gap > TIE:
-                wrong.append(told[-1])
-    same = len(asks) - len(told)
-    row = f"| {name} | {read} of {len(asks)} | {same} of {len(asks)} | {tokens:,} | {apart:.1e} |"
-    return Compared(row, apart, told, wrong)
+                wrong.append(different[-1])
+    counts = {"prompts": len(asks), "read_the_same": read, "the_same": len(asks) - len(different)}
+    return Compared(counts | {"tokens": tokens}, apart, different, wrong)
 
 
 def _gap(one: Reply, other: Reply, place: int) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.proofs import ROOT, free_port
+from tests.proofs.runs import ROOT, free_port
 
 # What the peers need, which is not in the environment.
 TRANSFORMERS_PACKAGES = Path("build/transformers-serving")
@@ -100,7 +100,7 @@ def running(server: Server, log: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(600)
 
 
 def _is_up(url: str) -> bool:

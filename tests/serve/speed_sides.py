@@ -63,7 +63,7 @@ def write_models(root: Path) -> tuple[Path, Path]:
 
 
 def make_servers(root: Path, **settings: Any) -> list[Server]:
-    """Ours, transformers' as it comes, and with its own continuous batching.
+    """Ours, transformers with its defaults, and with its own continuous batching.
 
     Args:
       settings: of ours.

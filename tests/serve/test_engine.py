@@ -5,21 +5,20 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.mesh import make_mesh
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.serve.adapters import BASE
+from rmsweb_jax.serve.batch import BatchKey, Completion, DecodeBatch, PendingRequest, TokenizedRequest
 from rmsweb_jax.serve.engine import (
-    Engine,
     EngineConfig,
     EngineStoppedError,
     OverloadedError,
+    ServingEngine,
     UnknownPolicyError,
 )
-from rmsweb_jax.serve.lanes import Kind, Lanes
-from rmsweb_jax.serve.policies import BASE
 from rmsweb_jax.serve.protocol import BadRequestError, ChatMessage, ChatRequest
-from rmsweb_jax.serve.requests import Completion, Prepared, Ticket
+from rmsweb_jax.training.mesh import make_mesh
 
 TEXTS = ("go", "a longer question, so that rows differ", "third", "x" * 70, "fifth and last")
 
@@ -32,28 +31,28 @@ def request(number: int) -> ChatRequest:
     return ask(TEXTS[number], seed=number, temperature=0.8 + number / 10)
 
 
-def prepared(engine: Engine, number: int) -> Prepared:
+def prepared(engine: ServingEngine, number: int) -> TokenizedRequest:
     return engine.prepare(request(number))
 
 
-def answer(engine: Engine, prepared: Prepared) -> list[Completion]:
+def answer(engine: ServingEngine, prepared: TokenizedRequest) -> list[Completion]:
     return engine.submit(prepared).future.result()
 
 
 @pytest.fixture
-def idle(model_folder) -> Engine:
+def idle(model_folder) -> ServingEngine:
     """Not started, so that requests pile up and are decoded together."""
     shapes = EngineConfig(
         (1, 4), (64, 128), max_new_tokens=12, max_images=1, warm_widths=0, chunk=4, max_waiting=8
     )
-    return Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    return ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
 
 
 def test_a_reply_does_not_depend_on_its_batch(engine, idle):
     alone = [answer(engine, prepared(engine, number)) for number in range(len(TEXTS))]
-    tickets = [idle.submit(prepared(idle, number)) for number in reversed(range(len(TEXTS)))]
+    submitted = [idle.submit(prepared(idle, number)) for number in reversed(range(len(TEXTS)))]
     idle.start()
-    together = [ticket.future.result() for ticket in tickets][::-1]
+    together = [pending.future.result() for pending in submitted][::-1]
     idle.close()
     for (one,), (other,) in zip(alone, together, strict=True):
         assert (one.text, one.tokens, one.finish_reason) == (other.text, other.tokens, other.finish_reason)
@@ -107,20 +106,20 @@ def test_who_comes_while_others_are_decoded_takes_a_free_slot(idle):
     asked = [ask(text, seed=number, n=1 + 2 * (number == 5)) for number, text in enumerate(TEXTS + TEXTS[:2])]
     alone = [answer_alone(idle, one) for one in asked]
     idle.start()
-    tickets = [idle.submit(idle.prepare(one)) for one in asked]
-    together = [[reply.text for reply in ticket.future.result(timeout=300)] for ticket in tickets]
+    submitted = [idle.submit(idle.prepare(one)) for one in asked]
+    together = [[reply.text for reply in pending.future.result(timeout=3000)] for pending in submitted]
     idle.close()
     assert together == alone
     assert b"rmsweb_running_requests 0.0" in idle.metrics.text()
 
 
-def answer_alone(engine: Engine, request: ChatRequest) -> list[str]:
+def answer_alone(engine: ServingEngine, request: ChatRequest) -> list[str]:
     """By the plain generator: all samples at once, nobody else."""
     prepared = engine.prepare(request)
-    ticket = Ticket(prepared, engine.policies.base)
-    lanes = Lanes(Kind.of(ticket), engine._rooms.room(1, 128), engine._processor)
-    lanes.insert(ticket)
-    while not (complete := lanes.advance(100)):
+    pending = PendingRequest(prepared, engine.adapters.base)
+    batch = DecodeBatch(BatchKey.of(pending), engine._shapes.shape(1, 128), engine._processor)
+    batch.insert(pending)
+    while not (complete := batch.advance(100)):
         pass
     ((_, completions),) = complete
     return [completion.text for completion in completions]
@@ -128,15 +127,15 @@ def answer_alone(engine: Engine, request: ChatRequest) -> list[str]:
 
 def test_a_prompt_is_prefilled_at_the_narrowest_width_and_answered_alike(engine, idle, model_folder):
     shapes = dataclasses.replace(idle._config, prefill_widths=(32, 48, 96))
-    finer = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
-    assert finer._rooms.room(1, 128).prefill_widths == (32, 48, 64, 96, 128)
-    assert finer._rooms.room(1, 64).prefill_widths == (32, 48, 64)
-    tickets = [finer.submit(prepared(finer, number)) for number in range(len(TEXTS))]
-    lengths = [len(ticket.prepared.prompt.tokens) for ticket in tickets]
+    finer = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    assert finer._shapes.shape(1, 128).prefill_widths == (32, 48, 64, 96, 128)
+    assert finer._shapes.shape(1, 64).prefill_widths == (32, 48, 64)
+    submitted = [finer.submit(prepared(finer, number)) for number in range(len(TEXTS))]
+    lengths = [len(pending.prepared.prompt.tokens) for pending in submitted]
     assert min(lengths) <= 48 < 64 < max(lengths) <= 96, lengths
     finer.start()
-    for number, ticket in enumerate(tickets):
-        (one,), (other,) = ticket.future.result(timeout=300), answer(engine, prepared(engine, number))
+    for number, pending in enumerate(submitted):
+        (one,), (other,) = pending.future.result(timeout=3000), answer(engine, prepared(engine, number))
         assert one.tokens == other.tokens
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
     finer.close()
@@ -144,73 +143,73 @@ def test_a_prompt_is_prefilled_at_the_narrowest_width_and_answered_alike(engine,
 
 def test_a_cancelled_request_leaves_its_slot_to_others(idle):
     waiting = [idle.submit(prepared(idle, number)) for number in range(4)]
-    lanes = Lanes(Kind.of(waiting[0]), idle._rooms.room(4, 128), idle._processor)
-    for ticket in waiting:
-        lanes.insert(ticket)
-    assert lanes.advance(2) == [] and not lanes.free
+    batch = DecodeBatch(BatchKey.of(waiting[0]), idle._shapes.shape(4, 128), idle._processor)
+    for pending in waiting:
+        batch.insert(pending)
+    assert batch.advance(2) == [] and not batch.free
     waiting[2].cancel()
-    lanes.advance(1)
-    assert lanes.free == 1 and waiting[2] not in lanes.tickets
+    batch.advance(1)
+    assert batch.free == 1 and waiting[2] not in batch.requests
     # Whoever takes its place is answered as ever, and so are the others.
-    lanes.insert(Ticket(prepared(idle, 4), idle.policies.base))
+    batch.insert(PendingRequest(prepared(idle, 4), idle.adapters.base))
     texts = {}
-    while lanes.busy:
-        texts |= {ticket.prepared.seed: completions[0].text for ticket, completions in lanes.advance(3)}
+    while batch.busy:
+        texts |= {pending.prepared.seed: completions[0].text for pending, completions in batch.advance(3)}
     assert sorted(texts) == [0, 1, 3, 4]
     assert texts == {number: answer_alone(idle, request(number))[0] for number in texts}
     # In the queue it is dropped as well.
     idle.start()
-    assert waiting[0].future.result(timeout=300) and waiting[2].future.cancelled()
+    assert waiting[0].future.result(timeout=3000) and waiting[2].future.cancelled()
     idle.close()
 
 
 def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
     """Those in decoding go on as if alone."""
-    tickets = [Ticket(prepared(idle, number), idle.policies.base) for number in (0, 1, 3, 2)]
-    lanes = Lanes(Kind.of(tickets[0]), idle._rooms.room(1, 64), idle._processor)
-    lanes.insert(tickets[0])
-    assert lanes.advance(5) == [] and not lanes.free
-    assert len(tickets[2].prepared.prompt.tokens) > 64
-    lanes.enlarge(idle._rooms.room(4, 128))
-    for ticket in tickets[1:]:
-        lanes.insert(ticket)
+    submitted = [PendingRequest(prepared(idle, number), idle.adapters.base) for number in (0, 1, 3, 2)]
+    batch = DecodeBatch(BatchKey.of(submitted[0]), idle._shapes.shape(1, 64), idle._processor)
+    batch.insert(submitted[0])
+    assert batch.advance(5) == [] and not batch.free
+    assert len(submitted[2].prepared.prompt.tokens) > 64
+    batch.enlarge(idle._shapes.shape(4, 128))
+    for pending in submitted[1:]:
+        batch.insert(pending)
     texts = {}
-    while lanes.busy:
-        texts |= {ticket.prepared.seed: completions[0].text for ticket, completions in lanes.advance(3)}
+    while batch.busy:
+        texts |= {pending.prepared.seed: completions[0].text for pending, completions in batch.advance(3)}
     assert texts == {number: answer_alone(idle, request(number))[0] for number in range(4)}
 
 
 def test_who_needs_a_larger_pool_joins_those_in_decoding(idle):
     """One pool, which grows by slots and by width, of which each reply comes as it does alone."""
-    tickets = [idle.submit(prepared(idle, 0))]
+    submitted = [idle.submit(prepared(idle, 0))]
     idle._workers[0].admit()
-    (lanes,) = idle._workers[0].lanes
-    assert (lanes.room.slots, lanes.room.width) == (1, 64)
-    tickets.append(idle.submit(prepared(idle, 1)))
+    (batch,) = idle._workers[0].batches
+    assert (batch.shape.slots, batch.shape.width) == (1, 64)
+    submitted.append(idle.submit(prepared(idle, 1)))
     idle._workers[0].admit()
-    assert (lanes.room.slots, lanes.room.width) == (4, 64)
-    tickets += [idle.submit(prepared(idle, number)) for number in (3, 2, 4)]
+    assert (batch.shape.slots, batch.shape.width) == (4, 64)
+    submitted += [idle.submit(prepared(idle, number)) for number in (3, 2, 4)]
     idle._workers[0].admit()
     # One more waits: there are no more slots.
-    assert (lanes.room.slots, lanes.room.width, lanes.free) == (4, 128, 0)
-    assert idle._workers[0].lanes == [lanes] and len(idle._line.waiting) == 1
+    assert (batch.shape.slots, batch.shape.width, batch.free) == (4, 128, 0)
+    assert idle._workers[0].batches == [batch] and len(idle._queue.waiting) == 1
     idle.start()
-    for number, ticket in zip((0, 1, 3, 2, 4), tickets, strict=True):
-        assert ticket.future.result(timeout=300)[0].text == answer_alone(idle, request(number))[0]
+    for number, pending in zip((0, 1, 3, 2, 4), submitted, strict=True):
+        assert pending.future.result(timeout=3000)[0].text == answer_alone(idle, request(number))[0]
     idle.close()
 
 
 def test_workers_share_who_waits(model_folder):
     """Each of two takes half of them, and replies are those of one."""
     shapes = EngineConfig((4,), (64, 128), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
-    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
-    tickets = [engine.submit(prepared(engine, number)) for number in range(4)]
+    engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    submitted = [engine.submit(prepared(engine, number)) for number in range(4)]
     for worker in engine._workers:
         worker.admit()
-    assert [[len(lanes.tickets) for lanes in worker.lanes] for worker in engine._workers] == [[2], [2]]
+    assert [[len(batch.requests) for batch in worker.batches] for worker in engine._workers] == [[2], [2]]
     engine.start()
-    for number, ticket in enumerate(tickets):
-        assert ticket.future.result(timeout=300)[0].text == answer_alone(engine, request(number))[0]
+    for number, pending in enumerate(submitted):
+        assert pending.future.result(timeout=3000)[0].text == answer_alone(engine, request(number))[0]
     engine.close()
     assert not engine.alive
     with pytest.raises(EngineStoppedError):
@@ -220,23 +219,23 @@ def test_workers_share_who_waits(model_folder):
 def test_a_worker_that_fails_ends_the_others(model_folder, monkeypatch):
     """Nobody waits for an engine that answers half of its requests."""
     shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
-    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     failures = []
     monkeypatch.setattr(threading, "excepthook", lambda failure: failures.append(failure.exc_value))
-    tickets = [engine.submit(prepared(engine, 0)) for _ in range(6)]
+    submitted = [engine.submit(prepared(engine, 0)) for _ in range(6)]
     failing = engine._workers[1]
 
     def fail(steps):
         raise MemoryError(steps)
 
     failing.admit()
-    monkeypatch.setattr(failing.lanes[0], "advance", fail)
+    monkeypatch.setattr(failing.batches[0], "advance", fail)
     engine.start()
-    for ticket in tickets:
-        ticket.future.exception(timeout=300)
+    for pending in submitted:
+        pending.future.exception(timeout=3000)
     engine.close()
     assert [type(failure) for failure in failures] == [MemoryError]
-    assert any(isinstance(ticket.future.exception(), EngineStoppedError) for ticket in tickets)
+    assert any(isinstance(pending.future.exception(), EngineStoppedError) for pending in submitted)
 
 
 def test_devices_that_share_a_model_want_one_worker(model_folder):
@@ -244,48 +243,48 @@ def test_devices_that_share_a_model_want_one_worker(model_folder):
     model.attention = AttentionConfig(mesh=make_mesh(tensor=1))
     shapes = EngineConfig((1,), (64,), max_new_tokens=2, max_images=0, warm_widths=0, workers=2)
     with pytest.raises(UserError, match=r"config.workers is 2"):
-        Engine(model, Processor.from_pretrained(model_folder, 4096), shapes)
+        ServingEngine(model, Processor.from_pretrained(model_folder, 4096), shapes)
 
 
 def test_too_many_who_wait_are_turned_away(idle):
-    tickets = [idle.submit(prepared(idle, 0)) for _ in range(8)]
+    submitted = [idle.submit(prepared(idle, 0)) for _ in range(8)]
     with pytest.raises(OverloadedError, match="8 requests wait"):
         idle.submit(prepared(idle, 0))
     idle.start()
-    assert len({ticket.future.result(timeout=300)[0].text for ticket in tickets}) == 1
+    assert len({pending.future.result(timeout=3000)[0].text for pending in submitted}) == 1
     idle.close()
 
 
 def test_who_is_first_is_not_overtaken(model_folder):
     """One for two replies waits for the only pool until others have left it, and those behind it wait too."""
     shapes = EngineConfig((2,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, max_pools=1)
-    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     done = []
     for number, replies in enumerate((1, 2, 1, 1)):
         future = engine.submit(engine.prepare(ask("go", seed=number, n=replies))).future
         future.add_done_callback(lambda _, number=number: done.append(number))
     engine.start()
-    future.result(timeout=300)
+    future.result(timeout=3000)
     engine.close()
     assert done.index(0) < done.index(1) <= 2 and sorted(done) == [0, 1, 2, 3]
 
 
 def test_adapters_draw_otherwise_and_queued_requests_outlive_them(idle, adapter_folder):
-    idle.policies.load("other", adapter_folder)
-    assert idle.policies.names() == ["other"]
+    idle.adapters.load("other", adapter_folder)
+    assert idle.adapters.names() == ["other"]
     request = idle.prepare(ask("go", seed=5))
     # In one batch they would be of one policy.
-    tickets = [idle.submit(request, policy) for policy in (BASE, "other")]
+    submitted = [idle.submit(request, policy) for policy in (BASE, "other")]
     idle.unload("other")
     idle.start()
-    base, other = (ticket.future.result()[0].tokens for ticket in tickets)
+    base, other = (pending.future.result()[0].tokens for pending in submitted)
     assert base != other
     with pytest.raises(UnknownPolicyError):
         idle.submit(request, "other")
     # The next look lets go of its weights.
     idle.submit(request).future.result()
     idle.close()
-    assert [lanes.kind.generator for lanes in idle._workers[0].lanes] == [idle.policies.base]
+    assert [batch.key.generator for batch in idle._workers[0].batches] == [idle.adapters.base]
 
 
 def test_a_prompt_longer_than_every_width_is_refused(engine):
@@ -296,7 +295,7 @@ def test_a_prompt_longer_than_every_width_is_refused(engine):
 def test_closing_tells_those_who_wait(idle):
     future = idle.submit(prepared(idle, 0)).future
     closer = threading.Thread(target=idle.close)
-    with idle._line.changed:
+    with idle._queue.changed:
         idle.start()
         closer.start()
         idle._closing = True
@@ -309,18 +308,18 @@ def test_closing_tells_those_who_wait(idle):
 
 def test_a_failing_batch_stops_the_engine_and_tells_everyone(idle, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    broken = Prepared(None, 1, 1.0, 0, 1)  # pyright: ignore[reportArgumentType]
-    tickets = [idle.submit(broken), idle.submit(prepared(idle, 1))]
+    broken = TokenizedRequest(None, 1, 1.0, 0, 1)  # pyright: ignore[reportArgumentType]
+    submitted = [idle.submit(broken), idle.submit(prepared(idle, 1))]
     idle.start()
-    for ticket in tickets:
+    for pending in submitted:
         with pytest.raises(EngineStoppedError):
-            ticket.future.result()
+            pending.future.result()
     assert not idle.alive
 
 
 def test_warm_up_compiles_each_batch_size_at_the_warm_widths(model_folder):
     shapes = EngineConfig((1, 2), (64, 128), max_new_tokens=2, max_images=0, warm_widths=1)
-    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
+    engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     seen = []
     engine.warm_up(lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]

@@ -12,7 +12,7 @@ from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.engine import Engine, EngineConfig
+from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
 from rmsweb_jax.serve.grammar import Grammars, allowed_tokens
 from rmsweb_jax.serve.protocol import BadRequestError, ChatMessage, ChatRequest
 from tests.serve.conftest import MAX_PIXELS
@@ -62,7 +62,7 @@ def test_replies_of_an_untrained_model_all_parse(model_folder):
     schema = bounded_reply_schema(max_chars=12, max_actions=1)
     shapes = EngineConfig((64,), (64,), max_new_tokens=384, max_images=0, warm_widths=0)
     processor = Processor.from_pretrained(model_folder, MAX_PIXELS)
-    engine = Engine(load_model(model_folder), processor, shapes, reply_schema=schema)
+    engine = ServingEngine(load_model(model_folder), processor, shapes, reply_schema=schema)
     engine.start()
     asked = [
         ChatRequest(
@@ -70,10 +70,10 @@ def test_replies_of_an_untrained_model_all_parse(model_folder):
         )
         for seed in range(8)
     ]
-    tickets = [engine.submit(engine.prepare(one)) for one in asked]
-    replies = [reply for ticket in tickets for reply in ticket.future.result(timeout=600)]
+    submitted = [engine.submit(engine.prepare(one)) for one in asked]
+    replies = [reply for pending in submitted for reply in pending.future.result(timeout=3000)]
     free = asked[0].model_copy(update={"response_format": as_text(), "max_tokens": 4})
-    unbound = engine.submit(engine.prepare(free)).future.result(timeout=600)
+    unbound = engine.submit(engine.prepare(free)).future.result(timeout=3000)
     engine.close()
     assert len(replies) == 64 and all(reply.finish_reason == "stop" for reply in replies)
     assert len({parse_reply(reply.text).memory for reply in replies}) > 55
@@ -90,11 +90,13 @@ def as_text():
 def test_log_probs_under_a_grammar_are_the_models_own(model_folder):
     """As without it: what a reply was allowed to be does not enter them."""
     shapes = EngineConfig((1,), (64,), max_new_tokens=24, max_images=0, warm_widths=0)
-    engine = Engine(load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), shapes)
+    engine = ServingEngine(
+        load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), shapes
+    )
     engine.start()
     only = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a"]}}}
     request = {"messages": [{"role": "user", "content": "go"}], "seed": 1, "response_format": only}
-    bound = engine.submit(engine.prepare(ChatRequest.model_validate(request))).future.result(timeout=300)[0]
+    bound = engine.submit(engine.prepare(ChatRequest.model_validate(request))).future.result(timeout=3000)[0]
     engine.close()
     assert json.loads(bound.text) == "a" and bound.finish_reason == "stop"
     # A model that has learned nothing gives each of about 250 tokens some of the mass, and here one was left.

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from rmsweb_jax.rl.dialects import Ask
-from rmsweb_jax.sampling import Sampling
+from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.rl.remote.protocols import Ask
 from tests.serve.replies import TIE, Reply, compare
 
 PROMPT = [1, 2]
-ASKS = {"p": Ask("", (), (), PROMPT, Sampling(1, 8, 0.0, 9, ()), None)}
+ASKS = {"p": Ask("", (), (), PROMPT, SamplingParams(1, 8, 0.0, 9, ()), None)}
 OURS = {"p": Reply(PROMPT, [5, 6, 9], [-0.1, -0.7, -0.2], [])}
 
 
@@ -21,9 +21,9 @@ def theirs(tokens: list[int], second: dict[int, float], prompt: list[int] = PROM
 
 def test_the_same_reply_is_compared_to_its_end():
     found = compare("x", ASKS, OURS, theirs([5, 6, 9], {6: -0.7, 7: -0.8}))
-    assert found.row.startswith("| x | 1 of 1 | 1 of 1 | 3 |")
+    assert found.counts == {"prompts": 1, "read_the_same": 1, "the_same": 1, "tokens": 3}
     assert found.apart == pytest.approx(0.05)
-    assert (found.told, found.wrong) == ([], [])
+    assert (found.different, found.wrong) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_the_same_reply_is_compared_to_its_end():
 )
 def test_another_token_is_wrong_unless_ours_was_as_likely(second, gap, wrong):
     found = compare("x", ASKS, OURS, theirs([5, 7, 9], second))
-    assert "1 of 1 | 0 of 1 | 1 |" in found.row
-    assert found.told == [f"x: p: from token 1 on; its own is {gap:.1e} likelier than ours"]
-    assert found.wrong == (found.told if wrong else [])
+    assert found.counts == {"prompts": 1, "read_the_same": 1, "the_same": 0, "tokens": 1}
+    assert found.different == [f"x: p: from token 1 on; its own is {gap:.1e} likelier than ours"]
+    assert found.wrong == (found.different if wrong else [])
 
 
 def test_a_reply_that_ends_sooner_is_wrong():

@@ -15,14 +15,14 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, open_sft_data
-from rmsweb_jax.mesh import make_mesh
-from rmsweb_jax.preemption import StopRequest
+from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import EvalConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import split_model
+from rmsweb_jax.training.mesh import any_process, make_mesh
 
 CONFIG = EvalConfig(share=0.5, every=1, replies=4, max_reply_tokens=6, rows=2, best="eval/action_accuracy")
 
@@ -58,15 +58,15 @@ def evaluate(policy: Path, corpus: Path) -> dict[str, Any]:
 def stop(number: int) -> list[bool]:
     """Whether to stop, before and after a signal to one process."""
     with StopRequest() as request:
-        before = request.requested()
+        before = any_process(request.requested)
         if number == 1:
             signal.raise_signal(signal.SIGTERM)
-        return [before, request.requested()]
+        return [before, any_process(request.requested)]
 
 
 if __name__ == "__main__":
     policy, corpus, coordinator, count, number = sys.argv[1:]
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(coordinator, int(count), int(number), initialization_timeout=60)
+    jax.distributed.initialize(coordinator, int(count), int(number), initialization_timeout=1200)
     stopping = stop(int(number))
     print(json.dumps({"stop": stopping, **evaluate(Path(policy), Path(corpus))}))

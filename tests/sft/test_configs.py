@@ -2,9 +2,9 @@ import pytest
 from flax import nnx
 
 from configs.sft import VARIANTS, get_config
+from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sizes import SIZES
 from rmsweb_jax.sft.step import TRAINABLE
 
 

@@ -8,17 +8,17 @@ import pytest
 from flax import nnx
 
 from rmsweb_jax.data.sft import SftData
-from rmsweb_jax.mesh import make_mesh
+from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.decode import Generator
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.records.shards import write_dataset
 from rmsweb_jax.sft.evaluate import Evaluator, GreedyReplies, choose_actions
 from rmsweb_jax.sft.step import split_model
+from rmsweb_jax.training.mesh import make_mesh
+from tests.policies import REPLY, random_messages
 from tests.qwen3_vl.test_sharded import figures, free_port
 from tests.sft.evaluate_together import CONFIG, open_corpus
-from tests.training import REPLY, random_messages
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import Shapes, collate, group_by_length, single_rows
-from rmsweb_jax.mesh import make_mesh, shard_batch
-from rmsweb_jax.optimizers import adamw
+from rmsweb_jax.data.batching import BatchShapes, collate, single_rows
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.sft.loss import sft_loss
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.training.mesh import make_mesh, shard_batch
+from rmsweb_jax.training.optimizer import adamw
 
 
 # Compiled once for all tests: the model's graph is the same in each.
@@ -30,18 +30,18 @@ def all_logits(graphdef, params, inputs):
     return model.logits(model(inputs))
 
 
-def shapes(rows: int, widths: tuple[int, ...] = (48,), num_targets: int = 8) -> Shapes:
-    return Shapes(rows=rows, widths=widths, num_targets=num_targets, images=1, window=8)
+def shapes(rows: int, widths: tuple[int, ...] = (48,), num_targets: int = 8) -> BatchShapes:
+    return BatchShapes(rows=rows, widths=widths, num_targets=num_targets, images=1, window=8)
 
 
-def micro_batches(examples, config, plan: Shapes):
-    lengths = [example.length for example in examples]
-    for group in group_by_length(lengths, plan.rows):
-        width = plan.width(lengths[group[0]])
-        yield collate(single_rows([examples[number] for number in group], plan.rows), plan, width, config)
+def micro_batches(examples, config, plan: BatchShapes):
+    longest_first = sorted(examples, key=lambda example: -example.length)
+    for start in range(0, len(examples), plan.rows):
+        group = longest_first[start : start + plan.rows]
+        yield collate(single_rows(group, plan.rows), plan, plan.width(group[0].length), config)
 
 
-def gradient(model, examples, config, plan: Shapes):
+def gradient(model, examples, config, plan: BatchShapes):
     """Summed loss and gradient of all parameters over the micro-batches of a plan."""
     graphdef, params = nnx.split(model)
     loss, total = 0.0, None
@@ -57,7 +57,7 @@ def test_loss_is_the_mean_of_sequence_means(model, examples, config):
     means = []
     graphdef, params = nnx.split(model)
     for example in examples[2:4]:  # With an image, and without.
-        plan = Shapes(1, (example.length,), example.num_targets, len(example.grids), 8)
+        plan = BatchShapes(1, (example.length,), example.num_targets, len(example.grids), 8)
         (batch,) = micro_batches([example], config, plan)
         logits = all_logits(graphdef, params, batch.inputs)[0]
         log_probs = np.asarray(jax.nn.log_softmax(logits[:-1]))

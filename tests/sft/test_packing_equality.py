@@ -16,37 +16,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import Batch, Example, Shapes, collate
-from rmsweb_jax.data.encoding import Measure
+from rmsweb_jax.data.batching import BatchShapes, Example, SftBatch, collate
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import plan_batch
-from rmsweb_jax.mesh import make_mesh, shard_batch
-from rmsweb_jax.optimizers import adamw
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
-from rmsweb_jax.sft.step import Accumulated, Steps, init_state, make_steps, split_model
+from rmsweb_jax.sft.step import SftAccumulator, SftSteps, init_state, make_steps, split_model
+from rmsweb_jax.training.mesh import make_mesh, shard_batch
+from rmsweb_jax.training.optimizer import adamw
 from tests.sft.conftest import make_example
 from tests.tiny import IMAGE_TOKEN, TINY
 
 # Eight samples of unlike lengths (184 tokens, 36 targets), two of them without an image.
 EXAMPLES = [make_example(number, 8 + 3 * number, 3 + number % 4, number % 4 != 3) for number in range(8)]
-SINGLE = Shapes(rows=8, widths=(48,), num_targets=8, images=1, window=8)
+SINGLE = BatchShapes(rows=8, widths=(48,), num_targets=8, images=1, window=8)
 LAYOUTS = {
     "8 rows": SINGLE,
     "4 rows": dataclasses.replace(SINGLE, rows=4),
     "2 rows": dataclasses.replace(SINGLE, rows=2),
-    "packed": Shapes(rows=2, widths=(96,), num_targets=24, images=4, window=8, packed=True),
+    "packed": BatchShapes(rows=2, widths=(96,), num_targets=24, images=4, window=8, packed=True),
 }
 # Rows that hold any of the samples, or all of them.
-ROOMY = Shapes(rows=3, widths=(192,), num_targets=36, images=6, window=8, packed=True)
+ROOMY = BatchShapes(rows=3, widths=(192,), num_targets=36, images=6, window=8, packed=True)
 CLIP = 1.0
 
 
-def measure(example: Example) -> Measure:
-    return Measure(example.sample_id, example.length, example.num_targets, len(example.grids), 8)
+def measure(example: Example) -> SampleSize:
+    return SampleSize(example.sample_id, example.length, example.num_targets, len(example.grids), 8)
 
 
-def micro_batches(shapes: Shapes) -> list[Batch]:
+def micro_batches(shapes: BatchShapes) -> list[SftBatch]:
     """All samples, laid out as training does it."""
     plans = plan_batch([measure(example) for example in EXAMPLES], shapes)
     empty = [()] * shapes.rows
@@ -94,18 +94,18 @@ def trained() -> Trained:
 
 
 class Trainer(NamedTuple):
-    steps: Steps
+    steps: SftSteps
     optimizer: optax.GradientTransformation
     mesh: Mesh
 
-    def gradient(self, trained: Trained, batches: Sequence[Batch]) -> Accumulated:
+    def gradient(self, trained: Trained, batches: Sequence[SftBatch]) -> SftAccumulator:
         total = self.steps.zero(trained.params)
         for batch in batches:
             on_mesh = shard_batch(batch, self.mesh)
             total = self.steps.add(total, trained.params, trained.frozen, on_mesh, jax.random.key(0))
         return total
 
-    def updated(self, trained: Trained, total: Accumulated) -> Any:
+    def updated(self, trained: Trained, total: SftAccumulator) -> Any:
         """Parameters after a first step."""
         # The step donates its state, and the parameters are used again.
         params = jax.tree.map(jnp.copy, trained.params)
@@ -122,7 +122,7 @@ def trainer(trained: Trained) -> Trainer:
 
 
 @pytest.fixture(scope="module")
-def totals(trainer: Trainer, trained: Trained) -> dict[str, Accumulated]:
+def totals(trainer: Trainer, trained: Trained) -> dict[str, SftAccumulator]:
     """Loss sums and gradients of all samples by layout."""
     return {name: trainer.gradient(trained, micro_batches(shapes)) for name, shapes in LAYOUTS.items()}
 
@@ -174,7 +174,7 @@ def test_updated_parameters_do_not_depend_on_the_layout(trainer, trained, totals
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def losses(graphdef: Any, params: Any, frozen: Any, batch: Batch) -> tuple[LossSums, jax.Array]:
+def losses(graphdef: Any, params: Any, frozen: Any, batch: SftBatch) -> tuple[LossSums, jax.Array]:
     """Loss sums, and the log-probability of each target."""
     scores = target_scores(nnx.merge(graphdef, params, frozen), batch)
     return loss_sums(scores, batch.targets), scores.log_probs
@@ -186,7 +186,7 @@ PLACEMENTS = st.tuples(
 )
 
 
-def in_rows(examples: Sequence[Example], order: Sequence[int], rows: Sequence[int]) -> Batch:
+def in_rows(examples: Sequence[Example], order: Sequence[int], rows: Sequence[int]) -> SftBatch:
     """The examples in `order`, the n-th of them in row `rows[n]`."""
     held = [
         [examples[number] for number, own in zip(order, rows, strict=True) if own == row]

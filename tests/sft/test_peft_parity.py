@@ -15,18 +15,18 @@ from transformers import AutoTokenizer
 
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, open_sft_data
-from rmsweb_jax.mesh import make_mesh
-from rmsweb_jax.optimizers import adamw, warmup_cosine
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, to_peft_tensors
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
-from rmsweb_jax.records.shards import write_dataset
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
 from rmsweb_jax.sft.train import run_step
+from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from tests.qwen3_vl.references import reference_model
 from tests.sft.peft_reference import (
     Curves,
@@ -186,7 +186,7 @@ def test_a_step_has_packed_rows_and_several_micro_batches(both):
     assert {len(step.micro_batches) for step in steps} == {1, 2}
     kinds = {both.data.source[number].kind for number in range(len(both.data.source))}
     assert kinds == {"action", "extraction"}
-    assert {measure.images for measure in both.data.measures} == {0, 1, 2}
+    assert {size.images for size in both.data.sizes} == {0, 1, 2}
 
 
 def test_loss_curves_match(both):

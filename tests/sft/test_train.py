@@ -9,14 +9,15 @@ import chex
 import pytest
 from ml_collections import ConfigDict
 
+import rmsweb_jax
 from configs.sft import get_config
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.metrics import read_metrics, read_replies
-from rmsweb_jax.preemption import PreemptedError
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft import train as train_module
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
-from tests.training import KilledError, weights, write_corpus
+from rmsweb_jax.training.metrics import REPLIES_FILE, read_metrics, read_rows
+from tests.policies import KilledError, weights, write_corpus
 
 # The last sample is much longer than the others.
 REPEATS = [1 + number % 3 for number in range(14)] + [200]
@@ -51,7 +52,7 @@ def config(random_policy, corpus) -> ConfigDict:
 
 
 def run(config: ConfigDict, workdir: Path) -> dict:
-    return train(SftConfig.from_dict(config.to_dict()), workdir)
+    return train(from_config(SftConfig, config), workdir)
 
 
 TIMING = ("time", "tokens_per_second", "step_seconds", "data_wait")
@@ -76,7 +77,8 @@ def kill_after(monkeypatch, steps: int) -> None:
 
 
 def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
-    whole = run(config, tmp_path / "whole")
+    whole = rmsweb_jax.train_sft(config, tmp_path / "whole")
+    assert rmsweb_jax.train_sft(config, str(tmp_path / "whole")) == whole
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         kill_after(patch, 5)  # Step 5 is done and lost: the checkpoint is of step 4.
         run(config, tmp_path / "killed")
@@ -87,7 +89,7 @@ def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkey
 
     assert whole["steps"] == 6  # 2 epochs of 12 samples in batches of 4
     assert curves(tmp_path / "whole") == curves(tmp_path / "killed")
-    assert read_replies(tmp_path / "whole") == read_replies(tmp_path / "killed")
+    assert read_rows(tmp_path / "whole" / REPLIES_FILE) == read_rows(tmp_path / "killed" / REPLIES_FILE)
     chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), weights(tmp_path / "killed/export"))
     timing = ("seconds", "final")
     assert {k: v for k, v in whole.items() if k not in timing} == {
@@ -105,7 +107,7 @@ def test_a_signal_saves_and_ends_with_a_code_of_its_own(config, tmp_path, monkey
         return run_step(*args)
 
     monkeypatch.setattr(train_module, "run_step", signalled)
-    with pytest.raises(PreemptedError, match="stopped by SIGTERM at step 3") as raised:
+    with pytest.raises(StoppedError, match="stopped by SIGTERM; the checkpoint of step 3 is saved") as raised:
         run(config, tmp_path)
     assert raised.value.exit_code == 75
     report = run(config, tmp_path)
@@ -147,7 +149,7 @@ def test_report_and_export(config, tmp_path, random_policy):
     assert {"eval/loss", "eval/token_accuracy", "eval/action_accuracy", "eval/action_reward"} <= rows[
         -1
     ].keys()
-    assert {row["step"] for row in read_replies(tmp_path)} == {3, 6}
+    assert {row["step"] for row in read_rows(tmp_path / REPLIES_FILE)} == {3, 6}
     before, after = weights(random_policy), weights(tmp_path / "export")
     chex.assert_trees_all_equal(before["visual"], after["visual"])  # Adapters are on the decoder alone.
     decoder = [tree["language_model"]["first_layers"][0] for tree in (before, after)]

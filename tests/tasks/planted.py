@@ -7,8 +7,8 @@ import random
 import re
 from collections.abc import Sequence
 
-from collection.sites import site_of
-from collection.tasks.contamination import Question
+from collection.tasks.contamination import BenchmarkQuestion
+from collection.tasks.websites import site_of
 from rmsweb_jax.records.schema import Task
 
 # RMSWeb, appendix, "Contamination check".
@@ -34,18 +34,20 @@ class Planted:
 
     kind: str
     task: Task
-    question: Question | None = None
+    question: BenchmarkQuestion | None = None
 
 
-def made_up_questions(number: int, rng: random.Random) -> list[Question]:
+def made_up_questions(number: int, rng: random.Random) -> list[BenchmarkQuestion]:
     """Questions of the benchmarks' usual length."""
     return [
-        Question("made-up", f"q{place}", _sentence(rng) + " " + _sentence(rng), f"https://www.{_host(rng)}/")
+        BenchmarkQuestion(
+            "made-up", f"q{place}", _sentence(rng) + " " + _sentence(rng), f"https://www.{_host(rng)}/"
+        )
         for place in range(number)
     ]
 
 
-def plant(questions: Sequence[Question], tasks: int, each: int, rng: random.Random) -> list[Planted]:
+def plant(questions: Sequence[BenchmarkQuestion], tasks: int, each: int, rng: random.Random) -> list[Planted]:
     """`tasks` tasks in random order, `each` of every kind but own ones, which are the rest."""
     long = [question for question in questions if len(plain_words(question.text)) >= 12]
     with_site = [question for question in long if site_of(question.website)]
@@ -66,7 +68,7 @@ def plant(questions: Sequence[Question], tasks: int, each: int, rng: random.Rand
 class Definition:
     """What counts as a repetition, question for question: without an index and the code under test."""
 
-    def __init__(self, questions: Sequence[Question]) -> None:
+    def __init__(self, questions: Sequence[BenchmarkQuestion]) -> None:
         self._questions = [
             (words, grams(words), site_of(question.website))
             for question in questions
@@ -109,41 +111,41 @@ def _task(name: str, text: str, host: str) -> Task:
     return Task(task_id=f"train/{name}", website=website, objective=text, site=site_of(website))
 
 
-def _copy(question: Question, rng: random.Random) -> tuple[str, str]:
+def _copy(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     text = question.text.upper() if rng.random() < 0.5 else " ,".join(question.text.split(" "))
     return text, _host(rng)
 
 
-def _longer(question: Question, rng: random.Random) -> tuple[str, str]:
+def _longer(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     return f"{_sentence(rng)} {question.text} {_sentence(rng)}", _host(rng)
 
 
-def _part(question: Question, rng: random.Random) -> tuple[str, str]:
+def _part(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     words = plain_words(question.text)
     length = rng.randint(5, len(words) - 1)
     start = rng.randrange(len(words) - length + 1)
     return " ".join(words[start : start + length]), _host(rng)
 
 
-def _paraphrase(question: Question, rng: random.Random) -> tuple[str, str]:
+def _paraphrase(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     """Some words are others and some are added, as long as enough 3-grams are shared anywhere."""
     return _changed(question, rng, 1.0, 1.7), _host(rng)
 
 
-def _near_copy(question: Question, rng: random.Random) -> tuple[str, str]:
+def _near_copy(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     """Too little is shared for another site, and enough for the same one."""
     return _changed(question, rng, SAME_DOMAIN, 1.0), _domain(question, rng)
 
 
-def _near_miss(question: Question, rng: random.Random) -> tuple[str, str]:
+def _near_miss(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     return _changed(question, rng, SAME_DOMAIN, 1.0), _host(rng)
 
 
-def _distant(question: Question, rng: random.Random) -> tuple[str, str]:
+def _distant(question: BenchmarkQuestion, rng: random.Random) -> tuple[str, str]:
     return _changed(question, rng, 0.2, SAME_DOMAIN), _domain(question, rng)
 
 
-def _changed(question: Question, rng: random.Random, low: float, high: float) -> str:
+def _changed(question: BenchmarkQuestion, rng: random.Random, low: float, high: float) -> str:
     """The question with words replaced until its nearest threshold, times `low`..`high`, is what it meets."""
     original = plain_words(question.text)
     theirs = grams(original)
@@ -172,7 +174,7 @@ def _host(rng: random.Random) -> str:
     return f"{rng.choice(_NOUNS)}-{rng.randrange(5000)}.com"
 
 
-def _domain(question: Question, rng: random.Random) -> str:
+def _domain(question: BenchmarkQuestion, rng: random.Random) -> str:
     return f"{rng.choice(('www', 'm', 'help', 'shop'))}.{site_of(question.website)}"
 
 

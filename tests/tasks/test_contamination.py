@@ -6,21 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.tasks.contamination import SIZE, BenchmarkIndex, Overlap, Question, Thresholds, words
+from collection.tasks.contamination import (
+    SIZE,
+    BenchmarkIndex,
+    BenchmarkQuestion,
+    Overlap,
+    OverlapThresholds,
+    words,
+)
 from rmsweb_jax.errors import UserError
+from tests.proofs.contamination import check, judge
 from tests.tasks.planted import FOUND_KINDS, Definition, made_up_questions, plant
-from tests.tasks.proof_contamination import check, judge
 
-LASAGNA = Question(
+LASAGNA = BenchmarkQuestion(
     "webvoyager",
     "recipes-1",
     "Find a recipe for a vegetarian lasagna that has at least a four-star rating and uses zucchini.",
     "https://www.recipes.example.com/",
 )
-SHOES = Question(
+SHOES = BenchmarkQuestion(
     "mind2web", "shoes-1", "Show me the cheapest running shoes in size 10.", "https://shoes.test"
 )
-SHORT = Question("tailbench", "short-1", "Check weather")
+SHORT = BenchmarkQuestion("tailbench", "short-1", "Check weather")
 INDEX = BenchmarkIndex([LASAGNA, SHOES, SHORT])
 ELSEWHERE, SAME = "https://elsewhere.test/", "http://cook.example.com/a"
 
@@ -68,7 +75,9 @@ def test_figures_are_told():
     assert found == Overlap("jaccard", LASAGNA, 5 / 18, 0.6 * 0.4, True)
 
 
-def brute_force(questions: list[Question], text: str, same_site: bool, thresholds: Thresholds) -> set[str]:
+def brute_force(
+    questions: list[BenchmarkQuestion], text: str, same_site: bool, thresholds: OverlapThresholds
+) -> set[str]:
     """Every test that any question trips, without an index."""
     factor = thresholds.same_site if same_site else 1.0
     task, tripped = words(text), set()
@@ -94,9 +103,11 @@ TEXTS = st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join)
 
 @given(st.lists(TEXTS, max_size=6), TEXTS, st.booleans())
 def test_the_index_finds_what_all_comparisons_find(texts, text, same_site):
-    questions = [Question("b", str(number), other, "https://a.test") for number, other in enumerate(texts)]
+    questions = [
+        BenchmarkQuestion("b", str(number), other, "https://a.test") for number, other in enumerate(texts)
+    ]
     found = BenchmarkIndex(questions).find(text, "https://a.test/x" if same_site else "https://b.test")
-    tripped = brute_force(questions, text, same_site, Thresholds())
+    tripped = brute_force(questions, text, same_site, OverlapThresholds())
     assert (found is not None) == bool(tripped)
     if found is not None:
         assert found.test in tripped and found.same_site == same_site
@@ -107,7 +118,7 @@ def test_the_index_finds_what_all_comparisons_find(texts, text, same_site):
 
 @given(TEXTS.filter(lambda text: len(text.split()) >= SIZE), TEXTS, TEXTS)
 def test_a_question_within_a_task_is_always_found(question, before, after):
-    index = BenchmarkIndex([Question("b", "1", question)])
+    index = BenchmarkIndex([BenchmarkQuestion("b", "1", question)])
     found = index.find(f"{before} {question} {after}")
     assert found is not None and found.test in ("exact", "substring")
 
@@ -115,7 +126,7 @@ def test_a_question_within_a_task_is_always_found(question, before, after):
 @pytest.mark.parametrize("change", [{"jaccard": 0.0}, {"containment": 1.5}, {"same_site": -1.0}])
 def test_thresholds_that_cannot_be_are_refused(change):
     with pytest.raises(UserError, match="use above 0 and at most 1"):
-        Thresholds(**change)
+        OverlapThresholds(**change)
 
 
 def test_all_that_is_planted_is_found_and_nothing_else():
@@ -129,8 +140,10 @@ def test_all_that_is_planted_is_found_and_nothing_else():
     assert found.keys() == truth
     assert {one.task.task_id for one in tasks if one.kind in FOUND_KINDS} <= truth
     assert len(truth) < 1.2 * 60 * len(FOUND_KINDS)
-    rows, wrong, missed = judge(tasks, questions, found)
-    assert (wrong, missed) == (0, 0) and rows[0] == "| copy | 60 | 60 | 60 |"
+    kinds = judge(tasks, questions, found)
+    assert kinds[0] == {"kind": "copy", "tasks": 60, "found": 60, "right": 60}
+    assert all(row["found"] == row["right"] for row in kinds)
+    assert all(row["found"] == row["tasks"] for row in kinds if row["kind"] in FOUND_KINDS)
     tests = {kind: {found[one.task.task_id] for one in tasks if one.kind == kind} for kind in FOUND_KINDS}
     assert tests["copy"] == {"exact"} and tests["copy in a longer task"] == {"substring"}
     assert tests["paraphrase"] <= {"jaccard", "containment"} >= tests["same-domain near-copy"]

@@ -1,1 +1,1 @@
-"""What a browser may reach: one classifier of URLs and addresses, asked wherever a request can leave."""
+"""Egress control of a browser: one URL policy, applied wherever a request can leave, and redaction."""

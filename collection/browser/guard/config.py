@@ -1,4 +1,4 @@
-"""How one browser is held."""
+"""Settings of the guard."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ MB = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class GuardConfig:
-    """What a browser may reach, and how much of it. Empty lists allow nothing.
+    """The addresses that a browser may reach, and limits on its traffic. Empty lists allow nothing.
 
     Attributes:
-      allowed: sources (see `policy.Source`) on the public internet, beside those of each task.
+      allowed: sources (see `policy.HostSource`) on the public internet, in addition to those of each task.
       private: sources that may lead to private and loopback addresses.
-      task_site: the registrable domain of a task's website and all hosts below it are allowed as well.
-      hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: where names lead without being looked up, for sites on
-        this machine; the names are allowed by sources like any other.
-      proxy: send everything through an egress proxy; without one only addresses are judged, before a page is
-        opened and after each step, and a page's own requests go where they will.
-      listen: this machine's IPv4 address at which the proxy waits: for a grid's browsers on other machines,
-        one that they reach. Whoever else reaches it can open what the browser may.
-      max_response_mb: of a response's body, as it comes over the wire.
-      max_expanded_mb: of a compressed response once it is unpacked.
-      max_expansion: how many times its size a response may unpack to (small ones may always).
-      max_upload_mb: of a request's body, or of all that goes up a tunnel.
-      max_tunnel_mb: of all that comes down a tunnel, which may carry many responses.
-      connect_seconds: to find a host's address and reach it.
-      idle_seconds: without a byte.
-      total_seconds: for one response, or one tunnel.
+      task_site: also allow the registrable domain of the task's website, and all hosts below it.
+      hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
+        The names must also be allowed by a source.
+      proxy: send all traffic through an egress proxy. Without it only page addresses are checked, before a
+        page is opened and after each step; a page's own requests are not restricted.
+      listen: this machine's IPv4 address on which the proxy listens. A grid's browsers on other machines must
+        be able to reach it; everyone who can reach it has the browser's access.
+      max_response_mb: size of a response body on the wire.
+      max_expanded_mb: size of a compressed response after decompression.
+      max_expansion: ratio of unpacked to compressed size; small responses are exempt.
+      max_upload_mb: size of a request body, or of all data sent through a tunnel.
+      max_tunnel_mb: size of all data received through a tunnel, which may carry many responses.
+      connect_seconds: time limit for name resolution and connection.
+      idle_seconds: time limit without a byte.
+      total_seconds: time limit for one response or one tunnel.
     """
 
     allowed: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ class GuardConfig:
 
     @property
     def host_addresses(self) -> dict[str, str]:
-        """`hosts` as name -> address."""
+        """`hosts` as a mapping from name to address."""
         return {name: address for name, _, address in (entry.partition("=") for entry in self.hosts)}
 
 
 def _is_address(text: str) -> bool:
-    """Whether browsers can be sent there: "any address" (0.0.0.0) is none."""
+    """Returns True for an IPv4 address that a browser can connect to; 0.0.0.0 is not one."""
     try:
         return not ipaddress.IPv4Address(text).is_unspecified
     except ValueError:

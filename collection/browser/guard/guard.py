@@ -1,4 +1,4 @@
-"""What one browser is held by: its proxy, the check of addresses, and the secrets it must not tell."""
+"""The guard of one browser: its proxy, its URL policy and its secrets."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from collections.abc import Iterable, Mapping
 import ada_url
 import tldextract
 
+from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.flags import BACKGROUND_HOSTS, proxy_flags
-from collection.browser.guard.policy import Target, UrlPolicy, Verdict, read_url
+from collection.browser.guard.policy import PolicyVerdict, RequestTarget, UrlPolicy, read_url
 from collection.browser.guard.proxy import EgressProxy, ProxyReport
-from collection.browser.guard.redact import Redactor
+from collection.browser.guard.redaction import Redactor
 from rmsweb_jax.records.schema import Incident
 
-# With hosts such as github.io, under which everybody's sites are their own: only the packaged list is read.
+# Private suffixes such as github.io count: sites below them have different owners. The packaged list is used,
+# so that no network access is needed and runs repeat.
 _DOMAINS = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
 
 
 class Guard(contextlib.AbstractContextManager["Guard"]):
-    """Holds one browser to what its task may reach; used with `with`, or `start()` and `close()`.
+    """Restricts one browser to the sites of its task; used with `with`, or `start()` and `close()`.
 
     Args:
-      hosts: where names lead without being looked up, as in /etc/hosts: `name` or `name:port` ->
-        `127.0.0.1:PORT`. The addresses may be private; the names are allowed by sources like any other.
-      secrets: values by name, which are hidden from all that is written.
+      hosts: fixed addresses of names, as in /etc/hosts: `name` or `name:port` -> `127.0.0.1:PORT`. The
+        addresses may be private; the names must be allowed by sources.
+      secrets: values by name; they are removed from all text that is written.
 
     Attributes:
-      redactor: hides the secrets and card numbers in text, and fills the secrets in.
+      redactor: removes the secrets and card numbers from text, and fills secrets in.
 
     Raises:
-      UserError: a source, a host or a secret cannot be used.
-      ProxyLostError: from `admit`, `protect`, `incidents` and `report`, once the proxy's process is gone.
+      UserError: a source, a host or a secret is not usable.
+      ProxyLostError: from `admit`, `protect`, `incidents` and `report`, once the proxy process is gone.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self.close()
 
     def start(self) -> None:
-        """Starts the proxy. Only what the config allows is let through."""
+        """Starts the proxy with the policy of the config alone."""
         if self._proxy is not None:
             self._proxy.start((*self.config.allowed, *self._sources), self.config.private, self._ports)
 
@@ -66,12 +67,12 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
 
     @property
     def alive(self) -> bool:
-        """Whether the proxy runs; always so without one."""
+        """True while the proxy runs, and always without one."""
         return self._proxy is None or self._proxy.alive
 
     @property
     def process_id(self) -> int:
-        """The proxy's process; 0 without one."""
+        """Process id of the proxy; 0 without one."""
         return 0 if self._proxy is None else self._proxy.process_id
 
     @property
@@ -81,30 +82,30 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What Chromium is to be started with, host resolver rules among it."""
+        """Flags for Chromium, including host resolver rules."""
         return proxy_flags(self.proxy_address) if self._proxy is not None else ()
 
     @property
     def own_ports(self) -> frozenset[int]:
-        """Loopback ports that no page may talk to: the proxy's, and those given to `protect`."""
+        """Loopback ports that no page may reach: the proxy's, and those given to `protect`."""
         proxy = {self._proxy.port} if self._proxy is not None and self._proxy.port else set()
         return frozenset(self._ports | proxy)
 
     def protect(self, *ports: int) -> None:
-        """Adds ports of the machinery, such as a driver's or a debugger's."""
+        """Adds ports that no page may reach, such as a driver's or a debugger's."""
         self._ports.update(ports)
-        self._tell()
+        self._update_proxy()
 
     def admit(self, sites: Iterable[str] = (), website: str = "") -> None:
-        """Begins an episode: what the one before was allowed is forgotten, its connections are ended.
+        """Starts an episode: drops the sites of the previous task and closes connections to them.
 
         Args:
-          sites: sources that the task names beside the config's. They are of the public internet: private
-            ones are only the config's to name.
-          website: the task's; where the config says `task_site`, its registrable domain and all below.
+          sites: sources of the task, in addition to the config's. They lead to the public internet only; a
+            task cannot allow private addresses.
+          website: the task's website; with `task_site` its registrable domain and its hosts are allowed.
 
         Raises:
-          UserError: a source cannot be read.
+          UserError: a source is malformed.
         """
         own = site_sources(website) if self.config.task_site and website else ()
         before, self._sources = self._sources, (*sites, *own)
@@ -113,20 +114,16 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         except BaseException:
             self._sources = before
             raise
-        self._tell()
+        self._update_proxy()
 
-    def check(self, url: str) -> Verdict:
-        """Whether the browser may open this address."""
+    def check(self, url: str) -> PolicyVerdict:
+        """Judges an address that the browser is to open, or shows."""
         return self._policy.judge(url)
 
-    def sweep(self, urls: Iterable[str]) -> list[tuple[str, Verdict]]:
-        """The same of every window's address, in order."""
-        return [(url, self.check(url)) for url in urls]
-
     def incidents(self) -> tuple[Incident, ...]:
-        """What the proxy has refused since the last time, a line for each place and reason.
+        """Returns the proxy's refusals since the last call, one incident per place and reason.
 
-        What the browser asks for by itself (`BACKGROUND_HOSTS`) is refused as well, and left out here.
+        Refusals of the browser's own background requests (`BACKGROUND_HOSTS`) are left out.
         """
         if self._proxy is None:
             return ()
@@ -137,30 +134,30 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
                 continue
             times = f" ({refusal.count} times)" if refusal.count > 1 else ""
             lines.append(f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}")
-        if report.untold:
-            lines.append(f"{report.untold} more requests")
+        if report.unlisted:
+            lines.append(f"{report.unlisted} more requests")
         return tuple(Incident(kind="refused", detail=self.redactor.text(line)) for line in lines)
 
     def report(self) -> ProxyReport | None:
-        """What the proxy did; refusals told here are not among `incidents` any more. None without a proxy."""
+        """Returns the proxy's activity, None without a proxy. `incidents` does not repeat its refusals."""
         return None if self._proxy is None else self._proxy.report()
 
     def _make_policy(self) -> UrlPolicy:
         allowed = (*self.config.allowed, *self._sources)
         return UrlPolicy(allowed, self.config.private, lambda: self.own_ports)
 
-    def _tell(self) -> None:
+    def _update_proxy(self) -> None:
         if self._proxy is not None and self._proxy.port:
             self._proxy.admit((*self.config.allowed, *self._sources), self.config.private, self._ports)
 
 
 def site_sources(website: str) -> tuple[str, ...]:
-    """Sources for a website's registrable domain and all below it; none for what is no address of a host."""
+    """Returns sources for a website's registrable domain and all hosts below it; none without a host."""
     target = read_url(website if "://" in website else f"https://{website}")
-    if not isinstance(target, Target):
+    if not isinstance(target, RequestTarget):
         return ()
     port = ada_url.URL(f"{target.scheme}://{target.host}:{target.port}").port
     end = f":{port}" if port else ""
     domain = _DOMAINS(target.host).top_domain_under_public_suffix
-    # An address, a local name or a public suffix has no neighbours of the same owner.
+    # The hosts next to an IP address, a local name or a public suffix belong to other owners.
     return (domain + end, f"*.{domain}{end}") if domain else (target.host + end,)

@@ -1,11 +1,11 @@
-"""The egress proxy: a process through which everything a browser sends has to go.
+"""The egress proxy: a process that all traffic of a browser has to pass.
 
-Default deny. It forwards plain HTTP and opens tunnels (CONNECT) to hosts that a `UrlPolicy` allows, each
-request of a kept connection judged anew. It looks names up itself, judges every address they have and
-connects to one of those, so a name that resolves to something else a moment later gains nothing.
+The default is to deny. The proxy forwards plain HTTP and opens tunnels (CONNECT) to hosts that a `UrlPolicy`
+allows, and judges every request of a kept connection on its own. It resolves names itself, judges every
+address of a name and connects to one of them, so that DNS rebinding gains nothing.
 
-What it cannot do: TLS is not opened. Of a secure page the host and port are judged, not the path, and the
-limits count encrypted bytes; the limits on unpacked size hold for plain HTTP alone.
+Limits: the proxy does not decrypt TLS. For a secure page it judges the host and port, not the path, and it
+counts encrypted bytes; the limits on unpacked size apply to plain HTTP only.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.dial import Dialer
-from collection.browser.guard.ledger import Refusal
+from collection.browser.guard.refusals import Refusal
+from collection.browser.guard.upstream import Connector
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 
+# The proxy answers commands at once; a longer wait means that it hangs.
 _ANSWER_S = 20.0
 
 
 class ProxyLostError(Exception):
-    """The proxy's process is gone: its browser reaches nothing any more, and both have to be replaced."""
+    """The proxy process is gone: its browser reaches nothing any more, and both have to be replaced."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProxyReport:
-    """What the proxy did.
+    """Activity of the proxy.
 
     Attributes:
-      refusals: since the last report; at most 200 places and reasons, `untold` counts requests beyond.
-      requests, refused: since it started: requests and tunnels asked for, and those not let through.
-      received, sent: bytes of bodies and tunnels since it started.
+      refusals: refusals since the last report, at most 200 places and reasons.
+      unlisted: number of refused requests beyond those 200.
+      requests, refused: number of requests and tunnels since the start, and of those refused.
+      received, sent: bytes of bodies and tunnels since the start.
     """
 
     refusals: tuple[Refusal, ...]
-    untold: int
+    unlisted: int
     requests: int
     refused: int
     received: int
@@ -51,19 +53,19 @@ class ProxyReport:
 
 
 class EgressProxy:
-    """A proxy's process; it ends with the process (and, like a browser's driver, the thread) that started it.
+    """A proxy process. It ends with the process and, like a browser's driver, the thread that started it.
 
     Args:
-      hosts: see `Dialer`.
+      hosts: see `Connector`.
 
     Raises:
-      UserError: an entry of `hosts` cannot be read, or (from `start`) the address is not this machine's.
-      ProxyLostError: from all methods but `close`, once the process is gone.
+      UserError: an entry of `hosts` is malformed, or (from `start`) the address is not this machine's.
+      ProxyLostError: from all methods except `close`, once the process is gone.
     """
 
     def __init__(self, config: GuardConfig, hosts: Mapping[str, str]) -> None:
-        Dialer(hosts, config.connect_seconds)  # Says here, not in another process, what is wrong with them.
-        self._start_order = {"config": dataclasses.asdict(config), "hosts": dict(hosts)}
+        Connector(hosts, config.connect_seconds)  # Reports malformed entries here, not in the proxy process.
+        self._start_command = {"config": dataclasses.asdict(config), "hosts": dict(hosts)}
         self._listen = config.listen
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,15 +73,15 @@ class EgressProxy:
         self.port = 0
 
     def start(self, allowed: Iterable[str], private: Iterable[str], own_ports: Collection[int]) -> None:
-        """Starts it under a first policy, as in `admit`.
+        """Starts the process with a first policy, as in `admit`.
 
-        Returns at once: whoever connects before the process is up waits for it.
+        Returns at once: the listening socket exists already, so early connections wait in its backlog.
         """
         try:
             listener = socket.create_server((self._listen, 0), backlog=128)
         except OSError as error:
             raise UserError(
-                f"guard.listen: the proxy cannot wait at {self._listen} ({error.strerror}); "
+                f"guard.listen: the proxy cannot listen on {self._listen} ({error.strerror}); "
                 "write one of this machine's addresses"
             ) from error
         ours, theirs = socket.socketpair()
@@ -96,7 +98,7 @@ class EgressProxy:
         ours.settimeout(_ANSWER_S)
         self._control = ours
         self._answers = ours.makefile("rb")
-        self._send({**self._start_order, **self._policy_order(allowed, private, own_ports)})
+        self._send({**self._start_command, **self._policy_command(allowed, private, own_ports)})
 
     def close(self) -> None:
         """Ends the process."""
@@ -115,32 +117,33 @@ class EgressProxy:
 
     @property
     def process_id(self) -> int:
-        """The process's number; 0 when none was started."""
+        """Process id; 0 if not started."""
         return 0 if self._process is None else self._process.pid
 
     def admit(self, allowed: Iterable[str], private: Iterable[str], own_ports: Collection[int]) -> None:
-        """Sets what is let through from now on, and ends connections to anything else.
+        """Sets the policy, and closes connections that it does not allow.
 
         Args:
-          allowed, private: sources that can be read.
-          own_ports: of the driver and the debugger; the proxy's own is added.
+          allowed, private: well-formed sources.
+          own_ports: ports of the driver and the debugger; the proxy's own is added.
         """
-        self._ask(self._policy_order(allowed, private, own_ports))
+        self._ask(self._policy_command(allowed, private, own_ports))
 
     def report(self) -> ProxyReport:
+        """Returns the activity so far; each refusal is in one report only."""
         answer = self._ask({})
         refusals = tuple(Refusal(**entry) for entry in answer.pop("refusals"))
         return ProxyReport(refusals=refusals, **answer)
 
-    def _policy_order(
+    def _policy_command(
         self, allowed: Iterable[str], private: Iterable[str], own_ports: Collection[int]
     ) -> dict[str, Any]:
         ports = sorted({*own_ports, self.port})
         return {"allowed": list(allowed), "private": list(private), "own_ports": ports}
 
-    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            self._send(order)
+            self._send(command)
             try:
                 line = self._answers.readline()
             except (OSError, ValueError) as error:
@@ -149,10 +152,10 @@ class EgressProxy:
             raise ProxyLostError("the egress proxy is gone")
         return json.loads(line)
 
-    def _send(self, order: dict[str, Any]) -> None:
+    def _send(self, command: dict[str, Any]) -> None:
         if self._control is None:
             raise ProxyLostError("the egress proxy does not run")
         try:
-            self._control.sendall(json.dumps(order).encode() + b"\n")
+            self._control.sendall(json.dumps(command).encode() + b"\n")
         except OSError as error:
             raise ProxyLostError(f"the egress proxy is gone ({type(error).__name__})") from error

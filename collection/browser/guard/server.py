@@ -1,7 +1,7 @@
-"""The proxy's process: `python -m collection.browser.guard.server LISTENER CONTROL`, by `EgressProxy` alone.
+"""The process of the egress proxy: `python -m collection.browser.guard.server LISTENER CONTROL`.
 
-Both arguments are inherited sockets. Orders come through CONTROL as lines of JSON and are answered one by
-one; its end is the end of whoever gave them, and of this process.
+Only `EgressProxy` starts it. Both arguments are inherited sockets. Commands arrive on CONTROL as lines of
+JSON and are answered one by one. The process exits when CONTROL is closed, that is, when its parent is gone.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ import sys
 from typing import Any
 
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.connection import Connection
-from collection.browser.guard.dial import Dialer
+from collection.browser.guard.http_proxy import ProxyConnection
 from collection.browser.guard.policy import UrlPolicy
-from collection.browser.guard.shared import Shared
+from collection.browser.guard.upstream import Connector, ProxyState
 
-_LONGEST_ORDER = 1 << 24
+# A command lists all sources of a task; this is far above any list.
+_MAX_COMMAND_BYTES = 1 << 24
 
 
-class _Server:
-    """All connections under one policy."""
+class _ProxyServer:
+    """The connections of one browser, under one policy."""
 
     def __init__(self, config: GuardConfig, hosts: dict[str, str]) -> None:
         self._own_ports: frozenset[int] = frozenset()
-        self._shared = Shared(config, Dialer(hosts, config.connect_seconds), UrlPolicy(()))
-        self._connections: set[Connection] = set()
+        self._state = ProxyState(config, Connector(hosts, config.connect_seconds), UrlPolicy(()))
+        self._connections: set[ProxyConnection] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(self._shared, reader, writer)
+        connection = ProxyConnection(self._state, reader, writer)
         self._connections.add(connection)
         try:
             await connection.serve()
         finally:
             self._connections.discard(connection)
 
-    def obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        if "allowed" in order:
-            self._own_ports = frozenset(order["own_ports"])
-            self._shared.policy = UrlPolicy(order["allowed"], order["private"], lambda: self._own_ports)
+    def execute(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Sets the policy if the command has one, else returns the traffic report."""
+        if "allowed" in command:
+            self._own_ports = frozenset(command["own_ports"])
+            self._state.policy = UrlPolicy(command["allowed"], command["private"], lambda: self._own_ports)
             for connection in list(self._connections):
-                connection.judge_again()
+                connection.enforce_policy()
             return {}
-        ledger = self._shared.ledger
-        refusals, untold = ledger.take()
+        ledger = self._state.ledger
+        refusals, unlisted = ledger.take()
         return {
             "refusals": [dataclasses.asdict(refusal) for refusal in refusals],
-            "untold": untold,
+            "unlisted": unlisted,
             "requests": ledger.requests,
             "received": ledger.received,
             "sent": ledger.sent,
@@ -59,13 +60,13 @@ class _Server:
 
 
 async def _serve(listener: socket.socket, control: socket.socket) -> None:
-    orders, answers = await asyncio.open_connection(sock=control, limit=_LONGEST_ORDER)
-    start = json.loads(await orders.readline())
-    server = _Server(GuardConfig(**start["config"]), start["hosts"])
-    server.obey(start)
+    commands, answers = await asyncio.open_connection(sock=control, limit=_MAX_COMMAND_BYTES)
+    start = json.loads(await commands.readline())
+    server = _ProxyServer(GuardConfig(**start["config"]), start["hosts"])
+    server.execute(start)
     await asyncio.start_server(server.accept, sock=listener, backlog=128)
-    while line := await orders.readline():
-        answers.write(json.dumps(server.obey(json.loads(line))).encode() + b"\n")
+    while line := await commands.readline():
+        answers.write(json.dumps(server.execute(json.loads(line))).encode() + b"\n")
         await answers.drain()
 
 
@@ -76,7 +77,7 @@ def main() -> None:
     except ConnectionError:
         pass
     finally:
-        # Without waiting for connections, or for look-ups in threads.
+        # A normal exit would wait for open connections and for name look-ups in threads.
         os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""CONNECT: bytes to and from one judged host.
+"""CONNECT tunnels: bytes to and from one judged host.
 
-TLS is not opened: a tunnel is judged by the host and port that are asked for (and by whether what goes
-through it is TLS at all), its limits count bytes on the wire, and what its responses unpack to is unknown.
+The proxy does not decrypt TLS. A tunnel is judged by its host and port and by its first bytes, which must be
+TLS or a WebSocket handshake. Its limits count bytes on the wire; the unpacked size of responses is unknown.
 """
 
 from __future__ import annotations
@@ -15,76 +15,86 @@ from collections.abc import Callable
 import h11
 
 from collection.browser.guard.config import MB, GuardConfig
-from collection.browser.guard.dial import CHUNK, Upstream, check
-from collection.browser.guard.headers import values
-from collection.browser.guard.ledger import RefusedError
-from collection.browser.guard.policy import Target, Verdict, read_url
-from collection.browser.guard.shared import HEAD, Shared, read_some
+from collection.browser.guard.policy import PolicyVerdict, RequestTarget, read_url
+from collection.browser.guard.refusals import RequestRefusedError
+from collection.browser.guard.upstream import (
+    CHUNK,
+    MAX_HEADER_BYTES,
+    ProxyState,
+    Upstream,
+    check,
+    header_values,
+    read_some,
+)
 
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/?#@\\\[\]:]+):([0-9]{1,5})")
 _TLS_HANDSHAKE = 0x16
 
 
-def read_authority(text: str) -> list[Target]:
-    """What a tunnel to `host:port` may be for: https, or http for a WebSocket.
+def read_authority(text: str) -> list[RequestTarget]:
+    """Returns the possible targets of a tunnel to `host:port`: https, or http for a WebSocket.
 
     Raises:
-      RefusedError: it is no host and port.
+      RequestRefusedError: the text is not a host and port.
     """
     targets = []
     for scheme in ("https", "http"):
         found = read_url(f"{scheme}://{text}/") if _AUTHORITY.fullmatch(text) else None
-        if isinstance(found, Target):
+        if isinstance(found, RequestTarget):
             targets.append(found)
     if not targets:
-        raise RefusedError("not_a_url", "not a host and port")
+        raise RequestRefusedError("not_a_url", "not a host and port")
     return targets
 
 
-async def open_tunnel(shared: Shared, authority: str) -> tuple[list[Target], Upstream]:
-    """Connects, if it may be for anything.
+async def open_tunnel(state: ProxyState, authority: str) -> tuple[list[RequestTarget], Upstream]:
+    """Opens a connection if the policy allows any target of the tunnel.
 
     Returns:
-      What it may be for, and the connection.
+      The allowed targets, and the connection.
 
     Raises:
-      RefusedError, UnreachableError: as from `Dialer.open`.
+      RequestRefusedError, UpstreamUnreachableError: as from `Connector.open`.
     """
     targets = read_authority(authority)
-    allowed = [target for target in targets if shared.policy.judge_target(target).allowed]
+    allowed = [target for target in targets if state.policy.judge_target(target).allowed]
     if not allowed:
-        usual = next(
+        # Raises for the more likely of the two targets, so that the reason fits.
+        likely = next(
             (target for target in targets if target.port == 80 and target.scheme == "http"), targets[0]
         )
-        check(shared.policy.judge_target(usual))
-    upstream = await shared.dialer.open(shared.policy, allowed[0])
-    good = [
-        target for target in allowed if shared.dialer.judge(shared.policy, target, upstream.address).allowed
+        check(state.policy.judge_target(likely))
+    upstream = await state.connector.open(state.policy, allowed[0])
+    usable = [
+        target for target in allowed if state.connector.judge(state.policy, target, upstream.address).allowed
     ]
-    return good, upstream
+    return usable, upstream
 
 
 async def relay(
-    shared: Shared,
-    allowed: list[Target],
+    state: ProxyState,
+    allowed: list[RequestTarget],
     upstream: Upstream,
     client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     early: bytes,
 ) -> None:
-    """Carries bytes until either side ends; RefusedError when a limit is met.
+    """Copies bytes both ways until either side closes.
 
     Args:
-      early: what the client has sent behind its request.
+      early: bytes that the client sent directly after its request.
+
+    Raises:
+      RequestRefusedError: a limit is exceeded, or the first bytes are not allowed.
     """
     reader, writer = client
-    config, ledger = shared.config, shared.ledger
+    config, ledger = state.config, state.ledger
     first = early
-    with contextlib.suppress(RefusedError):
-        # Browsers open tunnels that they may need, and this one they did not.
+    with contextlib.suppress(RequestRefusedError):
+        # Browsers open spare tunnels in advance; one that stays silent is closed without a refusal.
         first = first or await read_some(reader, config.idle_seconds)
     if not first:
         return
-    first = await _admitted(first, allowed, reader, config)
+    first = await _check_first_bytes(first, allowed, reader, config)
     upstream.writer.write(first)
     flow = _Flow(config.idle_seconds, asyncio.get_running_loop().time())
 
@@ -95,27 +105,29 @@ async def relay(
         ledger.sent += size
 
     up(len(first))
-    most_up, most_down = config.max_upload_mb * MB - len(first), config.max_tunnel_mb * MB
-    ways = [
-        asyncio.ensure_future(flow.copy(reader, upstream.writer, most_up, "upload_size", up)),
-        asyncio.ensure_future(flow.copy(upstream.reader, writer, most_down, "response_size", down)),
+    max_up, max_down = config.max_upload_mb * MB - len(first), config.max_tunnel_mb * MB
+    directions = [
+        asyncio.ensure_future(flow.copy(reader, upstream.writer, max_up, "upload_size", up)),
+        asyncio.ensure_future(flow.copy(upstream.reader, writer, max_down, "response_size", down)),
     ]
     try:
         async with asyncio.timeout(config.total_seconds):
-            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in done:
-            way.result()
+            done, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        for direction in done:
+            direction.result()
     except TimeoutError:
-        raise RefusedError("total_time", f"a tunnel open for {config.total_seconds:g} seconds") from None
+        raise RequestRefusedError(
+            "total_time", f"a tunnel open for {config.total_seconds:g} seconds"
+        ) from None
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        for direction in directions:
+            direction.cancel()
+        await asyncio.gather(*directions, return_exceptions=True)
 
 
 @dataclasses.dataclass
 class _Flow:
-    """Both ways of a tunnel: idle is when neither carries anything."""
+    """Both directions of a tunnel; it is idle only if neither carries data."""
 
     idle_seconds: float
     last: float
@@ -124,7 +136,7 @@ class _Flow:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        most: float,
+        max_bytes: float,
         limit: str,
         count: Callable[[int], None],
     ) -> None:
@@ -142,29 +154,29 @@ class _Flow:
                 return
             self.last = now()
             count(len(data))
-            most -= len(data)
-            if most < 0:
-                raise RefusedError(limit, "a tunnel that carries too much")
+            max_bytes -= len(data)
+            if max_bytes < 0:
+                raise RequestRefusedError(limit, "a tunnel that carries too much")
             writer.write(data)
             await writer.drain()
 
 
-async def _admitted(
-    first: bytes, allowed: list[Target], reader: asyncio.StreamReader, config: GuardConfig
+async def _check_first_bytes(
+    first: bytes, allowed: list[RequestTarget], reader: asyncio.StreamReader, config: GuardConfig
 ) -> bytes:
-    """The first bytes, complete enough to tell what they are, if the tunnel may be used for that."""
+    """Returns the first bytes, up to a complete WebSocket handshake; refuses what is not allowed."""
     scheme = "https" if first[0] == _TLS_HANDSHAKE else "http"
     target = next((target for target in allowed if target.scheme == scheme), None)
     if target is None:
-        raise RefusedError("not_listed", f"{allowed[0].host} is not listed for {scheme}")
+        raise RequestRefusedError("not_listed", f"{allowed[0].host} is not listed for {scheme}")
     return first if scheme == "https" else await _web_socket(first, target, reader, config)
 
 
 async def _web_socket(
-    first: bytes, target: Target, reader: asyncio.StreamReader, config: GuardConfig
+    first: bytes, target: RequestTarget, reader: asyncio.StreamReader, config: GuardConfig
 ) -> bytes:
-    """The head of a WebSocket's handshake with that host: plain requests have no need of tunnels."""
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+    """Reads the WebSocket handshake. Plain requests are refused: in a tunnel they would not be judged."""
+    http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
     seen, data = b"", first
     while True:
         seen += data
@@ -172,23 +184,23 @@ async def _web_socket(
         try:
             event = http.next_event()
         except h11.RemoteProtocolError as error:
-            raise RefusedError("not_http", f"neither TLS nor a WebSocket: {error}") from None
+            raise RequestRefusedError("not_http", f"neither TLS nor a WebSocket: {error}") from None
         if event is not h11.NEED_DATA:
             break
         data = await read_some(reader, config.idle_seconds)
         if not data:
-            raise RefusedError("not_http", "a tunnel that ends before a request")
+            raise RequestRefusedError("not_http", "a tunnel that ends before a request")
     if (
         not isinstance(event, h11.Request)
-        or "websocket" not in ",".join(values(event.headers, b"upgrade")).lower()
+        or "websocket" not in ",".join(header_values(event.headers, b"upgrade")).lower()
     ):
-        raise RefusedError("not_http", "a plain request through a tunnel")
+        raise RequestRefusedError("not_http", "a plain request through a tunnel")
     check_host(event, target)
     return seen
 
 
-def check_host(request: h11.Request, target: Target) -> None:
-    """Raises RefusedError unless the Host header names the target."""
-    named = [read_url(f"{target.scheme}://{text}/") for text in values(request.headers, b"host")]
-    if any(isinstance(found, Verdict) or found != target for found in named):
-        raise RefusedError("mismatch", "the request and its Host header name different hosts")
+def check_host(request: h11.Request, target: RequestTarget) -> None:
+    """Raises RequestRefusedError unless the Host header names the target."""
+    named = [read_url(f"{target.scheme}://{text}/") for text in header_values(request.headers, b"host")]
+    if any(isinstance(found, PolicyVerdict) or found != target for found in named):
+        raise RequestRefusedError("mismatch", "the request and its Host header name different hosts")

@@ -1,1 +1,1 @@
-"""Benchmarks as small adapters: from their own files to tasks, and what judges are told beside them."""
+"""Benchmark adapters: read a benchmark's own files into tasks and notes for judges."""

@@ -8,7 +8,7 @@ from datetime import date
 
 from collection.judges.notes import TaskNotes
 from collection.tasks.benchmarks import SourceFile, refuse
-from collection.tasks.contamination import Question
+from collection.tasks.contamination import BenchmarkQuestion
 from collection.tasks.websites import start_address
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
@@ -22,7 +22,7 @@ class Benchmark:
       name: as in the config; `task_id`s begin with it.
       tasks: in the file's order, without those excluded. `site` groups results; `category` is the
         benchmark's own type where it has types.
-      notes: what a judge is told and an agent is not, by task id.
+      notes: notes for judges, hidden from agents, by task id.
       levels: easy, medium or hard, by task id, where the benchmark says so.
       files: what was read.
       excluded: ids of tasks of the files that are left out.
@@ -38,7 +38,7 @@ class Benchmark:
     levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     files: tuple[SourceFile, ...] = ()
     excluded: tuple[str, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: tuple[BenchmarkQuestion, ...] = ()
     written: date | None = None
 
     def select(self, task_ids: Sequence[str]) -> Benchmark:

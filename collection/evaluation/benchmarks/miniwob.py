@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from collection.environments.miniwob import make_task
 from collection.evaluation.benchmarks.base import Benchmark
+from collection.evaluation.config import FIRST_HELD_OUT_SEED, MiniwobSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 
 NAME = "miniwob"
-FIRST_HELD_OUT_SEED = 1_000_000
 
 
-def load(settings: dict[str, Any]) -> Benchmark:
+def load(settings: MiniwobSettings) -> Benchmark:
     """`pages`, each with `seeds` seeds from `first_seed` on.
 
     Raises:
       UserError: as `held_out_tasks`.
     """
-    tasks = held_out_tasks(settings["pages"], settings["first_seed"], settings["seeds"])
+    tasks = held_out_tasks(settings.pages, settings.first_seed, settings.seeds)
     return Benchmark(name=NAME, tasks=tuple(tasks))
 
 

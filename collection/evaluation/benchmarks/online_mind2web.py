@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from collection.evaluation.benchmarks.base import Benchmark, start_of
-from collection.sites import site_of
+from collection.evaluation.config import OnlineMind2WebSettings
 from collection.tasks.benchmarks import BenchmarkFile, Mind2WebRow, read_online_mind2web
+from collection.tasks.websites import site_of
 from rmsweb_jax.records.schema import Task
 
 NAME = "online_mind2web"
 
 
-def load(settings: dict[str, Any]) -> Benchmark:
+def load(settings: OnlineMind2WebSettings) -> Benchmark:
     """Reads `tasks_file`; a task without a website starts at `start_page`.
 
     Raises:
       UserError: it cannot be read, is of another shape, or has a row twice.
     """
-    file = BenchmarkFile(Path(settings["tasks_file"]), "config.tasks_file", NAME)
+    file = BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME)
     rows, source = read_online_mind2web(file)
     return Benchmark(
         name=NAME,
-        tasks=tuple(_task(row, settings["start_page"]) for row in rows),
+        tasks=tuple(_task(row, settings.start_page) for row in rows),
         levels={f"{NAME}/{row.id}": row.level for row in rows if row.level},
         files=(source,),
         questions=tuple(row.question() for row in rows),

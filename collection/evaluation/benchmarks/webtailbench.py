@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from collection.evaluation.benchmarks.base import Benchmark, start_of
+from collection.evaluation.config import WebTailBenchSettings
 from collection.judges.notes import Criterion, TaskNotes
-from collection.sites import site_of
 from collection.tasks.benchmarks import BenchmarkFile, TailRow, read_webtailbench
+from collection.tasks.websites import site_of
 from rmsweb_jax.records.schema import Task
 
 NAME = "webtailbench"
@@ -17,17 +17,17 @@ NAME = "webtailbench"
 WRITTEN = date(2025, 11, 10)
 
 
-def load(settings: dict[str, Any]) -> Benchmark:
+def load(settings: WebTailBenchSettings) -> Benchmark:
     """Reads `tasks_file`; its tasks name no website and start at `start_page`.
 
     Raises:
       UserError: it cannot be read, is of another shape, or has a row twice.
     """
-    file = BenchmarkFile(Path(settings["tasks_file"]), "config.tasks_file", NAME)
+    file = BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME)
     rows, source = read_webtailbench(file)
     return Benchmark(
         name=NAME,
-        tasks=tuple(_task(row, settings["start_page"]) for row in rows),
+        tasks=tuple(_task(row, settings.start_page) for row in rows),
         notes={f"{NAME}/{row.id}": notes for row in rows if (notes := _notes(row)).rubric},
         files=(source,),
         questions=tuple(row.question() for row in rows),
@@ -37,7 +37,7 @@ def load(settings: dict[str, Any]) -> Benchmark:
 
 def _task(row: TailRow, start_page: str) -> Task:
     website = start_of(row.web or start_page, f"config.tasks_file, {row.id}, or config.start_page")
-    # Where all begin at one page, results by site would be one line: they are told by type.
+    # All tasks start at one page, so results are grouped by type instead of site.
     return Task(
         task_id=f"{NAME}/{row.id}",
         website=website,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
 from collection.evaluation.benchmarks.base import Benchmark, check_known, start_of
+from collection.evaluation.config import WebVoyagerSettings
 from collection.judges.notes import Reference, TaskNotes
 from collection.tasks.benchmarks import BenchmarkFile, SourceFile, VoyagerRow, read_webvoyager, refuse
 from rmsweb_jax.records.schema import Task
@@ -30,20 +31,20 @@ class _Site(BaseModel):
     answers: tuple[_Answer, ...]
 
 
-def load(settings: dict[str, Any]) -> Benchmark:
+def load(settings: WebVoyagerSettings) -> Benchmark:
     """Reads `tasks_file`, `excluded_file` (a JSON list of ids) and `references_file`; the last two may be "".
 
     Raises:
       UserError: a file cannot be read or is of another shape; an id comes twice or is of no task.
     """
-    rows, source = read_webvoyager(BenchmarkFile(Path(settings["tasks_file"]), "config.tasks_file", NAME))
+    rows, source = read_webvoyager(BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME))
     ids = [row.id for row in rows]
     files, excluded, notes = [source], (), {}
-    if settings["excluded_file"]:
-        excluded, source = _read_excluded(settings["excluded_file"], ids)
+    if settings.excluded_file:
+        excluded, source = _read_excluded(settings.excluded_file, ids)
         files.append(source)
-    if settings["references_file"]:
-        notes, source = _read_references(settings["references_file"], ids)
+    if settings.references_file:
+        notes, source = _read_references(settings.references_file, ids)
         files.append(source)
     tasks = tuple(_task(row) for row in rows if row.id not in excluded)
     kept = {task.task_id for task in tasks}

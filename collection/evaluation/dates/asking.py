@@ -9,8 +9,7 @@ import jinja2
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collection.evaluation.dates.writing import find_mentions
-from collection.llm.base import call_seed
-from collection.llm.model import Model, ModelRequest
+from collection.llm.model import Model, ModelRequest, call_seed
 from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import Message, TextPart
 

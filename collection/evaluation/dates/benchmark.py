@@ -73,7 +73,7 @@ class DateRefresh(_Record):
     asked: dict[str, bool]
 
     def summary(self) -> dict[str, Any]:
-        """For a report: counts, and the ids that somebody should look at."""
+        """Returns counts, and ids that need a person's attention, for a report."""
         return {
             "today": self.today.isoformat(),
             "lead_days": self.lead_days,

@@ -1,10 +1,10 @@
-"""Reflection of the scripted teacher: from a round's summary to guidance, and from guidance to warnings."""
+"""Reflection of the scripted teacher: writes guidance from a summary, and reads warnings from guidance."""
 
 from __future__ import annotations
 
 import re
 
-from collection.llm.scripted.mistakes import KINDS, Kind
+from collection.llm.scripted.mistakes import KINDS, MistakeKind
 from collection.llm.scripted.plan import (
     Expand,
     Find,
@@ -13,14 +13,14 @@ from collection.llm.scripted.plan import (
     Pick,
     Plan,
     Press,
-    Result,
+    SearchResult,
     Suggest,
     Tick,
     Type,
     make_plan,
 )
 
-_ADVICE: dict[Kind, str] = {
+_ADVICE: dict[MistakeKind, str] = {
     "wrong_index": (
         "The wrong element was used. Compare the label of the indexed element with what the request names "
         "before acting, and take the index from the current page."
@@ -38,7 +38,7 @@ _ADVICE: dict[Kind, str] = {
         "before the closing button."
     ),
 }
-_RECOGNISED: dict[Kind, re.Pattern[str]] = {
+_RECOGNISED: dict[MistakeKind, re.Pattern[str]] = {
     "wrong_index": re.compile(r"\bwrong (element|index|field|button|link|option|choice)", re.IGNORECASE),
     "premature_done": re.compile(
         r"\b(done|finished|declared)\b.{0,20}\b(too early|prematurely)", re.IGNORECASE
@@ -50,16 +50,16 @@ _FOR_NOTHING = re.compile(r"Finish|Scroll (down|up)")
 _OPENS = re.compile(r"Click '((Tab|Section) #\d+|\d|<|>)'")
 
 
-def warnings_in(guidance: str) -> frozenset[Kind]:
-    """Kinds of mistake that a guidance text warns of."""
+def warnings_in(guidance: str) -> frozenset[MistakeKind]:
+    """Returns the kinds of mistake that a guidance text warns of."""
     return frozenset(kind for kind in KINDS if _RECOGNISED[kind].search(guidance))
 
 
 def write_guidance(request: str, summary: str, success: bool, previous: str) -> str:
-    """Guidance for the next round; earlier advice stays.
+    """Returns guidance for the next round; earlier advice stays.
 
     Args:
-      summary: one line a step, ` | ` between its address, thinking, goal and number of actions.
+      summary: one line per step: its address, thinking, goal and number of actions, separated by ` | `.
     """
     found = diagnose(make_plan(request) or (), goals_of(summary), success)
     lines = previous.splitlines()
@@ -70,14 +70,14 @@ def write_guidance(request: str, summary: str, success: bool, previous: str) -> 
 
 
 def goals_of(summary: str) -> list[str]:
-    """The goals in a summary, oldest first."""
+    """Returns the goals in a summary, oldest first."""
     lines = summary.splitlines()
     return [line.rpartition("| goal: ")[2].rpartition(" | ")[0] for line in lines]
 
 
-def diagnose(plan: Plan, goals: list[str], success: bool) -> list[Kind]:
-    """What the goals of a round show to have gone wrong."""
-    found: list[Kind] = ["needless_scroll"] if any(goal.startswith("Scroll") for goal in goals) else []
+def diagnose(plan: Plan, goals: list[str], success: bool) -> list[MistakeKind]:
+    """Returns the kinds of mistake that the goals of a round reveal."""
+    found: list[MistakeKind] = ["needless_scroll"] if any(goal.startswith("Scroll") for goal in goals) else []
     if success:
         return found
     missing, stray = _match(plan, [goal for goal in goals if not _FOR_NOTHING.fullmatch(goal)])
@@ -88,13 +88,13 @@ def diagnose(plan: Plan, goals: list[str], success: bool) -> list[Kind]:
     elif missing:
         found.append("skipped_field")
     elif not found or plan:
-        # All looks done, so something that was acted on was not what it was taken for.
+        # Every part seems done, so one of the actions was on another element than its goal names.
         found.append("wrong_index")
     return found
 
 
 def _match(plan: Plan, goals: list[str]) -> tuple[list[Part], list[str]]:
-    """Parts that no goal served, and goals that served no part."""
+    """Returns the parts that no goal served, and the goals that served no part."""
     missing = []
     for part in plan:
         wanted = [serves] if not isinstance(part, Suggest) else [serves, _types_prefix]
@@ -104,7 +104,7 @@ def _match(plan: Plan, goals: list[str]) -> tuple[list[Part], list[str]]:
                 missing.append(part)
                 break
             goals = [goal for number, goal in enumerate(goals) if number != goals.index(hit)]
-    opens = any(isinstance(part, Find | Result) for part in plan)
+    opens = any(isinstance(part, Find | SearchResult) for part in plan)
     return missing, [goal for goal in goals if not (opens and _OPENS.fullmatch(goal))]
 
 
@@ -113,7 +113,7 @@ def _types_prefix(part: Part, goal: str) -> bool:
 
 
 def serves(part: Part, goal: str) -> bool:
-    """Whether a goal is what `part` asks for, as far as its words tell."""
+    """Returns whether the wording of a goal matches `part`."""
     clicked = goal[len("Click '") : -1] if goal.startswith("Click '") else None
     match part:
         case Type():
@@ -128,8 +128,8 @@ def serves(part: Part, goal: str) -> bool:
             return clicked is not None and clicked.startswith("Section #")
         case Suggest():
             return clicked is not None and clicked.startswith(part.prefix) and clicked.endswith(part.suffix)
-        case Tick() | Focus() | Result():
-            # Boxes, fields and results are called by names that the request does not tell.
+        case Tick() | Focus() | SearchResult():
+            # The request does not contain the names of boxes, fields and results, so any click counts.
             return (
                 clicked is not None
                 and clicked.casefold() not in ("submit", "search")

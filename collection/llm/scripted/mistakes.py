@@ -1,8 +1,8 @@
 """Seeded mistakes of the kinds that real agents make.
 
-A mistake is a coherent wrong decision: its goal names what its action does. Whether an episode has one,
-which kind and where is drawn from the task and the attempt alone, so that every step of an episode,
-in whatever process, agrees on it.
+A mistake is a coherent wrong decision: its goal describes its action. Only the task and the attempt
+determine an episode's mistake, its kind and its position, so that all steps of the episode agree on it in
+any process.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import random
 from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
-from collection.llm.base import seeded
+from collection.llm.model import call_seed
 from collection.llm.scripted import solve
 from collection.llm.scripted.plan import Plan, Suggest
 from collection.llm.scripted.solve import Move
-from collection.llm.scripted.view import Element, View
+from collection.llm.scripted.state import ParsedState, StateElement
 
-Kind = Literal["wrong_index", "premature_done", "needless_scroll", "skipped_field"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+MistakeKind = Literal["wrong_index", "premature_done", "needless_scroll", "skipped_field"]
+KINDS: tuple[MistakeKind, ...] = get_args(MistakeKind)
 _DETOUR_STEPS = 2  # Down and up again.
 
 
 @dataclasses.dataclass(frozen=True)
 class MistakeConfig:
-    """How often the teacher errs.
+    """Mistake probabilities of the scripted teacher.
 
     Attributes:
       rate: probability that an episode has a mistake.
-      weights: how the kinds share it; kinds that a request leaves no room for pass their share on.
-      heeded: what is left of a kind's probability when guidance warns of it.
+      weights: relative frequency of each kind; kinds that are impossible in a request pass theirs on.
+      heeded: factor on a kind's probability if guidance warns of it.
     """
 
     rate: float = 0.0
@@ -40,9 +40,9 @@ class MistakeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Mistake:
-    """What goes wrong in an episode: from which step on, or for `skipped_field` which part of the plan."""
+    """An episode's mistake, and the step where it starts or, for `skipped_field`, the part of the plan."""
 
-    kind: Kind
+    kind: MistakeKind
     step: int = 0
     part: int | None = None
 
@@ -50,12 +50,12 @@ class Mistake:
 def draw_mistake(
     config: MistakeConfig, plan: Plan, task_id: str, attempt: int, warned: Collection[str]
 ) -> Mistake | None:
-    """The mistake of one episode, None for a clean one.
+    """Returns the mistake of one episode, or None.
 
     Args:
-      warned: kinds that the guidance names.
+      warned: kinds that the guidance warns of.
     """
-    rng = seeded("mistake", task_id, attempt)
+    rng = random.Random(call_seed("mistake", task_id, attempt))
     kinds = [kind for kind in KINDS if kind != "skipped_field" or len(plan) > 1]
     total = sum(config.weights.get(kind, 0.0) for kind in kinds)
     left = rng.random()
@@ -67,33 +67,33 @@ def draw_mistake(
     return None
 
 
-def _place(kind: Kind, plan: Plan, rng: random.Random) -> Mistake:
+def _place(kind: MistakeKind, plan: Plan, rng: random.Random) -> Mistake:
     if kind == "skipped_field":
         return Mistake(kind, part=rng.randrange(len(plan) - 1))
     moves = sum(2 if isinstance(part, Suggest) else 1 for part in plan)
-    # Done before anything was done would be no plausible slip where there is more than one thing to do.
+    # With several parts to do, declaring done before the first one would not be a plausible mistake.
     first = min(2, moves) if kind == "premature_done" else 1
     return Mistake(kind, step=rng.randint(first, moves))
 
 
-def apply_mistake(mistake: Mistake, view: View, move: Move, seed: tuple[object, ...]) -> Move:
-    """The move actually made at this step: `move` itself unless the mistake falls on it."""
-    if view.covered or view.done_only:
+def apply_mistake(mistake: Mistake, state: ParsedState, move: Move, seed: tuple[object, ...]) -> Move:
+    """Returns the wrong move if the mistake applies to this step, else `move`."""
+    if state.covered or state.done_only:
         return move
-    if mistake.kind == "premature_done" and view.step == mistake.step:
+    if mistake.kind == "premature_done" and state.step == mistake.step:
         return solve.finish(True)
-    if mistake.kind == "needless_scroll" and 0 <= view.step - mistake.step < _DETOUR_STEPS:
-        return solve.scroll(down=view.step == mistake.step)
-    if mistake.kind == "wrong_index" and view.step == mistake.step and move.target is not None:
-        return _mistarget(view, move, move.target, seeded("target", *seed))
+    if mistake.kind == "needless_scroll" and 0 <= state.step - mistake.step < _DETOUR_STEPS:
+        return solve.scroll(down=state.step == mistake.step)
+    if mistake.kind == "wrong_index" and state.step == mistake.step and move.target is not None:
+        return _wrong_target(state, move, move.target, random.Random(call_seed("target", *seed)))
     return move
 
 
-def _mistarget(view: View, move: Move, target: Element, rng: random.Random) -> Move:
-    """The same kind of move on another element that looks like a fair candidate for it."""
+def _wrong_target(state: ParsedState, move: Move, target: StateElement, rng: random.Random) -> Move:
+    """Returns the same kind of move on another plausible element; `move` if there is none."""
     others = [
         element
-        for element in view.elements
+        for element in state.elements
         if element.index != target.index and element.label != target.label
     ]
     alike = [
@@ -102,7 +102,7 @@ def _mistarget(view: View, move: Move, target: Element, rng: random.Random) -> M
     if "input_text" in move.action:
         return solve.type_into(rng.choice(alike), move.action["input_text"]["text"]) if alike else move
     if "select_dropdown_option" in move.action:
-        # The attribute is cut when long, and then its last option is no whole one.
+        # A long attribute is truncated, so its last option may be incomplete.
         shown = [
             option for option in target.attributes.get("options", "").split("|") if not option.endswith("...")
         ]

@@ -1,4 +1,4 @@
-"""From the wording of a request to what has to be done, in order."""
+"""Plans: turns the wording of a MiniWoB++ request into an ordered list of parts to do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pick:
 
 @dataclasses.dataclass(frozen=True)
 class Press:
-    """Click what is called `label`; `tag` narrows it where several kinds of element bear that label."""
+    """Click the element called `label`; `tag` restricts the kind of element if several have that label."""
 
     label: str
     tag: str = ""
@@ -45,7 +45,7 @@ class Press:
 
 @dataclasses.dataclass(frozen=True)
 class Find:
-    """Click what is called `label`, opening tabs, sections or folders until it is there."""
+    """Click the element called `label`; open tabs, sections or folders until it appears."""
 
     label: str
 
@@ -71,13 +71,13 @@ class Suggest:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-    """Click the `nth` search result (1-based), three to a page."""
+class SearchResult:
+    """Click the `nth` search result (1-based); a page has three."""
 
     nth: int
 
 
-Part = Type | Tick | Pick | Press | Find | Focus | Expand | Suggest | Result
+Part = Type | Tick | Pick | Press | Find | Focus | Expand | Suggest | SearchResult
 Plan = tuple[Part, ...]
 
 _SUBMIT = Press("Submit", "button")
@@ -92,7 +92,7 @@ def _select(match: re.Match[str]) -> Plan:
     return (*(Tick(name, names) for name in names), _SUBMIT)
 
 
-# Tried in order: the first pattern that matches the whole request decides.
+# The first pattern that matches the whole request decides.
 _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Plan]], ...] = tuple(
     (re.compile(pattern), make)
     for pattern, make in (
@@ -125,7 +125,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Plan]], ...] = tu
         (
             r'Use the textbox to enter "(.+)" and press "Search", then find and click the '
             r"(\d+)(?:st|nd|rd|th) search result\.",
-            lambda m: (Type(m[1]), Press("Search", "button"), Result(int(m[2]))),
+            lambda m: (Type(m[1]), Press("Search", "button"), SearchResult(int(m[2]))),
         ),
         (
             r'Enter an item that starts with "(.+)" and ends with "(.+)"\.',
@@ -138,7 +138,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Plan]], ...] = tu
 
 
 def make_plan(request: str) -> Plan | None:
-    """What a request asks for, part by part; None when its wording is not known."""
+    """Returns the parts of a request in order; None if its wording is unknown."""
     for pattern, make in _RULES:
         match = pattern.fullmatch(request)
         if match:

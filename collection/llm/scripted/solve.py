@@ -1,4 +1,4 @@
-"""The right next move, from the page as text and the agent's own history."""
+"""Choice of the correct next move from the page text and the agent's own history."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from collection.llm.scripted.plan import (
     Pick,
     Plan,
     Press,
-    Result,
+    SearchResult,
     Suggest,
     Tick,
     Type,
 )
-from collection.llm.scripted.view import Element, View
+from collection.llm.scripted.state import ParsedState, StateElement
 
 _RESULTS_PER_PAGE = 3
-_PATIENCE = 3  # The same goal this often without effect: give up.
+_MAX_REPEATS = 3  # The agent gives up when the same goal had no effect this many times.
 _OPENER = re.compile(r"(Tab|Section) #\d+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """One decision: the goal in words, the action, and the element that the goal names."""
+    """One decision: the goal in words, the action, and the target element."""
 
     goal: str
     action: dict[str, dict[str, Any]]
-    target: Element | None = None
+    target: StateElement | None = None
 
 
-def click(element: Element) -> Move:
+def click(element: StateElement) -> Move:
     return Move(f"Click '{element.label}'", {"click_element_by_index": {"index": element.index}}, element)
 
 
-def type_into(element: Element, text: str) -> Move:
+def type_into(element: StateElement, text: str) -> Move:
     action = {"input_text": {"index": element.index, "text": text}}
     return Move(f"Type '{text}' into '{element.label}'", action, element)
 
 
-def select(element: Element, option: str) -> Move:
+def select(element: StateElement, option: str) -> Move:
     action = {"select_dropdown_option": {"index": element.index, "text": option}}
     return Move(f"Select '{option}' in '{element.label}'", action, element)
 
@@ -61,128 +61,128 @@ def finish(success: bool) -> Move:
     return Move("Finish", {"done": {"text": text, "success": success}})
 
 
-def next_move(view: View, plan: Plan | None, skipped: int | None = None) -> Move:
-    """The first thing of `plan` that is still to do.
+def next_move(state: ParsedState, plan: Plan | None, skipped: int | None = None) -> Move:
+    """Returns the move for the first part of `plan` that is not done.
 
     Args:
       skipped: position of a part that is passed over, for a deliberate mistake.
     """
-    if view.covered:
+    if state.covered:
         return finish(True)
-    if plan is None or view.done_only:
+    if plan is None or state.done_only:
         return finish(False)
     for position, part in enumerate(plan):
-        if position == skipped or _is_done(part, view):
+        if position == skipped or _is_done(part, state):
             continue
-        move = _move(part, view) or _look_elsewhere(view)
-        return finish(False) if view.goals.count(move.goal) >= _PATIENCE else move
+        move = _move(part, state) or _scroll_or_finish(state)
+        return finish(False) if state.goals.count(move.goal) >= _MAX_REPEATS else move
     return finish(False)
 
 
-def _look_elsewhere(view: View) -> Move:
-    return scroll(down=True) if view.pages_below >= 0.05 else finish(False)
+def _scroll_or_finish(state: ParsedState) -> Move:
+    return scroll(down=True) if state.pages_below >= 0.05 else finish(False)
 
 
 @functools.singledispatch
-def _is_done(part: Part, view: View) -> bool:
-    """Whether the history or the page shows `part` as done; what ends a page's episode never is."""
+def _is_done(part: Part, state: ParsedState) -> bool:
+    """Returns whether the history or the page shows `part` as done; parts that end the episode never are."""
     return False
 
 
 @_is_done.register
-def _(part: Type, view: View) -> bool:
-    return sum(goal.startswith(f"Type '{part.text}' into ") for goal in view.goals) >= part.nth
+def _(part: Type, state: ParsedState) -> bool:
+    return sum(goal.startswith(f"Type '{part.text}' into ") for goal in state.goals) >= part.nth
 
 
 @_is_done.register
-def _(part: Tick, view: View) -> bool:
-    boxes = [element for element in view.elements if element.is_box]
+def _(part: Tick, state: ParsedState) -> bool:
+    boxes = [element for element in state.elements if element.is_box]
     ticked = any(box.ticked for box in boxes if box.after == part.name)
-    # A wrong tick is taken back by the first part that sees it.
+    # The first `Tick` part of the plan also clears boxes that must not be ticked.
     return ticked and not any(box.ticked and box.after not in part.names for box in boxes)
 
 
 @_is_done.register
-def _(part: Pick, view: View) -> bool:
-    return any(goal.startswith(f"Select '{part.option}' in ") for goal in view.goals)
+def _(part: Pick, state: ParsedState) -> bool:
+    return any(goal.startswith(f"Select '{part.option}' in ") for goal in state.goals)
 
 
 @_is_done.register
-def _(part: Press, view: View) -> bool:
-    # Pages with several buttons go on after the first; a last one is clicked again when nothing happened.
-    return part.label in ("ONE", "Search") and f"Click '{part.label}'" in view.goals
+def _(part: Press, state: ParsedState) -> bool:
+    # Pages with several buttons continue after the first; the last one is clicked again if nothing happened.
+    return part.label in ("ONE", "Search") and f"Click '{part.label}'" in state.goals
 
 
 @_is_done.register
-def _(part: Expand, view: View) -> bool:
-    return any(goal.startswith("Click 'Section #") for goal in view.goals)
+def _(part: Expand, state: ParsedState) -> bool:
+    return any(goal.startswith("Click 'Section #") for goal in state.goals)
 
 
 @_is_done.register
-def _(part: Suggest, view: View) -> bool:
+def _(part: Suggest, state: ParsedState) -> bool:
     typed = [
-        number for number, goal in enumerate(view.goals) if goal.startswith(f"Type '{part.prefix}' into ")
+        number for number, goal in enumerate(state.goals) if goal.startswith(f"Type '{part.prefix}' into ")
     ]
-    return bool(typed) and any(goal.startswith("Click '") for goal in view.goals[typed[0] :])
+    return bool(typed) and any(goal.startswith("Click '") for goal in state.goals[typed[0] :])
 
 
 @functools.singledispatch
-def _move(part: Part, view: View) -> Move | None:
-    """How to do `part` on this page; None when the page does not show it."""
+def _move(part: Part, state: ParsedState) -> Move | None:
+    """Returns the move that does `part` on this page; None if the page does not show its element."""
     raise TypeError(part)
 
 
 @_move.register
-def _(part: Type, view: View) -> Move | None:
-    fields = [element for element in view.elements if element.is_field]
+def _(part: Type, state: ParsedState) -> Move | None:
+    fields = [element for element in state.elements if element.is_field]
     named = [field for field in fields if part.field in _names(field)]
     target = next(iter(named or (fields if not part.field else [])), None)
     return type_into(target, part.text) if target else None
 
 
-def _names(element: Element) -> set[str]:
+def _names(element: StateElement) -> set[str]:
     values = (*element.attributes.values(), element.before)
     return {word.casefold() for value in values for word in (value, *value.split())}
 
 
 @_move.register
-def _(part: Tick, view: View) -> Move | None:
-    boxes = [element for element in view.elements if element.is_box]
+def _(part: Tick, state: ParsedState) -> Move | None:
+    boxes = [element for element in state.elements if element.is_box]
     wrong = (box for box in boxes if box.ticked and box.after not in part.names)
     wanted = (box for box in boxes if box.after == part.name)
     return _click_first(wrong) or _click_first(wanted)
 
 
 @_move.register
-def _(part: Pick, view: View) -> Move | None:
-    lists = [element for element in view.elements if element.tag == "select"]
+def _(part: Pick, state: ParsedState) -> Move | None:
+    lists = [element for element in state.elements if element.tag == "select"]
     return select(lists[0], part.option) if lists else None
 
 
 @_move.register
-def _(part: Press, view: View) -> Move | None:
-    exact = [element for element in view.elements if element.text == part.label]
-    alike = [element for element in view.elements if _same(element, part.label)]
+def _(part: Press, state: ParsedState) -> Move | None:
+    exact = [element for element in state.elements if element.text == part.label]
+    alike = [element for element in state.elements if _same(element, part.label)]
     return _click_first(element for element in exact + alike if part.tag in ("", element.tag))
 
 
-def _same(element: Element, label: str) -> bool:
+def _same(element: StateElement, label: str) -> bool:
     wanted = {"x": ("x", "close")}.get(label, (label.casefold(),))
     shown = (element.text, *(element.attributes.get(name, "") for name in ("aria-label", "value", "title")))
     return any(text.casefold() in wanted for text in shown)
 
 
 @_move.register
-def _(part: Find, view: View) -> Move | None:
-    exact = (element for element in view.elements if element.text == part.label)
-    return _click_first(exact) or _click_first(_openers(view))
+def _(part: Find, state: ParsedState) -> Move | None:
+    exact = (element for element in state.elements if element.text == part.label)
+    return _click_first(exact) or _click_first(_openers(state))
 
 
-def _openers(view: View) -> Iterator[Element]:
-    """Tabs, sections and folders that were not opened yet, in page order."""
-    opened = Counter(view.goals)
-    for element in view.elements:
-        # A folder's name stands behind the mark that opens it; a file has no such mark.
+def _openers(state: ParsedState) -> Iterator[StateElement]:
+    """Yields tabs, sections and folders that are not open yet, in page order."""
+    opened = Counter(state.goals)
+    for element in state.elements:
+        # A folder's name follows the icon that opens it; a file has no such icon.
         if _OPENER.fullmatch(element.text) or (element.tag == "span" and element.follows == "div"):
             goal = f"Click '{element.label}'"
             if not opened[goal]:
@@ -191,25 +191,25 @@ def _openers(view: View) -> Iterator[Element]:
 
 
 @_move.register
-def _(part: Focus, view: View) -> Move | None:
-    fields = [element for element in view.elements if element.is_field]
+def _(part: Focus, state: ParsedState) -> Move | None:
+    fields = [element for element in state.elements if element.is_field]
     return click(fields[part.nth - 1]) if len(fields) >= part.nth else None
 
 
 @_move.register
-def _(part: Expand, view: View) -> Move | None:
-    return _click_first(element for element in view.elements if _OPENER.fullmatch(element.text))
+def _(part: Expand, state: ParsedState) -> Move | None:
+    return _click_first(element for element in state.elements if _OPENER.fullmatch(element.text))
 
 
 @_move.register
-def _(part: Suggest, view: View) -> Move | None:
-    fields = [element for element in view.elements if element.is_field]
-    typed = any(goal.startswith(f"Type '{part.prefix}' into ") for goal in view.goals)
+def _(part: Suggest, state: ParsedState) -> Move | None:
+    fields = [element for element in state.elements if element.is_field]
+    typed = any(goal.startswith(f"Type '{part.prefix}' into ") for goal in state.goals)
     if not typed:
         return type_into(fields[0], part.prefix) if fields else None
     return _click_first(
         element
-        for element in view.elements
+        for element in state.elements
         if element not in fields
         and element.tag != "button"
         and element.text.startswith(part.prefix)
@@ -218,17 +218,17 @@ def _(part: Suggest, view: View) -> Move | None:
 
 
 @_move.register
-def _(part: Result, view: View) -> Move | None:
+def _(part: SearchResult, state: ParsedState) -> Move | None:
     page, place = divmod(part.nth - 1, _RESULTS_PER_PAGE)
-    links = [element for element in view.elements if element.tag == "a"]
+    links = [element for element in state.elements if element.tag == "a"]
     pager = [link for link in links if link.text == str(page + 1)]
-    if page and f"Click '{page + 1}'" not in view.goals:
+    if page and f"Click '{page + 1}'" not in state.goals:
         return _click_first(iter(pager))
     titles = [link for link in links if not _is_pager(link)]
     return click(titles[place]) if len(titles) > place else None
 
 
-def _is_pager(link: Element) -> bool:
+def _is_pager(link: StateElement) -> bool:
     return link.text.isdigit() or link.text in (
         "First",
         "Last",
@@ -243,6 +243,6 @@ def _is_pager(link: Element) -> bool:
     )
 
 
-def _click_first(elements: Iterator[Element]) -> Move | None:
+def _click_first(elements: Iterator[StateElement]) -> Move | None:
     element = next(elements, None)
     return click(element) if element else None

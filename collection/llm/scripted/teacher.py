@@ -1,55 +1,73 @@
-"""The embedded teacher: no network, no model, the same interface and the same text as an API model's."""
+"""The scripted teacher: an `ActorModel` without network or model, with replies in an API model's format."""
 
 from __future__ import annotations
 
-from collection.agent import notices
-from collection.llm.base import ExtractionRequest, ReflectionRequest, TeacherReply, TeacherRequest
-from collection.llm.messages import extraction_messages
+import re
+from collections import Counter
+
+from collection.llm.actor import (
+    DONE_ONLY,
+    ActorReply,
+    ExtractionRequest,
+    ReflectionRequest,
+    StepRequest,
+    extraction_messages,
+)
 from collection.llm.scripted import guidance
 from collection.llm.scripted.mistakes import MistakeConfig, apply_mistake, draw_mistake
 from collection.llm.scripted.plan import make_plan
-from collection.llm.scripted.reading import search_lines
 from collection.llm.scripted.solve import Move, next_move
-from collection.llm.scripted.view import View, read_state
+from collection.llm.scripted.state import ParsedState, parse_state
 from rmsweb_jax.actions.parse import normalize_action, render_reply
 from rmsweb_jax.actions.schema import Reply
 
-SUCCESS = "reached the goal"  # How a round's outcome begins when it did.
+# First words of the outcome of a successful round (`collection.fleet.rounds.describe_outcome`).
+SUCCESS = "reached the goal"
+NOT_FOUND = "The page has no line with a word of the query."
+_WORD = re.compile(r"\w+")
+_MAX_LINES = 5
+# Words of a query that carry no information about its subject.
+_COMMON = frozenset(
+    _WORD.findall(
+        "a an all and any are as at be by each find for from get give have how in is it list me of on or "
+        "page show tell than that the their them these this to what when where which who with you"
+    )
+)
 
 
 class ScriptedTeacher:
-    """Reads the state message, decides by the wording of the request, and errs as configured."""
+    """Decides from the state message and the wording of the request, with mistakes as configured."""
 
     name = "scripted"
 
     def __init__(self, mistakes: MistakeConfig):
         self._mistakes = mistakes
 
-    def reply(self, request: TeacherRequest) -> TeacherReply:
-        view = read_state(request.messages[-1].text, notices.DONE_ONLY)
-        plan = make_plan(view.request)
+    def reply(self, request: StepRequest) -> ActorReply:
+        state = parse_state(request.messages[-1].text, DONE_ONLY)
+        plan = make_plan(state.request)
         mistake = None
         if plan:
-            warned = guidance.warnings_in(view.guidance)
+            warned = guidance.warnings_in(state.guidance)
             mistake = draw_mistake(self._mistakes, plan, request.task_id, request.attempt, warned)
-        move = next_move(view, plan, mistake.part if mistake else None)
+        move = next_move(state, plan, mistake.part if mistake else None)
         if mistake:
-            move = apply_mistake(mistake, view, move, (request.task_id, request.attempt))
-        return TeacherReply(render_reply(_reply(view, move)))
+            move = apply_mistake(mistake, state, move, (request.task_id, request.attempt))
+        return ActorReply(render_reply(_reply(state, move)))
 
-    def reflect(self, request: ReflectionRequest) -> TeacherReply:
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
         success = request.outcome.startswith(SUCCESS)
-        return TeacherReply(
+        return ActorReply(
             guidance.write_guidance(request.objective, request.summary, success, request.guidance)
         )
 
-    def extract(self, request: ExtractionRequest) -> TeacherReply:
+    def extract(self, request: ExtractionRequest) -> ActorReply:
         text = search_lines(request.text, request.query)
-        return TeacherReply(text, messages=extraction_messages(request))
+        return ActorReply(text, messages=extraction_messages(request))
 
 
-def _reply(view: View, move: Move) -> Reply:
-    last = view.history[-1] if view.history else None
+def _reply(state: ParsedState, move: Move) -> Reply:
+    last = state.history[-1] if state.history else None
     return Reply(
         thinking=None,
         evaluation_previous_goal="Start" if last is None else "Failed" if last.failed else "Success",
@@ -60,8 +78,26 @@ def _reply(view: View, move: Move) -> Reply:
 
 
 def _memory(goal: str) -> str:
-    """What the last step did, in two words or so."""
+    """Returns a two-word summary of the last step."""
     verb, _, rest = goal.partition(" ")
     object_ = rest.split(" into ")[-1].split(" in '")[0].strip("'")
     done = {"Click": "clicked", "Type": "typed", "Select": "selected", "Scroll": "scrolled"}.get(verb)
     return f"{done} {object_}" if done else ""
+
+
+def search_lines(text: str, query: str) -> str:
+    """Returns the at most five lines that share most of the query's words, in page order.
+
+    A word weighs more if fewer lines contain it.
+    """
+    lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
+    words = [_words(line) for line in lines]
+    wanted = _words(query) - _COMMON
+    counts = Counter(word for line in words for word in line & wanted)
+    scores = [sum(1 / counts[word] for word in line & wanted) for line in words]
+    best = sorted((at for at, score in enumerate(scores) if score), key=lambda at: (-scores[at], at))
+    return "\n".join(lines[at] for at in sorted(best[:_MAX_LINES])) or NOT_FOUND
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))

@@ -1,4 +1,4 @@
-"""What actions do to a site: the one place where states change."""
+"""Carries out actions on a site: the only module that changes states."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Browser:
           seen: the page that the agent saw: indices are of it.
 
         Returns:
-          The action with its index, as it stands in the reply, and its result.
+          The action with its index, as it is in the reply, and its result.
         """
         params = dict(act.params)
         if act.target:

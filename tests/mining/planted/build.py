@@ -40,7 +40,7 @@ class Planted:
     Attributes:
       category: the planted failure mode; None when nothing is planted.
       success_step, localization_step: the critical divergence, 1-based; 0 when nothing is planted.
-      acceptable_localization_steps: every step at which the run stands in that state and does not take
+      acceptable_localization_steps: every step at which the run is in that state and does not take
         the decision, `localization_step` (the mistake itself, the last time it is made) among them.
       note: what the decision is, for people.
     """

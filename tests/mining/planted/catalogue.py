@@ -37,7 +37,7 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Wants:
-    """What the site asks of a buyer: `user` and `password` are right, when there is a sign-in."""
+    """The data that the site asks of a buyer; `user` and `password` are the right ones of a sign-in."""
 
     sign_in: bool = False
     payment: bool = False

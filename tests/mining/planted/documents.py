@@ -1,4 +1,4 @@
-"""Sites whose documents answer a question, with a search engine, somebody's summary and a mirror beside."""
+"""Sites whose documents answer a question, with a search engine, a third-party summary and a mirror."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Documents(Site):
     """A theme of facts; its blog gives other numbers than its document.
 
     Args:
-      walled: the document and its section lie behind a wall that never opens.
+      walled: the document and its section are behind a wall that never opens.
 
     Attributes:
       values, stale: what the document and the blog say, one text a fact.

@@ -16,7 +16,7 @@ escape: Callable[[str], str] = json.encoder.encode_basestring
 
 
 class Effect(NamedTuple):
-    """What acting on an element does to the site.
+    """The effect of acting on an element.
 
     Attributes:
       values: variables that a click sets; `@name` copies another one; `page` opens another page.
@@ -192,7 +192,7 @@ class View:
 
 
 def view(page: Page, scroll: int, height: int) -> View:
-    """What a browser shows: one viewport of `height` lines, and one more above and below it."""
+    """The visible lines: one viewport of `height` lines, and one more above and below it."""
     total, own = len(page.lines) + len(page.footer.lines), len(page.lines)
     first, last = max(0, (scroll - 1) * height), min(total, (scroll + 2) * height)
     top = show(page.lines[first:last], 1)
@@ -221,7 +221,7 @@ def view(page: Page, scroll: int, height: int) -> View:
 
 
 def last_scroll(page: Page, height: int) -> int:
-    """How many viewport heights a page can be scrolled down."""
+    """The number of viewport heights by which a page can be scrolled down."""
     return max(0, (len(page.lines) + len(page.footer.lines) - 1) // height)
 
 
@@ -241,7 +241,7 @@ def _png(shade: int, size: int = 32) -> bytes:
     )
 
 
-# SHA-256 and bytes of the few pictures that stand for screenshots.
+# SHA-256 and bytes of the few images used as screenshots.
 SCREENSHOTS = tuple(
     (hashlib.sha256(png).hexdigest(), png) for png in (_png(24 * shade) for shade in range(1, 9))
 )

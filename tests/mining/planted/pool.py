@@ -9,10 +9,9 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
+from rmsweb_jax.records.dataset import Manifest, write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.manifest import Manifest
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.shards import write_dataset
 from tests.mining.planted.build import CATEGORIES, NEWS, failure_json, success_json
 from tests.mining.planted.pages import SCREENSHOTS, Block
 from tests.mining.planted.recorded import filler

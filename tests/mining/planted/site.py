@@ -12,7 +12,7 @@ ENGINE = "https://duckduckgo.com"
 
 
 def go(page: str, **values: str) -> Effect:
-    """Opens a page, and sets variables beside."""
+    """Opens a page and sets variables."""
     return Effect((("page", page), ("scroll", "0"), *values.items()))
 
 
@@ -21,7 +21,7 @@ def put(**values: str) -> Effect:
 
 
 class Site:
-    """All that a planted pair's runs can reach, the search engine too.
+    """The pages that a planted pair's runs can reach, the search engine included.
 
     Attributes:
       host: of the site's own pages.

@@ -13,7 +13,7 @@ class Theme(NamedTuple):
     Attributes:
       attribute: name, unit, lowest and highest value of what constraints ask for at least.
       finder, sorter, option: a label and its values.
-      act, cart, finish, confirmed: how one thing is taken, where it then lies, how that is made final.
+      act, cart, finish, confirmed: how one thing is taken, where it is then, how that is made final.
     """
 
     host: str
@@ -39,7 +39,7 @@ class Records(NamedTuple):
     """A site whose documents answer questions.
 
     Attributes:
-      facts: label, unit, lowest and highest value; the last one stands on the document's second tab.
+      facts: label, unit, lowest and highest value; the last one is on the document's second tab.
       blog, mirror: hosts of somebody else's summary, and of the same document elsewhere.
     """
 

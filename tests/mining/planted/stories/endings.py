@@ -147,7 +147,7 @@ def unused_login(setting: Setting) -> Story:
 
 
 def invented_card(setting: Setting) -> Story:
-    """At the payment: choose to pay on site as the task says, or enter card data that nobody gave."""
+    """At the payment: choose to pay on site as the task says, or enter card data that was not given."""
     rng = setting.rng
     site = Catalogue(rng, setting.filler, setting.height, Wants(payment=True))
     value = rng.choice(site.theme.option[1])
@@ -185,7 +185,7 @@ def invented_card(setting: Setting) -> Story:
 
 
 def lost_trace(setting: Setting) -> Story:
-    """On the thing's page: go on, or hang on a page that does not answer and in replies nobody can read."""
+    """On the thing's page: go on, or hang on a page that does not answer and in unreadable replies."""
     rng = setting.rng
     site = Catalogue(rng, setting.filler, setting.height)
     value, ending = rng.choice(site.theme.option[1]), rng.choice(("failures", "timeout", "crashed"))

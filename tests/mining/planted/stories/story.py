@@ -1,4 +1,4 @@
-"""What a story is, and the walks that many stories share."""
+"""The interface of a story, and the walks that many stories share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Story:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a story is told with; `rng` draws what both runs share."""
+    """The context of a story; `rng` draws what both runs share."""
 
     task_id: str
     rng: random.Random

@@ -1,0 +1,144 @@
+"""Queries to the actor: the prompt of a step, its record, and the parsed reply."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import orjson
+
+from collection.agent.prompt import AgentState, PromptConfig, build_messages
+from collection.environments.base import ExtractionError, View
+from collection.llm.actor import DONE_ONLY, ActorModel, ExtractionRequest, StepRequest
+from collection.llm.model import ImageSource
+from rmsweb_jax.actions import Reply, ReplyError, action_catalogue, repair_reply
+from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message
+
+NO_ACTION = "Your last reply had no action: give at least one."
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsedReply:
+    """An actor's reply, raw and parsed.
+
+    Attributes:
+      reply: None if the reply is unusable; `error` then gives the reason.
+      discarded: an earlier reply of this step that had no action; `usage` includes it.
+    """
+
+    messages: tuple[Message, ...]
+    text: str
+    reply: Reply | None
+    error: str
+    repaired: bool
+    usage: CallUsage
+    discarded: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorSession:
+    """The queries of one episode to its actor.
+
+    Attributes:
+      guidance: added to every live message, and to no recorded one.
+      excluded: names of actions that are not offered.
+      redact: removes secrets from the actor's output.
+    """
+
+    actor: ActorModel
+    images: ImageSource
+    prompt: PromptConfig
+    attempt: int
+    guidance: str
+    excluded: tuple[str, ...]
+    redact: Callable[[str], str]
+
+    def query(self, state: AgentState, view: View, done_only: bool) -> ParsedReply:
+        """Asks for a step; asks once more if the reply has an empty action list."""
+        notices = [DONE_ONLY] if done_only else []
+        notices += [view.notice] if view.notice else []
+        first = self._query_once(state, view, notices, done_only)
+        if not _has_no_action(first.text):
+            return first
+        second = self._query_once(state, view, [*notices, NO_ACTION], done_only)
+        return dataclasses.replace(
+            second, usage=_add_usage(first.usage, second.usage), discarded=(first.text,)
+        )
+
+    def _query_once(self, state: AgentState, view: View, notices: list[str], done_only: bool) -> ParsedReply:
+        state = dataclasses.replace(state, notice=" ".join(notices))
+        catalogue = action_catalogue(exclude=self.excluded)
+        shown = catalogue if self.prompt.style == "full" else ()
+        page = (view.observation, view.page_stats, self.prompt)
+        recorded = live = build_messages(state, *page, actions=shown)
+        if self.guidance:
+            live = build_messages(state, *page, self.guidance, actions=shown)
+        names = ("done",) if done_only else tuple(action["name"] for action in catalogue)
+        answer = self.actor.reply(
+            StepRequest(state.task.task_id, self.attempt, state.step_number, live, self.images, actions=names)
+        )
+        text = self.redact(answer.text)
+        reply, repaired, error = None, False, ""
+        if answer.problem:
+            # A truncated reply is not repaired: the repair would invent its end.
+            error = f"Unusable reply: {self.redact(answer.problem)}"
+        else:
+            try:
+                reply, repaired = repair_reply(text)
+            except ReplyError as problem:
+                error = f"Unusable reply: {problem}"
+        return ParsedReply(recorded, text, reply, error, repaired, answer.usage)
+
+
+@dataclasses.dataclass
+class StepExtractor:
+    """Answers the extraction queries of one step and records them."""
+
+    session: ActorSession
+    task_id: str
+    step: int
+    calls: list[ExtractionCall] = dataclasses.field(default_factory=list)
+
+    def extract(self, query: str, text: str) -> str:
+        """Returns the actor's answer about a page; records every call with its cost.
+
+        Raises:
+          ExtractionError: the actor gave no answer.
+        """
+        redact = self.session.redact
+        reply = self.session.actor.extract(
+            ExtractionRequest(
+                task_id=self.task_id,
+                attempt=self.session.attempt,
+                step=self.step,
+                number=len(self.calls) + 1,
+                query=query,
+                text=redact(text),
+            )
+        )
+        # A call without an answer is recorded for its cost; training skips empty responses.
+        answer = "" if reply.problem else redact(reply.text).strip()
+        self.calls.append(ExtractionCall(messages=reply.messages, response=answer, usage=reply.usage))
+        if not answer:
+            raise ExtractionError(redact(reply.problem) or "the answer was empty")
+        return answer
+
+
+def _add_usage(first: CallUsage, second: CallUsage) -> CallUsage:
+    """Returns the sum of two calls' usage."""
+    return CallUsage(
+        prompt_tokens=first.prompt_tokens + second.prompt_tokens,
+        response_tokens=first.response_tokens + second.response_tokens,
+        seconds=first.seconds + second.seconds,
+        cost=first.cost + second.cost,
+    )
+
+
+def _has_no_action(text: str) -> bool:
+    """Returns True for a reply that is valid JSON but has an empty action list."""
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        reply = orjson.loads(text[start : end + 1]) if start >= 0 else None
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(reply, dict) and reply.get("action") == []

@@ -1,0 +1,225 @@
+"""Redaction of secrets in text and screenshots, for prompts, records and logs.
+
+The agent never sees a secret. It writes `<secret>name</secret>` (browser-use's form), which is filled in only
+when text is typed into the page. Text from pages, servers and errors is searched for the value in every
+encoding that it may have.
+
+In screenshots, password fields (also while they show their text), card fields, card numbers anywhere, and
+texts and fields that contain a known secret are painted over before a picture is stored. Text that a page
+draws itself (images, canvas, its own fonts) is not found.
+"""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from selenium.common.exceptions import NoSuchFrameException, StaleElementReferenceException
+
+from collection.browser.page_scripts import with_builtins
+from rmsweb_jax.errors import UserError
+
+# Shorter values occur everywhere: redacting every "1" would reveal more than it hides.
+MIN_LENGTH = 4
+# Shorter prefixes of a secret are as likely to be other text.
+_MIN_HEAD = 6
+_PLACEHOLDER = re.compile(r"<secret>([^<>]+)</secret>")
+_NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+_JSON = {'"': '"', "\\": "\\\\", "/": "/", "\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+_BASE64 = "[A-Za-z0-9+/_-]"
+_CARD = re.compile(r"(?<!\d)(?:\d[ -]?){13,18}\d(?!\d)", re.ASCII)
+# Lengths and first digits that issuers use. Most other long numbers, such as timestamps and bar codes, stay.
+_ISSUED = re.compile(
+    r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}", re.ASCII
+)
+CARD_PLACEHOLDER = "<secret>card</secret>"
+SCRIPT = with_builtins(pathlib.Path(__file__).with_name("find_secrets.js").read_text(encoding="utf-8"))
+# As deep as the snapshot goes; frames below are not shown to the agent either.
+_MAX_FRAME_DEPTH = 5
+Box = tuple[int, int, int, int]
+
+
+class Redactor:
+    """Replaces secrets in text by placeholders, and placeholders by secrets.
+
+    Args:
+      secrets: values by name, such as {"password": "..."}.
+      cards: also redact all card numbers.
+
+    Raises:
+      UserError: a name or a value is not usable.
+    """
+
+    def __init__(self, secrets: Mapping[str, str], cards: bool = False) -> None:
+        self._cards = cards
+        for name, value in secrets.items():
+            if not re.fullmatch(r"[^<>\s]+", name):
+                raise UserError(
+                    f"the secret's name {name!r} has spaces or angle brackets: use letters and digits"
+                )
+            if len(value.strip()) < MIN_LENGTH:
+                raise UserError(
+                    f"the secret {name!r} is shorter than {MIN_LENGTH} characters: hiding it would hide "
+                    "other text, too; use a longer one"
+                )
+        self._values = dict(secrets)
+        # The longest first, so that a secret inside another one does not split it.
+        names = sorted(secrets, key=lambda name: (-len(secrets[name]), name))
+        self._names = names
+        self._pattern = (
+            re.compile("|".join(f"({_forms(secrets[name])})" for name in names)) if names else None
+        )
+
+    def text(self, text: str) -> str:
+        """Returns the text with every secret, plain or encoded, replaced by its placeholder."""
+        if self._pattern is not None:
+            text = self._pattern.sub(self._placeholder, text)
+        if self._cards:
+            text = _CARD.sub(lambda found: CARD_PLACEHOLDER if is_card(found[0]) else found[0], text)
+        return text
+
+    @property
+    def has_secrets(self) -> bool:
+        return self._pattern is not None
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns the positions of secrets in a text, as (start, stop)."""
+        return [] if self._pattern is None else [found.span() for found in self._pattern.finditer(text)]
+
+    def _placeholder(self, found: re.Match[str]) -> str:
+        assert found.lastindex is not None
+        return f"<secret>{self._names[found.lastindex - 1]}</secret>"
+
+    def fill(self, text: str) -> str:
+        """Returns the text with placeholders replaced by their secrets; unknown placeholders stay."""
+        return _PLACEHOLDER.sub(lambda found: self._values.get(found[1], found[0]), text)
+
+
+def is_card(text: str) -> bool:
+    """Returns True for a valid card number, which may have spaces and hyphens between its digits."""
+    digits = re.sub(r"[ -]", "", text)
+    if not _ISSUED.fullmatch(digits):
+        return False
+    doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits))]
+    return sum(number - 9 * (number > 9) for number in doubled) % 10 == 0
+
+
+def _forms(secret: str) -> str:
+    """Returns a pattern for a secret: plain, with escaped characters, in base64 or hex; without groups."""
+    forms = ["".join(map(_character, secret))]
+    encoded = {secret.encode(), secret.encode("utf-16-le")}
+    forms += [_in_base64(data, lead) for data in sorted(encoded) for lead in range(3)]
+    forms += [f"(?i:{data.hex()})" for data in sorted(encoded)]
+    return "|".join([*forms, *_heads(secret)])
+
+
+def _heads(secret: str) -> list[str]:
+    """Returns a pattern for a truncated secret: its first characters before an ellipsis or a line's end."""
+    characters = [_character(character) for character in secret]
+    if len(characters) <= _MIN_HEAD:
+        return []
+    rest = ""
+    for character in reversed(characters[_MIN_HEAD:-1]):
+        rest = f"(?:{character}{rest})?"
+    return ["".join(characters[:_MIN_HEAD]) + rest + r"(?=\s*(?:\n|\Z|\.\.\.|…))"]
+
+
+def _character(character: str) -> str:
+    """Returns a pattern for a character, plain or as URLs, JSON, JavaScript or HTML escape it."""
+    point = ord(character)
+    percent = "".join(f"%(?:25)*{byte:02x}" for byte in character.encode())
+    units = character.encode("utf-16-be")
+    escaped = "".join(rf"\\+u{units[start : start + 2].hex()}" for start in range(0, len(units), 2))
+    forms = [
+        percent,
+        escaped,
+        rf"\\+u\{{0*{point:x}\}}",
+        f"&(?:amp;)*#0*{point};",
+        f"&(?:amp;)*#x0*{point:x};",
+    ]
+    if point < 256:
+        forms.append(rf"\\+x{point:02x}")
+    forms = [f"(?i:{form})" for form in forms]
+    if character in _JSON:
+        forms.append(rf"\\+{_JSON[character]}")
+    if character in _NAMED:
+        forms.append(f"&(?:amp;)*{_NAMED[character]};")
+    if character == " ":
+        forms += [r"\+", "&nbsp;", "\u00a0"]
+    return f"(?:{'|'.join(forms)}|{re.escape(character)})"
+
+
+def _in_base64(data: bytes, lead: int) -> str:
+    """Returns a pattern for the secret in base64, `lead` bytes into a group of three, with shared letters."""
+    whole = base64.b64encode(bytes(lead) + data).decode()
+    bits = 8 * (lead + len(data))
+    letters = whole[(8 * lead + 5) // 6 : bits // 6]
+    body = "".join({"+": "[+-]", "/": "[/_]"}.get(letter, letter) for letter in letters)
+    first, last = _BASE64 if lead else "", f"{_BASE64}?=*" if bits % 6 else ""
+    return first + body + last
+
+
+class ScriptedPage(Protocol):
+    """The part of a `Browser` that this module uses; the browser itself imports the guard."""
+
+    @property
+    def driver(self) -> Any: ...
+
+    def script(self, code: str, *args: Any) -> Any: ...
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any: ...
+
+
+def secret_boxes(page: ScriptedPage, redactor: Redactor) -> list[Box]:
+    """Returns the boxes of visible secrets: left, top, right, bottom in pixels of the window.
+
+    One script covers the page and all frames of its origin; each frame of another origin needs its own.
+    """
+    boxes: list[Box] = []
+    _collect(page, redactor, (0.0, 0.0), 0, boxes)
+    return boxes
+
+
+def boxes_in(answer: dict[str, Any], redactor: Redactor) -> list[Box]:
+    """Returns the boxes in an answer of `SCRIPT`; compares its texts with the secrets."""
+    boxes = [_box(entry) for entry in answer["boxes"]]
+    texts = [entry[0] for entry in answer["texts"]]
+    # All texts together, because a page may split a secret over several nodes.
+    whole, ends = "".join(texts), []
+    for text in texts:
+        ends.append((ends[-1] if ends else 0) + len(text))
+    for start, stop in redactor.spans(whole):
+        begin = 0
+        for entry, end in zip(answer["texts"], ends, strict=True):
+            if begin < stop and start < end:
+                boxes.append(_box(entry[1:]))
+            begin = end
+    return boxes
+
+
+def _collect(
+    page: ScriptedPage, redactor: Redactor, offset: tuple[float, float], depth: int, boxes: list[Box]
+) -> None:
+    answer = page.script(SCRIPT, {"texts": redactor.has_secrets})
+    dx, dy = map(round, offset)
+    boxes += [
+        (left + dx, top + dy, right + dx, bottom + dy)
+        for left, top, right, bottom in boxes_in(answer, redactor)
+    ]
+    for element, x, y in answer["frames"] if depth < _MAX_FRAME_DEPTH else ():
+        try:
+            page.call(page.driver.switch_to.frame, element)
+        except (NoSuchFrameException, StaleElementReferenceException):
+            continue  # The page has removed the frame meanwhile.
+        try:
+            _collect(page, redactor, (offset[0] + x, offset[1] + y), depth + 1, boxes)
+        finally:
+            page.call(page.driver.switch_to.parent_frame)
+
+
+def _box(entry: list[int]) -> Box:
+    left, top, right, bottom = entry
+    return left, top, right, bottom

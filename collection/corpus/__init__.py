@@ -1,0 +1,1 @@
+"""Turns trajectories into SFT samples, and says why any were dropped."""

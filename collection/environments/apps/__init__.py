@@ -1,1 +1,0 @@
-"""Real applications on loopback: Python's documentation, a django-oscar shop, a MediaWiki."""

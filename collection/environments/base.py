@@ -1,0 +1,100 @@
+"""The environment interface that the episode loop drives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from collection.environments.blockers import Blocker
+from rmsweb_jax.actions import Action
+from rmsweb_jax.records.schema import ActionResult, Incident, Observation, Task
+
+# (query, Markdown) -> answer of the actor; raises ExtractionError.
+Extractor = Callable[[str, str], str]
+
+
+class SiteUnreachableError(Exception):
+    """The task's start page cannot be opened; the message gives the reason.
+
+    Attributes:
+      incidents: incidents recorded on the way there.
+    """
+
+    def __init__(self, message: str, incidents: tuple[Incident, ...] = ()):
+        super().__init__(message)
+        self.incidents = incidents
+
+
+class ExtractionError(Exception):
+    """The actor gave no answer about a page; the message gives the reason and is shown to the agent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The input of one step: the observation and everything else that the agent is shown.
+
+    Attributes:
+      page_stats, file_system, todo_contents: contents of the prompt tags of these names.
+      notice: one line in `<agent_state>`; empty for none.
+      incidents: incidents found on the page.
+      blocker: the obstacle that keeps the agent from the page, if there is one.
+    """
+
+    observation: Observation
+    page_stats: str
+    file_system: str = ""
+    todo_contents: str = ""
+    notice: str = ""
+    incidents: tuple[Incident, ...] = ()
+    blocker: Blocker | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResults:
+    """Results of the actions of one step."""
+
+    results: tuple[ActionResult, ...]
+    incidents: tuple[Incident, ...] = ()
+
+
+class Environment(Protocol):
+    """A browser with a task."""
+
+    @property
+    def excluded_actions(self) -> tuple[str, ...]:
+        """Names of actions that this environment cannot execute; prompts do not offer them."""
+        ...
+
+    def reset(self, task: Task) -> Task:
+        """Opens the task's start page; returns the task as it is recorded, with its objective.
+
+        Raises:
+          SiteUnreachableError: the start page cannot be opened.
+        """
+        ...
+
+    def observe(self) -> View:
+        """Returns the current page."""
+        ...
+
+    def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
+        """Executes actions other than `done`; stops early if the page changes under them.
+
+        Args:
+          extract: answers a question about a page.
+          deadline: `time.monotonic` value after which no action starts.
+        """
+        ...
+
+    def finish(self, done: Action) -> ActionResult:
+        """Returns the result of `done`; its `output` contains the files that `done` displays."""
+        ...
+
+    def reward(self) -> float | None:
+        """Returns the environment's own reward (-1..1); None if it has none, or none yet."""
+        ...
+
+    def redact(self, text: str) -> str:
+        """Returns the text without secrets. Model output passes through it before it is recorded."""
+        ...

@@ -1,0 +1,280 @@
+"""Live web pages as an environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+
+from selenium.common.exceptions import WebDriverException
+
+from collection.browser.action_types import ActionContext, ActionError
+from collection.browser.actions import execute_list
+from collection.browser.files import FileError, FileFolder
+from collection.browser.session import Browser, BrowserLostError, PageError, first_line
+from collection.browser.snapshot import observe
+from collection.environments.base import (
+    ExtractionError,
+    Extractor,
+    SiteUnreachableError,
+    StepResults,
+    View,
+)
+from collection.environments.blockers import Blocker, find_blocker
+from collection.environments.injection import find_injections
+from rmsweb_jax.actions import Action
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import ActionResult, Element, Incident, Observation, Tab, Task
+
+TODO = "todo.md"
+# Bounds on what enters a prompt or a record; an agent could create files without end.
+MAX_SHOWN_FILES = 50
+MAX_DISPLAYED_CHARS = 30_000
+
+
+@dataclasses.dataclass(frozen=True)
+class WebConfig:
+    """Capabilities of the agent on live pages.
+
+    Attributes:
+      search_urls: engine name -> URL with `{query}`; the guard must allow their hosts.
+      uploads: files outside the episode's folder that may be uploaded.
+      allow_js: offer and run `execute_js`.
+    """
+
+    search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    uploads: tuple[pathlib.Path, ...] = ()
+    allow_js: bool = False
+
+
+class WebEnvironment:
+    """`collection.environments.base.Environment` on live pages.
+
+    Args:
+      browser: every `reset` sets the task's site in its guard; its redactor removes secrets from
+        everything that is shown or recorded.
+      folder: the episode's files; emptied by `reset` and removed by `close`.
+      check: an application's own reward (-1..1), None until it has one; without `check`, `reward` is None.
+    """
+
+    def __init__(
+        self,
+        browser: Browser,
+        images: ImageStore,
+        folder: pathlib.Path,
+        config: WebConfig | None = None,
+        check: Callable[[], float | None] | None = None,
+    ):
+        self._browser, self._images, self._check = browser, images, check
+        self._config = config or WebConfig()
+        self._files = FileFolder(folder)
+        # The status of a document does not change while it is open, so one script per document is enough.
+        self._status: tuple[float, int | None] = (0.0, None)
+
+    @property
+    def excluded_actions(self) -> tuple[str, ...]:
+        missing = () if self._config.allow_js else ("execute_js",)
+        return missing if self._config.search_urls else (*missing, "search_engine")
+
+    def close(self) -> None:
+        """Removes the episode's files."""
+        shutil.rmtree(self._files.folder, ignore_errors=True)
+
+    def reset(self, task: Task) -> Task:
+        """Opens the task's website in a browser without cookies, storage or tabs of earlier episodes.
+
+        Raises:
+          SiteUnreachableError: the guard refuses the website, or it cannot be opened.
+          BrowserLostError: the browser is gone.
+        """
+        self.close()
+        self._files.folder.mkdir(parents=True)
+        browser, website = self._browser, task.website.strip()
+        website = website if "://" in website else f"https://{website}"
+        if browser.guard is not None:
+            # Before the browser is cleared: a late response to the last page would set cookies again.
+            browser.guard.admit(website=website)
+        browser.reset()
+        browser.take_incidents()  # Discards incidents of the last episode.
+        try:
+            browser.goto(website)
+            browser.settle()
+            failure = self._read_failure()
+            browser.sweep()
+        except (PageError, WebDriverException) as error:
+            raise SiteUnreachableError(f"{website}: {first_line(error)}", browser.take_incidents()) from error
+        failure = failure or " ".join(browser.notices)
+        if failure:
+            raise SiteUnreachableError(f"{website}: {failure}", browser.take_incidents())
+        return task.model_copy(
+            update={
+                "website": self.redact(task.website),
+                "objective": self.redact(task.objective),
+                "constraints": tuple(map(self.redact, task.constraints)),
+            }
+        )
+
+    def observe(self) -> View:
+        """Returns the current page; a page that cannot be read is closed, and an empty one returned.
+
+        Raises:
+          BrowserLostError: no page can be read any more.
+        """
+        observation, page_stats, notice = self._observe()
+        notices = [*([notice] if notice else []), *self._browser.notices, *self._late_downloads()]
+        self._browser.notices.clear()
+        observation = self._redacted(observation)
+        shown = [observation.title, observation.page_text, *(tab.title for tab in observation.tabs)]
+        return View(
+            observation=observation,
+            page_stats=page_stats,
+            file_system=self._file_list(),
+            todo_contents=self.redact(self._read(TODO) or ""),
+            notice=self.redact(" ".join(notices)),
+            incidents=(*self._browser.take_incidents(), *injections("\n".join(shown))),
+            blocker=self._blocker(observation),
+        )
+
+    def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
+        def answer(query: str, text: str) -> str:
+            try:
+                return extract(query, self.redact(text))
+            except ExtractionError as error:
+                raise ActionError(f"Extraction failed: {error}") from error
+
+        context = ActionContext(
+            files=self._files,
+            uploads=self._config.uploads,
+            search_urls=self._config.search_urls,
+            extract=answer,
+            allow_js=self._config.allow_js,
+            deadline=deadline,
+        )
+        try:
+            results = execute_list(self._browser, actions, context)
+            self._browser.sweep()
+        except (PageError, WebDriverException) as error:
+            results = (ActionResult(action=actions[0].name, text=first_line(error), error=True),)
+        results = tuple(
+            result.model_copy(update={"text": self.redact(result.text), "output": self.redact(result.output)})
+            for result in results
+        )
+        output = "\n".join(f"{result.text}\n{result.output}" for result in results)
+        return StepResults(results, (*self._browser.take_incidents(), *injections(output)))
+
+    def finish(self, done: Action) -> ActionResult:
+        """Returns the result of `done` with the files it displays, up to `MAX_DISPLAYED_CHARS`."""
+        shown, missing, left = [], [], MAX_DISPLAYED_CHARS
+        for name in getattr(done.params, "files_to_display", ()):
+            content = self._read(name)
+            if content is None:
+                missing.append(name)
+                continue
+            shown.append(f"{name}:\n{content[:left]}")
+            left = max(left - len(content), 0)
+        text = "Done" + (f"; not there or not text: {', '.join(missing)}" if missing else "")
+        return ActionResult(action=done.name, text=self.redact(text), output=self.redact("\n\n".join(shown)))
+
+    def reward(self) -> float | None:
+        return None if self._check is None else self._check()
+
+    def redact(self, text: str) -> str:
+        return self._browser.redact(text)
+
+    def _observe(self) -> tuple[Observation, str, str]:
+        """Returns the page, its stats and a notice; a page that cannot be read is closed first.
+
+        Raises:
+          BrowserLostError: no page can be read any more.
+        """
+        try:
+            return *observe(self._browser, self._images), ""
+        except (PageError, WebDriverException) as error:
+            problem = first_line(error)
+        try:
+            self._browser.close_tab()
+            notice = f"A page that could not be looked at was closed: {problem}."
+            return *observe(self._browser, self._images), notice
+        except (PageError, WebDriverException) as error:
+            raise BrowserLostError(first_line(error)) from error
+
+    def _read_failure(self) -> str:
+        """Returns the error text of the guard's proxy or of a gateway; empty if the site itself answered."""
+        try:
+            answer = self._browser.script(_FAILURE)
+        except WebDriverException:
+            # Error pages run scripts. A site that breaks them can still be read by the snapshot's fallback.
+            return ""
+        return " ".join(str(answer).split()) if answer else ""
+
+    def _late_downloads(self) -> list[str]:
+        """Returns a text per download that finished after the action that started it."""
+        downloads = [download.text for download in self._browser.downloads.take(self._files)]
+        for text in downloads:
+            self._browser.add_incident("download", text)
+        return downloads
+
+    def _blocker(self, observation: Observation) -> Blocker | None:
+        latest = self._browser.latest
+        if latest is not None and latest.document != self._status[0]:
+            self._status = (latest.document, self._read_status())
+        return find_blocker(observation.url, observation.title, observation.page_text, self._status[1])
+
+    def _read_status(self) -> int | None:
+        try:
+            status = self._browser.script(_STATUS)
+        except (PageError, WebDriverException):
+            return None
+        return status if isinstance(status, int) and status > 0 else None
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return self._files.read(name)
+        except FileError:
+            return None
+
+    def _file_list(self) -> str:
+        names = self._files.names()
+        lines = [f"{name} ({(self._files.folder / name).stat().st_size} bytes)" for name in names]
+        more = [f"... and {len(lines) - MAX_SHOWN_FILES} more"] if len(lines) > MAX_SHOWN_FILES else []
+        return self.redact("\n".join(lines[:MAX_SHOWN_FILES] + more))
+
+    def _redacted(self, observation: Observation) -> Observation:
+        redact = self.redact
+        return observation.model_copy(
+            update={
+                "url": redact(observation.url),
+                "title": redact(observation.title),
+                "page_text": redact(observation.page_text),
+                "tabs": tuple(
+                    Tab(tab_id=tab.tab_id, url=redact(tab.url), title=redact(tab.title))
+                    for tab in observation.tabs
+                ),
+                "elements": tuple(_redacted_element(element, redact) for element in observation.elements),
+            }
+        )
+
+
+def injections(text: str) -> tuple[Incident, ...]:
+    """Returns an incident per prompt injection in the text."""
+    return tuple(Incident(kind="injection", detail=excerpt) for excerpt in find_injections(text))
+
+
+def _redacted_element(element: Element, redact: Callable[[str], str]) -> Element:
+    attributes = {name: redact(value) for name, value in element.attributes.items()}
+    return element.model_copy(update={"text": redact(element.text), "attributes": attributes})
+
+
+# Behind a proxy, a site that cannot be reached is a short plain-text page with a gateway's status. The length
+# limit keeps real documents apart that a site serves as plain text with an error status.
+_FAILURE = """
+const status = (performance.getEntriesByType('navigation')[0] || {}).responseStatus || 0;
+const text = document.contentType === 'text/plain' && document.body ? document.body.innerText : '';
+const failed = [502, 503, 504].includes(status) || (status === 403 && text.includes("collector's guard"));
+return failed && text.length < 1000 ? `status ${status}: ${text}` : '';
+"""
+_STATUS = """
+const entries = performance.getEntriesByType('navigation');
+return entries.length ? entries[0].responseStatus || null : null;
+"""

@@ -1,0 +1,124 @@
+"""A worker's browser with its guard and local pages; replaced when it is lost, old or large."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.guard import Guard
+from collection.browser.session import Browser, BrowserConfig
+from collection.environments.miniwob import HOST, MiniWobServer
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecyclePolicy:
+    """Limits at which a browser is replaced between episodes: browsers grow, and some pages leave them slow.
+
+    Attributes:
+      browser_max_age_s: since its start.
+      browser_max_mb: memory of all its processes; 0: no limit. It is unknown, and never over, on a grid.
+      browser_max_episodes: played in it.
+    """
+
+    browser_max_age_s: float = 1800.0
+    browser_max_mb: float = 1500.0
+    browser_max_episodes: int = 200
+
+
+class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
+    """A pool of at most one browser, which serves one environment and one user agent at a time.
+
+    Args:
+      secrets: environment variables whose values the agent may type without seeing them.
+
+    Raises:
+      UserError: a secret is not set; from `browser`: none starts, or the guard's settings are wrong.
+    """
+
+    def __init__(
+        self,
+        browser: BrowserConfig,
+        guard: GuardConfig,
+        recycle: RecyclePolicy,
+        secrets: Sequence[str] = (),
+    ):
+        self._config, self._guard_config, self._recycle = browser, guard, recycle
+        self._secrets = _read_secrets(secrets)
+        self._kind = ("", "")  # Environment and user agent of the browser.
+        self._server: MiniWobServer | None = None
+        self._guard: Guard | None = None
+        self._browser: Browser | None = None
+        self._episodes = 0
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.discard()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def discard(self) -> None:
+        """Ends browser and guard; the next episode gets new ones."""
+        # The browser first: it must never run without the guard that filters its traffic.
+        browser, guard = self._browser, self._guard
+        self._browser = self._guard = None
+        try:
+            if browser is not None:
+                browser.close()
+        finally:
+            if guard is not None:
+                guard.close()
+
+    def browser(self, task: Task) -> Browser:
+        """A browser for an episode of a task."""
+        kind = (task.environment, self._config.user_agent_for(task.website))
+        if self._browser is not None and (kind != self._kind or self._is_due()):
+            self.discard()
+        if self._browser is None:
+            self._start(*kind)
+        assert self._browser is not None
+        self._episodes += 1
+        return self._browser
+
+    def _start(self, environment: str, user_agent: str) -> None:
+        config, rules = self._guard_config, ()
+        hosts = config.host_addresses
+        if environment == "miniwob":
+            if self._server is None:
+                self._server = MiniWobServer()
+            # The guard lets this browser alone reach the local pages, and only by their own name.
+            hosts[HOST] = f"127.0.0.1:{self._server.port}"
+            config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
+            rules = () if config.proxy else self._server.host_rules
+        try:
+            self._guard = Guard(config, hosts, self._secrets)
+            self._guard.start()
+            browser = dataclasses.replace(self._config, host_rules=rules, user_agent=user_agent)
+            self._browser = Browser(browser, self._guard)
+        except BaseException:
+            self.discard()
+            raise
+        self._kind, self._episodes = (environment, user_agent), 0
+
+    def _is_due(self) -> bool:
+        """Whether the browser must be replaced: over a limit, or without its guard."""
+        assert self._browser is not None and self._guard is not None
+        if not self._guard.alive or self._episodes >= self._recycle.browser_max_episodes:
+            return True
+        if self._browser.age_s >= self._recycle.browser_max_age_s:
+            return True
+        return 0 < self._recycle.browser_max_mb < self._browser.memory_mb()
+
+
+def _read_secrets(names: Sequence[str]) -> dict[str, str]:
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise UserError(f"config.secrets: the environment variable {missing[0]} is not set; export it first")
+    return {name: os.environ[name] for name in names}

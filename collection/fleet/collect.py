@@ -1,0 +1,97 @@
+"""Collecting trajectories: tasks that a teacher or a policy plays in real browsers, in reflective rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from collection.environments.miniwob import make_task
+from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.policy_server import serve_actor
+from collection.fleet.rounds import Job, reflection_report, yield_report
+from collection.fleet.run import run_tasks
+from collection.llm.ledger import LEDGER, CallLedger
+from collection.tasks.files import read_tasks
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.workdir import run_stage
+
+
+def collect(
+    settings: CollectSettings | ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """Plays all rounds of all tasks; calling it again resumes.
+
+    The workdir becomes a data set folder of trajectories with their screenshots. Guidance is kept apart in
+    `reflections.jsonl`. `report.json` is written last and says that the stage is done.
+
+    Args:
+      settings: such as `configs.collect.get_config("demo")`.
+
+    Returns:
+      The report: who acted, and what came of it.
+
+    Raises:
+      UserError: no tasks, no browser, an actor or a policy that cannot be used, or a workdir that was begun
+        with other settings.
+    """
+    return run_stage(_collect, from_config(CollectSettings, settings), workdir)
+
+
+def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
+    setup = fleet_config(settings)
+    rounds, reflective = settings.rounds, settings.reflection
+    jobs = [Job(task, rounds, settings.stop_after, reflective) for task in _tasks(settings)]
+    with serve_actor(setup.worker.actor, workdir / "server") as actor:
+        played = run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
+    report = {
+        "stage": "collect",
+        "seconds": round(played.seconds, 1),
+        "teacher": actor.kind,
+        "actor": actor.label,
+        "model": next(played.trajectories()).model,
+        "reflection": reflective,
+        **yield_report(played.trajectories(), rounds),
+        **reflection_report(played.reflections),
+        "model_calls": _model_calls(workdir / LEDGER),
+    }
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+    return report
+
+
+def _model_calls(path: Path) -> dict[str, Any]:
+    """Calls and their cost by purpose; none of a teacher that is no model."""
+    if not path.exists():
+        return {}
+    with contextlib.closing(CallLedger(path)) as ledger:
+        return ledger.totals()
+
+
+def _tasks(settings: CollectSettings) -> list[Task]:
+    if settings.tasks_file:
+        path = Path(settings.tasks_file)
+        lines = read_tasks(path)
+        if lines.bad:
+            print(lines.warning(path), file=sys.stderr)
+        return [task for _, task in lines.good]
+    if settings.tasks_from:
+        source = read_dataset(Path(settings.tasks_from), Trajectory)
+        return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
+    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
+    # Seed by seed, so that an early look at a run shows every page.
+    tasks = [make_task(page, seed) for seed in seeds for page in settings.pages]
+    if not tasks:
+        raise UserError(
+            "no tasks: set config.pages and config.seeds, config.tasks_from=DIR or config.tasks_file=FILE"
+        )
+    return tasks

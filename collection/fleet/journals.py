@@ -1,0 +1,196 @@
+"""The journals of a run: what its workers have on disk, an index of it that stays small, and the data set.
+
+The parent process keeps the index in memory and reads a record only where it needs the whole of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from collection.fleet.rounds import Job, Reflected, Round, TaskHistory
+from collection.llm.config import ActorConfig
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.journal import Journal, read_record, scan_journal
+from rmsweb_jax.records.schema import Trajectory
+
+FOLDER = "journal"
+
+
+@dataclasses.dataclass(frozen=True)
+class JournalEntry:
+    """Location and cached summary of a journaled record.
+
+    Attributes:
+      journal: the file's name.
+      offset: its first byte there.
+      attempt: of the episode, or of the episode that is reflected on.
+      cost: in US dollars.
+      round: None for a reflection.
+    """
+
+    journal: str
+    offset: int
+    task_id: str
+    attempt: int
+    cost: float
+    round: Round | None
+
+    @classmethod
+    def of(cls, record: Trajectory | Reflected, journal: str, offset: int) -> JournalEntry:
+        if isinstance(record, Reflected):
+            reflection, cost = record.reflection, record.usage.cost
+            return cls(journal, offset, reflection.task_id, reflection.attempt, cost, None)
+        played = Round.of(record)
+        return cls(journal, offset, played.task_id, played.attempt, played.cost, played)
+
+
+class JournalIndex:
+    """The entries of each task. Of a record that was written twice the first one counts.
+
+    Raises:
+      UserError: a damaged journal, or one of another version.
+    """
+
+    def __init__(self, workdir: Path):
+        self._workdir = workdir
+        self._rounds: dict[str, dict[int, JournalEntry]] = {}
+        self._reflections: dict[str, dict[int, JournalEntry]] = {}
+        for path in sorted((workdir / FOLDER).glob("*.jsonl")):
+            self.scan(path.name)
+
+    def scan(self, journal: str) -> list[JournalEntry]:
+        """Adds the records of a journal; returns the entries that are new."""
+        path, offset, new = self._workdir / FOLDER / journal, 0, []
+        for line in scan_journal(path):
+            if line.record is not None:
+                entry = JournalEntry.of(_parse(path, line.record), journal, offset)
+                new += [entry] if self.add(entry) else []
+            elif not line.last:
+                # A kill tears only the last line. Any other one is damaged, and reading it raises.
+                read_record(path, offset)
+            offset += len(line.data)
+        return new
+
+    def add(self, entry: JournalEntry) -> bool:
+        """Adds an entry; False when that attempt is known."""
+        index = self._reflections if entry.round is None else self._rounds
+        return index.setdefault(entry.task_id, {}).setdefault(entry.attempt, entry) is entry
+
+    def successes(self, task_id: str) -> list[bool]:
+        """Success of attempts 1, 2, ... up to the first that is missing."""
+        found = self._rounds.get(task_id, {})
+        outcomes = []
+        while (entry := found.get(len(outcomes) + 1)) is not None and entry.round is not None:
+            outcomes.append(entry.round.success)
+        return outcomes
+
+    def rounds(self, task_id: str) -> list[JournalEntry]:
+        """A task's episodes, in order of attempt."""
+        return [entry for _, entry in sorted(self._rounds.get(task_id, {}).items())]
+
+    def reflections(self, task_id: str) -> list[JournalEntry]:
+        """A task's reflections, in order of attempt."""
+        return [entry for _, entry in sorted(self._reflections.get(task_id, {}).items())]
+
+    def of(self, task_id: str) -> tuple[JournalEntry, ...]:
+        return (*self.rounds(task_id), *self.reflections(task_id))
+
+    @property
+    def tasks(self) -> list[str]:
+        return sorted(self._rounds.keys() | self._reflections.keys())
+
+
+def read_entry(workdir: Path, entry: JournalEntry) -> Trajectory | Reflected:
+    """Reads the record of an entry.
+
+    Raises:
+      UserError: it is not there any more.
+    """
+    path = workdir / FOLDER / entry.journal
+    return _parse(path, read_record(path, entry.offset))
+
+
+def read_history(workdir: Path, entries: Iterable[JournalEntry]) -> TaskHistory:
+    """Reads the records of one task."""
+    history = TaskHistory()
+    for entry in entries:
+        record = read_entry(workdir, entry)
+        if isinstance(record, Trajectory):
+            history.trajectories[entry.attempt] = record
+        else:
+            history.reflections[entry.attempt] = record
+    return history
+
+
+def load_histories(workdir: Path) -> dict[str, TaskHistory]:
+    """Reads all records of all journals, by task.
+
+    Raises:
+      UserError: as `JournalIndex`.
+    """
+    index = JournalIndex(workdir)
+    return {task_id: read_history(workdir, index.of(task_id)) for task_id in index.tasks}
+
+
+def new_journal(workdir: Path) -> str:
+    """Creates a journal and returns its name.
+
+    Each writer gets a journal of its own: then a line that a kill has torn is always the last one of a file
+    that nothing is appended to again, and no journal ever needs a repair.
+    """
+    folder = workdir / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    number = max((int(path.stem) for path in folder.glob("*.jsonl")), default=0) + 1
+    name = f"{number:06d}.jsonl"
+    (folder / name).touch(exist_ok=False)
+    return name
+
+
+def append_record(record: Trajectory | Reflected, journal: Journal, name: str) -> JournalEntry:
+    """Appends a record to the journal of that name; it is on disk when this returns."""
+    return JournalEntry.of(record, name, journal.append(record.model_dump_json().encode()))
+
+
+def publish(jobs: Iterable[Job], workdir: Path, actor: ActorConfig, index: JournalIndex) -> list[Reflected]:
+    """Writes the data set `workdir` and, where there are any, `reflections.jsonl`.
+
+    Returns:
+      The reflections, sorted by task and attempt.
+    """
+    tasks = sorted({job.task.task_id for job in jobs})
+    reflected = [
+        one
+        for task in tasks
+        for _, one in sorted(read_history(workdir, index.reflections(task)).reflections.items())
+    ]
+    if reflected:
+        lines = [one.reflection.model_dump_json() + "\n" for one in reflected]
+        write_atomic(workdir / "reflections.jsonl", "".join(lines).encode())
+    rounds = [entry for task in tasks for entry in index.rounds(task)]
+    rounds.sort(key=lambda entry: entry.round.trajectory_id if entry.round else "")
+    provenance = {
+        "actor": actor.label,
+        "kind": actor.kind,
+        "tasks": len(tasks),
+        "reflections": len(reflected),
+    }
+    # One record at a time: the runs of a large fleet do not fit into memory.
+    records = (record for entry in rounds if isinstance(record := read_entry(workdir, entry), Trajectory))
+    write_dataset(workdir, records, "trajectories", provenance)
+    return reflected
+
+
+def _parse(path: Path, line: bytes) -> Trajectory | Reflected:
+    try:
+        is_reflection = line.startswith(b'{"reflection":')
+        return (Reflected if is_reflection else Trajectory).model_validate_json(line)
+    except ValidationError as error:
+        raise UserError(
+            f"{path}: written by another version ({error.error_count()} errors); use another --workdir"
+        ) from error

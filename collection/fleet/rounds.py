@@ -1,0 +1,263 @@
+"""The rounds of one task, the reflections between them (RMSWeb, section 3.1), and a report of the yield."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from collection.llm.actor import ActorModel, ReflectionRequest
+from collection.llm.scripted.guidance import warnings_in
+from rmsweb_jax.actions import ReplyError, repair_reply
+from rmsweb_jax.records.schema import CallUsage, Outcome, Record, Reflection, Step, Task, Trajectory
+
+SOLVED_BY = 2  # Successes that make a task solved: solve@2.
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A task and its rules for rounds.
+
+    Attributes:
+      attempts: the most rounds it gets.
+      stop_after: successes that end it early; 0 always plays `attempts` rounds.
+      reflective: whether a round's reflection guides the next one.
+    """
+
+    task: Task
+    attempts: int
+    stop_after: int = 0
+    reflective: bool = False
+
+    def is_over(self, successes: Sequence[bool]) -> bool:
+        """Whether no further round is due after rounds with these successes."""
+        return len(successes) >= self.attempts or 0 < self.stop_after <= sum(successes)
+
+
+class Reflected(Record):
+    """A journaled reflection: guidance and its cost."""
+
+    reflection: Reflection
+    usage: CallUsage = CallUsage()
+
+
+@dataclasses.dataclass
+class TaskHistory:
+    """Records of a task that are on disk, by attempt."""
+
+    trajectories: dict[int, Trajectory] = dataclasses.field(default_factory=dict)
+    reflections: dict[int, Reflected] = dataclasses.field(default_factory=dict)
+
+    @property
+    def successes(self) -> list[bool]:
+        """Success of attempts 1, 2, ... up to the first that is missing."""
+        outcomes = []
+        while (trajectory := self.trajectories.get(len(outcomes) + 1)) is not None:
+            outcomes.append(trajectory.success)
+        return outcomes
+
+
+Play = Callable[[Task, int, str], Trajectory]
+Reflect = Callable[[Trajectory, str], Reflected]
+Append = Callable[[Trajectory | Reflected], None]
+
+
+def run_round(job: Job, history: TaskHistory, play: Play, reflect: Reflect, append: Append) -> None:
+    """Plays the first round of `job` that `history` lacks (RMSWeb, section 3.1).
+
+    Args:
+      history: gets the new records, too.
+      play: (task, attempt, guidance) -> one episode.
+      reflect: (trajectory, its guidance) -> guidance for the next round.
+      append: makes a record durable; called before anything builds on it, so that a run that is killed
+        never repeats a call it has paid for, nor reflects on an episode that is lost.
+    """
+    last = len(history.successes)
+    guidance = _guidance(history, last, reflect, append) if job.reflective else ""
+    trajectory = play(job.task, last + 1, guidance)
+    append(trajectory)
+    history.trajectories[last + 1] = trajectory
+
+
+def _guidance(history: TaskHistory, attempt: int, reflect: Reflect, append: Append) -> str:
+    """Guidance after round `attempt` (the paper's rho); reflects first where no reflection is on disk."""
+    if attempt == 0:
+        return ""
+    # Missing after each new round, and for earlier ones where a kill came between a round and its reflection.
+    if attempt not in history.reflections:
+        before = _guidance(history, attempt - 1, reflect, append)
+        reflected = reflect(history.trajectories[attempt], before)
+        append(reflected)
+        history.reflections[attempt] = reflected
+    return history.reflections[attempt].reflection.guidance
+
+
+_OUTCOMES = {
+    "done": "it declared completion",
+    "max_steps": "the step limit was reached",
+    "failures": "too many steps failed in a row",
+    "timeout": "the time limit was reached",
+    "blocked": "the site refused access",
+    "captcha": "the site asked for a captcha",
+    "unreachable": "the start page could not be opened",
+    "crashed": "the browser crashed",
+}
+
+
+def summarize(trajectory: Trajectory) -> str:
+    """A line for each step: `number. URL | thinking | goal: GOAL | N actions` (RMSWeb, section 3.1)."""
+    return "\n".join(_summarize_step(step) for step in trajectory.steps)
+
+
+def _summarize_step(step: Step) -> str:
+    thinking = goal = "?"
+    try:
+        reply, _ = repair_reply(step.response)
+    except ReplyError:
+        goal = step.error or goal
+    else:
+        thinking, goal = reply.thinking or reply.memory, reply.next_goal
+    cells = (step.observation.url, thinking, f"goal: {goal}", f"{len(step.results)} actions")
+    return f"{step.number}. " + " | ".join(" ".join(cell.split()) for cell in cells)
+
+
+def describe_outcome(trajectory: Trajectory) -> str:
+    """The end of a round in words; begins with `reached the goal` exactly when it was a success."""
+    if trajectory.success:
+        return "reached the goal"
+    text = f"did not reach the goal: {_OUTCOMES[trajectory.outcome]}"
+    if trajectory.outcome == "done" and trajectory.declared_success:
+        text += ", but the request was not fulfilled"
+    return text + (f" ({trajectory.detail})" if trajectory.detail else "")
+
+
+def reflect(trajectory: Trajectory, guidance: str, actor: ActorModel) -> Reflected:
+    """Asks for the guidance of the next round: tau_N, rho_{N-1} -> rho_N (RMSWeb, section 3.1).
+
+    Without a usable answer (blocked, cut off) the guidance stays as it was.
+    """
+    reply = actor.reflect(
+        ReflectionRequest(
+            task_id=trajectory.task.task_id,
+            attempt=trajectory.attempt,
+            objective=trajectory.task.objective,
+            summary=summarize(trajectory),
+            outcome=describe_outcome(trajectory),
+            guidance=guidance,
+        )
+    )
+    text = guidance if reply.problem else reply.text.strip()
+    reflection = Reflection(task_id=trajectory.task.task_id, attempt=trajectory.attempt, guidance=text)
+    return Reflected(reflection=reflection, usage=reply.usage)
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """Summary of an episode: enough to go on and to report, without its pages.
+
+    Attributes:
+      cost: of acting and judging, in US dollars.
+    """
+
+    trajectory_id: str
+    task_id: str
+    site: str
+    attempt: int
+    success: bool
+    outcome: Outcome
+    steps: int
+    seconds: float
+    cost: float
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> Round:
+        task = trajectory.task
+        return cls(
+            trajectory_id=trajectory.trajectory_id,
+            task_id=task.task_id,
+            site=task.site,
+            attempt=trajectory.attempt,
+            success=trajectory.success,
+            outcome=trajectory.outcome,
+            steps=len(trajectory.steps),
+            seconds=trajectory.seconds,
+            cost=_cost(trajectory),
+        )
+
+
+def yield_report(trajectories: Iterable[Trajectory], rounds: int) -> dict[str, Any]:
+    """Reports the yield of collection; reads trajectories one at a time.
+
+    Returns:
+      Counts, success by round, solve@2 by round over the tasks that failed round 1, mean steps of
+      successes, outcomes, success by site, and the price of acting and judging in US dollars.
+    """
+    played = [Round.of(trajectory) for trajectory in trajectories]
+    tasks = group_rounds(played)
+    wins = [one for one in played if one.success]
+    return {
+        "tasks": len(tasks),
+        "trajectories": len(played),
+        "steps": sum(one.steps for one in played),
+        "successes": len(wins),
+        "solved_tasks": sum(any(one.success for one in runs) for runs in tasks.values()),
+        "failed_first_round": sum(not runs[0].success for runs in tasks.values()),
+        "success_by_round": _success_by_round(played, rounds),
+        "solve_at_2_by_round": _solve_by_round(tasks, rounds),
+        "mean_steps_of_successes": statistics.fmean(one.steps for one in wins) if wins else None,
+        "outcomes": dict(Counter(one.outcome for one in played).most_common()),
+        "first_round_success_by_site": {
+            site: _share([runs[0].success for runs in tasks.values() if runs[0].site == site])
+            for site in sorted({one.site for one in played})
+        },
+        "episode_seconds": sum(one.seconds for one in played),
+        "episode_cost_usd": sum(one.cost for one in played),
+    }
+
+
+def group_rounds(played: Iterable[Round]) -> dict[str, list[Round]]:
+    """Rounds by task, in order of attempt."""
+    tasks: defaultdict[str, list[Round]] = defaultdict(list)
+    for one in sorted(played, key=lambda one: (one.task_id, one.attempt)):
+        tasks[one.task_id].append(one)
+    return dict(tasks)
+
+
+def _success_by_round(played: Sequence[Round], rounds: int) -> dict[str, float | None]:
+    return {
+        str(attempt): _share([one.success for one in played if one.attempt == attempt])
+        for attempt in range(1, rounds + 1)
+    }
+
+
+def _solve_by_round(tasks: Mapping[str, Sequence[Round]], rounds: int) -> dict[str, float | None]:
+    failed = [runs for runs in tasks.values() if not runs[0].success]
+    return {
+        str(last): _share([sum(one.success for one in runs[:last]) >= SOLVED_BY for runs in failed])
+        for last in range(1, rounds + 1)
+    }
+
+
+def _share(flags: Sequence[bool]) -> float | None:
+    return sum(flags) / len(flags) if flags else None
+
+
+def _cost(trajectory: Trajectory) -> float:
+    steps = sum(
+        usage.cost
+        for step in trajectory.steps
+        for usage in (step.usage, *(extraction.usage for extraction in step.extractions))
+    )
+    return steps + trajectory.judge_usage.cost
+
+
+def reflection_report(reflections: Sequence[Reflected]) -> dict[str, Any]:
+    """Counts reflections, their cost, and the kinds of mistake that guidance names."""
+    named = Counter(kind for one in reflections for kind in warnings_in(one.reflection.guidance))
+    return {
+        "reflections": len(reflections),
+        "reflection_cost_usd": sum(one.usage.cost for one in reflections),
+        "mistakes_named_in_guidance": dict(named.most_common()),
+    }

@@ -1,0 +1,228 @@
+"""A worker of the fleet: a browser, an actor and a journal, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from collection.agent.loop import EpisodeLimits, EpisodeRunner, crashed_trajectory
+from collection.agent.prompt import PromptConfig
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.proxy import ProxyLostError
+from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
+from collection.environments.base import Environment
+from collection.environments.miniwob import MiniWobEnvironment
+from collection.environments.web import WebConfig, WebEnvironment
+from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
+from collection.fleet.rounds import Job, Reflected, reflect, run_round
+from collection.judges.base import Judge
+from collection.judges.config import JudgeConfig, make_judge
+from collection.llm.actor import ActorModel
+from collection.llm.config import ActorConfig, make_actor
+from collection.llm.ledger import LEDGER
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.processes import die_with_parent
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.journal import Journal
+from rmsweb_jax.records.schema import Task, Trajectory
+
+FILES = "files"  # Folder of files that running episodes download or write.
+# Attempts to start a browser. A grid makes each of them wait for a free node first.
+_STARTS = 4
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerConfig:
+    """Settings of every worker.
+
+    Attributes:
+      actor: resolved; a policy's `base_url` is set.
+      browser: without host rules, which depend on the environment.
+      guard: addresses that browsers may reach, besides those that each task names.
+      recycle: when a browser is replaced.
+      crashes: times an episode is started again after its browser or its guard was lost.
+      web: tools and searches that the agent may use on live pages.
+      judge: decides whether an episode on live pages was a success; without one none is.
+      secrets: environment variables whose values the agent may type without seeing them.
+    """
+
+    actor: ActorConfig
+    browser: BrowserConfig
+    guard: GuardConfig
+    recycle: RecyclePolicy
+    prompt: PromptConfig
+    limits: EpisodeLimits
+    crashes: int
+    web: WebConfig = dataclasses.field(default_factory=WebConfig)
+    judge: JudgeConfig | None = None
+    secrets: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundRequest:
+    """Asks for one round: the first of the job that has no entry.
+
+    Attributes:
+      entries: of the job's task.
+      lost: workers that died in this round.
+    """
+
+    job: Job
+    entries: tuple[JournalEntry, ...] = ()
+    lost: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundDone:
+    """The round is on disk, with the reflection before it if one was due."""
+
+    entries: tuple[JournalEntry, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFailure:
+    """An error that every other job would meet, too, such as an endpoint that is down."""
+
+    reason: str
+    exit_code: int
+
+
+class Worker(contextlib.AbstractContextManager["Worker"]):
+    """Plays one round after another; created and used in one thread.
+
+    Args:
+      journal: name of a journal that no other worker writes.
+    """
+
+    def __init__(self, workdir: Path, journal: str, config: WorkerConfig):
+        self._workdir, self._config, self._name = workdir, config, journal
+        self._images = ImageStore(workdir)
+        self._journal = Journal(workdir / FOLDER / journal)
+        self._lost = 0
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if "_browsers" in vars(self):
+            self._browsers.close()
+        self._journal.close()
+
+    def play(self, request: RoundRequest) -> RoundDone | RunFailure:
+        """Plays a round. An error that the user can fix ends the run, not this worker."""
+        entries: list[JournalEntry] = []
+        self._lost = request.lost
+
+        def append(record: Trajectory | Reflected) -> None:
+            entries.append(append_record(record, self._journal, self._name))
+
+        try:
+            history = read_history(self._workdir, request.entries)
+            run_round(request.job, history, self._play, self._reflect, append)
+        except UserError as error:
+            return RunFailure(str(error), error.exit_code)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            where = error.filename or self._workdir
+            reason = f"disk full while writing {where}: free space, then run the same command again"
+            return RunFailure(reason, UserError.exit_code)
+        return RoundDone(tuple(entries))
+
+    def _play(self, task: Task, attempt: int, guidance: str) -> Trajectory:
+        """Plays one episode; starts it again in a new browser when the browser or its guard is lost."""
+        reason, start = "", time.monotonic()
+        for lost in range(self._lost, self._lost + self._config.crashes + 1):
+            browser = self._browser(task)
+            try:
+                with self._environment(task, browser) as environment:
+                    trajectory = self._runner(environment).run_episode(task, attempt, guidance)
+                    return trajectory.model_copy(update={"retries": lost})
+            except (BrowserLostError, PageError, ProxyLostError) as error:
+                reason = str(error)
+                print(f"{task.task_id}: {reason}", file=sys.stderr, flush=True)
+                traceback.print_exc()
+                self._browsers.discard()
+        actor = self._config.actor
+        seconds = time.monotonic() - start
+        crashed = crashed_trajectory(task, actor.label, self._actor.name, attempt, reason, seconds)
+        return crashed.model_copy(update={"retries": self._lost + self._config.crashes})
+
+    def _reflect(self, trajectory: Trajectory, guidance: str) -> Reflected:
+        return reflect(trajectory, guidance, self._actor)
+
+    def _browser(self, task: Task) -> Browser:
+        """A browser for an episode. Tried several times: a grid that has lost a node may have room later."""
+        for left in reversed(range(_STARTS)):
+            try:
+                return self._browsers.browser(task)
+            except (UserError, BrowserLostError, ProxyLostError) as error:
+                if not left:
+                    raise
+                print(f"{task.task_id}: {error}", file=sys.stderr, flush=True)
+        raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def _environment(self, task: Task, browser: Browser) -> Iterator[Environment]:
+        if task.environment == "miniwob":
+            yield MiniWobEnvironment(browser, self._images)
+            return
+        # In the workdir, where the parent removes the files of a killed worker.
+        folder = self._workdir / FILES / Path(self._name).stem
+        with contextlib.closing(
+            WebEnvironment(browser, self._images, folder, self._config.web)
+        ) as environment:
+            yield environment
+
+    def _runner(self, environment: Environment) -> EpisodeRunner:
+        return EpisodeRunner(
+            environment=environment,
+            actor=self._actor,
+            images=self._images,
+            label=self._config.actor.label,
+            prompt=self._config.prompt,
+            limits=self._config.limits,
+            judge=self._judge,
+        )
+
+    # Made when first used: their errors are then a round's, which the parent hears of.
+    @functools.cached_property
+    def _browsers(self) -> BrowserPool:
+        config = self._config
+        return BrowserPool(config.browser, config.guard, config.recycle, config.secrets)
+
+    @functools.cached_property
+    def _actor(self) -> ActorModel:
+        return make_actor(self._config.actor, self._workdir / LEDGER)
+
+    @functools.cached_property
+    def _judge(self) -> Judge | None:
+        return None if self._config.judge is None else make_judge(self._config.judge, self._workdir)
+
+
+def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:
+    """Plays and answers requests from `link` until it closes; the target of a worker process."""
+    # A group of its own: Ctrl-C reaches the parent alone, and the parent can kill a worker with its children.
+    os.setpgrp()
+    die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:
+        return  # The parent ended before the kernel was asked; its request may still be in the pipe.
+    with (
+        contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError),
+        Worker(workdir, journal, config) as worker,
+    ):
+        while True:
+            link.send(worker.play(link.recv()))

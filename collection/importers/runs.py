@@ -1,0 +1,163 @@
+"""A folder of foreign runs, one after the other: what is broken is skipped and named, never a traceback."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import collection.importers.browser_use as browser_use
+import collection.importers.online_mind2web as online_mind2web
+import collection.importers.webvoyager as webvoyager
+from collection.importers.common import BrokenRunError, Notes, RunContext, TaskInfo
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.settings import required
+
+
+class _Find(Protocol):
+    def __call__(self, folder: Path) -> Iterator[tuple[str, Path]]: ...
+
+
+class _Read(Protocol):
+    def __call__(self, name: str, path: Path, attempt: int, context: RunContext) -> Trajectory: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A kind of result folder: how its runs are found and read, and what it is called in records."""
+
+    source: str
+    find_runs: _Find
+    read_run: _Read
+
+
+FORMATS = {
+    "browser_use": Format(browser_use.SOURCE, browser_use.find_runs, browser_use.read_run),
+    "webvoyager": Format(webvoyager.SOURCE, webvoyager.find_runs, webvoyager.read_run),
+    "online_mind2web": Format(online_mind2web.SOURCE, online_mind2web.find_runs, online_mind2web.read_run),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportSettings:
+    """Settings of `experiments.import_runs`.
+
+    Attributes:
+      kind: of the folder, a key of `FORMATS`.
+      source: the folder with the runs.
+      tasks: optional file with what the runs' own files do not say, by task id: request, site, success.
+      actor: who acted; distinguishes runs of the same task when several folders are imported.
+    """
+
+    kind: str = "browser_use"
+    source: str = required("--config.source=DIR with the runs to import")
+    tasks: str = ""
+    actor: str = "imported"
+
+    def __post_init__(self) -> None:
+        if self.kind not in FORMATS:
+            raise UserError(f"config.kind is {self.kind!r}: use one of {', '.join(FORMATS)}")
+
+
+class ImportReport:
+    """What was found, imported, skipped, missing and not mapped.
+
+    Args:
+      on_run: called with a line for each run: its name, what became of it and what it lacks.
+    """
+
+    def __init__(self, on_run: Callable[[dict[str, Any]], None] = lambda line: None):
+        self._on_run = on_run
+        self.skipped: list[dict[str, str]] = []
+        self._counts: Counter[str] = Counter()
+        self._missing_runs: Counter[str] = Counter()
+        self._sites: Counter[str] = Counter()
+        self._total = Notes()
+
+    def imported(self, name: str, trajectory: Trajectory, notes: Notes) -> None:
+        mapped = sum(not step.error for step in trajectory.steps)
+        self._counts.update(
+            imported=1,
+            steps=len(trajectory.steps),
+            steps_mapped=mapped,
+            messages_rebuilt=sum(bool(step.messages) for step in trajectory.steps),
+            screenshots=sum(step.observation.screenshot is not None for step in trajectory.steps),
+            successes=int(trajectory.success),
+        )
+        self._sites[trajectory.task.site] += 1
+        self._missing_runs.update(notes.missing.keys())
+        self._total.missing += notes.missing
+        self._total.actions += notes.actions
+        self._total.not_mapped += notes.not_mapped
+        self._total.left_out += notes.left_out
+        self._on_run(
+            {
+                "run": name,
+                "trajectory_id": trajectory.trajectory_id,
+                "steps": len(trajectory.steps),
+                "steps_mapped": mapped,
+                "missing": dict(sorted(notes.missing.items())),
+                "not_mapped": dict(sorted(notes.not_mapped.items())),
+            }
+        )
+
+    def skip(self, name: str, reason: str) -> None:
+        self.skipped.append({"run": name, "reason": reason})
+        self._on_run({"run": name, "skipped": reason})
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts for `report.json`; `missing` counts runs, and steps (1 for a field of the whole run)."""
+        keys = ("imported", "steps", "steps_mapped", "messages_rebuilt", "screenshots", "successes")
+        return {
+            "runs": self._counts["imported"] + len(self.skipped),
+            **{key: self._counts[key] for key in keys},
+            "skipped": self.skipped,
+            "missing": {
+                field: {"runs": self._missing_runs[field], "steps": steps}
+                for field, steps in sorted(self._total.missing.items())
+            },
+            "actions": dict(sorted(self._total.actions.items())),
+            "actions_not_mapped": dict(sorted(self._total.not_mapped.items())),
+            "left_out": dict(sorted(self._total.left_out.items())),
+            "sites": dict(sorted(self._sites.items())),
+        }
+
+
+def import_runs(
+    kind: Format,
+    folder: Path,
+    images: ImageStore,
+    tasks: dict[str, TaskInfo],
+    actor: str,
+    report: ImportReport,
+) -> Iterator[Trajectory]:
+    """All runs of a folder, in the order of their paths, one in memory at a time.
+
+    Args:
+      images: takes the screenshots.
+      tasks: what is known of tasks from elsewhere, by id.
+      actor: `Trajectory.actor`.
+
+    Raises:
+      UserError: the folder is not there.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder: give --config.source=DIR with the runs to import")
+    attempts: Counter[str] = Counter()
+    for name, path in kind.find_runs(folder):
+        notes = Notes()
+        label = path.relative_to(folder).as_posix()
+        try:
+            trajectory = kind.read_run(
+                name, path, attempts[name] + 1, RunContext(folder, images, tasks, actor, notes)
+            )
+        except BrokenRunError as error:
+            report.skip(label, str(error))
+            continue
+        attempts[name] += 1
+        report.imported(label, trajectory, notes)
+        yield trajectory

@@ -1,0 +1,1 @@
+"""The scripted teacher of the offline demo: MiniWoB++ tasks from the prompt, seeded mistakes."""

@@ -1,0 +1,187 @@
+"""The last critical divergence of a task: candidates, gates, and the choice among them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from collection.agent.prompt import GUIDANCE_TAG
+from collection.mining.failure_modes import FailureLabel, rule_label
+from collection.mining.runs import ParsedRun, RunPair
+from collection.mining.state_score import StateAlignment
+from collection.mining.step_flags import trivial
+from collection.mining.step_scores import action_scores, category_scores, eligible
+from rmsweb_jax.actions import score_response
+
+# In the order in which they are applied. A pair is reported under the first gate that no candidate passed.
+GATES = (
+    "no_eligible_pair",
+    "state_score",
+    "category_score",
+    "total_score",
+    "no_progress",
+    "invalid_model_io",
+    "no_screenshot",
+)
+KEPT = "kept"
+
+
+@dataclasses.dataclass(frozen=True)
+class MiningConfig:
+    """Weights of the parts of S_total and the least scores of a candidate (RMSWeb, section 3.3)."""
+
+    state_weight: float = 0.50
+    action_weight: float = 0.25
+    category_weight: float = 0.25
+    min_state: float = 0.60
+    min_category: float = 0.45
+    min_total: float = 0.62
+
+
+@dataclasses.dataclass(frozen=True)
+class Divergence:
+    """The best candidate of a pair of runs: a success step and a localization step.
+
+    Attributes:
+      decision: `kept`, or the gate that no candidate passed; the candidate is then the best of those that
+        reached the gate.
+      success_at, localization_at: positions in the two runs, from 0; None without any candidate.
+      scores: S_total and all its parts for the candidate.
+    """
+
+    pair: RunPair
+    label: FailureLabel
+    decision: str
+    success_at: int | None
+    localization_at: int | None
+    scores: dict[str, float]
+
+    @property
+    def depth(self) -> int:
+        """The number of gates that the candidate passed."""
+        return len(GATES) if self.decision not in GATES else GATES.index(self.decision)
+
+    @property
+    def rank(self) -> tuple:
+        """Sort key, larger is better: gates passed, score, failures before detours, later steps."""
+        later = (self.success_at or 0, self.localization_at or 0)
+        names = (self.pair.success.record.trajectory_id, self.pair.localization.record.trajectory_id)
+        total = round(self.scores.get("total", 0.0), 9)
+        return (self.depth, total, self.pair.kind == "primary", *later, -len(self.pair.success), *names)
+
+
+def find_divergences(
+    pairs: Sequence[RunPair], labels: Sequence[FailureLabel], config: MiningConfig
+) -> list[Divergence]:
+    """The last critical divergence of each pair.
+
+    Args:
+      pairs: of one task.
+      labels: the failure mode of each pair.
+    """
+    runs = dict.fromkeys(run for pair in pairs for run in (pair.success, pair.localization))
+    states = StateAlignment(list(runs))
+    return [_find(pair, label, states, config) for pair, label in zip(pairs, labels, strict=True)]
+
+
+def find_divergence(pair: RunPair, config: MiningConfig) -> Divergence:
+    """The last critical divergence of a single pair, with the rule label."""
+    return find_divergences((pair,), (rule_label(pair.success, pair.localization),), config)[0]
+
+
+def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: MiningConfig) -> Divergence:
+    success, localization = pair.success, pair.localization
+    same = states.same_states(success, localization)
+    parts = states.scores(success, localization) | category_scores(success, localization, label, same)
+    alive = eligible(success, localization)
+    if not alive.any():
+        return _best(pair, label, GATES[0], {}, None)
+    # Comparing actions is slow: compare those of candidates that reach the last of these gates, or, if none
+    # does, of those that reach the gate before, since the best of them is reported.
+    near = alive & (parts["state"] >= config.min_state)
+    evident = near & (parts["category"] >= config.min_category)
+    compared = next((mask for mask in (evident, near, alive) if mask.any()), alive)
+    parts["action"] = action_scores(success, localization, compared)
+    parts["total"] = (
+        config.state_weight * parts["state"]
+        + config.action_weight * parts["action"]
+        + config.category_weight * parts["category"]
+    )
+    if not near.any():
+        return _best(pair, label, "state_score", parts, alive)
+    if not evident.any():
+        return _best(pair, label, "category_score", parts, near)
+    return _apply_last_gates(pair, label, parts, evident, config)
+
+
+def _apply_last_gates(
+    pair: RunPair, label: FailureLabel, parts: dict[str, np.ndarray], alive: np.ndarray, config: MiningConfig
+) -> Divergence:
+    """The best candidate that passes the remaining gates, or the first gate that none passes."""
+    success, localization = pair.success, pair.localization
+    # These gates parse prompts, which is slow: apply them only to steps with a sufficient score.
+    rows = np.flatnonzero((alive & (parts["total"] >= config.min_total)).any(1))
+    shots, other_shots = _screenshots(success)[:, None], _screenshots(localization)[None, :]
+    gates = (
+        ("total_score", parts["total"] >= config.min_total),
+        ("no_progress", _passing(success, rows, makes_progress)[:, None]),
+        ("invalid_model_io", _passing(success, rows, valid_sample)[:, None]),
+        ("no_screenshot", shots | other_shots),
+    )
+    for name, passed in gates:
+        if not (alive & passed).any():
+            return _best(pair, label, name, parts, alive)
+        alive = alive & passed
+    return _best(pair, label, KEPT, parts, alive)
+
+
+def _passing(run: ParsedRun, rows: np.ndarray, gate: Callable[[ParsedRun, int], bool]) -> np.ndarray:
+    """Marks those of the given steps that pass a gate: bool [num_steps]."""
+    passes = np.zeros(len(run), bool)
+    passes[rows] = [gate(run, int(row)) for row in rows]
+    return passes
+
+
+def makes_progress(success: ParsedRun, at: int) -> bool:
+    """The step had an effect that the next step did not undo, and did more than look around."""
+    step = success.steps[at]
+    undone = at + 1 < len(success) and set(success.steps[at + 1].action_names) == {"go_back"}
+    return step.complete and step.effective and not step.failed and not undone and not trivial(success, at)
+
+
+# A success is in several pairs.
+@functools.lru_cache(maxsize=64)
+def valid_sample(success: ParsedRun, at: int) -> bool:
+    """The step can be trained on.
+
+    Its prompt ends with a user message and holds no reflection guidance; its reply, with itself as the
+    target, gets the full reward.
+    """
+    step = success.steps[at]
+    messages = step.step.messages
+    if not step.complete or not messages or messages[-1].role != "user":
+        return False
+    if any(f"<{GUIDANCE_TAG}>" in message.text for message in messages):
+        return False
+    return score_response(step.target, step.target) == 1.0
+
+
+def _screenshots(run: ParsedRun) -> np.ndarray:
+    """Steps with a screenshot: bool [num_steps]."""
+    return np.array([step.step.observation.screenshot is not None for step in run.steps], bool)
+
+
+def _best(
+    pair: RunPair, label: FailureLabel, decision: str, parts: dict[str, np.ndarray], alive: np.ndarray | None
+) -> Divergence:
+    if alive is None:
+        return Divergence(pair, label, decision, None, None, {})
+    # Rounded, so that the order of summation breaks no ties. Ties go to the later step.
+    best = max(
+        zip(*np.nonzero(alive), strict=True), key=lambda at: (round(float(parts["total"][at]), 9), *at)
+    )
+    scores = {name: round(float(part[best]), 6) for name, part in parts.items()}
+    return Divergence(pair, label, decision, int(best[0]), int(best[1]), scores)

@@ -1,0 +1,191 @@
+"""Runs of a task prepared for mining: parsed steps, comparable actions, pairs of runs to compare."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from collection.corpus.steps import INVALID, StepView, view
+from rmsweb_jax.actions import Action
+from rmsweb_jax.actions.similarity import parse_url
+from rmsweb_jax.records.lean import Element, Run, Step, lean
+from rmsweb_jax.records.schema import Trajectory
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+# Compared and hashed by identity, so that results can be cached by run.
+@dataclasses.dataclass(frozen=True, eq=False)
+class ParsedRun:
+    """A run with its replies parsed.
+
+    Attributes:
+      record: as it was collected.
+      steps: one view for each step of the record.
+    """
+
+    record: Run
+    steps: tuple[StepView[Step], ...]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @functools.cached_property
+    def signatures(self) -> tuple[tuple[str, ...], ...]:
+        """The signature of each step, see `signature`."""
+        return tuple(signature(step) for step in self.steps)
+
+    @functools.cached_property
+    def target_indices(self) -> tuple[tuple[int | None, ...], ...]:
+        """The element index of each action of each step; None for actions without one."""
+        return tuple(
+            tuple(getattr(action.params, "index", None) for action in step.reply.executable)
+            if step.reply
+            else ()
+            for step in self.steps
+        )
+
+    @functools.cached_property
+    def action_texts(self) -> tuple[str, ...]:
+        """The texts that each step acts on or types: labels of elements and text parameters."""
+        return tuple(_action_text(step) for step in self.steps)
+
+    @functools.cached_property
+    def pages(self) -> tuple[str, ...]:
+        """Host and path of each step's address."""
+        return tuple(_page(step.step.observation.url) for step in self.steps)
+
+    @functools.cached_property
+    def task_words(self) -> frozenset[str]:
+        """The words of the objective and the constraints."""
+        return words(" ".join((self.record.task.objective, *self.record.task.constraints)))
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """Positions that may be a divergence: all but the `done` that ends a verified success.
+
+        The `done` of a failed run stays a candidate, although the paper searches non-terminal steps: ending
+        too early is the mistake of many pairs.
+        """
+        last = len(self.steps) - 1
+        closing = self.record.success and last >= 0 and self.steps[last].is_done
+        return tuple(range(last if closing else last + 1))
+
+
+def parse_run(run: Run | Trajectory) -> ParsedRun:
+    run = lean(run) if isinstance(run, Trajectory) else run
+    return ParsedRun(run, tuple(view(step) for step in run.steps))
+
+
+def words(text: str) -> frozenset[str]:
+    """The words and numbers of a text, in lower case."""
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def element_of(step: StepView[Step], action: Action) -> Element | None:
+    """The element that an action names by its index, if it was on the page."""
+    index = getattr(action.params, "index", None)
+    if not index:
+        return None
+    return next((item for item in step.step.observation.elements if item.index == index), None)
+
+
+def signature(step: StepView[Step]) -> tuple[str, ...]:
+    """The step's actions as texts that compare between pages.
+
+    Element indices are replaced by tag and text where the element has a text, since the same element has
+    different indices on different pages. Letter case and spacing of text parameters are ignored.
+    """
+    return tuple(_describe(step, action) for action in step.reply.executable) if step.reply else INVALID
+
+
+def _describe(step: StepView[Step], action: Action) -> str:
+    params = {
+        name: " ".join(value.split()).casefold() if isinstance(value, str) else value
+        for name, value in action.params.model_dump(exclude_defaults=True).items()
+    }
+    element = element_of(step, action)
+    if element is not None and element.text:
+        params["index"] = f"{element.tag} {element.text}"
+    return f"{action.name} {params}"
+
+
+def _action_text(step: StepView[Step]) -> str:
+    parts = []
+    for action in step.reply.executable if step.reply else ():
+        element = element_of(step, action)
+        parts.append(element.text if element else "")
+        parts += [str(value) for value in action.params.model_dump().values() if isinstance(value, str)]
+    return " ".join(parts)
+
+
+def _page(url: str) -> str:
+    parsed = parse_url(url)
+    return url if parsed is None else f"{parsed.host}{parsed.pathname.rstrip('/')}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPair:
+    """A success and the run that it is compared with.
+
+    Attributes:
+      kind: `primary` for a failed run, `secondary` for a longer success.
+    """
+
+    kind: Literal["primary", "secondary"]
+    success: ParsedRun
+    localization: ParsedRun
+
+
+@dataclasses.dataclass(frozen=True)
+class PairConfig:
+    """The largest number of pairs of a task that are compared; a judge is called for each of them."""
+
+    max_primary: int = 12
+    max_secondary: int = 4
+
+
+def by_task(trajectories: Iterable[Trajectory]) -> dict[str, list[ParsedRun]]:
+    """All runs of each task, sorted by trajectory id; a run that occurs several times counts once."""
+    runs: dict[str, dict[str, Trajectory]] = defaultdict(dict)
+    for trajectory in trajectories:
+        runs[trajectory.task.task_id].setdefault(trajectory.trajectory_id, trajectory)
+    return {
+        task_id: [parse_run(found[name]) for name in sorted(found)] for task_id, found in sorted(runs.items())
+    }
+
+
+def run_pairs(runs: Sequence[ParsedRun], config: PairConfig | None = None) -> list[RunPair]:
+    """Every success with every failure, and the shortest success with every longer one.
+
+    Where there are more pairs than the config allows, the shortest success is paired with all failures
+    first, then the next one; failures alternate between actors.
+    """
+    config = config or PairConfig()
+    successes = sorted(
+        (run for run in runs if run.record.success and len(run)),
+        key=lambda run: (len(run), run.record.trajectory_id),
+    )
+    failures = _alternate_actors([run for run in runs if not run.record.success and len(run)])
+    primary = [RunPair("primary", success, failure) for success in successes for failure in failures]
+    secondary = [
+        RunPair("secondary", successes[0], longer)
+        for longer in successes[1:]
+        if len(longer) > len(successes[0])
+    ]
+    return primary[: config.max_primary] + secondary[: config.max_secondary]
+
+
+def _alternate_actors(runs: Sequence[ParsedRun]) -> list[ParsedRun]:
+    """The first run of each actor, then the second of each, and so on."""
+    seen: dict[str, int] = defaultdict(int)
+    ranked = []
+    for run in sorted(runs, key=lambda run: run.record.trajectory_id):
+        actor = run.record.actor
+        ranked.append((seen[actor], actor, run.record.trajectory_id, run))
+        seen[actor] += 1
+    return [run for *_, run in sorted(ranked, key=lambda entry: entry[:3])]

@@ -1,0 +1,37 @@
+"""Drive Chromium with any model behind a chat-completions endpoint.
+
+    export OPENAI_API_KEY=...
+    python docs/examples/browse_with_any_model.py https://example.org "What is this domain for?" \
+        https://api.openai.com/v1 gpt-4o
+
+The browser reaches that site alone. A site on this machine or in its network is named once more as the last
+argument, for example http://127.0.0.1:5000.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from collection import Browser, EpisodeRunner
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.guard import Guard
+from collection.environments.web import WebEnvironment
+from collection.llm.actor import LLMActor
+from collection.llm.chat import ChatModel
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Task
+
+website, objective, base_url, name, *private = sys.argv[1:]
+model = ChatModel(base_url, name, api_key=os.environ.get("OPENAI_API_KEY", ""), structured="json")
+task = Task(task_id="example", website=website, objective=objective)
+folder = Path(tempfile.mkdtemp())
+images = ImageStore(folder)
+reach = GuardConfig(task_site=True, private=tuple(private))
+
+with Guard(reach) as guard, Browser(guard=guard) as browser:
+    environment = WebEnvironment(browser, images, folder / "files")
+    run = EpisodeRunner(environment, LLMActor(model), images).run_episode(task)
+for step in run.steps:
+    print(step.number, step.observation.url, step.error or [result.text for result in step.results])
+print(f"{run.outcome}: {run.final_text}")

@@ -1,0 +1,27 @@
+"""Score replies of an agent: by the action reward, and by the probability that a policy gives them.
+
+    python docs/examples/score_a_reply.py [MODEL]
+
+The reward needs no model: it compares the actions of a reply with those of a verified one.
+"""
+
+import sys
+
+from rmsweb_jax import Policy, score_response
+
+REPLY = '{{"evaluation_previous_goal":"Start","memory":"","next_goal":"Press it","action":[{}]}}'
+PROMPT = 'Your task: press "Accept".\n[1]<button>Accept</button>\n[2]<button>Decline</button>'
+target = REPLY.format('{"click_element_by_index":{"index":1}}')
+replies = {
+    "the same action": target,
+    "another element": REPLY.format('{"click_element_by_index":{"index":2}}'),
+    "another action": REPLY.format('{"go_back":{}}'),
+    "no reply of an agent": "Press the first button.",
+}
+
+policy = Policy.load(sys.argv[1] if len(sys.argv) > 1 else "tiny_base")
+for name, reply in replies.items():
+    score = policy.score(PROMPT, reply)
+    per_token = score.total / len(score.tokens)
+    print(f"{name:22} reward {score_response(reply, target):.1f}  log-probability {score.total:8.1f}", end="")
+    print(f" ({per_token:.2f} a token)")

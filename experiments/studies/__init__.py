@@ -1,0 +1,1 @@
+"""Studies that made or measured parts of the project; they are not installed with it."""

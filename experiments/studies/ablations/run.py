@@ -1,0 +1,257 @@
+"""Ablations: the full recipe and its variants, trained with several seeds and played in the browser.
+
+    python -m experiments.studies.ablations.run --config=configs/studies/ablations.py:demo \
+        --workdir=runs/ablations
+
+Each training is `experiments.train_rl` and `experiments.evaluate` in a folder of its own below the
+workdir. What is finished is kept as a small file in `config.output`/ablations and is not run again, also
+where that file came with the repository; `config.output`/ablations.md is made from these files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from collection.report.sources import RunFolder
+from experiments import cli
+from experiments.stages import Chain, Stage, run_stages
+from experiments.studies.ablations.figures import FULL, summarize
+from experiments.studies.ablations.page import render_page, render_panels
+from experiments.studies.ablations.records import (
+    SFT,
+    Settings,
+    load_runs,
+    load_settings,
+    make_run,
+    read_training,
+    run_path,
+    save,
+)
+from experiments.studies.ablations.settings import AblationSettings
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.settings import from_config, safe_keys
+
+# Of the keys that may not change, those that decide a training or its evaluation.
+_FIXED = ("size", "iterations", "eval_seeds", "runs")
+
+
+def main(config: ConfigDict, workdir: Path) -> None:
+    """Runs what is missing, then draws the page; it is also drawn when something fails or interrupts.
+
+    Raises:
+      UserError: the demo run is not there or not the one that earlier results are from, or trainings or
+        evaluations failed (the others have been finished).
+    """
+    settings = from_config(AblationSettings, config)
+    output = Path(settings.output) if settings.output else workdir
+    folder = output / "ablations"
+    variants, seeds = settings.variants, settings.seeds
+    there = {(run.variant, run.seed) for run in load_runs(folder, variants, seeds)}
+    chains = [chain for chain in plan(settings, workdir) if chain.key not in there]
+    try:
+        if chains:
+            begin(settings, folder)
+            run_missing(chains, settings, workdir, folder)
+    finally:
+        if load_settings(folder) is not None:
+            draw(
+                settings,
+                output,
+                shlex.join(["python", "-m", "experiments.studies.ablations.run", *sys.argv[1:]]),
+            )
+
+
+def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
+    """The SFT policy's evaluation, then seed by seed all variants: what is there early is balanced."""
+    source = Path(settings.run)
+    chains = [Chain(SFT, (_evaluation(settings, workdir / SFT, SFT, source / "sft/export"),), (SFT, 0))]
+    for seed in settings.seeds:
+        for variant in settings.variants:
+            folder = workdir / variant / str(seed)
+            name = settings.size if variant == FULL else f"{settings.size},{variant}"
+            prompts = source / ("sft_corpus" if variant == "full_corpus" else "mine/prompts")
+            training = Stage(
+                "rl",
+                folder / "rl",
+                "experiments.train_rl",
+                (
+                    f"--config=configs/rl.py:{name}",
+                    f"--config.seed={seed}",
+                    f"--config.iterations={settings.iterations}",
+                    f"--config.prompts={prompts}",
+                    # All are held to the same prompts, of tasks that none of them trains on.
+                    f"--config.eval_prompts={source / 'mine/prompts'}",
+                    f"--config.model={source / 'sft/export'}",
+                ),
+            )
+            evaluation = _evaluation(settings, folder, "rl", folder / "rl/export")
+            chains.append(Chain(f"{variant} {seed}", (training, evaluation), (variant, seed)))
+    return chains
+
+
+def _evaluation(settings: AblationSettings, folder: Path, label: str, model: Path) -> Stage:
+    return Stage(
+        f"evaluate/{label}",
+        folder / "evaluate" / label,
+        "experiments.evaluate",
+        (
+            f"--config=configs/evaluate.py:{settings.size}",
+            f"--config.label={label}",
+            f"--config.model={model}",
+            f"--config.seeds={settings.eval_seeds}",
+            f"--config.runs={settings.runs}",
+            f"--config.fleet.workers={settings.workers}",
+        ),
+    )
+
+
+def begin(settings: AblationSettings, folder: Path) -> None:
+    """Records what all results in `folder` share, or checks that they still do.
+
+    Raises:
+      UserError: the demo run lacks a stage, or earlier results were made from another one.
+    """
+    root = Path(settings.run)
+    reports = {stage: RunFolder(root).report(stage) for stage in ("collect", "sft_corpus", "sft", "mine")}
+    for stage, report in reports.items():
+        if report is None:
+            raise UserError(
+                f"config.run is {str(root)!r}, where {stage} has not finished: run "
+                "`python -m experiments.demo` there, or give --config.run=DIR of one that has"
+            )
+    now = Settings(
+        config={key: getattr(settings, key) for key in _FIXED},
+        inputs={
+            name: _digest(root / name, pattern)
+            for name, pattern in (
+                ("sft/export", "model.safetensors"),
+                ("mine/prompts", "*.array_record"),
+                ("sft_corpus", "*.array_record"),
+            )
+        },
+        corpus=_corpus(reports),
+    )
+    before = load_settings(folder)
+    if before is None:
+        save(folder / "settings.json", now)
+        return
+    changed = [key for key in _FIXED if before.config.get(key) != now.config[key]]
+    changed += [name for name in now.inputs if before.inputs.get(name) != now.inputs[name]]
+    if changed:
+        raise UserError(
+            f"{folder}: the results there were made with other settings or inputs ({', '.join(changed)}): "
+            "use those, delete the folder to begin anew, or give another --config.output"
+        )
+
+
+def _digest(folder: Path, pattern: str) -> str:
+    paths = sorted(folder.glob(pattern))
+    if not paths:
+        raise UserError(f"{folder}: no {pattern} there; run that stage of the demo again")
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _corpus(reports: dict[str, Any]) -> dict[str, Any]:
+    collect = reports["collect"]
+    return {
+        "teacher": collect["teacher"],
+        "tasks": collect["tasks"],
+        "trajectories": collect["trajectories"],
+        "sft_samples": reports["sft_corpus"]["samples"]["action"],
+        "prompts": reports["mine"]["prompts"],
+        "parameters": reports["sft"]["parameters"]["base"],
+    }
+
+
+def run_missing(chains: Sequence[Chain], settings: AblationSettings, workdir: Path, folder: Path) -> None:
+    """Runs the chains, several at once, and keeps the result of each as it ends.
+
+    Raises:
+      UserError: some failed; names the first one's stage and its log.
+    """
+    console = Console(stderr=True, highlight=False)
+    progress = Progress(workdir, "ablations", len(chains))
+    started, done, failed = time.monotonic(), 0, []
+
+    def show(running: Sequence[tuple[Chain, Stage]]) -> None:
+        progress.update(done, ", ".join(f"{chain.name}: {stage.name}" for chain, stage in running))
+
+    with contextlib.closing(run_stages(chains, workdir / ".jax_cache", settings.jobs, show)) as ends:
+        for end in ends:
+            if not end.last:
+                continue
+            done += 1
+            if end.error:
+                failed.append(end.error)
+            else:
+                keep(end.chain, workdir, folder)
+            minutes = (time.monotonic() - started) / 60
+            left = minutes / done * (len(chains) - done)
+            result = f"{end.error or 'done'} ({minutes:.0f} min, about {left:.0f} left)"
+            console.print(f"[{done}/{len(chains)}] {end.chain.name}: {result}", markup=False)
+    progress.close()
+    if failed:
+        others = f" ({len(failed)} of {len(chains)} failed)" if len(failed) > 1 else ""
+        raise UserError(f"{failed[0]}{others}; run the same command again to go on")
+
+
+def keep(chain: Chain, workdir: Path, folder: Path) -> None:
+    """Writes the small file of a chain that has finished."""
+    variant, seed = chain.key
+    label = SFT if variant == SFT else "rl"
+    run = RunFolder(workdir / SFT if variant == SFT else workdir / variant / str(seed))
+    training = None
+    if variant != SFT:
+        corpus = json.loads((run.root / "rl/config.json").read_bytes())["corpus"]
+        training = read_training(run, corpus)
+    results, report = run.results(label), run.report(f"evaluate/{label}")
+    assert results is not None
+    assert report is not None
+    record = make_run(variant, seed, training, results, report["seconds"])
+    save(run_path(folder, variant, seed), record)
+
+
+def draw(settings: AblationSettings, output: Path, command: str) -> None:
+    """Writes `ablations.md` and the plots beside the result files, from these alone."""
+    folder = output / "ablations"
+    shared = load_settings(folder)
+    assert shared is not None
+    variants, seeds = settings.variants, settings.seeds
+    runs = load_runs(folder, variants, seeds)
+    figures = summarize(runs, settings.seed)
+    panels = render_panels(figures)
+    for variant, svg in panels.items():
+        write_atomic(folder / f"{variant}.svg", svg.encode())
+    page = render_page(
+        shared,
+        runs,
+        figures,
+        list(panels),
+        command=command,
+        variants=variants,
+        seeds=seeds,
+        folder=folder.name,
+    )
+    path = output / "ablations.md"
+    write_atomic(path, page.encode())
+    print(f"{path}: {len(runs)} of {1 + len(variants) * len(seeds)} results are there")
+
+
+if __name__ == "__main__":
+    cli.run(main, "configs/studies/ablations.py:demo", safe_keys(AblationSettings))

@@ -1,0 +1,122 @@
+"""Our side: the compiled programs of supervised fine-tuning, on one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from experiments.studies.benchmark import host
+from experiments.studies.benchmark.job import Job, Values
+from experiments.studies.benchmark.rows import load_batch
+from rmsweb_jax.data.batching import SftBatch, batch_axes
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.peft import save_adapters
+from rmsweb_jax.sft.loss import target_scores
+from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.training.mesh import make_mesh, shard_batch
+from rmsweb_jax.training.optimizer import adamw
+
+
+class Forward:
+    """Log-probabilities of the scored tokens, without adapters."""
+
+    def __init__(self, model: Qwen3VL, batch: SftBatch):
+        graphdef, self._params = nnx.split(model)
+
+        @jax.jit
+        def run(params: Any, batch: SftBatch) -> jax.Array:
+            return target_scores(nnx.merge(graphdef, params), batch).log_probs
+
+        self._run, self._batch = run, batch
+
+    def step(self) -> None:
+        self._log_probs = jax.block_until_ready(self._run(self._params, self._batch))
+
+    def values(self) -> Values:
+        log_probs = np.asarray(self._log_probs, np.float64).ravel()
+        return Values(float(-log_probs.mean()), log_probs=tuple(log_probs.tolist()))
+
+
+class Train:
+    """One update of the adapters: gradient, clipping, AdamW."""
+
+    def __init__(self, job: Job, model: Qwen3VL, batch: SftBatch, mesh: Any):
+        graphdef, params, self._frozen = split_model(model, "lora")
+        optimizer = adamw(job.learning_rate, weight_decay=job.weight_decay, clip_norm=job.clip_norm)
+        self._state = init_state(params, optimizer, mesh)
+        rows = batch.inputs.tokens.shape[0]
+        self._steps = make_steps(graphdef, self._state, optimizer, rows, mesh)
+        self._batch, self._key = batch, jax.random.key(job.seed)
+
+    def step(self) -> None:
+        steps, state = self._steps, self._state
+        total = steps.add(steps.zero(state.params), state.params, self._frozen, self._batch, self._key)
+        self._state, self._metrics = jax.block_until_ready(steps.update(state, total))
+
+    def values(self) -> Values:
+        metrics = self._metrics
+        return Values(float(metrics["loss/train"]), float(metrics["norm/gradient"]))
+
+
+class OurSide:
+    """See `experiments.studies.benchmark.job.Side`.
+
+    Raises:
+      UserError: JAX has no such device here.
+    """
+
+    def __init__(self, job: Job):
+        try:
+            self._device = jax.devices()[0]
+        except (RuntimeError, AssertionError) as error:  # The latter where no plugin knows the platform.
+            raise UserError(
+                f"config.device={job.device}: JAX has no such device here; install one"
+            ) from error
+        self._job, self._mesh = job, make_mesh(data=-1)
+        dtype = jnp.dtype(job.dtype)
+        self._model = load_model(job.model, dtype, remat=job.remat, mesh=self._mesh)
+        self._model.attention = default_attention(
+            self._model.config.text.head_dim, self._model.dtype, self._mesh
+        )
+        batch = load_batch(job.rows, self._model.config, job.response)
+        self._batch = shard_batch(batch, self._mesh, batch_axes(batch))
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "jax": jax.__version__,
+            "flax": flax.__version__,
+            "device": self._device.device_kind,
+            "attention": self._model.attention.backend,
+        }
+
+    def start(self, program: str) -> None:
+        if program == "forward":
+            self._program = Forward(self._model, self._batch)
+            return
+        config = LoRAConfig(self._job.rank, self._job.alpha)
+        add_lora(self._model, config, nnx.Rngs(self._job.seed))
+        save_adapters(self._model, config, self._job.adapters, self._job.model)
+        self._program = Train(self._job, self._model, self._batch, self._mesh)
+
+    def step(self) -> None:
+        self._program.step()
+
+    def values(self) -> Values:
+        return self._program.values()
+
+    def reset_peak(self) -> None:
+        # JAX cannot forget a device's peak: loading and tuning count, so this is never too low.
+        host.reset_peak()
+
+    def peak_bytes(self) -> int:
+        stats = self._device.memory_stats()
+        return stats["peak_bytes_in_use"] if stats else host.peak_bytes()

@@ -1,0 +1,140 @@
+"""Measurements as JSON and as a Markdown table."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.studies.benchmark.config import BenchmarkConfig
+from experiments.studies.benchmark.measure import OURS, Timings, log_prob_gap
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, forward_flops, training_flops
+from rmsweb_jax.qwen3_vl.inputs import Grid
+from rmsweb_jax.training.performance import peak_flops
+
+# Cores that others may keep busy on a machine that counts as idle.
+_IDLE = 0.1
+
+
+def useful_flops(
+    config: BenchmarkConfig, architecture: Qwen3VLConfig, grid: Grid, adapters: int
+) -> dict[str, int]:
+    """Operations of each program that its result needs, recomputation not among them."""
+    patches = grid[0] * grid[1] * grid[2]
+    work = Work(
+        tokens=config.rows * config.length,
+        pairs=config.rows * causal_pairs(config.length),
+        scored=config.rows * config.response,
+        patches=config.rows * patches,
+        patch_pairs=config.rows * patches**2,
+    )
+    return {
+        "forward": forward_flops(architecture, work),
+        "train": training_flops(architecture, work, adapters, config.remat).useful,
+    }
+
+
+def peak_rate(config: BenchmarkConfig, device: str) -> float | None:
+    """Operations a second of the device at its best; None when nobody has said."""
+    if config.peak_tflops:
+        return config.peak_tflops * 1e12
+    return peak_flops(device) if config.dtype == "bfloat16" else None
+
+
+def summary(
+    config: BenchmarkConfig, measured: dict[str, dict[str, Timings]], flops: dict[str, int], device: str
+) -> dict[str, Any]:
+    """Programs, then sides with their rates, and the ratio between them (above 1: ours is faster)."""
+    peak = peak_rate(config, device)
+    out = {}
+    for program, sides in measured.items():
+        out[program] = {
+            "useful_flops": flops[program],
+            "sides": {name: _rates(config, side, flops[program], peak) for name, side in sides.items()},
+        }
+        others = [name for name in sides if name != OURS]
+        if others:
+            ours, other = sides[OURS], sides[others[0]]
+            pairs = [theirs / mine for mine, theirs in zip(ours.seconds, other.seconds, strict=True)]
+            out[program]["ratio"] = _spread(pairs)
+            out[program]["log_prob_gap"] = log_prob_gap(ours.first, other.first)
+    return out
+
+
+def _rates(config: BenchmarkConfig, side: Timings, flops: int, peak: float | None) -> dict[str, Any]:
+    seconds = statistics.median(side.seconds)
+    return {
+        "seconds": _spread(side.seconds),
+        "steps": list(side.seconds),
+        # Cores that other processes kept busy.
+        "other_load": sum(side.others) / sum(side.seconds),
+        "first_step_seconds": side.first_seconds,
+        "tokens_per_second": config.rows * config.length / seconds,
+        "gflops_per_second": flops / seconds / 1e9,
+        "mfu": None if peak is None else flops / seconds / peak,
+        "peak_bytes": side.peak_bytes,
+        "loss": [side.first.loss, side.second.loss],
+        "gradient_norm": [side.first.gradient_norm, side.second.gradient_norm],
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def table(programs: dict[str, Any]) -> str:
+    """A row for every program and side, then its ratio."""
+    lines = [
+        "| program | side | seconds a step | tokens/s | GFLOP/s | MFU | peak memory | first step | loss |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for program, result in programs.items():
+        for name, side in result["sides"].items():
+            mfu = "-" if side["mfu"] is None else f"{side['mfu']:.1%}"
+            lines.append(
+                f"| {program} | {name} | {_cell(side['seconds'], 3)} | {side['tokens_per_second']:,.0f} "
+                f"| {side['gflops_per_second']:,.0f} | {mfu} | {side['peak_bytes'] / 2**30:.2f} GiB "
+                f"| {side['first_step_seconds']:.1f} s | {side['loss'][0]:.4f} |"
+            )
+        if "ratio" in result:
+            lines.append(f"| {program} | **speed ratio** | **{_cell(result['ratio'], 2)}** | | | | | | |")
+    return "\n".join(lines)
+
+
+def _cell(spread: dict[str, float], digits: int) -> str:
+    median, low, high = (f"{spread[key]:.{digits}f}" for key in ("median", "min", "max"))
+    return f"{median} ({low} to {high})"
+
+
+def section(config: BenchmarkConfig, machine: dict[str, Any], programs: dict[str, Any]) -> str:
+    """What was measured, on what, and the table."""
+    architecture = config.architecture()
+    sides = "; ".join(
+        f"{name}: " + ", ".join(f"{key} {value}" for key, value in about.items())
+        for name, about in machine["sides"].items()
+    )
+    load = max(side["other_load"] for result in programs.values() for side in result["sides"].values())
+    # torch waits for its slowest thread at every product, XLA does not: contention favours ours.
+    idle = load < _IDLE or config.device != "cpu"
+    verdict = "" if idle else "**The machine was not idle: take these ratios for no result.** "
+    return (
+        f"Size {config.size} with {architecture.text.num_hidden_layers} decoder layers and "
+        f"{architecture.vision.depth} vision blocks, {config.dtype}, remat {config.remat}; {config.rows} x "
+        f"{config.length:,} tokens with an image of {config.max_pixels:,} pixels and {config.response:,} "
+        f"scored tokens a row; adapters of rank {config.lora.rank}; {config.steps} counted "
+        f"steps a side, in turns.\n"
+        f"{machine['processor']}, {machine['threads']} threads; other processes kept up to {load:.1f} "
+        f"cores busy meanwhile. {verdict}{sides}.\n\n{table(programs)}"
+    )
+
+
+def replace_section(text: str, name: str, content: str) -> str:
+    """The document with its generated section of that name replaced, or appended when there is none."""
+    begin, end = f"<!-- benchmark {name} -->", f"<!-- end {name} -->"
+    block = f"{begin}\n{content}\n{end}"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if pattern.search(text):
+        return pattern.sub(lambda _: block, text)
+    return f"{text.rstrip()}\n\n## {name}\n\n{block}\n".lstrip()

@@ -1,0 +1,1 @@
+"""Makes the tiny base model: corpus, tokenizer, batches and training."""

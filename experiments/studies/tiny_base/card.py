@@ -1,0 +1,113 @@
+"""The model card that ships with the tiny base: how it was made, and its scores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from experiments.studies.tiny_base.settings import Phase
+from rmsweb_jax.records.files import write_atomic
+
+_HEAD = """---
+license: apache-2.0
+pipeline_tag: image-text-to-text
+tags: [qwen3_vl, web-agent, tiny]
+---
+
+# The demo's tiny base
+
+A Qwen3-VL of {millions:.1f} million parameters with a vocabulary of its own. It is to the demo what
+Qwen3-VL-Instruct is to the recipe: it reads the agent's state message, answers in the agent's JSON, and
+points at the element that its own `next_goal` names. It knows no task: nothing it was trained on says
+what to do on a page. It is of no use outside this demo.
+
+## How it was made
+
+    make base
+
+that is `experiments.studies.tiny_base.run` with `configs/studies/tiny_base.py:tiny`: {steps} steps,
+about {tokens:.0f} million tokens, {minutes:.0f} minutes on two shared CPU cores. All weights start at random.
+
+- Generated pages: buttons, links, fields, choices, lists, tabs, trees and search results with random words,
+  written by the same code that writes pages for the agent. No page is seen twice.
+- Recorded pages: MiniWoB++ in Chromium, seeds from 100000 (the demo trains on 0..9999 and is scored on
+  1000000 and up), fresh and after up to three random actions, with screenshots of at most 16,384 pixels.
+- Questions: replies that name an element of the page at random, or the one the request spells out
+  (`Click on the "Ok" button.`). Learned are the action, what of the goal can be known from the prompt, and
+  for spelled-out requests the whole goal. Pages under the START cover are left out.
+- A row is one prompt with as many replies as fit, each attending to the prompt and to itself.
+- Muon for the decoder's matrices, Adam for the rest, float32; fan-in initialisation, embeddings at 0.5.
+
+| phase | steps | tokens a step | accuracy at its end | guessing |
+|---|---|---|---|---|
+"""
+
+
+def write_card(
+    folder: Path,
+    report: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    phases: Sequence[Phase],
+    num_params: int,
+) -> None:
+    """Writes `folder/README.md`.
+
+    Args:
+      report: `steps`, `seconds`, and `scores` by name of a set (`train.score`).
+      metrics: rows of the run's `metrics.jsonl`.
+      phases: settings of the curriculum, in order.
+    """
+    rows, tokens, before = [], 0.0, 0
+    for phase in phases:
+        own = [row for row in metrics if row["phase"] == phase.name]
+        if not own:
+            continue
+        steps = own[-1]["step"] - before
+        before = own[-1]["step"]
+        size = phase.length * phase.rows
+        tokens += steps * size
+        rows.append(
+            f"| {phase.name} | {steps} | {size} | {own[-1]['accuracy']:.3f} | {own[-1]['chance']:.3f} |"
+        )
+    head = _HEAD.format(
+        millions=num_params / 1e6, steps=report["steps"], tokens=tokens / 1e6, minutes=report["seconds"] / 60
+    )
+    kinds = ("click", "type", "select")
+    table = [
+        "| held-out pages | questions | index right | guessing | " + " | ".join(kinds) + " | copied tokens |",
+        "|---" * (len(kinds) + 5) + "|",
+    ]
+    for name, values in report["scores"].items():
+        by_kind = " | ".join(
+            f"{values[f'accuracy_{kind}']:.3f}" if f"accuracy_{kind}" in values else "" for kind in kinds
+        )
+        table.append(
+            f"| {name} | {values['questions']:.0f} | {values['accuracy']:.3f} | {values['chance']:.3f} "
+            f"| {by_kind} | {values['copy_accuracy']:.3f} |"
+        )
+    scores = "\n## Scores\n\nThe index that the model finds likeliest, given the goal before it.\n\n"
+    write_atomic(
+        folder / "README.md", (head + "\n".join(rows) + "\n" + scores + "\n".join(table) + "\n").encode()
+    )
+
+
+def write_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Draws accuracy and guessing over the run's steps, phases marked, as a PNG."""
+    figure = Figure(figsize=(6.4, 2.8), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
+    steps = [row["step"] for row in metrics]
+    axes.plot(steps, [row["accuracy"] for row in metrics], label="index right")
+    axes.plot(steps, [row["chance"] for row in metrics], label="guessing", linestyle=":")
+    for before, row in itertools.pairwise(metrics):
+        if row["phase"] != before["phase"]:
+            axes.axvline(before["step"], color="0.8", linewidth=0.8, zorder=0)
+    for name in dict.fromkeys(row["phase"] for row in metrics):
+        first = next(row["step"] for row in metrics if row["phase"] == name)
+        axes.text(first, 1.02, name, fontsize=7)
+    axes.set(xlabel="step", ylim=(0, 1), xlim=(0, None))
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path)

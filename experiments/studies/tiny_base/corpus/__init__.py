@@ -1,0 +1,1 @@
+"""The tiny base model's corpus: generated and recorded pages, and grounding questions about them."""

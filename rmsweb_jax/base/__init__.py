@@ -1,1 +1,0 @@
-"""How the tiny base is made: its tokenizer, its rows and its training."""

@@ -1,0 +1,1 @@
+"""A finished training run as a folder that others can load."""

@@ -1,0 +1,177 @@
+"""Where a training's data came from, read off the manifests that each stage left."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import MANIFEST, iter_records, load_manifest, read_manifest
+
+# Provenance keys that name the data sets something was made of.
+_SOURCES = ("trajectories", "pools")
+# Local paths are private, and mean nothing on other machines.
+_PLACES = ("source", "tasks_file", "folder", "path")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """A data set, described by its manifest.
+
+    Attributes:
+      name: of its folder.
+      kind: of its records (`rmsweb_jax.records.schema.KINDS`).
+      manifest_sha256: identifies the data set.
+      facts: plain values of its provenance, such as who acted in it.
+      sources: what it was made of.
+      contamination: the contamination check of its tasks, as `make_tasks` reported it; None where none is
+        on record.
+    """
+
+    name: str
+    kind: str
+    records: int
+    manifest_sha256: str
+    facts: dict[str, Any]
+    sources: tuple[DataSet, ...]
+    contamination: dict[str, Any] | None
+
+    def checks(self) -> list[dict[str, Any]]:
+        """The contamination checks of this set and of all that it was made of."""
+        own = [] if self.contamination is None else [self.contamination]
+        return own + [check for source in self.sources for check in source.checks()]
+
+
+def describe(folder: Path) -> DataSet | None:
+    """The data set in `folder` with its sources; None when it is no longer there or cannot be read."""
+    try:
+        manifest = read_manifest(folder)
+    except UserError:
+        return None
+    provenance = manifest.provenance
+    sources = [describe(Path(name)) for key in _SOURCES for name in provenance.get(key, ())]
+    return DataSet(
+        name=folder.resolve().name,
+        kind=manifest.kind,
+        records=manifest.records,
+        manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
+        facts={
+            key: value
+            for key, value in provenance.items()
+            if isinstance(value, str | int | float) and key not in _PLACES and value != ""
+        },
+        sources=tuple(source for source in sources if source is not None),
+        contamination=_contamination(folder),
+    )
+
+
+def trained_tasks(folder: Path) -> set[str] | None:
+    """Ids of the tasks whose records are in a data set; None when it is no longer there."""
+    try:
+        records = iter_records(folder, load_manifest(folder))
+        return {getattr(record, "task_id", "") for record in records}
+    except UserError:
+        return None
+
+
+def _contamination(folder: Path) -> dict[str, Any] | None:
+    """Reads the report that `make_tasks` wrote next to the tasks that were played in `folder`."""
+    config = _read_optional_json(folder / "config.json")
+    if config.get("tasks_from"):
+        return _contamination(Path(config["tasks_from"]))
+    if not config.get("tasks_file"):
+        return None
+    report = _read_optional_json(Path(config["tasks_file"]).parent / "report.json")
+    keys = ("contamination_checked", "contaminated_by", "questions", "tasks")
+    return {key: report[key] for key in keys if key in report} if "contamination_checked" in report else None
+
+
+def _read_optional_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+SFT, RL = "train_sft", "train_rl"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRun:
+    """A finished run of experiments.train_sft or experiments.train_rl.
+
+    Attributes:
+      stage: `SFT` or `RL`.
+      config: its settings, as nested dictionaries.
+      report: its `report.json`.
+    """
+
+    folder: Path
+    stage: str
+    config: dict[str, Any]
+    report: dict[str, Any]
+
+    @property
+    def export(self) -> Path:
+        """The model folder it ended with, adapters merged."""
+        return self.folder / "export"
+
+    @property
+    def data(self) -> Path:
+        """The data set it was trained on."""
+        return Path(self.config["corpus" if self.stage == SFT else "prompts"])
+
+    @property
+    def exported_step(self) -> int:
+        """The checkpoint that `export` holds."""
+        return self.report["exported_step" if self.stage == SFT else "iterations"]
+
+
+def read_run(folder: Path) -> TrainingRun:
+    """Reads a training's folder.
+
+    Raises:
+      UserError: it is none, has not finished, is damaged, or its export is gone.
+    """
+    config = _read_json(folder / "config.json")
+    report = _read_json(folder / "report.json")
+    if config is None:
+        raise UserError(
+            f"{folder}: no training was begun here: give --config.run=DIR, a workdir of train_sft"
+        )
+    if report is None:
+        raise UserError(
+            f"{folder}: this training has not finished (no report.json): run its command again, then export"
+        )
+    run = TrainingRun(folder, report.get("stage", ""), config, report)
+    if run.stage not in (SFT, RL):
+        raise UserError(f"{folder}: made by {run.stage or 'something else'}, not by train_sft or train_rl")
+    if not (run.export / "config.json").exists():
+        raise UserError(f"{run.export}: the exported model is gone: train again in another --workdir")
+    return run
+
+
+def lineage(run: TrainingRun) -> list[TrainingRun]:
+    """This run and those before it, as far as each began with the export of another that is still there."""
+    runs = [run]
+    while True:
+        model = Path(runs[-1].config["model"])
+        if model.name != "export" or not (model.parent / "report.json").exists():
+            return runs
+        runs.append(read_run(model.parent))
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); restore it, or train again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not a JSON object; restore it, or train again")
+    return content

@@ -1,0 +1,142 @@
+"""Floating-point operations of the model, counted from its shapes.
+
+A multiply-add counts as two. Only matrix products are counted, as in the usual definition of MFU. The
+compiler's own count is no substitute: it takes a scanned layer once and a fused kernel not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.inputs import RowLayout
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Amounts of work of a program, from which its operations follow; they add up.
+
+    The same counts describe useful work, without padding, and executed work, with it.
+
+    Attributes:
+      tokens: positions of rows.
+      pairs: visible (query, key) pairs over all rows.
+      scored: positions at which the vocabulary head is computed.
+      patches: positions of vision patches.
+      patch_pairs: visible pairs of patches.
+    """
+
+    tokens: int
+    pairs: int
+    scored: int
+    patches: int = 0
+    patch_pairs: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Work(*(mine + theirs for mine, theirs in pairs))
+
+
+def causal_pairs(length: int) -> int:
+    """Counts the visible pairs of one causal row."""
+    return length * (length + 1) // 2
+
+
+def slot_pairs(layout: RowLayout, slots: int) -> int:
+    """Counts the visible pairs of a row whose slots share a prompt."""
+    own = causal_pairs(layout.slot)
+    return causal_pairs(layout.prompt) + slots * (layout.slot * layout.prompt + own)
+
+
+def decoder_flops(config: Qwen3VLConfig, tokens: int, pairs: int) -> int:
+    """Counts one forward pass of all decoder layers."""
+    text = config.text
+    projections = text.hidden_size * (2 * text.query_dim + 2 * text.kv_dim)
+    mlp = 3 * text.hidden_size * text.intermediate_size
+    # Scores, then values: D multiply-adds each for a pair and a query head.
+    attention = 2 * text.query_dim * pairs
+    return 2 * text.num_hidden_layers * (tokens * (projections + mlp) + attention)
+
+
+def head_flops(config: Qwen3VLConfig, scored: int) -> int:
+    """Counts one forward pass of the vocabulary head."""
+    return 2 * scored * config.text.hidden_size * config.text.vocab_size
+
+
+def vision_flops(config: Qwen3VLConfig, patches: int, patch_pairs: int) -> int:
+    """Counts one forward pass of the vision tower with its mergers."""
+    vision = config.vision
+    block = 4 * vision.hidden_size**2 + 2 * vision.hidden_size * vision.intermediate_size
+    attention = 2 * vision.hidden_size * patch_pairs
+    merged = vision.hidden_size * vision.merge_unit
+    merger = (patches // vision.merge_unit) * merged * (merged + vision.out_hidden_size)
+    mergers = (1 + config.num_deepstack) * merger
+    return 2 * (vision.depth * (patches * block + attention) + mergers) + embed_flops(config, patches)
+
+
+def embed_flops(config: Qwen3VLConfig, patches: int) -> int:
+    """Counts the projection of pixels, the first product of the vision tower."""
+    return 2 * patches * config.vision.patch_dim * config.vision.hidden_size
+
+
+def forward_flops(config: Qwen3VLConfig, work: Work) -> int:
+    """Counts one forward pass of the whole model."""
+    return (
+        decoder_flops(config, work.tokens, work.pairs)
+        + head_flops(config, work.scored)
+        + vision_flops(config, work.patches, work.patch_pairs)
+    )
+
+
+def decode_flops(config: Qwen3VLConfig, rows: int, prompt: int, length: int) -> int:
+    """Counts all decoding steps of `rows` samples of `length` tokens after `prompt` tokens.
+
+    A step computes attention over the whole ring buffer, filled or not.
+    """
+    steps = length - 1
+    tokens, pairs = rows * steps, rows * steps * (prompt + length)
+    return decoder_flops(config, tokens, pairs) + head_flops(config, rows * length)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingFlops:
+    """Operations of a gradient.
+
+    Attributes:
+      useful: those that the gradient needs.
+      executed: useful ones and those that are computed again in the backward pass.
+    """
+
+    useful: int
+    executed: int
+
+
+def training_flops(
+    config: Qwen3VLConfig, work: Work, adapters: int, remat: str, trainable: str = "lora"
+) -> TrainingFlops:
+    """Counts a gradient whose logits are computed in chunks, and again in the backward pass.
+
+    With adapters on a frozen base, decoder and head need a forward pass and a backward pass to activations,
+    and the vision tower a forward pass only, since nothing before the decoder is trained. Adapters also need
+    a backward pass to their weights. When all weights are trained, everything needs all three, except that
+    pixels need no gradient.
+
+    Args:
+      adapters: number of adapter parameters; each is a multiply-add for every token.
+      remat: policy of rematerialization: "none", "dots" (repeats attention) or "full" (repeats every layer).
+      trainable: "lora" or "all".
+    """
+    decoder = decoder_flops(config, work.tokens, work.pairs)
+    attention = decoder - decoder_flops(config, work.tokens, 0)
+    head, vision = head_flops(config, work.scored), vision_flops(config, work.patches, work.patch_pairs)
+    low_rank = 2 * work.tokens * adapters
+    # `head` is repeated under every policy, see `logprobs.score_tokens`.
+    again = {"none": 0, "dots": attention, "full": decoder + low_rank}[remat]
+    if trainable == "lora":
+        # Attention has no frozen operand: its backward is twice its forward.
+        useful = 2 * decoder + attention + 2 * head + vision + 3 * low_rank
+    else:
+        useful = 3 * (decoder + head + vision + low_rank) - embed_flops(config, work.patches)
+        looking = vision - vision_flops(config, work.patches, 0)
+        again += {"none": 0, "dots": looking, "full": vision}[remat]
+    return TrainingFlops(useful, useful + again + head)

@@ -1,0 +1,294 @@
+"""Finding, and clearing up, what stopped writers left behind.
+
+Nothing here is needed to go on after a crash: readers pass over all of it. It gives the space back,
+and saves the whole records of a journal whose file has been damaged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from pydantic import BaseModel
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import (
+    AGAIN,
+    MANIFEST,
+    Manifest,
+    decode_entry,
+    iter_records,
+    load_manifest,
+    read_manifest,
+    read_shard,
+    strays,
+)
+from rmsweb_jax.records.files import is_temporary, replacing, write_atomic
+from rmsweb_jax.records.images import ImageStore, is_image_field, record_images
+from rmsweb_jax.records.journal import is_journal, scan_journal
+from rmsweb_jax.records.schema import Trajectory
+
+JOURNALS = "journal"  # The folder of a collecting stage's journals.
+
+
+@dataclasses.dataclass
+class Check:
+    """What was found in a folder.
+
+    Attributes:
+      records: those that can be read.
+      images: different ones that they name.
+      without_screenshot: steps at which none could be taken; no fault of the data set.
+      problems: a line each: what is wrong, where, what to do.
+    """
+
+    records: int = 0
+    images: int = 0
+    without_screenshot: int = 0
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+
+def check_dataset(folder: Path) -> Check:
+    """Reads a whole data set folder: shards, records, screenshots, and journals if there are any."""
+    check = Check(problems=check_journals(folder))
+    try:
+        manifest = read_manifest(folder)
+    except UserError as error:
+        check.problems.append(str(error))
+        return check
+    if not manifest.finished:
+        check.problems.append(
+            f"{folder / MANIFEST}: unfinished: run the command that makes it again to finish it"
+        )
+    named = _check_records(folder, manifest, check)
+    images = ImageStore(folder)
+    check.images = len(named)
+    for sha256, where in named.items():
+        try:
+            _check_image(images, sha256)
+        except UserError as error:
+            check.problems.append(f"{error} (it is named by {where})")
+    return check
+
+
+def check_journals(folder: Path) -> list[str]:
+    """A line for each journal of the folder that is damaged other than by a writer's stop."""
+    problems = []
+    for path in [*journals(folder), *journals(folder / JOURNALS)]:
+        damaged = [line.number for line in scan_journal(path) if line.record is None and not line.last]
+        if damaged:
+            problems.append(
+                f"{path}: {len(damaged)} damaged lines, the first is line {damaged[0]}: restore the file, or "
+                f"go on without them: python -m experiments.records repair --data={folder} --apply"
+            )
+    return problems
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals among a folder's files of lines."""
+    paths = sorted(folder.glob("*.jsonl"))
+    return [path for path in paths if folder.name == JOURNALS or is_journal(path)]
+
+
+def _check_records(folder: Path, manifest: Manifest, check: Check) -> dict[str, str]:
+    """Counts and problems go to `check`; returns the images by name, with the first place naming each."""
+    named: dict[str, str] = {}
+    for shard in manifest.shards:
+        try:
+            entries = read_shard(folder, shard)
+        except UserError as error:
+            check.problems.append(str(error))
+            continue
+        for number, entry in enumerate(entries):
+            try:
+                record = decode_entry(folder, manifest, shard, number, entry)
+            except UserError as error:
+                check.problems.append(str(error))
+                continue
+            check.records += 1
+            for sha256 in record_images(record):
+                named.setdefault(sha256, f"record {number} of {shard.file}")
+            if isinstance(record, Trajectory):
+                check.without_screenshot += sum(step.observation.screenshot is None for step in record.steps)
+    if sum(shard.records for shard in manifest.shards) != manifest.records:
+        check.problems.append(f"{folder / MANIFEST}: its counts do not add up: {AGAIN}")
+    return named
+
+
+def _check_image(images: ImageStore, sha256: str) -> None:
+    try:
+        path = images.path(sha256)
+    except ValueError as error:
+        raise UserError(f"{sha256[:80]!r}: not the name of a screenshot: {AGAIN}") from error
+    png = images.get(sha256)
+    try:
+        Image.open(io.BytesIO(png)).load()
+    # Pillow reports broken files with any of these.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: unreadable image ({reason}): {AGAIN}") from error
+
+
+_IMAGES = "images"
+_SHA256 = re.compile(rb"\b[0-9a-f]{64}\b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """One problem that can be repaired.
+
+    Attributes:
+      what: a line: where, what is wrong, what will be done.
+      apply: does it; None where only the command that wrote it can.
+    """
+
+    what: str
+    apply: Callable[[], None] | None
+
+
+def find_repairs(root: Path) -> list[Repair]:
+    """Finds problems in a folder and those below it; changes nothing.
+
+    No writer may be at work there: what it has begun looks just like what a stopped one left.
+    """
+    return [repair for folder in folders(root) for repair in _find(folder)]
+
+
+def folders(root: Path) -> Iterator[Path]:
+    """A folder and those below it, but not those of screenshots, whose number is without bound."""
+    for path, below, _ in os.walk(root):
+        below[:] = sorted(name for name in below if name != _IMAGES and not name.startswith("."))
+        yield Path(path)
+
+
+def _find(folder: Path) -> Iterator[Repair]:
+    temporary = [*folder.glob(".*.tmp"), *(folder / _IMAGES).glob("*/.*.tmp")]
+    for path in sorted(filter(is_temporary, temporary)):
+        yield Repair(f"{path}: temporary file of a stopped writer: remove it", path.unlink)
+    for path in journals(folder):
+        yield from _find_in_journal(path)
+    if not (folder / MANIFEST).exists():
+        return
+    try:
+        manifest = read_manifest(folder)
+    except UserError as error:
+        # Without a manifest, good shards cannot be distinguished from bad ones.
+        yield Repair(str(error), None)
+        return
+    for path in strays(folder, manifest):
+        if not is_temporary(path):
+            yield Repair(f"{path}: shard that the manifest does not name: remove it", path.unlink)
+    if not manifest.finished:
+        yield Repair(f"{folder / MANIFEST}: unfinished: the command that makes it goes on with it", None)
+        return
+    yield from _find_orphans(folder, manifest)
+
+
+def _find_in_journal(path: Path) -> Iterator[Repair]:
+    damaged, whole_records = [], 0
+    for line in scan_journal(path):
+        if line.record is None:
+            damaged.append(line)
+        else:
+            whole_records += 1
+    if not damaged:
+        return
+    whole = f"{whole_records} whole records stay"
+    if all(line.torn for line in damaged):
+        yield Repair(
+            f"{path}: last line of a stopped writer, never finished: cut it off; {whole}",
+            lambda: _keep_whole_lines(path),
+        )
+    else:
+        yield Repair(
+            f"{path}: {len(damaged)} damaged lines, the first is line {damaged[0].number}: keep the file as "
+            f"{path.name}.damaged and go on without them; {whole}",
+            lambda: _quarantine(path),
+        )
+
+
+def _quarantine(path: Path) -> None:
+    target = path.with_name(f"{path.name}.damaged")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.damaged-{number}")
+    with replacing(target) as temporary:
+        shutil.copyfile(path, temporary)
+    _keep_whole_lines(path)
+
+
+def _keep_whole_lines(path: Path) -> None:
+    write_atomic(path, b"".join(line.data for line in scan_journal(path) if line.record is not None))
+
+
+def _find_orphans(folder: Path, manifest: Manifest) -> Iterator[Repair]:
+    named = _named_images(folder, manifest)
+    if named is None:
+        return
+    orphans = [path for path in sorted((folder / _IMAGES).glob("*/*.png")) if path.stem not in named]
+    if orphans:
+        size = sum(path.stat().st_size for path in orphans)
+
+        def remove() -> None:
+            for path in orphans:
+                path.unlink()
+
+        yield Repair(
+            f"{folder / _IMAGES}: {len(orphans)} screenshots that no record names ({size} bytes): remove",
+            remove,
+        )
+
+
+def _named_images(folder: Path, manifest: Manifest) -> set[str] | None:
+    """Whatever in the folder looks like the name of an image; None when not all of it can be read."""
+    named: set[str] = set()
+    try:
+        for shard in manifest.shards:
+            for entry in read_shard(folder, shard):
+                named |= {name.decode() for name in _SHA256.findall(entry)}
+    except UserError:
+        return None
+    for path in [*folder.glob("*.json*"), *(folder / JOURNALS).glob("*")]:
+        with open(path, "rb") as file:
+            for line in file:
+                named |= {name.decode() for name in _SHA256.findall(line)}
+    return named
+
+
+def export_jsonl(folder: Path, output: Path) -> int:
+    """Writes one record a line, as JSON in the present schema; `output` is whole or unchanged.
+
+    Returns:
+      The number of records.
+
+    Raises:
+      UserError: as `read_dataset`.
+    """
+    manifest = load_manifest(folder)
+    with replacing(output) as temporary, open(temporary, "xb") as file:
+        for record in iter_records(folder, manifest):
+            file.write(record.model_dump_json().encode() + b"\n")
+    return manifest.records
+
+
+def readable(value: Any, images: ImageStore) -> Any:
+    """A record (or a part of one) as plain JSON values, each image's name replaced by its file."""
+    if isinstance(value, tuple):
+        return [readable(item, images) for item in value]
+    if not isinstance(value, BaseModel):
+        return value
+    fields = {}
+    for name, item in value:
+        if item is not None and is_image_field(type(value), name):
+            fields["path" if name == "sha256" else name] = str(images.path(item))
+        else:
+            fields[name] = readable(item, images)
+    return fields

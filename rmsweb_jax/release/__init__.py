@@ -1,1 +1,0 @@
-"""A finished training as a folder that others can load."""

@@ -1,0 +1,336 @@
+"""What inference servers are asked for responses with token ids and log-probabilities, and how they answer.
+
+vLLM (0.10.2 or newer): `POST /v1/chat/completions` with `return_token_ids`; our own server speaks it too.
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server/
+SGLang: `POST /generate` with `input_ids`, since its token ids stand among the log-probabilities there.
+https://docs.sglang.io/docs/basic_usage/sampling_params
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import BaseModel, Field
+
+from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.records.schema import ImagePart, Message
+
+# As low as a bias may be; the probability of the token is then 0 in float32 wherever it matters.
+_BAN = -100
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """One response to ask for.
+
+    Attributes:
+      policy: name of the adapters at the server.
+      messages: of the prompt.
+      images: data URLs of the messages' images, in order.
+      prompt_tokens: ours, images expanded.
+      seed: None leaves the draw to the server.
+    """
+
+    policy: str
+    messages: Sequence[Message]
+    images: Sequence[str]
+    prompt_tokens: Sequence[int]
+    sampling: SamplingParams
+    seed: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """One response, in no server's dialect.
+
+    Attributes:
+      prompt_tokens: how many the server counted.
+      prompt_ids: the tokens themselves, None when it does not tell.
+      tokens, log_probs: of the response; None when missing.
+      finish_reason: "stop", "length", or why the server gave up.
+      matched: the stop token, where it is named.
+    """
+
+    prompt_tokens: int
+    prompt_ids: list[int] | None
+    tokens: list[int] | None
+    log_probs: list[float] | None
+    finish_reason: str
+    matched: int | str | None
+
+
+class Dialect(Protocol):
+    """How a server is spoken to.
+
+    Attributes:
+      path: of requests for responses.
+      load, unload: paths of requests that add and remove adapters.
+    """
+
+    path: str
+    load: str
+    unload: str
+
+    def body(self, ask: Ask) -> dict[str, Any]: ...
+
+    def read(self, data: bytes) -> Answer:
+        """Reads an answer; pydantic.ValidationError where it is none."""
+        ...
+
+
+class _LogProb(BaseModel):
+    logprob: float
+
+
+class _LogProbs(BaseModel):
+    content: list[_LogProb] | None = None
+
+
+class _Choice(BaseModel):
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | None = None
+    logprobs: _LogProbs | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int
+
+
+class _ChatAnswer(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    prompt_token_ids: list[int] | None = None
+    usage: _Usage
+
+
+class VLLM:
+    """vLLM's chat completions, and our own server's."""
+
+    path = "/v1/chat/completions"
+    load = "/v1/load_lora_adapter"
+    unload = "/v1/unload_lora_adapter"
+
+    def body(self, ask: Ask) -> dict[str, Any]:
+        sampling = ask.sampling
+        body = {
+            "model": ask.policy,
+            "messages": _chat(ask.messages, ask.images),
+            "max_tokens": sampling.max_response_tokens,
+            "logprobs": True,
+            "return_token_ids": True,
+            # The end tokens of the model's generation config would end a response as well.
+            "ignore_eos": True,
+            **_common(sampling),
+        }
+        return body if ask.seed is None else body | {"seed": ask.seed}
+
+    def read(self, data: bytes) -> Answer:
+        answer = _ChatAnswer.model_validate_json(data)
+        choice = answer.choices[0]
+        content = choice.logprobs.content if choice.logprobs else None
+        return Answer(
+            prompt_tokens=answer.usage.prompt_tokens,
+            prompt_ids=answer.prompt_token_ids,
+            tokens=choice.token_ids,
+            log_probs=None if content is None else [entry.logprob for entry in content],
+            finish_reason=choice.finish_reason or "",
+            matched=choice.stop_reason,
+        )
+
+
+class _Finish(BaseModel):
+    type: str
+    matched: int | str | None = None
+
+
+class _Meta(BaseModel):
+    prompt_tokens: int
+    finish_reason: _Finish | None = None
+    output_token_logprobs: list[tuple[float, int] | tuple[float, int, str | None]] | None = None
+
+
+class _Generated(BaseModel):
+    meta_info: _Meta
+
+
+class SGLang:
+    """SGLang's own endpoint. It gets our prompt tokens; those of images it makes again from the images."""
+
+    path = "/generate"
+    load = "/load_lora_adapter"
+    unload = "/unload_lora_adapter"
+
+    def body(self, ask: Ask) -> dict[str, Any]:
+        sampling = {
+            "max_new_tokens": ask.sampling.max_response_tokens,
+            "skip_special_tokens": False,
+            "no_stop_trim": True,
+            **_common(ask.sampling),
+        }
+        if ask.seed is not None:
+            sampling["sampling_seed"] = ask.seed
+        body = {
+            "input_ids": list(ask.prompt_tokens),
+            "lora_path": ask.policy,
+            "return_logprob": True,
+            "sampling_params": sampling,
+        }
+        return body | {"image_data": list(ask.images)} if ask.images else body
+
+    def read(self, data: bytes) -> Answer:
+        meta = _Generated.model_validate_json(data).meta_info
+        pairs = meta.output_token_logprobs
+        finish = meta.finish_reason or _Finish(type="")
+        return Answer(
+            prompt_tokens=meta.prompt_tokens,
+            prompt_ids=None,
+            tokens=None if pairs is None else [pair[1] for pair in pairs],
+            log_probs=None if pairs is None else [pair[0] for pair in pairs],
+            finish_reason=finish.type,
+            matched=finish.matched,
+        )
+
+
+def make_dialect(name: str) -> Dialect:
+    """The dialect of a checked `EndpointConfig.dialect`."""
+    return {"vllm": VLLM, "sglang": SGLang}[name]()
+
+
+def _common(sampling: SamplingParams) -> dict[str, Any]:
+    """Settings of the same name in both.
+
+    All are written out: servers take what is missing from the model's generation config, and Qwen3-VL's cuts
+    the distribution to a nucleus.
+    """
+    return {
+        "temperature": sampling.temperature,
+        "top_p": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "stop_token_ids": [sampling.eos],
+        "logit_bias": {str(token): _BAN for token in sampling.banned},
+    }
+
+
+def _chat(messages: Sequence[Message], images: Sequence[str]) -> list[dict[str, Any]]:
+    """Messages in the protocol's words, with the images in place."""
+    urls = iter(images)
+    chat = []
+    for message in messages:
+        parts = [
+            {"type": "image_url", "image_url": {"url": next(urls)}}
+            if isinstance(part, ImagePart)
+            else {"type": "text", "text": part.text}
+            for part in message.content
+        ]
+        has_image = any(isinstance(part, ImagePart) for part in message.content)
+        chat.append({"role": message.role, "content": parts if has_image else message.text})
+    return chat
+
+
+# What vLLM writes for a log-probability that it does not have.
+_MISSING = -9999.0
+
+
+class BadAnswerError(Exception):
+    """The response cannot be trained on; the message says why and what to do."""
+
+
+class Sample(NamedTuple):
+    """One checked response: its tokens, their log-probabilities, and whether it has no end token."""
+
+    tokens: list[int]
+    log_probs: list[float]
+    truncated: bool
+
+
+def check_answer(answer: Answer, prompt: Sequence[int], sampling: SamplingParams, vocab_size: int) -> Sample:
+    """Compares a response with what was asked for.
+
+    A response that the server says is finished must end with the end token. Where the server leaves that
+    out of the tokens but not out of the log-probabilities, it is put back; a response that another token has
+    ended (some servers know further ones) counts as truncated.
+
+    Args:
+      prompt: our tokens of it, images expanded.
+
+    Raises:
+      BadAnswerError: the prompt has other tokens there, a token or log-probability is missing or impossible,
+        or the response was cut or goes on where it must not.
+    """
+    _check_prompt(answer, prompt)
+    tokens, log_probs = answer.tokens, answer.log_probs
+    if tokens is None:
+        raise BadAnswerError("the answer has no token ids; serve with vLLM 0.10.2 or newer, or SGLang")
+    if log_probs is None:
+        raise BadAnswerError("the answer has no log-probabilities; let the server return them")
+    finished = answer.finish_reason == "stop"
+    if finished and len(log_probs) == len(tokens) + 1 and sampling.eos not in tokens:
+        tokens = [*tokens, sampling.eos]
+    if len(tokens) != len(log_probs) or not tokens:
+        raise BadAnswerError(
+            f"{len(tokens)} tokens came with {len(log_probs)} log-probabilities; take another server version"
+        )
+    _check_values(tokens, log_probs, sampling, vocab_size)
+    return Sample(tokens, log_probs, _is_truncated(answer, tokens, sampling))
+
+
+def _check_prompt(answer: Answer, prompt: Sequence[int]) -> None:
+    remedy = "give the server the same tokenizer, chat template and image sizes as config.model has"
+    if answer.prompt_tokens != len(prompt):
+        raise BadAnswerError(f"{answer.prompt_tokens} prompt tokens there, {len(prompt)} here; {remedy}")
+    if answer.prompt_ids is not None and answer.prompt_ids != list(prompt):
+        pairs = zip(answer.prompt_ids, prompt, strict=False)
+        place = next((place for place, (there, here) in enumerate(pairs) if there != here), len(prompt))
+        raise BadAnswerError(
+            f"{len(answer.prompt_ids)} prompt tokens there, {len(prompt)} here, other ones from place "
+            f"{place} on; {remedy}"
+        )
+
+
+def _check_values(
+    tokens: list[int], log_probs: list[float], sampling: SamplingParams, vocab_size: int
+) -> None:
+    for token in tokens:
+        if not 0 <= token < vocab_size:
+            raise BadAnswerError(
+                f"token {token} is not in the vocabulary of {vocab_size}; serve the model of config.model"
+            )
+    banned = set(sampling.banned).intersection(tokens)
+    if banned:
+        raise BadAnswerError(
+            f"token {min(banned)} is banned and was drawn; take a server that honours logit_bias"
+        )
+    for value in log_probs:
+        if not _MISSING < value <= 1e-3 or not math.isfinite(value):
+            raise BadAnswerError(f"{value} is no log-probability; take another server version")
+
+
+def _is_truncated(answer: Answer, tokens: list[int], sampling: SamplingParams) -> bool:
+    limit, ended = sampling.max_response_tokens, tokens[-1] == sampling.eos
+    if sampling.eos in tokens[:-1] or len(tokens) > limit:
+        raise BadAnswerError(
+            f"the response of {len(tokens)} tokens goes on after its end token or the limit of {limit}; take "
+            "a server that honours stop_token_ids and the token limit"
+        )
+    if ended:
+        return False
+    if answer.finish_reason == "stop" and answer.matched == tokens[-1]:
+        return True
+    if answer.finish_reason == "length" and len(tokens) == limit:
+        return True
+    if answer.finish_reason == "length":
+        raise BadAnswerError(
+            f"the response was cut after {len(tokens)} of {limit} tokens; raise the server's context length "
+            "or lower config.max_response_tokens"
+        )
+    raise BadAnswerError(
+        f"the response of {len(tokens)} tokens has no end token though its finish_reason is "
+        f"{answer.finish_reason!r}; let the server return the end token's log-probability"
+    )

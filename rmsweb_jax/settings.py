@@ -1,0 +1,217 @@
+"""Settings of the experiments: a dataclass states them, a `ConfigDict` carries them from the command line.
+
+The dataclass is the only statement of a key's name, type, default and meaning. `variant_config` makes the
+`ConfigDict` of a config file from it, `from_config` turns that back into the dataclass and refuses what the
+dataclass does not know. A field that is a dataclass is a section.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+from ml_collections import ConfigDict
+
+from rmsweb_jax.errors import UserError
+
+T = TypeVar("T")
+# Keys that differ from the defaults, with a mapping for each section.
+Patch = Mapping[str, Any]
+_TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+
+
+def required(what: str) -> Any:
+    """A text field without a default: "" in the `ConfigDict`, and `from_config` asks for `what`."""
+    return dataclasses.field(metadata={"required": what})
+
+
+def safe(default: Any) -> Any:
+    """A field, or a whole section, that may change between the runs of one workdir."""
+    return dataclasses.field(default=default, metadata={"safe": True})
+
+
+def internal(default: Any) -> Any:
+    """A field that code sets: it is no key."""
+    return dataclasses.field(default_factory=lambda: default, metadata={"internal": True})
+
+
+def to_config_dict(settings: Any) -> ConfigDict:
+    """The keys of a dataclass with its defaults, or those of an instance with its values."""
+    return ConfigDict(_to_dict(settings))
+
+
+def variant_config(
+    settings: type, variants: Mapping[str, Patch | tuple[Patch, ...]], variant: str
+) -> ConfigDict:
+    """A variant of a config file: the defaults of `settings`, changed by one patch or several in order.
+
+    Raises:
+      UserError: there is no such variant.
+    """
+    if variant not in variants:
+        raise UserError(f"unknown variant {variant!r}: {_suggestion(variant, variants)}")
+    config = to_config_dict(settings)
+    patches = variants[variant]
+    for patch in patches if isinstance(patches, tuple) else (patches,):
+        _apply(config, settings, patch, "config")
+    return config
+
+
+def from_config(settings: type[T], config: T | ConfigDict | Mapping[str, Any], complete: bool = True) -> T:
+    """Reads a `ConfigDict`, or its `to_dict()`; keys that are left out keep their defaults.
+
+    An instance of `settings` is left as it is.
+
+    Args:
+      complete: False lets required fields be empty.
+
+    Raises:
+      UserError: a key is unknown, a value is of another type or no choice, or a required one is empty.
+    """
+    if isinstance(config, settings):
+        return config
+    values = config.to_dict() if isinstance(config, ConfigDict) else config
+    return _read_section(settings, values, None, "config", complete)
+
+
+def key_names(settings: type, prefix: str = "") -> Iterator[str]:
+    """Dotted names of all keys."""
+    hints = typing.get_type_hints(settings)
+    for field in _fields(settings):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from key_names(hints[field.name], f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def safe_keys(settings: type, prefix: str = "") -> Iterator[str]:
+    """Dotted names of the keys and sections that may change between the runs of one workdir."""
+    hints = typing.get_type_hints(settings)
+    for field in _fields(settings):
+        if field.metadata.get("safe"):
+            yield prefix + field.name
+        elif dataclasses.is_dataclass(hints[field.name]):
+            yield from safe_keys(hints[field.name], f"{prefix}{field.name}.")
+
+
+def unknown_key(name: str, known: Iterable[str]) -> str:
+    """The message for a wrong key.
+
+    Args:
+      name: dotted, below `config`.
+      known: dotted names of all keys.
+    """
+    return f"unknown setting config.{name}: {_suggestion(name, known, 'config.')}"
+
+
+def _suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
+    names = list(known)
+    section, _, last = name.rpartition(".")
+    siblings = {one.rpartition(".")[2]: one for one in names if one.rpartition(".")[0] == section}
+    # The same name in another section, a name that is spelled alike in this one, or in any.
+    close = [one for one in names if one.rpartition(".")[2] == last]
+    if len(close) != 1:
+        alike = difflib.get_close_matches(last, siblings, 1)
+        close = [siblings[alike[0]]] if alike else difflib.get_close_matches(name, names, 1, cutoff=0.8)
+    if close:
+        return f"did you mean {prefix}{close[0]}?"
+    return f"use one of {', '.join(prefix + one for one in siblings.values() or names)}"
+
+
+def _fields(settings: type) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(settings) if not field.metadata.get("internal")]
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    if field.default is dataclasses.MISSING and "required" in field.metadata:
+        return ""
+    return field.default
+
+
+def _to_dict(settings: Any) -> dict[str, Any]:
+    values = {}
+    for field in _fields(settings):
+        value = _default(field) if isinstance(settings, type) else getattr(settings, field.name)
+        assert value is not dataclasses.MISSING, f"{settings}: {field.name} has no default"
+        values[field.name] = _plain(value)
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _to_dict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def _apply(config: ConfigDict, settings: type, patch: Patch, where: str) -> None:
+    hints = typing.get_type_hints(settings)
+    for name, value in patch.items():
+        if name not in config:
+            section = f"{where}.".partition(".")[2]
+            raise UserError(unknown_key(f"{section}{name}", key_names(settings, section)))
+        if dataclasses.is_dataclass(hints[name]):
+            _apply(typing.cast(ConfigDict, config[name]), hints[name], value, f"{where}.{name}")
+        else:
+            value = _plain(value)
+            config[name] = ConfigDict(value) if isinstance(value, dict) else value
+
+
+def _read_section(type_: type[T], values: Any, base: T | None, where: str, complete: bool) -> T:
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where} is {values!r}: it is a section; give {where}.NAME")
+    fields, hints = {field.name: field for field in _fields(type_)}, typing.get_type_hints(type_)
+    section = f"{where}.".partition(".")[2]
+    for name in values:
+        if name not in fields:
+            raise UserError(unknown_key(f"{section}{name}", key_names(type_, section)))
+    read = {}
+    for name, field in fields.items():
+        default = _default(field) if base is None else getattr(base, name)
+        key = f"{where}.{name}"
+        read[name] = _read(hints[name], values.get(name, default), default, key, complete)
+        if complete and not read[name] and "required" in field.metadata:
+            raise UserError(f"{key} is empty: give {field.metadata['required']}")
+    return type_(**read) if base is None else dataclasses.replace(base, **read)  # type: ignore[type-var]
+
+
+def _read(type_: Any, value: Any, default: Any, where: str, complete: bool) -> Any:
+    if dataclasses.is_dataclass(type_):
+        if dataclasses.is_dataclass(value):
+            value = _to_dict(value)
+        base = default if dataclasses.is_dataclass(default) else None
+        return _read_section(typing.cast(type, type_), value, base, where, complete)
+    origin, args = typing.get_origin(type_), typing.get_args(type_)
+    if origin is Literal:
+        if value not in args:
+            raise UserError(f"{where} is {value!r}: use one of {', '.join(map(str, args))}")
+    elif origin in (typing.Union, types.UnionType):
+        if value is not None:
+            return _read(next(arg for arg in args if arg is not types.NoneType), value, None, where, complete)
+    elif origin is tuple:
+        if not isinstance(value, (tuple, list)):
+            raise UserError(f"{where} is {value!r}: give it in brackets, with commas: ('a', 'b')")
+        items = args[:1] * len(value) if args[-1] is Ellipsis else args
+        if len(items) != len(value):
+            raise UserError(f"{where} is {value!r}: give {len(items)} values")
+        return tuple(_read(item, one, None, where, complete) for item, one in zip(items, value, strict=True))
+    elif origin in (dict, collections.abc.Mapping):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} is {value!r}: it is a section; give {where}.NAME")
+        return {
+            _read(args[0], key, None, where, complete): _read(args[1], one, None, f"{where}.{key}", complete)
+            for key, one in value.items()
+        }
+    elif type_ is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif type_ in _TYPE_NAMES and type(value) is not type_:
+        raise UserError(f"{where} is {value!r}: give {_TYPE_NAMES[type_]}")
+    return value

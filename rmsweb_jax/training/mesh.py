@@ -1,0 +1,188 @@
+"""The devices of a run: its processes, the mesh, and how arrays are split over it.
+
+Axes: `data` (copies of the model), `fsdp` (weights and optimizer split, gathered as they are used) and
+`tensor` (matrices split across devices). Rows of a batch are split over `data` and `fsdp`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from rmsweb_jax.errors import UserError
+
+# From the outermost to the innermost: neighbouring devices share `tensor`, which has the most traffic.
+AXES = ("data", "fsdp", "tensor")
+# The mesh axes that together split the rows of a batch.
+ROWS = ("data", "fsdp")
+BATCH = P(ROWS)
+
+_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+def join_processes() -> None:
+    """Connects to the other processes of a run; must be called before anything else asks JAX for devices.
+
+    JAX recognises TPU pods, Slurm, Kubernetes and Open MPI. Elsewhere set JAX_COORDINATOR_ADDRESS (host:port
+    of the first process), JAX_NUM_PROCESSES and JAX_PROCESS_ID for each process.
+
+    Raises:
+      UserError: the variables are incomplete, or there is nothing to recognise.
+    """
+    given = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    missing = [name for name in _VARIABLES if name not in given]
+    if given and missing:
+        raise UserError(f"--distributed: {', '.join(missing)} not set, but {', '.join(given)}: set all three")
+    # JAX's own handler would swallow SIGTERM, which rmsweb_jax.processes.StopRequest needs.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        if given:
+            address, count, number = (given[name] for name in _VARIABLES)
+            jax.distributed.initialize(address, int(count), int(number))
+        else:
+            jax.distributed.initialize()
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"--distributed: the processes could not join ({reason}): set {', '.join(_VARIABLES)}, or leave "
+            "the flag out on a single host"
+        ) from error
+
+
+def any_process(flag: bool) -> bool:
+    """True where the flag is set in any process of the run; all must call this at the same step."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
+
+
+def is_first() -> bool:
+    """True in the one process that writes the files of a run."""
+    return jax.process_index() == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """The section `mesh`: sizes of the axes; one may be -1, which takes the devices left."""
+
+    data: int = 1
+    fsdp: int = -1
+    tensor: int = 1
+
+
+def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
+    """Makes a mesh with axes `AXES` over all devices; one size may be -1, which takes the devices left.
+
+    Raises:
+      UserError: the sizes do not multiply to the number of devices.
+    """
+    sizes, devices = [data, fsdp, tensor], jax.device_count()
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = devices // math.prod(size for size in sizes if size != -1)
+    if math.prod(sizes) != devices:
+        raise UserError(
+            f"the mesh data={data}, fsdp={fsdp}, tensor={tensor} does not fit {devices} devices: "
+            "change config.mesh so that its sizes multiply to that (one may be -1)"
+        )
+    # Auto: the partitioner chooses all shardings that no constraint fixes.
+    return jax.make_mesh(tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def constrain(x: jax.Array, mesh: Mesh | None, *axes: str | tuple[str, ...] | None) -> jax.Array:
+    """Constrains the sharding of `x` inside a jitted function; without a mesh returns it unchanged.
+
+    Args:
+      axes: for each axis of `x` the mesh axes that split it, or None.
+    """
+    if mesh is None or mesh.size == 1:
+        return x
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*axes)))
+
+
+def tree_shardings(tree: Any, specs: Any, mesh: Mesh) -> Any:
+    """Makes a `NamedSharding` for each array of a tree.
+
+    Args:
+      specs: tree of `PartitionSpec`s; one may replace a whole subtree and then holds for all arrays in it.
+    """
+    return jax.tree.map(
+        lambda spec, part: jax.tree.map(lambda _: NamedSharding(mesh, spec), part),
+        specs,
+        tree,
+        is_leaf=lambda leaf: isinstance(leaf, P),
+    )
+
+
+def constrain_tree(tree: Any, specs: Any, mesh: Mesh | None) -> Any:
+    """Applies `constrain` to all arrays of a tree; `specs` are those of `tree_shardings`."""
+    if mesh is None or mesh.size == 1:
+        return tree
+    return jax.lax.with_sharding_constraint(tree, tree_shardings(tree, specs, mesh))
+
+
+def constrain_rows(x: jax.Array, mesh: Mesh | None) -> jax.Array:
+    """Constrains activations between layers: rows over `data` and `fsdp`, tokens over `tensor`.
+
+    The layers before and after split heads and features, not tokens. Splitting tokens here lets each device
+    keep a part of what the backward pass needs ("sequence parallelism", Korthikanti et al. 2022).
+    """
+    tokens = "tensor" if mesh is not None and x.shape[1] % mesh.shape["tensor"] == 0 else None
+    return constrain(x, mesh, ROWS, tokens, None)
+
+
+def row_shards(mesh: Mesh | AbstractMesh | None) -> int:
+    """Number of parts that the rows of a batch are split into; 1 without a mesh."""
+    return 1 if mesh is None else math.prod(mesh.shape[axis] for axis in ROWS)
+
+
+def check_rows(mesh: Mesh | AbstractMesh, rows: int, key: str) -> None:
+    """Refuses a number of rows that the mesh cannot split evenly.
+
+    Args:
+      key: the setting that holds the number, for the message.
+
+    Raises:
+      UserError: the mesh does not divide the rows.
+    """
+    parts = row_shards(mesh)
+    if rows % parts:
+        raise UserError(
+            f"config.{key}={rows} rows do not divide over {' x '.join(ROWS)} = {parts} devices: change it or "
+            "config.mesh"
+        )
+
+
+def process_rows(mesh: Mesh, rows: int) -> tuple[int, ...]:
+    """Numbers of the batch rows on this process's devices, ascending.
+
+    The rows need not be contiguous, because the order of devices follows a pod's network. Where `tensor`
+    splits a row between processes, each of them holds it. The mesh must divide the rows (`check_rows`).
+    """
+    indices = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
+    mine = np.concatenate([np.arange(rows)[index] for index in indices if index is not None])
+    return tuple(np.unique(mine).tolist())
+
+
+def shard_batch(batch: Any, mesh: Mesh, batch_axis: Any = None) -> Any:
+    """Puts a host-local numpy batch on the mesh as one global batch.
+
+    Args:
+      batch: pytree of arrays; every process holds the rows that `process_rows` names, in that order.
+      batch_axis: tree like `batch` with the axis to split in each array; None splits axis 0 of all.
+    """
+
+    def put(x: np.ndarray, axis: int) -> jax.Array:
+        spec = P(*[None] * axis, BATCH[0])
+        return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.asarray(x))
+
+    if batch_axis is None:
+        batch_axis = jax.tree.map(lambda _: 0, batch)
+    return jax.tree.map(put, batch, batch_axis)

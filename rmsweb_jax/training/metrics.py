@@ -1,0 +1,202 @@
+"""Training curves and sampled replies as JSON lines, TensorBoard and W&B; a resumed run continues all
+three."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import json
+import logging
+import math
+import textwrap
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from tensorboardX import SummaryWriter
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import write_atomic
+
+METRICS_FILE = "metrics.jsonl"
+REPLIES_FILE = "replies.jsonl"
+GROUPS_FILE = "groups.jsonl"
+_RUN_ID_FILE = "wandb_run_id"
+_BOARD_REPLIES, _LOG_REPLIES = 8, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledReply:
+    """A policy's reply to a held-out prompt.
+
+    Attributes:
+      reply: the sampled text.
+      target: the verified text.
+      reward: reward of the reply, in [0, 1].
+    """
+
+    sample_id: str
+    reply: str
+    target: str
+    reward: float
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Reads the rows of `folder/metrics.jsonl`, one for each step."""
+    return read_rows(folder / METRICS_FILE)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Reads a file that `MetricWriter` wrote; leaves out a torn last line, which a crash may leave."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+class MetricWriter:
+    """Writes one row for each step; a resumed run first removes the rows of steps that it repeats.
+
+    In a multi-host run only the first process writes.
+
+    Args:
+      folder: gets `metrics.jsonl`, `tensorboard/` and, if there are any, `replies.jsonl` and `groups.jsonl`.
+      resume_step: the last step whose rows are kept; 0 starts with empty files.
+      wandb_project: Weights & Biases project that gets the rows too, as one run, also if the training is
+        resumed; "" for none. Uploads follow W&B's own settings (WANDB_MODE, ...).
+
+    Raises:
+      UserError: W&B is requested, but not installed or not logged in.
+    """
+
+    def __init__(self, folder: Path, resume_step: int = 0, wandb_project: str = ""):
+        self._active = jax.process_index() == 0
+        if not self._active:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        self._wandb = _Wandb(folder, wandb_project) if wandb_project else None
+        self._replies, self._groups = folder / REPLIES_FILE, folder / GROUPS_FILE
+        _cut(folder / METRICS_FILE, resume_step)
+        for path in (self._replies, self._groups):
+            if path.exists():
+                _cut(path, resume_step)
+        self._metrics = open(folder / METRICS_FILE, "ab")  # noqa: SIM115 - closed by close()
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Appends the row {step, time, **values}; array scalars become floats, and non-finite values null."""
+        if not self._active:
+            return
+        plain = {key: _plain(value) for key, value in values.items()}
+        self._metrics.write(_line({"step": step, "time": round(time.time(), 3), **plain}))
+        self._metrics.flush()
+        numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
+        for key, value in numbers.items():
+            self._board.add_scalar(key, value, step)
+        if self._wandb:
+            self._wandb.write(step, numbers)
+
+    def write_replies(self, step: int, replies: Sequence[SampledReply]) -> None:
+        """Appends the replies of one evaluation; TensorBoard and the log show the first few."""
+        if not self._active or not replies:
+            return
+        rows = [{"step": step, **dataclasses.asdict(reply)} for reply in replies]
+        with open(self._replies, "ab") as file:
+            file.write(b"".join(map(_line, rows)))
+        shown = "\n\n".join(map(_markdown, replies[:_BOARD_REPLIES]))
+        self._board.add_text("eval/replies", shown, step)
+        for reply in replies[:_LOG_REPLIES]:
+            logging.info("step %d, %s: reward %.2f for %r", step, reply.sample_id, reply.reward, reply.reply)
+        if self._wandb:
+            self._wandb.write_table(step, "eval/replies", rows)
+
+    def write_groups(self, step: int, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Appends groups of rollouts for people to read, as a row {step, **group} each."""
+        if self._active and groups:
+            with open(self._groups, "ab") as file:
+                file.write(b"".join(_line({"step": step, **group}) for group in groups))
+
+    def close(self) -> None:
+        self._close(failed=False)
+
+    def _close(self, failed: bool) -> None:
+        if self._active:
+            self._metrics.close()
+            self._board.close()
+            if self._wandb:
+                self._wandb.close(failed)
+
+    def __enter__(self) -> MetricWriter:
+        return self
+
+    def __exit__(self, kind: object, *exception: object) -> None:
+        self._close(failed=kind is not None)
+
+
+class _Wandb:
+    """The W&B run of a folder; its id is kept there, so that a resumed training continues it."""
+
+    def __init__(self, folder: Path, project: str):
+        if importlib.util.find_spec("wandb") is None:
+            raise UserError(
+                f"config.wandb_project={project}: Weights & Biases is not installed: pip install wandb, "
+                'or give --config.wandb_project=""'
+            )
+        self._module: Any = importlib.import_module("wandb")
+        path = folder / _RUN_ID_FILE
+        if not path.exists():
+            write_atomic(path, uuid.uuid4().hex[:8].encode())
+        try:
+            self._run = self._module.init(
+                project=project,
+                name=folder.resolve().name,
+                id=path.read_text(),
+                # "must" would refuse a run that was started offline and never synced.
+                resume="allow",
+                dir=str(folder),
+            )
+        except self._module.Error as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"config.wandb_project={project}: Weights & Biases did not start ({reason}): "
+                'run `wandb login`, set WANDB_MODE=offline, or give --config.wandb_project=""'
+            ) from error
+        # W&B's own step may only grow, so it would drop the rows of repeated steps.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, numbers: Mapping[str, float]) -> None:
+        self._run.log({"step": step, **numbers})
+
+    def write_table(self, step: int, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        columns = list(rows[0])
+        table = self._module.Table(columns=columns, data=[[row[name] for name in columns] for row in rows])
+        self._run.log({"step": step, key: table})
+
+    def close(self, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+
+
+def _cut(path: Path, last_step: int) -> None:
+    kept = [row for row in read_rows(path) if row["step"] <= last_step]
+    write_atomic(path, b"".join(map(_line, kept)))
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | int | bool) or value is None:
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _markdown(reply: SampledReply) -> str:
+    texts = "\n\n".join(textwrap.indent(text, "    ") for text in (reply.reply, reply.target))
+    return f"**{reply.sample_id}**: {reply.reward:.2f}\n\n{texts}"

@@ -1,0 +1,150 @@
+"""The folder of a run: one process works in it at a time, always with the same settings."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ml_collections import ConfigDict
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.settings import safe_keys, to_config_dict
+
+S = TypeVar("S")
+# Folders that this process has open.
+_open: set[Path] = set()
+
+
+def run_stage(
+    stage: Callable[[S, Path], dict[str, Any]],
+    settings: S,
+    workdir: str | os.PathLike[str],
+    first: bool = True,
+) -> dict[str, Any]:
+    """Runs a stage in its workdir, or returns the report of one that is finished.
+
+    Args:
+      stage: is called with the settings and the folder; it writes `report.json` last.
+      settings: a dataclass.
+      first: see `open_workdir`.
+
+    Raises:
+      UserError: as `open_workdir`.
+    """
+    workdir = Path(workdir)
+    with open_workdir(workdir, to_config_dict(settings), safe_keys(type(settings)), first):
+        report = workdir / "report.json"
+        return json.loads(report.read_bytes()) if report.exists() else stage(settings, workdir)
+
+
+@contextlib.contextmanager
+def open_workdir(
+    workdir: Path, config: ConfigDict, safe_keys: Iterable[str] = (), first: bool = True
+) -> Iterator[None]:
+    """Makes a workdir and keeps other runs, and other settings, out of it.
+
+    A script opens its workdir before it calls the library, which then finds it open and checks nothing again.
+
+    Args:
+      safe_keys: dotted names of keys and sections that may change between runs in one workdir; any other
+        change is refused, since a resumed run would silently mix two settings.
+      first: False in the other processes of a run, for which the first one locks the folder.
+
+    Raises:
+      UserError: another run is in it, it was begun with other settings, or a file is in the way.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{workdir}: a file is in the way; give the name of a folder") from error
+    folder = workdir.resolve()
+    if folder in _open:
+        yield
+        return
+    with lock_workdir(workdir) if first else contextlib.nullcontext():
+        check_config(config, workdir, frozenset(safe_keys), write=first)
+        _open.add(folder)
+        try:
+            yield
+        finally:
+            _open.remove(folder)
+
+
+@contextlib.contextmanager
+def lock_workdir(workdir: Path) -> Iterator[None]:
+    """Keeps a second run out of `workdir`; the system frees the lock however this process ends.
+
+    Raises:
+      UserError: another run holds it.
+    """
+    with open(workdir / ".lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"{workdir}: in use by another run; wait for it or use another --workdir"
+            raise UserError(message) from None
+        yield
+
+
+def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], write: bool = True) -> None:
+    """Refuses a workdir that was begun with other settings; records these.
+
+    Args:
+      safe_keys: dotted names of keys and sections that may differ.
+      write: False leaves the recording to another process of the run.
+
+    Raises:
+      UserError: naming each key that differs and is not in `safe_keys`.
+    """
+    path = workdir / "config.json"
+    now = flatten_settings(json.loads(config.to_json_best_effort()))
+    if path.exists():
+        before = _read_settings(path)
+        keys = {key for key in before.keys() | now.keys() if not is_within(key, safe_keys)}
+        if other := ", ".join(sorted(keys & (before.keys() ^ now.keys()))):
+            raise UserError(
+                f"{path}: this run was begun with other keys, by another version or variant ({other}): "
+                "continue it with that one, or use another --workdir"
+            )
+        changed = sorted(key for key in keys if before[key] != now[key])
+        if changed:
+            key = changed[0]
+            raise UserError(
+                f"{path}: this run was begun with other settings ({', '.join(changed)}; {key} was "
+                f"{before[key]!r}, is {now[key]!r}): use the old ones or another --workdir"
+            )
+    content = config.to_json_best_effort(indent=1).encode()
+    if write and not (path.exists() and path.read_bytes() == content):
+        write_atomic(path, content)
+
+
+def is_within(key: str, names: frozenset[str]) -> bool:
+    """Whether a dotted name is one of `names`, or in a section among them."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_text())
+    except ValueError:
+        tree = None
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: not the settings of a run; use another --workdir")
+    return flatten_settings(tree)
+
+
+def flatten_settings(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted names."""
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten_settings(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

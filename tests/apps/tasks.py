@@ -1,0 +1,105 @@
+"""Tasks at applications, each with a check of its result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from collection.environments.base import Environment, Extractor, StepResults, View
+from rmsweb_jax.actions import Action
+from rmsweb_jax.records.schema import ActionResult, Task
+from tests.apps.application import Application
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """End of an episode, in addition to the application's state.
+
+    Attributes:
+      url: the page the agent saw last.
+      answer: the text of its `done`.
+    """
+
+    url: str
+    answer: str
+
+
+@dataclasses.dataclass(frozen=True)
+class AppTask:
+    """A task at an application.
+
+    Attributes:
+      check: whether it has been done, by the ending and what the application holds now.
+    """
+
+    task: Task
+    application: Application
+    check: Callable[[Ending], bool]
+
+
+class AppEnvironment:
+    """`collection.environments.base.Environment` at applications: set back before every episode, own reward.
+
+    Args:
+      inner: the browser; its own reward is not asked for.
+      tasks: all that may come.
+    """
+
+    def __init__(self, inner: Environment, tasks: Iterable[AppTask]) -> None:
+        self._inner = inner
+        self._tasks = {task.task.task_id: task for task in tasks}
+        self._current: AppTask | None = None
+        self._url, self._answer = "", ""
+
+    @property
+    def excluded_actions(self) -> tuple[str, ...]:
+        return self._inner.excluded_actions
+
+    def reset(self, task: Task) -> Task:
+        self._current = self._tasks[task.task_id]
+        self._url = self._answer = ""
+        self._current.application.reset()
+        return self._inner.reset(task)
+
+    def observe(self) -> View:
+        view = self._inner.observe()
+        self._url = view.observation.url
+        return view
+
+    def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
+        return self._inner.act(actions, extract, deadline)
+
+    def finish(self, done: Action) -> ActionResult:
+        self._answer = done.params.model_dump()["text"]
+        return self._inner.finish(done)
+
+    def reward(self) -> float | None:
+        """1 when the check passes, else 0, also for an episode that had no `done`."""
+        if self._current is None:
+            return None
+        return float(self._current.check(Ending(self._url, self._answer)))
+
+    def redact(self, text: str) -> str:
+        return self._inner.redact(text)
+
+
+def make_task(
+    application: Application, name: str, seed: int, objective: str, check: Callable[[Ending], bool]
+) -> AppTask:
+    """Returns a task that starts at the application's front page; its id is `{application}/{name}/{seed}`."""
+    task = Task(
+        task_id=f"{application.name}/{name}/{seed}",
+        website=f"{application.url}/",
+        objective=objective,
+        site=application.host,
+        seed=seed,
+    )
+    return AppTask(task, application, check)
+
+
+def choose(items: Sequence[T], seed: int, offset: int = 0) -> T:
+    """Returns the seed's item; consecutive seeds get different items."""
+    return items[(seed + offset) % len(items)]

@@ -1,0 +1,60 @@
+"""Fixtures: a browser per test module; servers of MiniWoB++ and of test pages per test process."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from collection.browser.session import Browser, BrowserConfig
+from collection.environments.miniwob import MiniWobEpisode, MiniWobServer
+
+PAGES = pathlib.Path(__file__).with_name("pages")
+
+
+class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def miniwob_server() -> Iterator[MiniWobServer]:
+    with MiniWobServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def local_pages() -> Iterator[str]:
+    """The URL of the test pages, at `http://127.0.0.1:PORT`; `other.test` is the same server."""
+    handler = functools.partial(_QuietHandler, directory=str(PAGES))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+# Of a module: tests of other modules end the drivers of their process to see what is left.
+@pytest.fixture(scope="module")
+def shared_browser(miniwob_server: MiniWobServer, local_pages: str) -> Iterator[Browser]:
+    rules = (f"MAP other.test {local_pages.removeprefix('http://')}", *miniwob_server.host_rules)
+    with Browser(BrowserConfig(width=500, height=320, host_rules=rules, quiet_ms=20)) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(shared_browser: Browser) -> Browser:
+    """The shared browser with one empty tab."""
+    shared_browser.reset()
+    return shared_browser
+
+
+@pytest.fixture
+def episode(browser: Browser) -> MiniWobEpisode:
+    return MiniWobEpisode(browser)

@@ -1,0 +1,174 @@
+"""Browsers start exactly as configured and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from collection.browser import driver, processes
+from collection.browser.session import Browser, BrowserConfig, BrowserLostError
+from rmsweb_jax.errors import UserError
+
+SMALL = BrowserConfig(width=321, height=201, quiet_ms=0)
+
+
+def alive(pids: list[int]) -> list[psutil.Process]:
+    """Returns the processes that still run; zombies of other parents do not count."""
+    running = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                running.append(process)
+    return running
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """A temporary folder with a short path."""
+    with tempfile.TemporaryDirectory(prefix="", dir=processes.SHORT_FOLDER) as path:
+        yield path
+
+
+# The longest path below which a browser's socket fits, and one more.
+@pytest.mark.parametrize("too_long", [False, True])
+def test_viewport_is_exact_and_closing_leaves_nothing(
+    folder: str, monkeypatch: pytest.MonkeyPatch, too_long: bool
+) -> None:
+    own = len(f"/{processes.PREFIX}{processes.owner_mark()}-12345678/tmp")
+    system = f"{folder}/{'x' * (driver.TEMPORARY_BYTES + too_long - own - len(folder) - 1)}"
+    os.mkdir(system)
+    monkeypatch.setenv("TMPDIR", system)
+    monkeypatch.setattr(tempfile, "tempdir", system)
+    mine = f"{processes.SHORT_FOLDER}/{processes.PREFIX}{processes.owner_mark()}-*"
+    before = set(glob.glob(mine))
+    monkeypatch.setenv("SHOP_PASSWORD", "only the collector's")
+    with Browser(SMALL) as browser:
+        assert browser.script("return [innerWidth, innerHeight, devicePixelRatio]") == [321, 201, 1]
+        pids = browser.process_ids
+        assert len(pids) > 3
+        assert "SHOP_PASSWORD" not in psutil.Process(pids[0]).environ()  # What all others have inherited.
+        assert os.listdir(system) == [os.path.basename(browser.profile)]
+        assert len(glob.glob(mine)) == len(before) + too_long
+    assert alive(pids) == [] and os.listdir(system) == []
+    assert set(glob.glob(mine)) == before
+
+
+# A driver that is stopped does not answer; how long it is waited for follows from the limits.
+@pytest.mark.parametrize(
+    ("name", "reason"), [("SIGKILL", "is gone"), ("SIGSTOP", "the browser's driver does not answer")]
+)
+def test_a_browser_whose_driver_is_killed_or_stopped_is_lost_and_reaped(
+    monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.setattr(driver, "_DRIVER_GRACE_S", 0.3)
+    config = dataclasses.replace(SMALL, page_load_seconds=0.7, script_seconds=0.7)
+    with Browser(config) as browser:
+        pids = browser.process_ids
+        os.kill(pids[0], getattr(signal, name))
+        with pytest.raises(BrowserLostError, match=reason):
+            browser.settle(first_ms=1)
+    assert alive(pids) == []
+
+
+def test_a_failure_inside_closes_the_browser() -> None:
+    pids: list[int] = []
+
+    def fail() -> None:
+        with Browser(SMALL) as browser:
+            pids.extend(browser.process_ids)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert pids and alive(pids) == []
+
+
+_OWNER = """
+import os, signal, sys
+from collection.browser.session import Browser, BrowserConfig
+browser = Browser(BrowserConfig(width=321, height=201))
+print(browser.profile, *browser.process_ids, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_browsers_end_with_a_killed_owner_and_leave_no_profile() -> None:
+    owner = subprocess.run([sys.executable, "-c", _OWNER], capture_output=True, text=True, check=False)
+    profile, *rest = owner.stdout.split()
+    pids = [int(pid) for pid in rest]
+    assert owner.returncode == -signal.SIGKILL and pids
+    deadline = time.monotonic() + 600
+    # A single wait until the deadline would also wait for zombies on systems that do not reap orphans.
+    while (left := alive(pids)) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=0.05)
+    assert alive(pids) == []
+    processes.reap_orphans()
+    assert not os.path.exists(profile)
+
+
+def test_a_reused_process_id_marks_an_orphan(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    pid, _, started = processes.owner_mark().partition("-")
+    marks = {"mine": processes.owner_mark(), "reused": f"{pid}-{int(started) - 100}"}
+    # A process that looks like a driver by its name.
+    program = f"{folder}/chromedriver"
+    os.symlink(sys.executable, program)
+    with contextlib.ExitStack() as stack:
+        running, profiles = {}, {}
+        for name, mark in marks.items():
+            profiles[name] = f"{folder}/{processes.PREFIX}{mark}-profile"
+            os.mkdir(profiles[name])
+            environment = {processes.OWNER: f"{mark}:{profiles[name]}"}
+            running[name] = stack.enter_context(
+                subprocess.Popen(
+                    [program, "-c", "input()"],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            )
+            stack.callback(running[name].kill)
+        os.mkdir(f"{folder}/{processes.PREFIX}of-somebody-else")
+        processes.reap_orphans()
+        assert [process.pid for process in alive([one.pid for one in running.values()])] == [
+            running["mine"].pid
+        ]
+        assert not os.path.exists(profiles["reused"]) and os.path.exists(profiles["mine"])
+        assert os.path.exists(f"{folder}/{processes.PREFIX}of-somebody-else")
+
+
+def test_missing_programs_are_reported_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"^/nowhere/chromium not found; install chromium"):
+        Browser(BrowserConfig(chromium="/nowhere/chromium"))
+
+
+def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() -> None:
+    mine = f"{tempfile.gettempdir()}/rmsweb.{os.getpid()}-*"
+    before = set(glob.glob(mine))
+    with pytest.raises(UserError, match="no browser session from /bin/false"):
+        Browser(BrowserConfig(chromedriver="/bin/false"))
+    assert set(glob.glob(mine)) == before
+
+
+def test_an_unreachable_grid_is_reported_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"no browser session from http://127\.0\.0\.1:9"):
+        Browser(BrowserConfig(grid_url="http://127.0.0.1:9"))
+
+
+def test_the_driver_is_the_first_process_though_numbers_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = {7: 32000, 9: 9, 32000: 32000, 32001: 32000}
+    monkeypatch.setattr(psutil, "pids", lambda: sorted(sessions))
+    monkeypatch.setattr(os, "getsid", sessions.__getitem__)
+    assert processes.session_members(32000) == [32000, 7, 32001]

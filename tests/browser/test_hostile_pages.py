@@ -1,0 +1,272 @@
+"""Pages that hang, open dialogs or windows, close or deceive: the browser stays usable, and waits end."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver.support.expected_conditions import title_is
+from selenium.webdriver.support.wait import WebDriverWait
+
+from collection.browser import driver, tabs
+from collection.browser.action_types import ActionContext
+from collection.browser.actions import execute
+from collection.browser.files import FileFolder
+from collection.browser.session import Browser, BrowserConfig, BrowserLostError
+from collection.browser.snapshot import observe, take_snapshot
+from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.records.schema import ActionResult
+from tests.browser.hostile_site import hostile_site
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    with hostile_site() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def one_browser() -> Iterator[Browser]:
+    config = BrowserConfig(
+        width=400,
+        height=300,
+        quiet_ms=20,
+        settle_ms=300,
+        page_load_seconds=1,
+        script_seconds=1,
+        max_tabs=3,
+        download_mb=20,
+        host_rules=("MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_DRIVER_GRACE_S", 2.0)
+        patch.setattr(tabs, "_PROBE_S", 1.0)
+        with Browser(config) as browser:
+            yield browser
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Browser:
+    one_browser.reset()
+    return one_browser
+
+
+@pytest.fixture
+def context(tmp_path: pathlib.Path) -> ActionContext:
+    return ActionContext(files=FileFolder(tmp_path / "files"))
+
+
+def do(browser: Browser, action: str, context: ActionContext | None = None, **params: object) -> ActionResult:
+    return execute(browser, normalize_action({action: params}), context or ActionContext())
+
+
+def go(browser: Browser, url: str) -> ActionResult:
+    result = do(browser, "go_to_url", url=url)
+    take_snapshot(browser)
+    return result
+
+
+def click(browser: Browser, index: int = 1, context: ActionContext | None = None) -> ActionResult:
+    take_snapshot(browser)
+    return do(browser, "click_element_by_index", context, index=index)
+
+
+def wait_for_title(browser: Browser, title: str) -> None:
+    """Waits for a title, because pages react with a delay."""
+    WebDriverWait(browser.driver, 20, poll_frequency=0.05).until(title_is(title))
+
+
+def results_until(browser: Browser, context: ActionContext, text: str, what: str) -> str:
+    """Returns the result texts of an action and of waits after it, until `what` is among them."""
+    for _ in range(200):
+        if what in text:
+            break
+        text += do(browser, "wait", context, seconds=0).text
+    return text
+
+
+def works(browser: Browser, site: str) -> bool:
+    return not go(browser, f"{site}/fine").error and not click(browser).error
+
+
+GONE = "The page does not respond; it was closed"
+
+
+def test_a_page_that_hangs_is_replaced(browser: Browser, site: str) -> None:
+    assert go(browser, f"{site}/hang-at-once").text == GONE
+    assert [(tab.tab_id, tab.url) for tab in browser.tabs()] == [("0001", "about:blank")]
+    assert works(browser, site)
+
+
+def test_a_page_that_hangs_on_a_click_is_replaced(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/hang")
+    result = click(browser)
+    assert result.error and result.text == GONE
+    assert works(browser, site)
+
+
+def test_a_page_that_crashes_at_a_snapshot_is_replaced(
+    browser: Browser, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(browser, f"{site}/fine")
+
+    def crash() -> None:
+        monkeypatch.undo()
+        browser.cdp("Page.crash")
+
+    monkeypatch.setattr(browser, "sweep_if_needed", crash)
+    observation, _ = observe(browser, None)
+    assert (observation.url, observation.page_text) == ("about:blank", "")
+    assert browser.notices == ["The page has crashed; it was closed"]
+    assert works(browser, site)
+
+
+def test_a_page_that_crashes_is_replaced(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/fine")
+    with pytest.raises(tabs.PageError, match="has crashed"):
+        browser.cdp("Page.crash")
+    assert works(browser, site)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/alerts", "'now'"),
+        ("/alert-loop", "'4'"),
+        ("/print", ""),
+        ("/push", ""),
+        ("/bad-text", ""),
+        ("/endless", ""),
+    ],
+)
+def test_pages_that_ask_or_never_end_can_be_used(
+    browser: Browser, site: str, path: str, expected: str
+) -> None:
+    result = go(browser, site + path)
+    assert not result.error and expected in result.text and result.text.count("Dialog") <= 8
+    assert not click(browser).error
+    assert works(browser, site)
+
+
+def test_dialogs_are_dismissed_and_recorded_as_incidents(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/prompts")
+    # The driver may report a dialog again while it closes.
+    text = re.sub(r" \(\d times\)", "", click(browser).text)
+    assert text == "Clicked [1]. Dialog dismissed: '1'. Dialog dismissed: '2'"
+    wait_for_title(browser, ",false")
+    assert [incident.kind for incident in browser.take_incidents()] == ["dialog", "dialog"]
+    assert browser.take_incidents() == ()
+    go(browser, f"{site}/stay")
+    click(browser)
+    assert works(browser, site)
+    go(browser, f"{site}/ask")
+    click(browser)
+    wait_for_title(browser, "1denied")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://nowhere.test/", "ERR_NAME_NOT_RESOLVED"),
+        ("http://127.0.0.1:9/", "ERR_UNSAFE_PORT"),
+        ("{site}/redirects", "ERR_TOO_MANY_REDIRECTS"),
+        ("{site}/nothing", "ERR_EMPTY_RESPONSE"),
+        ("{site}/silent", "no answer in 1 s"),
+        ("{site}/login", "the site shows nothing, or wants a login"),
+        ("https://{host}/", "ERR_SSL_PROTOCOL_ERROR"),
+        ("http://127.0.0.1:99999999/", "invalid argument"),
+    ],
+)
+def test_unreachable_sites_give_a_short_error(browser: Browser, site: str, url: str, reason: str) -> None:
+    address = url.format(site=site, host=site.removeprefix("http://"))
+    result = go(browser, address)
+    assert result.error and result.text == f"Cannot open {address}: {reason}"
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "about:settings", "view-source:http://127.0.0.1/"])
+def test_only_pages_of_the_web_are_opened(browser: Browser, url: str) -> None:
+    assert go(browser, url).text.startswith("Cannot open")
+    assert browser.tabs()[0].url == "about:blank"
+
+
+def test_links_to_the_machine_lead_nowhere(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/links")
+    for index in range(1, 5):
+        assert not click(browser, index).changed
+        assert [tab.url for tab in browser.tabs()] == [f"{site}/links"]
+
+
+def test_windows_are_limited(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/storm")
+    assert len(browser.tabs()) == 1
+    for _ in range(2):
+        assert click(browser).text == "Clicked [1], which opened a new tab"
+        browser.switch_tab("0001")
+    assert click(browser).text == "Clicked [1]. 1 new windows closed: at most 3 tabs"
+    assert [incident.kind for incident in browser.take_incidents()] == ["popup"]
+    assert do(browser, "go_to_url", url=site, new_tab=True).text == (
+        "There are 3 tabs already; close one first"
+    )
+    assert len(browser.tabs()) == 3
+
+
+def test_a_window_that_closes_itself_is_left(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/opener")
+    click(browser)
+    observation, _ = observe(browser, None)
+    assert observation.url == f"{site}/opener" and observation.current_tab == "0001"
+
+
+def test_long_titles_are_cut(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/title")
+    assert len(browser.tabs()[0].title) == 300
+
+
+def test_there_is_nothing_to_go_back_to_from_an_episodes_first_page(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/keep")
+    assert browser.script("return [localStorage.a, document.cookie]") == ["a=1", "a=1"]
+    browser.reset()
+    go(browser, f"{site}/fine")
+    assert browser.script("return [localStorage.length, document.cookie]") == [0, ""]
+    assert do(browser, "go_back").text == "Went back" and browser.tabs()[0].url == "about:blank"
+    assert do(browser, "go_back").text == "There is no page to go back to"
+
+
+def test_downloads_become_files_of_the_episode(browser: Browser, site: str, context: ActionContext) -> None:
+    assert context.files is not None
+    go(browser, f"{site}/downloads")
+    assert click(browser, 1, context).text == "Clicked [1]. Downloaded data.csv (8 bytes)"
+    again = click(browser, 1, context)
+    assert again.changed and again.text == "Clicked [1]. Downloaded data-2.csv (8 bytes)"
+    assert do(browser, "read_file", context, file_name="data.csv").output == "a,b\n1,2\n"
+    odd = click(browser, 2, context).text
+    assert odd.startswith("Clicked [2]. Downloaded ") and odd.endswith(".txt (1 bytes)")
+    assert [incident.kind for incident in browser.take_incidents()] == ["download"] * 3
+    assert len(context.files.names()) == 3
+    report = do(browser, "go_to_url", context, url=f"{site}/report")
+    assert not report.error and "Downloaded report.pdf" in report.text
+    assert do(browser, "read_file", context, file_name="report.pdf").output == "Page 1 of 1\nHello there"
+
+
+def test_downloads_are_limited_in_size_and_number(
+    browser: Browser, site: str, context: ActionContext
+) -> None:
+    assert context.files is not None and browser.downloads.folder is not None
+    text = do(browser, "go_to_url", context, url=f"{site}/big").text
+    assert "Download of big.zip failed: larger than 20 MB" in results_until(browser, context, text, "larger")
+    go(browser, f"{site}/downloads")
+    results_until(browser, context, click(browser, 4, context).text, "Downloaded")
+    assert 1 <= len(context.files.names()) <= 10
+
+
+def test_a_browser_that_uses_too_much_memory_is_given_up(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 20 < browser.memory_mb() < 2000
+    monkeypatch.setattr(browser, "config", dataclasses.replace(browser.config, memory_mb=1))
+    monkeypatch.setattr(browser, "_memory_checked", 0.0)
+    with pytest.raises(BrowserLostError, match=r"the browser uses [0-9]+ MB, more than 1"):
+        browser.sweep()

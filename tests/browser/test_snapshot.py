@@ -1,0 +1,164 @@
+"""Detection of elements, in a real browser."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from PIL import Image
+
+from collection.browser.page import Snapshot, render_node
+from collection.browser.session import Browser
+from collection.browser.snapshot import observe, take_snapshot
+from rmsweb_jax.records.images import ImageStore
+
+
+def look(browser: Browser, url: str) -> Snapshot:
+    browser.goto(url)
+    return take_snapshot(browser)
+
+
+def index_of(snapshot: Snapshot, text: str) -> int:
+    return next(index for index, target in snapshot.targets.items() if target.text == text)
+
+
+def lines(snapshot: Snapshot) -> list[str]:
+    return [re.sub(r"\[\d+\]", "[]", render_node(node)) for node in snapshot.nodes]
+
+
+@pytest.fixture
+def elements(browser: Browser, local_pages: str) -> list[str]:
+    return lines(look(browser, f"{local_pages}/elements.html"))
+
+
+def test_inline_text_is_one_line_and_a_break_starts_another(elements: list[str]) -> None:
+    assert elements[:3] == ["Heading", "Plain bold words", "second line"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]<a href=/elements.html?q=1 />",
+        "[]<button id=plain />",
+        "[]<button aria-label=Close window />",
+        "[]<input id=agree type=checkbox checked=true />",
+        "[]<input id=who value=Ada placeholder=Your name />",
+        "[]<input type=password value=****** />",
+        "[]<textarea id=notes value=old />",
+        "[]<div id=rich />",
+        "[]<select id=month value=June options=May|June />",
+        "[]<div id=card />",
+        "[]<div id=listening />",
+        "[]<div role=tab aria-selected=true />",
+        "[]<i id=icon />",
+    ],
+)
+def test_interactive_elements_have_a_line(elements: list[str], line: str) -> None:
+    assert elements.count(line) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["Not displayed", "Not visible", "Transparent", "Far away", "secret", "nothing"]
+)
+def test_invisible_elements_are_left_out(elements: list[str], text: str) -> None:
+    assert text not in "\n".join(elements)
+
+
+@pytest.mark.parametrize("text", ["Never", "Agree", "Not focusable by keys"])
+def test_text_that_cannot_be_acted_on_stays_text(elements: list[str], text: str) -> None:
+    assert text in elements  # Without a tab: under no index.
+
+
+def test_an_element_filling_its_link_is_not_indexed_again(elements: list[str]) -> None:
+    at = elements.index("[]<a id=outer />")
+    assert elements[at + 1] == "\tFills its link"
+
+
+def test_a_container_that_only_listens_has_no_index(elements: list[str]) -> None:
+    assert "[]<div id=wrapper />" not in elements
+    assert elements[elements.index("\tWrapped") - 1] == "[]<button />"
+
+
+def test_indices_are_in_page_order_from_one(browser: Browser, local_pages: str) -> None:
+    snapshot = look(browser, f"{local_pages}/elements.html")
+    shown = [node.index for node in snapshot.nodes if node.index is not None]
+    assert shown == list(range(1, len(shown) + 1)) == list(snapshot.targets)
+    assert f"{len(shown)} interactive" in snapshot.stats
+
+
+def test_covered_elements_lose_their_index_and_keep_their_text(browser: Browser, local_pages: str) -> None:
+    snapshot = look(browser, f"{local_pages}/covered.html")
+    assert [target.text for target in snapshot.targets.values()] == ["Partly", "Free"]
+    assert any(node.text.startswith("Under") for node in snapshot.nodes)
+
+
+def test_open_and_closed_shadow_roots_are_entered(browser: Browser, local_pages: str) -> None:
+    snapshot = look(browser, f"{local_pages}/shadow.html")
+    assert lines(snapshot) == [
+        "|SHADOW(open)|<open-box />",
+        "\t[]<button />",
+        "\t\tOpen button",
+        "|SHADOW(closed)|<closed-box />",
+        "\t[]<button />",
+        "\t\tClosed button",
+    ]
+
+
+def test_frames_of_the_same_and_another_origin_are_entered(browser: Browser, local_pages: str) -> None:
+    snapshot = look(browser, f"{local_pages}/frames.html")
+    assert lines(snapshot) == [
+        "Above",
+        "|IFRAME|<iframe />",
+        "\t[]<button />",
+        "\t\tInside",
+        "|IFRAME|<iframe />",
+        "\t[]<button />",
+        "\t\tInside",
+        "|IFRAME|<iframe />",
+    ]
+    left, top, right, _ = snapshot.targets[1].box
+    assert left == 5 and top == 25 and right > left  # Page coordinates, the frame's border included.
+
+
+def test_new_elements_are_marked_once(browser: Browser, local_pages: str) -> None:
+    first = look(browser, f"{local_pages}/changes.html")
+    assert not any(node.is_new for node in first.nodes)
+    browser.script("document.body.insertAdjacentHTML('afterbegin', '<button>Fresh</button>')")
+    assert take_snapshot(browser, peek=True).page_text.startswith("*[1]<button />\n\tFresh")
+    assert take_snapshot(browser).page_text.startswith("*[1]<button />\n\tFresh")
+    assert take_snapshot(browser).page_text.startswith("[1]<button />\n\tFresh")
+
+
+def test_a_second_snapshot_changes_neither_text_nor_fingerprint(browser: Browser, local_pages: str) -> None:
+    first = look(browser, f"{local_pages}/elements.html")
+    again = take_snapshot(browser)
+    assert (first.page_text, first.fingerprint) == (again.page_text, again.fingerprint)
+    browser.script("document.getElementById('who').value = 'Grace'")
+    assert take_snapshot(browser).fingerprint != first.fingerprint
+
+
+def test_scroll_containers_and_page_distances(browser: Browser, local_pages: str) -> None:
+    snapshot = look(browser, f"{local_pages}/scroll.html")
+    assert lines(snapshot)[0].startswith("|SCROLL+1]<div id=box /> (0.0 pages above, 3.")
+    assert "Deep inside" not in snapshot.page_text  # Hidden by the container.
+    assert "At the end" not in snapshot.page_text  # More than one viewport below.
+    assert snapshot.pages_above == 0 and 8 < snapshot.pages_below < 10
+
+
+def test_observation_has_the_lines_and_a_screenshot_with_boxes(
+    browser: Browser, local_pages: str, tmp_path
+) -> None:
+    browser.goto(f"{local_pages}/elements.html")
+    images = ImageStore(tmp_path)
+    observation, stats = observe(browser, images)
+    plain, _ = observe(browser, images, boxes=False)
+    assert observation.title == "Elements" and observation.url.endswith("/elements.html")
+    assert [tab.tab_id for tab in observation.tabs] == [observation.current_tab] == ["0001"]
+    assert observation.page_text == plain.page_text and re.fullmatch(
+        r"2 links, \d+ interactive, \d+ elements", stats
+    )
+    assert observation.screenshot is not None and plain.screenshot not in (None, observation.screenshot)
+    assert Image.open(io.BytesIO(images.get(observation.screenshot))).size == (500, 320)
+    link = next(element for element in observation.elements if element.tag == "a")
+    assert link.text == "Link text" and link.attributes["href"] == f"{local_pages}/elements.html?q=1"

@@ -1,0 +1,39 @@
+"""The kernel in the Pallas interpreter against XLA's attention."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rmsweb_jax.decoding.attention import KeySpan, attend_span, merge
+from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+
+DIM, PLACES, HEADS = 128, 1024, 8
+# Start and count: a whole ring, padding on either side, within a stretch, over the ring's end, all of it from
+# the middle of a stretch, nothing.
+SPANS = [(0, 1024), (300, 500), (0, 1), (130, 20), (1000, 100), (700, 1024), (17, 0)]
+
+
+def arrays(lead, queries, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    q = jnp.asarray(rng.standard_normal((*lead, HEADS, queries, DIM)), jnp.float32) * DIM**-0.5
+    keys, values = (
+        to_cache(jnp.asarray(3 * rng.standard_normal((*lead, HEADS, PLACES, DIM)), jnp.float32), dtype)
+        for _ in range(2)
+    )
+    return q, keys, values
+
+
+# float8 takes the way of int8; a pool of it is decoded in test_decode_pool.py.
+@pytest.mark.parametrize("dtype", ["model", "int8"])
+def test_the_kernel_equals_xla(dtype):
+    span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
+    q, keys, values = arrays((len(SPANS),), 4, dtype)
+    found = attend_span(q, keys, values, span, AttentionConfig("splash", interpret=True))
+    expected = attend_span(q, swap_last_axes(keys), values, span, AttentionConfig("xla"))
+    # Sums of values about 3, in another order.
+    np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=2e-5)
+    log_total = expected.top + jnp.log(expected.total)
+    np.testing.assert_allclose(found.top[:-1], log_total[:-1], atol=1e-5)
+    # A part without keys has no weight in the merge.
+    assert not found.mixed[-1].any() and (found.top[-1] < -1e29).all()

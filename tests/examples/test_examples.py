@@ -1,0 +1,160 @@
+"""Each example of docs/examples, run as a command in an empty folder."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import RlPrompt
+from tests.llm.answers import completion
+from tests.llm.server import ModelServer
+from tests.policies import REPLY, random_messages
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs/examples"
+RUN = {
+    "add_an_ablation",
+    "browse_with_any_model",
+    "chat_with_a_policy",
+    "own_environment",
+    "read_a_dataset",
+    "score_a_reply",
+}
+
+
+def run(name: str, folder: Path, *arguments: object) -> str:
+    """Runs an example and returns what it prints."""
+    return run_python(folder, EXAMPLES / f"{name}.py", *arguments)
+
+
+def run_python(folder: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def test_each_example_is_run_here_fits_a_screen_and_says_how_to_run_it():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == RUN
+    for name in RUN:
+        text = (EXAMPLES / f"{name}.py").read_text()
+        assert len(text.splitlines()) <= 40 and text.startswith('"""')
+        assert f"python docs/examples/{name}.py" in text
+
+
+def test_chat_with_a_policy(tmp_path):
+    lines = run("chat_with_a_policy", tmp_path).splitlines()
+    assert lines[0].startswith('{"evaluation_previous_goal"')
+    assert lines[1] == "Click the button." and lines[4] == "Type your name." and len(lines) == 7
+
+
+def test_score_a_reply(tmp_path, random_policy):
+    rows = run("score_a_reply", tmp_path, random_policy).splitlines()
+    assert [float(re.findall(r"reward (\S+)", row)[0]) for row in rows] == [1.0, 0.3, 0.0, 0.0]
+    assert all(float(re.findall(r"log-probability +(\S+)", row)[0]) < 0 for row in rows)
+
+
+def test_read_a_dataset(tmp_path):
+    printed = run("read_a_dataset", tmp_path)
+    assert "1 sft_samples" in printed and '"sample_id": "example-1"' in printed and "(64, 48)" in printed
+    folder = re.findall(r"^(\S+): 1 sft", printed)[0]
+    assert run("read_a_dataset", tmp_path, folder) == printed
+
+
+def test_own_environment(tmp_path):
+    assert run("own_environment", tmp_path) == "done after 4 steps: reward 1.0, success True\n"
+
+
+def write_prompts(folder: Path, count: int) -> None:
+    images = ImageStore(folder)
+    prompts = [
+        RlPrompt(
+            prompt_id=f"p{number}",
+            task_id=f"t{number}",
+            site="s",
+            category="ui_navigation",
+            messages=random_messages(number, images, repeats=1),
+            target=REPLY % 1,
+        )
+        for number in range(count)
+    ]
+    write_dataset(folder, prompts, "rl_prompts")
+
+
+def test_add_an_ablation(tmp_path, random_policy):
+    write_prompts(tmp_path / "prompts", 12)
+    printed = run("add_an_ablation", tmp_path, "prompts", "run", random_policy)
+    assert re.search(r"first: held-out reward 0\.\d+\nfinal: held-out reward 0\.\d+", printed)
+    assert (tmp_path / "run/export/config.json").exists()
+
+
+def test_the_readme(tmp_path):
+    """The Python of the README, where the demo has run."""
+    folder = tmp_path / "runs/demo/mine/prompts"
+    write_prompts(folder, 2)
+    Image.new("RGB", (64, 64)).save(tmp_path / "screenshot.png")
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = run_python(tmp_path, "-c", code).splitlines()
+    assert len(lines) == 3 and all(re.fullmatch(r"ui_navigation \[[0-9., ]+\]", line) for line in lines[1:])
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """A page with a link, and the page behind it."""
+
+    def do_GET(self) -> None:
+        body = b"<h1>Opened</h1>" if self.path == "/next" else b"<a href='/next'>Next page</a>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_browse_with_any_model(tmp_path, site, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    thought = {"evaluation_previous_goal": "Start", "memory": "", "next_goal": "Go on"}
+    actions = (
+        {"click_element_by_index": {"index": 1}},
+        {"done": {"text": "It was opened.", "success": True}},
+    )
+    answers = [completion(json.dumps({**thought, "action": [action]})) for action in actions]
+    with ModelServer(answers) as server:
+        printed = run(
+            "browse_with_any_model", tmp_path, site, "Open the page.", f"{server.url}/v1", "a-model", site
+        )
+        first, second = server.calls
+    assert printed.splitlines()[-1] == "done: It was opened."
+    assert f"2 {site}/next" in printed
+    headers = {name.lower(): value for name, value in first.headers.items()}
+    assert first.path == "/v1/chat/completions" and headers["authorization"] == "Bearer a-key"
+    assert first.body["model"] == "a-model" and first.body["response_format"] == {"type": "json_object"}
+    assert "Open the page." in str(first.body["messages"]) and "data:image/png" in str(first.body)
+    assert "Opened" in str(second.body["messages"])

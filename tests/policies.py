@@ -1,0 +1,90 @@
+"""What the tests of both training stages share: a random policy, prompts with screenshots, results."""
+
+import dataclasses
+import io
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flax import nnx
+from PIL import Image
+
+from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
+
+REPLY = (
+    '{"evaluation_previous_goal":"Start","memory":"","next_goal":"Go",'
+    '"action":[{"click_element_by_index":{"index":%d}}]}'
+)
+
+
+class KilledError(Exception):
+    """Stands for `kill -9`: nothing after it runs."""
+
+
+def save_random_policy(folder: Path) -> None:
+    base = resolve_model("tiny_base")
+    config = Qwen3VLConfig.from_hf(base / "config.json")
+    text = dataclasses.replace(
+        config.text,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        mrope_section=(2, 1, 1),
+    )
+    vision = dataclasses.replace(
+        config.vision,
+        depth=1,
+        hidden_size=8,
+        intermediate_size=8,
+        num_heads=1,
+        out_hidden_size=16,
+        deepstack_visual_indexes=(0,),
+    )
+    config = dataclasses.replace(config, text=text, vision=vision)
+    save_model(nnx.jit(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.5))(), folder)
+    for path in base.glob("tokenizer*"):
+        shutil.copy(path, folder)
+
+
+def random_messages(number: int, images: ImageStore, repeats: int) -> tuple[Message, ...]:
+    """A system text, then a user text of `repeats` sentences with a screenshot of noise."""
+    png = io.BytesIO()
+    noise = np.random.default_rng(number).integers(0, 255, (64, 96, 3), np.uint8)
+    Image.fromarray(noise).save(png, "PNG")
+    user = (TextPart(text="Click the button. " * repeats), ImagePart(sha256=images.put(png.getvalue())))
+    return (
+        Message(role="system", content=(TextPart(text="You act in a browser."),)),
+        Message(role="user", content=user),
+    )
+
+
+def write_corpus(folder: Path, repeats: Sequence[int]) -> None:
+    """Samples `s0`, `s1`, ... of two to a task, with a screenshot and so many sentences each."""
+    images = ImageStore(folder)
+    samples = [
+        SftSample(
+            sample_id=f"s{number}",
+            task_id=f"t{number // 2}",
+            site="s",
+            kind="action",
+            messages=random_messages(number, images, times),
+            response=REPLY % (number + 1),
+        )
+        for number, times in enumerate(repeats)
+    ]
+    write_dataset(folder, samples, "sft_samples")
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    """All parameters of a model folder."""
+    return nnx.to_pure_dict(nnx.state(load_model(folder)))

@@ -1,0 +1,1 @@
+"""Proofs: long measurements behind docs/results; `make proof-NAME` runs one."""

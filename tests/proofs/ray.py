@@ -1,0 +1,127 @@
+"""The same run by the local pool, on Ray and on a Selenium Grid, with an actor and a node killed. Java.
+
+Ray is installed into build/, not into the environment; the grid's jar comes from npm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.apart import install_apart
+from tests.fleet.grid import Grid
+from tests.fleet.watched import ROOT, Watched, compare
+from tests.proofs.collector_kill import settings
+from tests.proofs.result import Claim, Figures, Proof, main, table
+
+FOLDER = ROOT / "build" / "ray"
+REQUIREMENTS = Path(__file__).with_name("ray.txt")
+RAY = ("--config.fleet.engine=ray",)
+_MODULE = "experiments.collect"
+
+
+def with_killed_actor(run: Watched, episodes: int) -> None:
+    """A run on Ray; one of its actors is killed after a third of the episodes."""
+    run.start()
+    run.until(lambda: run.count_episodes() >= episodes // 3 and bool(run.processes("worker")))
+    run.processes("worker")[0].kill()
+    run.finish_started()
+
+
+def with_killed_node(run: Watched, grid: Grid, episodes: int) -> int:
+    """A run on Ray and a grid; a node that plays is killed after a third of the episodes.
+
+    Returns:
+      How many sessions it had.
+    """
+    run.start()
+    run.until(lambda: run.count_episodes() >= episodes // 3 and sum(grid.busy()) == 2)
+    busy = grid.busy()
+    node = grid.nodes[busy.index(max(busy))]
+    orphans = psutil.Process(node.pid).children(recursive=True)
+    node.kill()
+    run.finish_started()
+    # Nobody but the machine of a node can end what the node has started.
+    for process in orphans:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    return max(busy)
+
+
+def measure(episodes: int = 60) -> Figures:
+    install_apart(REQUIREMENTS, FOLDER)
+    with tempfile.TemporaryDirectory(prefix="") as name:
+        return {"episodes": episodes, "runs": _play(Path(name), episodes)}
+
+
+def _play(folder: Path, episodes: int) -> list[dict[str, Any]]:
+    base = settings(episodes)
+    local = Watched(folder / "a", base, _MODULE)
+    seconds = [_timed(local.finish)]
+    wanted = local.played()
+    ray = Watched(folder / "b", [*base, *RAY], _MODULE, [FOLDER])
+    seconds.append(_timed(lambda: with_killed_actor(ray, episodes)))
+    sessions = 0
+    with Grid(folder / "grid", nodes=2, sessions=2) as grid:
+        settings_of_both = [*base, *RAY, f"--config.browser.grid_url={grid.url}"]
+        both = Watched(folder / "c", settings_of_both, _MODULE, [FOLDER])
+
+        def play() -> None:
+            nonlocal sessions
+            sessions = with_killed_node(both, grid, episodes)
+
+        seconds.append(_timed(play))
+    names = ("Ray, 2 actors; one killed", f"Ray, and a grid of 2 nodes; one killed with {sessions} sessions")
+    rows: list[dict[str, Any]] = [
+        {"run": "local pool, 2 workers", "episodes": len(wanted), "seconds": round(seconds[0])}
+    ]
+    for name, run, took in zip(names, (ray, both), seconds[1:], strict=True):
+        found = compare(wanted, run.played())
+        print(*found.lost, *found.doubled, *found.different, sep="\n")
+        faults = {kind: len(getattr(found, kind)) for kind in _FAULTS}
+        rows.append({"run": name, "episodes": found.wanted, "seconds": round(took)} | faults)
+    return rows
+
+
+def _timed(function: Callable[[], None]) -> float:
+    start = time.monotonic()
+    function()
+    return time.monotonic() - start
+
+
+def claims(figures: Figures) -> list[Claim]:
+    return [
+        Claim(
+            f"{row['run']}: the same episodes as from the local pool",
+            f"of {row['episodes']}: {', '.join(f'{row[fault]} {fault}' for fault in _FAULTS)}",
+            not any(row[fault] for fault in _FAULTS),
+        )
+        for row in figures["runs"][1:]
+    ]
+
+
+def tables(figures: Figures) -> str:
+    return table(("run", "seconds"), [(row["run"], row["seconds"]) for row in figures["runs"]])
+
+
+_FAULTS = ("lost", "doubled", "different")
+ABOUT = """\
+{episodes} episodes on MiniWoB++ (two rounds of each task, with reflection) are played by the scripted
+teacher and two workers: by the local pool, by actors on Ray 2.60 with browsers on the same machine, and by
+actors on Ray with browsers on a Selenium Grid 4.48 of a hub and two nodes. All is on one machine. After a
+third of the episodes an actor, or a node that is playing, gets SIGKILL. Trajectories are compared with
+those of the local pool in everything but seconds. A node that is killed leaves its browsers to its machine;
+the proof ends them itself.
+"""
+PROOF = Proof(
+    "The same run on Ray and on a Selenium Grid", ABOUT, measure, claims, tables, ("selenium",), browser=True
+)
+
+if __name__ == "__main__":
+    main(PROOF)

@@ -1,0 +1,224 @@
+"""Training runs that are killed and resumed, and what the proofs of them compare."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from rmsweb_jax.training.metrics import METRICS_FILE
+from tests.proofs.result import ROOT, Claim, Figures
+
+# How long things took, by the first part of a metric's name.
+TIMING = {"time", "tokens_per_second", "step_seconds", "data_wait"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A claim about a run, in words, and the numbers that the words are made of."""
+
+    claim: str
+    measured: str
+    holds: bool
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Run:
+    """A run of an experiment in a workdir of its own, on one or several processes.
+
+    Args:
+      root: the workdir is in it; what the processes print goes to its file `log`.
+      name: of the workdir.
+      command: what Python is given: the module, the config and settings that all these runs share.
+    """
+
+    def __init__(self, root: Path, name: str, command: Sequence[str]):
+        self.root, self.workdir, self._command = root, root / name, command
+
+    def start(
+        self, processes: int = 1, changes: Sequence[str] = (), devices: int = 1
+    ) -> list[subprocess.Popen[bytes]]:
+        """Begins or continues it.
+
+        Args:
+          processes: of jax.distributed; several split the rows of a batch.
+          changes: settings of this start alone.
+          devices: virtual ones of each process.
+        """
+        command = [sys.executable, *self._command, f"--workdir={self.workdir}", *changes]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        if devices > 1:
+            environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        if processes == 1:
+            return [self._popen(command, environment)]
+        address = f"127.0.0.1:{free_port()}"
+        command += ["--distributed", f"--config.mesh.data={processes}", "--config.mesh.fsdp=1"]
+        return [
+            self._popen(
+                command,
+                environment
+                | {
+                    "JAX_COORDINATOR_ADDRESS": address,
+                    "JAX_NUM_PROCESSES": str(processes),
+                    "JAX_PROCESS_ID": str(number),
+                },
+            )
+            for number in range(processes)
+        ]
+
+    def _popen(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        with open(self.root / "log", "ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+    def finish(self, processes: int = 1, changes: Sequence[str] = (), devices: int = 1) -> None:
+        codes = [process.wait() for process in self.start(processes, changes, devices)]
+        if any(codes):
+            raise SystemExit(f"error: exit codes {codes}; log:\n{(self.root / 'log').read_text()[-3000:]}")
+
+    def kill_after(
+        self, step: int, processes: int = 1, changes: Sequence[str] = (), file: str = METRICS_FILE
+    ) -> int:
+        """SIGKILLs the run once `file` has a row of `step`; the last step that it had rows of then."""
+        started = self._reach(step, self.start(processes, changes), file)
+        for process in started:
+            process.send_signal(signal.SIGKILL)
+        for process in started:
+            process.wait()
+        return self.logged(file)
+
+    def stop_after(self, step: int, processes: int = 1, changes: Sequence[str] = ()) -> tuple[int, list[int]]:
+        """Sends SIGTERM to the last process once `step` is logged; the last logged step, exit codes."""
+        started = self._reach(step, self.start(processes, changes), METRICS_FILE)
+        started[-1].send_signal(signal.SIGTERM)
+        codes = [process.wait() for process in started]
+        return self.logged(), codes
+
+    def _reach(
+        self, step: int, started: list[subprocess.Popen[bytes]], file: str
+    ) -> list[subprocess.Popen[bytes]]:
+        while self.logged(file) < step:
+            try:
+                code = started[0].wait(timeout=0.01)
+            except subprocess.TimeoutExpired:
+                continue
+            raise SystemExit(f"error: ended with {code} before step {step}; see {self.root / 'log'}")
+        return started
+
+    def logged(self, file: str = METRICS_FILE) -> int:
+        rows = self.rows(file)
+        return rows[-1]["step"] if rows else 0
+
+    def rows(self, file: str = METRICS_FILE) -> list[dict[str, Any]]:
+        path = self.workdir / file
+        if not path.exists():
+            return []
+        lines = path.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def curves(self) -> list[dict[str, Any]]:
+        """All that was measured but for how long it took."""
+        return [untimed(row) for row in self.rows()]
+
+    def column(self, name: str) -> list[Any]:
+        return [row[name] for row in self.rows()]
+
+    def state(self, step: int) -> dict[str, np.ndarray]:
+        """Adapters and optimizer state of a checkpoint, by path."""
+        folder = self.workdir / "checkpoints" / str(step) / "state"
+        reader = ocp.StandardCheckpointer()
+        stored = reader.metadata(folder.resolve()).item_metadata
+        assert stored is not None, f"{folder}: no checkpoint"
+        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])  # Whatever devices have saved it.
+        wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), stored.tree)
+        tree = reader.restore(folder.resolve(), wanted)
+        return {
+            jax.tree_util.keystr(path): np.asarray(leaf)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        }
+
+    def digests(self, step: int) -> dict[str, str]:
+        """SHA-256 of adapters and of optimizer state."""
+        digests = {"params": hashlib.sha256(), "opt_state": hashlib.sha256()}
+        for path, leaf in sorted(self.state(step).items()):
+            part = digests["params" if is_adapter(path) else "opt_state"]
+            part.update(path.encode() + str(leaf.dtype).encode() + leaf.tobytes())
+        return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def command(module: str, config: str, settings: Mapping[str, Any]) -> list[str]:
+    """The command of a `Run`."""
+    changes = [f"--config.{name}={value}" for name, value in settings.items()]
+    return ["-m", module, f"--config={config}", *changes]
+
+
+def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics but for how long things took."""
+    return {name: value for name, value in row.items() if name.partition("/")[0] not in TIMING}
+
+
+def is_adapter(path: str) -> bool:
+    """Whether an array of a checkpoint's state is an adapter's weight."""
+    return "'params'" in path.split("]")[0]
+
+
+def largest_difference(one: Sequence[float], other: Sequence[float]) -> float:
+    return float(np.max(np.abs(np.subtract(one, other))))
+
+
+def furthest_weight(one: Run, other: Run, step: int) -> float:
+    """Largest difference of an adapter weight between two runs' checkpoints."""
+    ours, theirs = one.state(step), other.state(step)
+    apart = [np.abs(ours[path] - theirs[path]) for path in ours if is_adapter(path)]
+    return max(float(np.max(part, initial=0)) for part in apart)
+
+
+def bit_exact(claim: str, same: Mapping[str, bool], digests: Mapping[str, str]) -> Check:
+    """A check that everything named is the same in both runs; `digests` are of the one that is checked."""
+    different = [name for name, equal in same.items() if not equal]
+    words = f"DIFFERENT: {', '.join(different)}" if different else f"{', '.join(same)} equal"
+    values = {"digests": {name: digest[:12] for name, digest in digests.items()}}
+    return Check(f"{claim}: bit-exact", words, not different, values)
+
+
+def killed(run: Run, points: Sequence[int], resume: Callable[[int], Any]) -> list[int]:
+    """Kills a run near each point, resumes it by the arguments of `resume(number)`, and finishes it.
+
+    Returns:
+      The last step that was logged at each kill.
+    """
+    stopped = [run.kill_after(point, *resume(number)) for number, point in enumerate(points)]
+    run.finish(*resume(len(points)))
+    return stopped
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def measured(prove: Callable[[Path], Sequence[Check]]) -> Figures:
+    """The checks of a proof that runs in a folder of its own."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of what its own checkpoints lack.
+    with tempfile.TemporaryDirectory(prefix="rmsweb-jax-resume-") as folder:
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(folder) / "cache"))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+        return {"checks": [dataclasses.asdict(check) for check in prove(Path(folder))]}
+
+
+def claims(figures: Figures) -> list[Claim]:
+    return [Claim(check["claim"], check["measured"], check["holds"]) for check in figures["checks"]]

@@ -1,0 +1,268 @@
+"""Tokens a second and latency against `transformers serve`, and schemas. Ten minutes, an idle machine.
+
+What the other server needs is installed into build/, not into the environment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+from flax import nnx
+
+from rmsweb_jax.actions.json_schema import bounded_reply_schema
+from rmsweb_jax.actions.parse import parse_reply
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
+from rmsweb_jax.serve.protocol import ChatMessage, ChatRequest
+from tests.proofs.result import Claim, Figures, Proof, main, table
+from tests.serve.servers import Server, install_transformers_serving, running
+from tests.serve.speed_sides import make_servers
+
+CLIENTS = (1, 8, 32)
+# As long as the replies that the demo's server gives at most.
+WORDS, NEW_TOKENS = 150, 128
+# Of ours, beside what configs/serve.py:demo has. Prompts of the benchmark fit the second width.
+SETTINGS = {
+    "prompt_widths": (256, 320, 384, 512),
+    "warm_widths": 3,
+    "max_new_tokens": NEW_TOKENS,
+    "max_images": 0,
+    "slots": (1, 4, 16),
+    "workers": 2,
+}
+ROUNDS, LEAST_RATIO = 2, 4.0
+REPLIES, CHOICES = 1000, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What so many clients got, each sending its next request when the last one was answered.
+
+    Attributes:
+      seconds: of each request.
+      wall: from the first request to the last answer.
+      tokens: of all replies.
+      replies: text by the number of its prompt.
+    """
+
+    seconds: list[float]
+    wall: float
+    tokens: int
+    replies: dict[int, str]
+
+    @property
+    def speed(self) -> float:
+        return self.tokens / self.wall
+
+
+def prompt(number: int) -> str:
+    """Words of the model's own vocabulary, another text for each number."""
+    choose = random.Random(number)
+    listed = (
+        "open",
+        "the",
+        "page",
+        "and",
+        "click",
+        "button",
+        "form",
+        "search",
+        "list",
+        "name",
+        "item",
+        "next",
+    )
+    return " ".join(choose.choice(listed) for _ in range(WORDS))
+
+
+def load(url: str, model: str, clients: int, count: int) -> Load:
+    """So many clients, so many requests in all; greedy, so that replies can be compared."""
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600)
+
+    def ask(number: int) -> tuple[float, int, str]:
+        start = time.perf_counter()
+        answer = client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": prompt(number)}],
+            max_tokens=NEW_TOKENS,
+            temperature=0,
+        )
+        assert answer.usage is not None
+        text = answer.choices[0].message.content or ""
+        return time.perf_counter() - start, answer.usage.completion_tokens, text
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        asked = list(pool.map(ask, range(count)))
+    wall = time.perf_counter() - start
+    replies = {number: text for number, (_, _, text) in enumerate(asked)}
+    return Load([one for one, _, _ in asked], wall, sum(tokens for _, tokens, _ in asked), replies)
+
+
+def measure_server(server: Server, folder: Path) -> dict[int, Load]:
+    """A server's figures by number of clients, after some requests that are not counted."""
+    with running(server, folder / "log") as url:
+        load(url, server.model, 8, 8)
+        found = {clients: load(url, server.model, clients, max(4, 2 * clients)) for clients in CLIENTS}
+    speeds = ", ".join(f"{clients}: {one.speed:.0f}" for clients, one in found.items())
+    print(f"{server.name}, tokens/s by clients: {speeds}", flush=True)
+    return found
+
+
+def schema_replies() -> tuple[int, int]:
+    """Replies of an untrained model that are held to the agent's schema: those that parse, and all."""
+    folder = Path(resolve_model("tiny_base"))
+    processor = Processor.from_pretrained(folder, 16_384)
+    model = Qwen3VL(processor.config, rngs=nnx.Rngs(0))
+    shapes = EngineConfig((64,), (64,), max_new_tokens=1024, max_images=0, warm_widths=0)
+    schema = bounded_reply_schema(max_chars=60, max_actions=3)
+    engine = ServingEngine(model, processor, shapes, reply_schema=schema)
+    engine.start()
+    requests = [
+        engine.submit(
+            engine.prepare(
+                ChatRequest(messages=[ChatMessage(role="user", content=f"go {seed}")], n=CHOICES, seed=seed)
+            )
+        )
+        for seed in range(REPLIES // CHOICES)
+    ]
+    replies = [reply.text for request in requests for reply in request.future.result()]
+    engine.close()
+    return sum(parses(reply) for reply in replies), len(replies)
+
+
+def parses(text: str) -> bool:
+    try:
+        parse_reply(text)
+    except ValueError:
+        return False
+    return True
+
+
+def same_replies(measured: dict[str, list[dict[int, Load]]]) -> tuple[int, int]:
+    """Greedy replies of ours that are transformers' to the letter, and all that were compared."""
+    ours, peer, *_ = measured.values()
+    pairs = [
+        (text, peer[0][clients].replies[number])
+        for clients in CLIENTS
+        for number, text in ours[0][clients].replies.items()
+    ]
+    return sum(one == other for one, other in pairs), len(pairs)
+
+
+def measure() -> Figures:
+    install_transformers_serving()
+    measured: dict[str, list[dict[int, Load]]] = {}
+    with tempfile.TemporaryDirectory(prefix="rmsweb-jax-serving-") as name:
+        folder = Path(name)
+        servers = make_servers(folder, **SETTINGS)
+        for _ in range(ROUNDS):
+            for server in servers:
+                measured.setdefault(server.name, []).append(measure_server(server, folder))
+    packaged = Processor.from_pretrained(resolve_model("tiny_base"), 16_384)
+    parsed, replies = schema_replies()
+    same, compared = same_replies(measured)
+    return {
+        "vocabulary": packaged.config.text.vocab_size,
+        "prompt_tokens": len(packaged.encode_text(prompt(0))),
+        "new_tokens": NEW_TOKENS,
+        "rounds": ROUNDS,
+        "workers": SETTINGS["workers"],
+        "slots": list(SETTINGS["slots"]),
+        "widths": list(SETTINGS["prompt_widths"]),
+        "loads": [
+            _load_row(name, clients, [one[clients] for one in rounds])
+            for name, rounds in measured.items()
+            for clients in CLIENTS
+        ],
+        "same_replies": same,
+        "compared_replies": compared,
+        "schema_choices": CHOICES,
+        "schema_replies": replies,
+        "schema_parsed": parsed,
+    }
+
+
+def _load_row(name: str, clients: int, rounds: list[Load]) -> dict[str, Any]:
+    speeds = [one.speed for one in rounds]
+    p50, p95 = np.quantile([second for one in rounds for second in one.seconds], [0.5, 0.95])
+    return {
+        "server": name,
+        "clients": clients,
+        "tokens_per_second": [round(speed) for speed in (min(speeds), statistics.mean(speeds), max(speeds))],
+        "p50_seconds": round(float(p50), 2),
+        "p95_seconds": round(float(p95), 2),
+    }
+
+
+def _ratios(figures: Figures) -> dict[str, float]:
+    """How many times as fast ours is at most clients, by the other server."""
+    speeds = {
+        row["server"]: row["tokens_per_second"][1]
+        for row in figures["loads"]
+        if row["clients"] == max(CLIENTS)
+    }
+    return {name: speeds["ours"] / speed for name, speed in speeds.items() if name != "ours"}
+
+
+def claims(figures: Figures) -> list[Claim]:
+    (plain, times), *others = _ratios(figures).items()
+    more = "".join(f"; {ratio:.1f} times `{name}`" for name, ratio in others)
+    same, compared = figures["same_replies"], figures["compared_replies"]
+    parsed, replies = figures["schema_parsed"], figures["schema_replies"]
+    return [
+        Claim(
+            f"at {max(CLIENTS)} clients, at least {LEAST_RATIO:g} times the tokens a second of `{plain}`",
+            f"{times:.1f} times{more}",
+            times >= LEAST_RATIO,
+        ),
+        Claim("greedy replies are transformers' to the letter", f"{same} of {compared}", None),
+        Claim(
+            "an untrained model's replies follow the agent's schema",
+            f"{parsed} of {replies}",
+            parsed == replies,
+        ),
+    ]
+
+
+def tables(figures: Figures) -> str:
+    rows = [
+        (
+            *(row["server"], row["clients"], " / ".join(map(str, row["tokens_per_second"]))),
+            *(f"{row[name]:.2f}" for name in ("p50_seconds", "p95_seconds")),
+        )
+        for row in figures["loads"]
+    ]
+    return table(("server", "clients", "tokens/s: lowest / mean / highest", "p50 s", "p95 s"), rows)
+
+
+ABOUT = """\
+The servers have the same random weights in float32 (a text model of 8 layers, hidden 512, {vocabulary:,}
+tokens; ours serves them as the language model of a Qwen3-VL folder, transformers as a Qwen3 folder, since
+its server makes a processor for Qwen3-VL, which needs torchvision); prompts of about {prompt_tokens}
+tokens, {new_tokens} new tokens, greedy. Each client of the `openai` package sends its next request when the
+last one is answered, two each and at least four in all. The servers run one after the other, {rounds}
+times; latencies are those of all requests of all rounds. Ours is `configs/serve.py:demo` with {workers}
+workers of slots {slots}, and prompts padded to {widths} tokens. `transformers serve` answers one request
+after the other.
+
+Schemas are tried with an untrained model of the packaged one's shape, `replies=agent`, {schema_choices}
+replies a request, each read by `parse_reply`.
+"""
+PROOF = Proof(
+    "Serving", ABOUT, measure, claims, tables, packages=("jax", "transformers", "torch", "llguidance")
+)
+
+if __name__ == "__main__":
+    main(PROOF)

@@ -1,0 +1,174 @@
+"""What the paper's runs need of TPU slices, from libtpu's compiler and no TPU. About an hour on two cores.
+
+A compilation that is done is not repeated: its rows are kept in build/tpu until `make clean`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rmsweb_jax.aot.abstract import CHIPS
+from rmsweb_jax.records.files import write_atomic
+from tests.proofs.result import ROOT, Claim, Figures, Proof, digest, main, table
+
+LIBTPU = "0.0.51"
+FOLDER, PACKAGES = ROOT / "build/tpu", ROOT / f"build/libtpu-{LIBTPU}"
+SPLIT = ("--config.mesh.fsdp=4", "--config.mesh.tensor=4")
+WIDE = ("--config.mesh.fsdp=16", "--config.mesh.tensor=4")
+# Config, slice and changes of each run; the last one is too large for its slice.
+RUNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("configs/sft.py:8b", "v5e:4x4", ("--config.micro_batch_size=16",)),
+    ("configs/rl.py:8b", "v5e:4x4", SPLIT),
+    ("configs/sft.py:8b", "v5p:2x2x2", ()),
+    ("configs/rl.py:8b", "v5p:2x2x2", ()),
+    ("configs/rl.py:8b", "v5p:2x2x2", ("--config.mesh.fsdp=1", "--config.mesh.tensor=8")),
+    ("configs/rl.py:8b", "v5p:2x2x2", ("--config.cache_dtype=int8",)),
+    ("configs/sft.py:32b", "v6e:4x4", SPLIT),
+    ("configs/rl.py:32b", "v6e:4x4", SPLIT),
+    ("configs/sft.py:32b", "v5p:4x4x4", WIDE),
+    ("configs/rl.py:32b", "v5p:4x4x4", WIDE),
+    ("configs/sft.py:32b", "v5e:4x4", ()),
+)
+TOO_LARGE = RUNS[-1]
+# Of what a decoding step must read and write.
+GOAL = 1.15
+
+
+def measure() -> Figures:
+    _install()
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/aot"], cwd=ROOT, check=True)
+    code = digest("tpu")
+    runs, programs = [], []
+    for config, topology, changes in RUNS:
+        arguments = (f"--config={config}", f"--topology={topology}", *changes)
+        code_and_rows = _compile(arguments, code)
+        name = " ".join(arguments)
+        hbm = CHIPS[topology.partition(":")[0]].hbm_gib
+        runs.append({"run": name, "exit_code": code_and_rows["exit_code"], "hbm_gib": hbm})
+        programs += [{"run": name} | row for row in code_and_rows["rows"]]
+    return {"libtpu": LIBTPU, "runs": runs, "programs": programs}
+
+
+def _install() -> None:
+    """Puts libtpu into a folder of its own: in the environment, jax would look for a TPU at every start."""
+    if not (PACKAGES / ".done").exists():
+        print(f"installing libtpu {LIBTPU} (once)", flush=True)
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
+        subprocess.run([*pip, "--target", str(PACKAGES), f"libtpu=={LIBTPU}"], check=True)
+        (PACKAGES / ".done").touch()
+
+
+def _compile(arguments: Sequence[str], code: str) -> dict[str, Any]:
+    """Exit code and rows of `experiments.compile_tpu`, those of an earlier call with the same code if any."""
+    kept = FOLDER / f"{hashlib.sha256(' '.join((code, *arguments)).encode()).hexdigest()[:16]}.json"
+    if kept.exists():
+        return json.loads(kept.read_bytes())
+    print(time.strftime("%T"), *arguments, flush=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    output = FOLDER / "rows.json"
+    command = [sys.executable, "-m", "experiments.compile_tpu", *arguments, f"--output={output}"]
+    path = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"error: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+    result = {"exit_code": done.returncode, "rows": json.loads(output.read_bytes())}
+    write_atomic(kept, json.dumps(result).encode())
+    return result
+
+
+def claims(figures: Figures) -> list[Claim]:
+    large = _name(*TOO_LARGE)
+    sizes = {run["run"]: run["hbm_gib"] for run in figures["runs"]}
+    others = [row for row in figures["programs"] if row["run"] != large]
+    fullest = max(others, key=lambda row: row["peak_gib"] / sizes[row["run"]])
+    share = fullest["peak_gib"] / sizes[fullest["run"]]
+    fit = sum(row["fits"] for row in others)
+    codes = {run["run"]: run["exit_code"] for run in figures["runs"]}
+    moved = [row["turn_gib"] / row["turn_needs_gib"] for row in others if row.get("turn_gib")]
+    return [
+        Claim(
+            "each program of the paper's 8B and 32B runs fits its slice",
+            f"{fit} of {len(others)}; the fullest takes {share:.0%} of a device's memory",
+            fit == len(others) and not any(code for run, code in codes.items() if run != large),
+        ),
+        Claim(
+            "a run that is too large is refused, with exit code 1",
+            f"32B SFT on {TOO_LARGE[1]}: exit code {codes[large]}",
+            codes[large] == 1,
+        ),
+        Claim(
+            f"a decoding step moves at most {GOAL} times the bytes that it must",
+            f"{sum(one <= GOAL for one in moved)} of {len(moved)} runs; at most {max(moved):.1f} times",
+            None,
+        ),
+    ]
+
+
+def _name(config: str, topology: str, changes: Sequence[str]) -> str:
+    return " ".join((f"--config={config}", f"--topology={topology}", *changes))
+
+
+def tables(figures: Figures) -> str:
+    head = ("program", "peak GiB", "of a device", "activations", "weights", "other arguments")
+    head += ("TFLOP, useful", "executed", "floor ms", "MFU ceiling", "GiB a step / needed", "compile s")
+    parts = []
+    for run in figures["runs"]:
+        rows = [_row(row, run["hbm_gib"]) for row in figures["programs"] if row["run"] == run["run"]]
+        parts += [f"    python -m experiments.compile_tpu {run['run']}", table(head, rows)]
+        parts += [f"Exit code {run['exit_code']}."] * (run["exit_code"] != 0)
+    return "\n\n".join(parts)
+
+
+def _row(row: dict[str, Any], hbm_gib: float) -> tuple[str, ...]:
+    sizes = row["parts_gib"]
+    others = sum(size for name, size in sizes.items() if name not in ("activations", "weights"))
+    moved, needed = row.get("turn_gib"), row.get("turn_needs_gib")
+    return (
+        row["name"],
+        f"{row['peak_gib']:.2f}" if row["fits"] else f"**does not fit: {row['peak_gib']:.2f}**",
+        f"{row['peak_gib'] / hbm_gib:.0%}",
+        *(f"{sizes[name]:.2f}" if name in sizes else "" for name in ("activations", "weights")),
+        f"{others:.2f}",
+        f"{row['useful_tflops']:.1f}",
+        f"{row['executed_tflops']:.1f}",
+        f"{row['floor_ms']:.0f}",
+        "" if row["mfu_ceiling"] is None else f"{row['mfu_ceiling']:.2f}",
+        f"{moved:.2f} / {needed:.2f}" if moved else "",
+        f"{row['compile_seconds']:.0f}",
+    )
+
+
+ABOUT = """\
+`experiments.compile_tpu` compiles every program of a run with the compiler of libtpu {libtpu}, for slices
+that are not there: the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of
+12,288 tokens of prompt with one screenshot of 262,144 pixels and 2,048 tokens of response (for RL, four
+slots of them), bfloat16 weights, full rematerialisation, fused attention. Sharding is `data x fsdp x
+tensor`.
+
+- *peak GiB* is what the compiler reserved of one device at its fullest moment. It does not include what
+  lies on the device but is no argument of the program, such as the optimizer state while a gradient is
+  computed.
+- *useful* and *executed* TFLOP are of a device and call, counted from shapes
+  (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again. *floor ms* is
+  the executed count at the chip's peak rate. **It is not a step time**: no chip ran, and communication is
+  not in it. *MFU ceiling* is useful over executed.
+- *GiB a step / needed* is what a decoding step reads and writes of a device's memory, counted in the
+  compiled program, over what it must read once. With int8 caches the keys of the newest block are written
+  by whole tiles; on v5p:4x4x4 a device holds 1/64 of the weights, so that gathered hidden states weigh
+  much.
+- *compile s* is on a machine that other work shared. The JSON file has the sizes of all arguments, and the
+  collectives of each program.
+"""
+PROOF = Proof("What the paper's runs need of a TPU slice", ABOUT, measure, claims, tables, packages=("jax",))
+
+if __name__ == "__main__":
+    main(PROOF)

@@ -1,0 +1,52 @@
+"""The shapes in annotations, checked while the model is traced (jaxtyping with beartype)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import jax, numpy as np, pytest
+from flax import nnx
+from jaxtyping import TypeCheckError, install_import_hook
+import tests.typechecker
+
+modules = "attention backends layers logprobs lora model processor sharding text vision".split()
+packages = ["rmsweb_jax.decoding", "rmsweb_jax.sft.loss"]
+packages += [f"rmsweb_jax.qwen3_vl.{name}" for name in modules]
+with install_import_hook(packages, "tests.typechecker.check"):
+    from rmsweb_jax.decoding.generator import Generator
+    from rmsweb_jax.qwen3_vl.inputs import image_rows, vision_inputs
+    from rmsweb_jax.qwen3_vl.layers import rms_norm
+    from rmsweb_jax.qwen3_vl.logprobs import score_tokens
+    from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+    from rmsweb_jax.qwen3_vl.model import Qwen3VL
+    from tests.qwen3_vl.rows import text_inputs
+    from tests.tiny import TINY
+
+grid = (1, 4, 4)
+rows = [[5, *[TINY.image_token_id] * 4, 6], [7, 8]]
+inputs = text_inputs(rows)
+inputs.image_index[0] = image_rows(inputs.tokens[0], [grid], [0], TINY)
+patches = np.zeros((16, TINY.vision.patch_dim), np.float32)
+inputs = inputs.replace(vision=vision_inputs([patches], [grid], TINY, 32, 16))
+
+
+def run():
+    model = Qwen3VL(TINY, rngs=nnx.Rngs(0))
+    add_lora(model, LoRAConfig(rank=2, alpha=4.0, targets="attention", vision=True), nnx.Rngs(0))
+    hidden = model(inputs, dropout_key=jax.random.key(0))
+    scores = score_tokens(model, hidden, inputs.tokens, max_logits=TINY.text.vocab_size)
+    policy = Generator(model, merge=False, cache_dtype="int8")
+    return scores, policy(inputs, num_samples=3, max_new_tokens=4, eos=1)
+
+
+scores, generated = jax.eval_shape(run)
+assert scores.log_probs.shape == (2, 6) and generated.tokens.shape == (2, 3, 4)
+with pytest.raises(TypeCheckError):
+    rms_norm(np.ones((2, 3), np.float32), np.ones(4, np.float32), 1e-6)
+"""
+
+
+def test_annotated_shapes_are_those_of_a_forward_pass_and_of_sampling():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], cwd=ROOT, check=True)

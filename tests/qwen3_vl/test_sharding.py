@@ -1,0 +1,112 @@
+import dataclasses
+
+import jax
+import optax
+import pytest
+from flax import nnx
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import SIZES
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.sharding import (
+    PARAM_AXES,
+    RULES,
+    axis_sizes,
+    check_mesh,
+    logical_axes,
+    param_shardings,
+    param_spec,
+    table_name,
+)
+from rmsweb_jax.training.mesh import AXES
+
+MESH = AbstractMesh((1, 4, 2), AXES)
+RANK = 4
+# Untied, so that every kind of parameter is there.
+CONFIG = dataclasses.replace(SIZES["tiny"], tie_word_embeddings=False)
+
+
+def parameters(targets):
+    def build() -> Qwen3VL:
+        model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0))
+        add_lora(model, LoRAConfig(rank=RANK, alpha=8.0, targets=targets, vision=True), nnx.Rngs(0))
+        return model
+
+    return nnx.state(nnx.eval_shape(build), nnx.Param)
+
+
+def by_path(state):
+    return {tuple(map(str, path)): leaf.get_value() for path, leaf in nnx.to_flat_state(state)}
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "expected"),
+    [
+        (("layers", "mlp", "up_proj", "kernel"), (33, 64, 256), P(None, "fsdp", "tensor")),
+        (("first_layers", "2", "mlp", "up_proj", "kernel"), (64, 256), P("fsdp", "tensor")),
+        (("layers", "mlp", "down_proj", "kernel"), (33, 256, 64), P(None, "tensor", "fsdp")),
+        (("layers", "mlp", "down_proj", "lora", "a"), (33, 256, 8), P(None, "tensor", None)),
+        (("layers", "mlp", "up_proj", "lora", "b"), (33, 8, 256), P(None, None, "tensor")),
+        (("embed_tokens", "embedding"), (1002, 64), P("tensor", "fsdp")),
+        (("layers", "input_layernorm", "scale"), (33, 64), P()),
+        (("norm", "scale"), (63,), P()),
+    ],
+)
+def test_matrices_are_split_by_the_table(path, shape, expected):
+    assert param_spec(("language_model", *path), shape, MESH) == expected
+
+
+def test_every_parameter_has_a_row_of_its_shape_and_no_row_is_unused():
+    sizes = {name: axis.size for name, axis in axis_sizes(CONFIG).items()} | {"lora_rank": RANK}
+    used = set()
+    for targets in ("all_linear", "attention"):
+        for path, leaf in by_path(parameters(targets)).items():
+            axes = logical_axes(path, leaf.ndim)
+            stacked = axes[0] == "layers"
+            assert stacked == (path[:2] in {("language_model", "layers"), ("visual", "blocks")}), path
+            assert leaf.shape[stacked:] == tuple(sizes[axis] for axis in axes[stacked:]), path
+            used.add(table_name(path))
+    assert used == set(PARAM_AXES)
+    assert set(RULES) == set(sizes) | {"layers"}
+
+
+def test_every_matrix_is_split_and_so_is_the_optimizer_state():
+    state = parameters("all_linear")
+    optimizer = jax.eval_shape(optax.adamw(1e-3).init, state.filter(LoRAParam))
+    for tree in (state, optimizer):
+        specs = [sharding.spec for sharding in jax.tree.leaves(param_shardings(tree, MESH))]
+        shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
+        split = sum(any(spec) for spec in specs)
+        assert len(specs) == len(shapes) and split > 20
+        # What is whole is small: norms, biases and scalars.
+        assert all(len(shape) <= 2 for spec, shape in zip(specs, shapes, strict=True) if not any(spec))
+
+
+def test_an_unknown_parameter_is_an_error():
+    with pytest.raises(KeyError, match="gate_proj"):
+        param_spec(("language_model", "layers", "experts", "gate_proj", "kernel"), (2, 2), MESH)
+
+
+@pytest.mark.parametrize("size", sorted(SIZES))
+def test_released_sizes_fit_the_usual_meshes(size):
+    for shape in [(1, 16, 1), (2, 2, 2), (1, 32, 1), (4, 8, 2)]:
+        check_mesh(SIZES[size], AbstractMesh(shape, AXES))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 1, 16), r"tensor=16 does not divide 8 kv_heads \(a divisor of 8 would\)"),
+        ((1, 3, 1), r"fsdp=3 does not divide 4096 embed \(a divisor of 128 would\)"),
+        ((1, 3, 3), r"fsdp=3 .*; tensor=3 does not divide 151936 vocab, 32 heads, 8 kv_heads"),
+    ],
+)
+def test_a_mesh_that_does_not_divide_the_model_is_one_line(shape, message):
+    with pytest.raises(UserError, match=message) as raised:
+        check_mesh(SIZES["8b"], AbstractMesh(shape, AXES))
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UserError, match="does not divide"):
+        param_spec(("lm_head", "kernel"), (4096, 151_937), MESH)

@@ -1,0 +1,91 @@
+"""Rows: what is learned of a reply, and that slots do not see each other."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from experiments.studies.tiny_base.batches import IGNORED, INDEX_WEIGHT, RowEncoder
+from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    kind: str
+    reply: str
+    learned: tuple[tuple[int, int], ...]
+    index_span: tuple[int, int] | None
+    choices: int = 2
+
+
+PAGE = "[1]<button />\n\tOk\n[2]<button />\n\tNo\n"
+
+
+def click(label: str, index: int) -> Asked:
+    goal = f"Click '{label}'"
+    reply = f'{goal}","action":[{{"click_element_by_index":{{"index":{index}}}}}]}}'
+    at = reply.index('"index":') + len('"index":')
+    return Asked("click", reply, ((len(goal), len(reply)),), (at, at + 1))
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return RowEncoder(Tokenizer.from_file(str(resolve_model("tiny_base") / "tokenizer.json")), ("click",))
+
+
+def test_a_row_holds_the_prompt_once_and_each_reply_in_its_slot(encoder):
+    prompt = encoder.encode(PAGE)
+    row = encoder.row(prompt, [(click("Ok", 1), 0), (click("No", 2), 0)], 64)
+    assert row.tokens[: len(prompt)] == prompt
+    assert row.slots[: len(prompt)] == [0] * len(prompt)
+    assert sorted(set(row.slots)) == [0, 1, 2]
+    for slot in (1, 2):
+        at = row.slots.index(slot)
+        assert row.positions[:, at].tolist() == [len(prompt)] * 3
+
+
+def test_index_tokens_are_marked_with_kind_weight_and_choices(encoder):
+    row = encoder.row(encoder.encode(PAGE), [(click("No", 2), 0)], 64)
+    batch = encoder.batch([row], 64, 16)
+    marked = batch.index[0] > 0
+    assert batch.target[0][marked].tolist() == [encoder.encode("2")[0]]
+    assert batch.weight[0][marked].tolist() == [INDEX_WEIGHT]
+    assert batch.choices[0][marked].tolist() == [2]
+    learned = batch.target[0] != IGNORED
+    following = batch.inputs.tokens[0][batch.source[0][learned] + 1]
+    assert np.array_equal(following, batch.target[0][learned])
+
+
+def test_only_what_can_be_known_is_learned(encoder):
+    row = encoder.row(encoder.encode(PAGE), [(click("Ok", 1), 0)], 64)
+    free = encoder.encode("Click 'Ok")
+    assert not set(free) & {token for _, token, _, _, _ in row.learned}
+    assert encoder.end_of_turn[0] in {token for _, token, _, _, _ in row.learned}
+
+
+def test_replies_that_do_not_fit_are_left_out(encoder):
+    prompt = encoder.encode(PAGE)
+    asked = [(click("Ok", 1), 0)] * 50
+    row = encoder.row(prompt, asked, 64)
+    assert len(row.tokens) <= 64 and max(row.slots) < 50
+    assert encoder.row(prompt, asked, len(prompt) + 3) is None
+
+
+def test_a_repetition_learns_its_second_half(encoder):
+    row = encoder.repetition(np.random.default_rng(0), 20)
+    assert row.tokens[:10] == row.tokens[10:]
+    assert [(source, target) for source, target, *_ in row.learned] == [
+        (at, row.tokens[at + 1]) for at in range(10, 19)
+    ]
+
+
+def test_a_slot_is_read_as_if_it_were_alone(encoder):
+    model = load_model(resolve_model("tiny_base"))
+    prompt = encoder.encode(PAGE)
+    both = encoder.batch([encoder.row(prompt, [(click("Ok", 1), 0), (click("No", 2), 0)], 64)], 64, 32)
+    alone = encoder.batch([encoder.row(prompt, [(click("No", 2), 0)], 64)], 64, 32)
+    hidden, single = model(both.inputs)[0], model(alone.inputs)[0]
+    places = np.flatnonzero(both.inputs.slot_ids[0] == 2)
+    assert jnp.allclose(hidden[places], single[np.flatnonzero(alone.inputs.slot_ids[0] == 1)], atol=1e-4)

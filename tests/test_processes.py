@@ -1,0 +1,233 @@
+"""Child processes and signals, with real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rmsweb_jax.processes import ChildProcess, StallClock, StopRequest, wait_for_any
+
+# Says when its handlers are in place, and has a child of its own that ignores SIGINT.
+FAMILY = """
+import signal, subprocess, sys
+inner = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('up', flush=True); signal.pause()"
+child = subprocess.Popen([sys.executable, "-c", inner], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+WAIT = FAMILY + "signal.pause()"
+STUBBORN = FAMILY + "signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+def lines_of(log: Path, count: int) -> list[str]:
+    """Waits for that many lines of a log."""
+    pause = threading.Event()
+    while len(lines := log.read_text().splitlines() if log.exists() else []) < count:
+        pause.wait(0.02)
+    return lines
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        psutil.wait_procs([psutil.Process(pid)], timeout=60)
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_stopping_interrupts_and_ends_the_whole_group(tmp_path):
+    text = FAMILY + "try: signal.pause()\nexcept KeyboardInterrupt: print('interrupted')"
+    with ChildProcess("stage", python(text), tmp_path / "log.txt") as child:
+        (grandchild,) = lines_of(tmp_path / "log.txt", 1)
+        assert child.poll() is None
+    assert child.poll() == 0
+    assert is_gone(int(grandchild))
+    assert (tmp_path / "log.txt").read_text().splitlines()[1:] == ["interrupted"]
+
+
+def test_a_child_that_ignores_the_interrupt_is_killed_after_its_grace(tmp_path):
+    with ChildProcess("stage", python(STUBBORN), tmp_path / "log.txt", grace_s=0.2) as child:
+        grandchild, _ = lines_of(tmp_path / "log.txt", 2)
+    assert child.poll() == -signal.SIGKILL
+    assert is_gone(int(grandchild))
+
+
+def test_what_an_ended_child_leaves_behind_is_killed(tmp_path):
+    child = ChildProcess("stage", python(FAMILY), tmp_path / "log.txt")
+    assert child.wait() == 0
+    assert is_gone(int(lines_of(tmp_path / "log.txt", 1)[0]))
+
+
+def test_an_interrupt_reaches_a_child_of_a_process_that_ignores_it(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ChildProcess("stage", python(WAIT), tmp_path / "log.txt") as child:
+            lines_of(tmp_path / "log.txt", 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert child.poll() == -signal.SIGINT
+
+
+def test_a_child_dies_with_a_parent_that_is_killed(tmp_path):
+    script = (
+        "import signal, sys; from pathlib import Path; from rmsweb_jax.processes import ChildProcess\n"
+        "child = ChildProcess('stage', [sys.executable, '-c', sys.argv[1]], Path(sys.argv[2]))\n"
+        "print(child.pid, flush=True)\nsignal.pause()"
+    )
+    arguments = ("import os, signal; print(os.getpid(), flush=True); signal.pause()", tmp_path / "log.txt")
+    with subprocess.Popen([*python(script), *arguments], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert lines_of(tmp_path / "log.txt", 1) == [str(pid)]
+        parent.kill()
+    assert is_gone(pid)
+
+
+def test_a_failure_quotes_the_last_line_of_this_run_and_the_log_is_kept(tmp_path):
+    log = tmp_path / "run" / "log.txt"
+    fails = "import sys; print('working'); sys.exit('error: no such model')"
+    child = ChildProcess("sft", python(fails), log)
+    assert child.wait() == 1
+    assert str(child.failure()) == f"sft: no such model (log: {log})"
+    silent = ChildProcess("sft", python("raise SystemExit(3)"), log)
+    silent.wait()
+    assert str(silent.failure()) == f"sft: exit code 3 (log: {log})"
+    assert log.read_text() == "working\nerror: no such model\n"
+
+
+def test_one_of_several_that_ends_is_noticed(tmp_path):
+    with ChildProcess("slow", python(WAIT), tmp_path / "slow.txt") as slow:
+        quick = ChildProcess("quick", python(""), tmp_path / "quick.txt")
+        wait_for_any([slow, quick], 300)
+        assert (slow.poll(), quick.poll()) == (None, 0)
+        assert slow.wait(0.01) is None
+
+
+def test_a_child_can_be_held_to_cores_and_talked_to(tmp_path):
+    core = min(os.sched_getaffinity(0))
+    echo = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['WORD'], input(), flush=True)"
+    pipe = subprocess.PIPE
+    with ChildProcess(
+        "echo", python(echo), tmp_path / "log", env={"WORD": "a"}, cores={core}, stdin=pipe, stdout=pipe
+    ) as child:
+        child.stdin.write(b"b\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == f"[{core}] a b\n".encode()
+
+
+def test_activity_changes_while_a_child_prints_or_computes(tmp_path):
+    text = "import time\nwhile time.process_time() < 10.2: pass\nprint('done', flush=True)\ntime.sleep(1000)"
+    with ChildProcess("busy", python(text), tmp_path / "log.txt") as child:
+        seen = {child.activity()}
+        while len(seen) < 3:
+            child.wait(0.1)
+            seen.add(child.activity())
+    assert {size for size, _ in seen} == {0, 5} and {ticks for _, ticks in seen} == {0, 1}
+
+
+def test_a_stall_is_timed_from_the_last_change(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    clock = StallClock()
+    assert clock.seconds("a") == 0
+    now = 5.0
+    assert clock.seconds("a") == 5
+    assert clock.seconds("b") == 0
+
+
+LOOP = """
+import select, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Even if the tests' parent ignores it.
+from experiments.cli import user_errors
+from rmsweb_jax.errors import StoppedError
+from rmsweb_jax.processes import StopRequest
+
+with user_errors():
+    with StopRequest() as stop:
+        assert not stop.requested
+        print("ready", flush=True)
+        while not stop.requested:
+            # A step gives up the interpreter's lock; a loop that never does may miss a signal (CPython 3.11).
+            select.select([], [], [], 0)
+        if "save" in sys.argv:
+            raise StoppedError("step 7 is saved", stop.cause)
+    print("after", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts the loop; what still runs at the end of a test is killed."""
+    started = []
+
+    def start_(*arguments: str) -> subprocess.Popen:
+        command = [*python(LOOP), *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        return process
+
+    yield start_
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_a_loop_with_a_code_of_its_own(start, number):
+    process = start("save")
+    process.send_signal(number)
+    _, error = process.communicate()
+    assert process.returncode == 75
+    cause = signal.Signals(number).name
+    assert error == f"error: stopped by {cause}; step 7 is saved: run the same command again to continue\n"
+
+
+def test_outside_of_the_loop_and_for_ctrl_c_an_interrupt_stays_one(start):
+    process = start("save")
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    assert process.returncode == 130 and error.startswith("error: interrupted")
+
+    process = start()
+    process.terminate()
+    assert process.stdout and process.stdout.readline() == "after\n"
+    process.terminate()
+    _, error = process.communicate()
+    assert process.returncode == 130 and error.startswith("error: interrupted")
+
+
+def test_signals_are_counted_and_handlers_are_put_back():
+    before, calls = signal.getsignal(signal.SIGTERM), []
+    with StopRequest(lambda: calls.append(stop.count)) as stop:
+        assert signal.getsignal(signal.SIGTERM) != before
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.requested and stop.cause == "SIGTERM"
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.cause == "SIGUSR1" and calls == [1, 2]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_stop_request_in_another_thread_leaves_signals_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def enter() -> None:
+        with StopRequest():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [before]

@@ -1,0 +1,67 @@
+import dataclasses
+import json
+
+import pytest
+from ml_collections import ConfigDict
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import safe
+from rmsweb_jax.workdir import check_config, lock_workdir, open_workdir, run_stage
+
+
+def test_second_run_in_a_workdir_is_refused(tmp_path):
+    with lock_workdir(tmp_path), pytest.raises(UserError, match="in use"), lock_workdir(tmp_path):
+        pass
+    with lock_workdir(tmp_path):
+        pass
+
+
+def test_config_check_compares_nested_keys(tmp_path):
+    check_config(ConfigDict({"a": {"b": 1}, "c": ()}), tmp_path, frozenset())
+    check_config(ConfigDict({"a": {"b": 1}, "c": ()}), tmp_path, frozenset())
+    with pytest.raises(UserError, match=r"a\.b"):
+        check_config(ConfigDict({"a": {"b": 2}, "c": ()}), tmp_path, frozenset())
+
+
+@dataclasses.dataclass(frozen=True)
+class StageSettings:
+    seed: int = 0
+    workers: int = safe(1)
+
+
+def test_a_stage_runs_once_with_one_seed_and_any_number_of_workers(tmp_path):
+    calls = []
+
+    def stage(settings, workdir):
+        calls.append(settings)
+        with pytest.raises(UserError, match="in use"), lock_workdir(workdir):
+            pass
+        if settings.workers == 1:
+            raise UserError("stopped")
+        (workdir / "report.json").write_text('{"done": true}')
+        return {"done": True}
+
+    run = tmp_path / "new" / "run"
+    with pytest.raises(UserError, match="stopped"):
+        run_stage(stage, StageSettings(seed=3), run)
+    assert json.loads((run / "config.json").read_text()) == {"seed": 3, "workers": 1}
+    for _ in range(2):
+        assert run_stage(stage, StageSettings(seed=3, workers=2), str(run)) == {"done": True}
+    assert len(calls) == 2
+    with pytest.raises(UserError, match=r"begun with other settings \(seed; seed was 3, is 4\)"):
+        run_stage(stage, StageSettings(seed=4), run)
+
+
+def test_the_library_takes_over_what_a_script_has_opened(tmp_path):
+    with open_workdir(tmp_path, ConfigDict({"seed": 3})):
+        assert run_stage(lambda settings, workdir: {"seed": settings.seed}, StageSettings(4), tmp_path) == {
+            "seed": 4
+        }
+    with lock_workdir(tmp_path):
+        pass
+
+
+def test_a_file_in_the_way_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="a file is in the way; give the name of a folder"):
+        run_stage(lambda settings, workdir: {}, StageSettings(), tmp_path / "file")

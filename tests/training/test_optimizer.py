@@ -1,0 +1,50 @@
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from transformers import get_cosine_schedule_with_warmup
+
+from rmsweb_jax.training.optimizer import adamw, warmup_cosine
+
+
+@pytest.mark.parametrize(("total", "ratio"), [(100, 0.03), (37, 0.1), (5, 0.0), (1, 0.1)])
+def test_schedule_equals_the_reference(total, ratio):
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1e-4)
+    reference = get_cosine_schedule_with_warmup(optimizer, math.ceil(ratio * total), total)
+    expected = []
+    for _ in range(total):
+        expected.append(reference.get_last_lr()[0])
+        optimizer.step()
+        reference.step()
+    schedule = warmup_cosine(1e-4, total, ratio)
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in range(total)], expected, rtol=1e-5, atol=1e-10
+    )
+
+
+def test_schedule_starts_at_zero_and_ends_near_zero():
+    schedule = warmup_cosine(1.0, 200, 0.03)
+    assert float(schedule(0)) == 0.0
+    assert float(schedule(6)) == 1.0
+    assert float(schedule(200)) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_adamw_equals_torch_with_clipping_and_decay():
+    values = np.linspace(-1, 1, 6).astype(np.float32)
+    gradients = [values * 3, -values, values + 0.1]
+    parameter = torch.nn.Parameter(torch.tensor(values))
+    reference = torch.optim.AdamW([parameter], lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
+    params = {"w": jnp.asarray(values)}
+    state = optimizer.init(params)
+    for gradient in gradients:
+        parameter.grad = torch.tensor(gradient)
+        torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+        reference.step()
+        updates, state = optimizer.update({"w": jnp.asarray(gradient)}, state, params)
+        params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(params["w"], parameter.detach().numpy(), atol=2e-6)

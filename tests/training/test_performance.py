@@ -1,0 +1,73 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rmsweb_jax.training.performance import ProfilerWindow, mfu, peak_flops
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What a rate is found by, of a device that is not here."""
+
+    device_kind: str
+
+
+@pytest.mark.parametrize(
+    "kind, tflops",
+    [
+        ("TPU v4", 275),
+        ("TPU v5 lite", 197),
+        ("TPU v5", 459),
+        ("TPU v5p", 459),
+        ("TPU v6 lite", 918),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA B200", 2250),
+    ],
+)
+def test_rates_of_known_devices(kind, tflops):
+    assert peak_flops(kind) == tflops * 1e12
+    assert mfu(tflops * 1e12, 1.0, [Device(kind)] * 4) == pytest.approx(0.25)
+
+
+def test_an_unknown_device_has_no_mfu():
+    assert mfu(1e12, 1.0, [Device("NVIDIA GeForce RTX 4090")]) is None
+    assert mfu(1e12, 1.0, jax.devices("cpu")) is None
+
+
+def traced(folder) -> set[str]:
+    """Names of the steps that the traces hold."""
+    data = b"".join(path.read_bytes() for path in folder.rglob("*.xplane.pb"))
+    return {name for number in range(6) if (name := f"step_number_{number}").encode() in data}
+
+
+def train(folder, first_step: int, num_steps: int, steps: range) -> None:
+    with ProfilerWindow(folder, first_step, num_steps) as profiler:
+        for step in steps:
+            profiler.step(step)
+            with jax.profiler.TraceAnnotation(f"step_number_{step}"):
+                jnp.ones(3).block_until_ready()
+
+
+@pytest.mark.parametrize(
+    "first_step, num_steps, steps, expected",
+    [
+        (2, 2, range(6), {2, 3}),
+        (3, 9, range(5), {3, 4}),
+        (1, 3, range(3, 6), {3}),
+        (1, 1, range(2, 6), set()),
+    ],
+)
+def test_traces_the_steps_of_the_window(tmp_path, first_step, num_steps, steps, expected):
+    train(tmp_path, first_step, num_steps, steps)
+    assert traced(tmp_path / "profile") == {f"step_number_{number}" for number in expected}
+
+
+def test_no_steps_is_off(tmp_path):
+    train(tmp_path, 0, 0, range(3))
+    assert not list(tmp_path.iterdir())
