@@ -8,7 +8,7 @@ from collection.importers.common import Foreign
 from rmsweb_jax.records.schema import Tab
 
 
-class Judgement(Foreign):
+class BrowserUseJudgement(Foreign):
     verdict: bool
 
 
@@ -19,7 +19,7 @@ class Result(Foreign):
     extracted_content: str | None = None
     long_term_memory: str | None = None
     include_extracted_content_only_once: bool = False
-    judgement: Judgement | None = None
+    judgement: BrowserUseJudgement | None = None
 
 
 class State(Foreign):

@@ -66,7 +66,7 @@ _UNTOLD = (
 )
 
 
-class ChatMessage(Foreign):
+class WebVoyagerMessage(Foreign):
     role: str
     content: str | list[dict[str, Any]]
 
@@ -78,7 +78,7 @@ class ChatMessage(Foreign):
 
 
 class Chat(Foreign):
-    messages: tuple[ChatMessage, ...]
+    messages: tuple[WebVoyagerMessage, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _index(digits: str, action: str) -> int:
     return int(digits)
 
 
-def _turns(messages: Sequence[ChatMessage]) -> list[_Turn]:
+def _turns(messages: Sequence[WebVoyagerMessage]) -> list[_Turn]:
     turns = []
     for position, message in enumerate(messages):
         if message.role == "assistant":

@@ -84,7 +84,7 @@ def unjudged(trajectory: Trajectory) -> bool:
 # Some pages give partial rewards; training data must contain full successes only.
 FULL_REWARD = 1.0
 NO_REWARD = "The environment paid no reward."
-NOBODY = "Nobody has passed a verdict."
+NO_VERDICT = "No verdict recorded."
 
 
 class EnvironmentReward:
@@ -106,5 +106,5 @@ class Recorded:
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
         text = trajectory.judge_text
         if not trajectory.judge:
-            return Verdict(None, text or NOBODY, trajectory.judge_usage)
+            return Verdict(None, text or NO_VERDICT, trajectory.judge_usage)
         return Verdict(trajectory.success, text, trajectory.judge_usage, trajectory.judge_score)

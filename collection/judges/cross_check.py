@@ -51,7 +51,7 @@ class CrossChecked(BaseModel):
     key: str
 
 
-class _Answer(BaseModel):
+class _FindingAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     reason: str
@@ -120,7 +120,7 @@ def read_finding(text: str) -> Finding:
       ValueError: the reply is not one JSON object with a reason and one of the four findings.
     """
     try:
-        return _Answer.model_validate(read_object(text)).finding
+        return _FindingAnswer.model_validate(read_object(text)).finding
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -26,13 +26,13 @@ _MAX_TEXT_CHARS = 2_000
 _OUTCOMES: dict[str, bool | None] = {"success": True, "failure": False, "unknown": None}
 
 
-class _Answer(BaseModel):
+class _RubricModel(BaseModel):
     """Base of answer models. Fields are in writing order, so that the model reasons before it decides."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Score(_Answer):
+class Score(_RubricModel):
     """Points of a run for one criterion."""
 
     number: int
@@ -41,7 +41,7 @@ class Score(_Answer):
     points: float = Field(ge=0, allow_inf_nan=False)
 
 
-class RubricAnswer(_Answer):
+class RubricAnswer(_RubricModel):
     """Scores of all criteria, and the outcome."""
 
     criteria: list[Score]

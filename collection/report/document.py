@@ -11,7 +11,7 @@ from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.paper_tables import details_table, differences_table, groups_table, paper_table
 from collection.report.plots import CostCurve, cost_plot, standalone
 from collection.report.published import STEPS_SAVED, TABLES
-from collection.report.tables import Document, Plot, Table, to_html, to_latex, to_markdown
+from collection.report.tables import Document, PlotFile, Table, to_html, to_latex, to_markdown
 
 NOTES = (
     f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap over tasks ({RESAMPLES:,} resamples), since "
@@ -63,7 +63,7 @@ def document_files(document: Document) -> dict[str, str]:
     }
 
 
-def cost_plots(evaluations: Sequence[Evaluation]) -> list[Plot]:
+def cost_plots(evaluations: Sequence[Evaluation]) -> list[PlotFile]:
     """Accuracy against cost for each benchmark, in dollars where all policies have a price, else in tokens.
 
     Evaluations without tokens, or whose every run cost nothing, are left out.
@@ -81,7 +81,7 @@ def cost_plots(evaluations: Sequence[Evaluation]) -> list[Plot]:
         title = f"Accuracy and cost on {benchmark_title(benchmark)}"
         caption = f"pass@1, 2, 3 against {unit}, C_k = k C_1; bars are 95 % intervals of the rates."
         svg = cost_plot(curves, unit, f"cost-{benchmark}", title)
-        plots.append(Plot(title, caption, f"cost-{benchmark}.svg", svg))
+        plots.append(PlotFile(title, caption, f"cost-{benchmark}.svg", svg))
     return plots
 
 

@@ -55,7 +55,7 @@ _DECISIONS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Plot:
+class InlinePlot:
     title: str
     caption: str
     svg: Markup
@@ -119,14 +119,14 @@ def _sites(models: dict[str, Any]) -> list[str]:
     return sorted(scores, key=lambda site: (-sum(scores[site]) / len(scores[site]), site))
 
 
-def _plots(rows: list[dict[str, Any]], plots: tuple, prefix: str) -> list[Plot]:
+def _plots(rows: list[dict[str, Any]], plots: tuple, prefix: str) -> list[InlinePlot]:
     """The plots for which the metrics hold anything."""
     drawn = []
     for number, (title, caption, keys) in enumerate(plots):
         curves = [curve for key, label in keys if (curve := series(rows, key, label))]
         if curves:
             svg = line_plot(curves, f"{prefix}{number}", title)
-            drawn.append(Plot(title, caption, Markup(svg)))
+            drawn.append(InlinePlot(title, caption, Markup(svg)))
     return drawn
 
 

@@ -10,7 +10,7 @@ from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS
 from collection.report.comparison import Difference
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TABLES, PaperRow, PaperTable
-from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Row, Table
+from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Table, TableRow
 
 NOT_REPORTED = "—"
 _OTHERS = "Measured, not in the paper"
@@ -45,7 +45,7 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
     for benchmark in benchmarks:
         columns += _columns(benchmark, steps)
     rows = [
-        Row(
+        TableRow(
             (
                 *_head(table, row),
                 *(cell for benchmark in benchmarks for cell in _cells(row, benchmark, found, steps)),
@@ -80,7 +80,7 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
     for one in evaluations:
         score = one.score
         rows.append(
-            Row(
+            TableRow(
                 (
                     one.label,
                     benchmark_title(one.benchmark),
@@ -119,7 +119,7 @@ def differences_table(compared: Sequence[Difference]) -> Table:
     for one in compared:
         figures = one.figures
         rows.append(
-            Row(
+            TableRow(
                 (
                     f"{one.first} − {one.second}",
                     benchmark_title(one.benchmark),
@@ -240,7 +240,7 @@ def _size(one: Evaluation) -> str:
     return ", ".join([*parts, f"{one.score['unjudged']} runs unjudged"])
 
 
-def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> Row:
+def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> TableRow:
     """`1 - steps with / steps without`, of the means of each policy on the tasks that both played."""
     by_benchmark = {
         one.benchmark: one.figures
@@ -255,11 +255,11 @@ def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> Row
             NOT_RUN if figures is None else percent(figures["steps_saved"]),
             NOT_RUN if figures is None else f"{figures['tasks']} shared tasks",
         ]
-    return Row(tuple(cells))
+    return TableRow(tuple(cells))
 
 
-def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> Row:
-    return Row((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
+def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> TableRow:
+    return TableRow((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
 
 
 def _tokens(cost: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
-class Benchmark:
+class PaperBenchmark:
     """A column of the paper's tables.
 
     Attributes:
@@ -60,9 +60,9 @@ class PaperTable:
 WV, OM2W, WTB = "webvoyager", "online_mind2web", "webtailbench"
 # Section "Benchmarks" of the appendix; of WebVoyager the paper leaves out 55.
 BENCHMARKS = {
-    WV: Benchmark(WV, "WebVoyager", 643),
-    OM2W: Benchmark(OM2W, "Online-Mind2Web", 300),
-    WTB: Benchmark(WTB, "WebTailBench", 609),
+    WV: PaperBenchmark(WV, "WebVoyager", 643),
+    OM2W: PaperBenchmark(OM2W, "Online-Mind2Web", 300),
+    WTB: PaperBenchmark(WTB, "WebTailBench", 609),
 }
 
 

@@ -36,7 +36,7 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class TableRow:
     """One text a column; a row whose section differs from the one above is preceded by its heading."""
 
     cells: tuple[str, ...]
@@ -54,7 +54,7 @@ class Table:
     title: str
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -74,13 +74,13 @@ class Table:
         ]
 
     @property
-    def sections(self) -> list[tuple[str, list[Row]]]:
+    def sections(self) -> list[tuple[str, list[TableRow]]]:
         """Rows under their section's heading, in order."""
         return [(name, list(rows)) for name, rows in itertools.groupby(self.rows, lambda row: row.section)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Plot:
+class PlotFile:
     """A plot that accompanies the tables.
 
     Attributes:
@@ -100,7 +100,7 @@ class Document:
 
     title: str
     tables: Sequence[Table]
-    plots: Sequence[Plot]
+    plots: Sequence[PlotFile]
     notes: Sequence[str]
     command: str
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collection.judges.base import NO_REWARD, NOBODY, EnvironmentReward, Recorded, Verdict
+from collection.judges.base import NO_REWARD, NO_VERDICT, EnvironmentReward, Recorded, Verdict
 from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import run
 from tests.judges.server import Pictures
@@ -44,7 +44,7 @@ def test_a_record_says_what_it_says():
         assert verdict == Verdict(success, "words", usage, 0.75)
     unjudged = Recorded().judge(run(**{**said, "judge": ""}), Pictures())
     assert (unjudged.success, unjudged.text, unjudged.usage) == (None, "words", usage)
-    assert Recorded().judge(run(), Pictures()) == Verdict(None, NOBODY)
+    assert Recorded().judge(run(), Pictures()) == Verdict(None, NO_VERDICT)
 
 
 def test_no_verdict_has_a_reason():

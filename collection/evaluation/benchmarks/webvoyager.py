@@ -20,7 +20,7 @@ NAME = "webvoyager"
 WRITTEN = date(2023, 12, 15)
 
 
-class _Answer(BaseModel):
+class _ReferenceAnswer(BaseModel):
     id: int
     type: Literal["golden", "possible"]
     ans: str
@@ -28,7 +28,7 @@ class _Answer(BaseModel):
 
 class _Site(BaseModel):
     notice: str = ""
-    answers: tuple[_Answer, ...]
+    answers: tuple[_ReferenceAnswer, ...]
 
 
 def load(settings: WebVoyagerSettings) -> Benchmark:

@@ -17,7 +17,7 @@ from rmsweb_jax.records.schema import Message, TextPart
 _ASKS = 2
 
 
-class _Answer(BaseModel):
+class _BoundAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     reason: str
@@ -38,7 +38,9 @@ def ask_bound(text: str, model: Model) -> bool:
         if reply.problem:
             continue
         try:
-            return _Answer.model_validate_json(reply.text.strip().removeprefix("```json").strip("`\n ")).bound
+            return _BoundAnswer.model_validate_json(
+                reply.text.strip().removeprefix("```json").strip("`\n ")
+            ).bound
         except ValidationError:
             continue
     return False
@@ -46,7 +48,7 @@ def ask_bound(text: str, model: Model) -> bool:
 
 def answer_schema() -> dict[str, Any]:
     """JSON schema of the model's answer."""
-    return plain_schema(_Answer.model_json_schema())
+    return plain_schema(_BoundAnswer.model_json_schema())
 
 
 def _request(text: str, ask: int) -> ModelRequest:

@@ -23,11 +23,11 @@ RECORD, DIFF = "date_refresh.json", "date_refresh.diff"
 AskBound = Callable[[str], bool]
 
 
-class _Record(BaseModel):
+class _RefreshModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Moved(_Record):
+class Moved(_RefreshModel):
     """One text before and after, with its dates as they were and are written."""
 
     old: str
@@ -35,7 +35,7 @@ class Moved(_Record):
     dates: tuple[Change, ...]
 
 
-class ChangedTask(_Record):
+class ChangedTask(_RefreshModel):
     """A prompt that was changed and all that was changed with it.
 
     Attributes:
@@ -53,7 +53,7 @@ class ChangedTask(_Record):
     notes: tuple[Moved, ...]
 
 
-class DateRefresh(_Record):
+class DateRefresh(_RefreshModel):
     """What the procedure did to a benchmark.
 
     Attributes:
