@@ -13,9 +13,9 @@ from collection.report.tables import (
     PAPER,
     Column,
     Document,
-    Plot,
-    Row,
+    PlotFile,
     Table,
+    TableRow,
     escape_latex,
     to_html,
     to_latex,
@@ -32,14 +32,14 @@ TABLE = Table(
         Column("measured", "Web & Voyager", MEASURED),
     ),
     rows=(
-        Row((HOSTILE, "88.6†", "not run"), section="Open_weights"),
-        Row(("8B", "—", "−1.0 (−2.0 to 3.0)"), section="Ours"),
+        TableRow((HOSTILE, "88.6†", "not run"), section="Open_weights"),
+        TableRow(("8B", "—", "−1.0 (−2.0 to 3.0)"), section="Ours"),
     ),
 )
 DOCUMENT = Document(
     title="T_1",
     tables=(TABLE,),
-    plots=(Plot("Cost", "caption", "cost.svg", "<svg></svg>"),),
+    plots=(PlotFile("Cost", "caption", "cost.svg", "<svg></svg>"),),
     notes=("5 % & more",),
     command="python -m experiments.report --table=main",
 )
@@ -146,4 +146,4 @@ def test_html_keeps_text_as_text_and_marks_whose_a_column_is():
 
 def test_a_row_of_another_length_is_a_mistake():
     with pytest.raises(ValueError, match="2 cells in 3 columns"):
-        Table("t", "", TABLE.columns, (Row(("a", "b")),))
+        Table("t", "", TABLE.columns, (TableRow(("a", "b")),))
