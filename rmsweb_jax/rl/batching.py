@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float32, Int32
 
 from rmsweb_jax.data.batching import Example, choose_widths, in_batch, round_up
 from rmsweb_jax.data.encoding import SampleSize
@@ -45,17 +46,18 @@ class MicroBatch:
     """Rows for one call of the model: of B rows, the b that this process holds.
 
     Attributes:
-      inputs: [b, W].
-      targets: [b, N]; old log-probabilities are the sampler's in stale slots, those to compute are 0.
-      stale: [b, N] bool, tokens of responses that an earlier policy drew.
-      places: of every slot of the B rows.
-      size: B W, the places for tokens.
-      work: of all rows, padding left out.
+      inputs: the b rows.
+      targets: scored tokens of the b rows; old log-probabilities are the sampler's in stale slots, and 0
+        where they must still be computed.
+      stale: True at tokens of responses from an earlier policy.
+      places: spans of all slots of the B rows.
+      size: tokens of the B rows, padding included.
+      work: useful work of the B rows, without padding.
     """
 
     inputs: ModelInputs
     targets: TokenBatch
-    stale: np.ndarray
+    stale: Bool[np.ndarray, "rows scored"]
     places: tuple[SlotSpan, ...]
     size: int
     work: Work
@@ -169,21 +171,21 @@ class Slot:
     """One sequence after a prompt, and how its tokens enter the objective.
 
     Attributes:
-      tokens: [T] int32.
-      advantage: of the response.
-      pg_weight, kl_weight, salvage_weight: [T] float32.
+      tokens: the response, or the target.
+      advantage: advantage of the response.
+      pg_weight, kl_weight, salvage_weight: see `token_weights`.
       group, sample: which response this is; sample -1 is the salvage target.
-      old_log_probs: [T] float32 of a response that an earlier policy drew, by the sampler; otherwise None.
+      old_log_probs: the sampler's, for a response from an earlier policy; otherwise None.
     """
 
-    tokens: np.ndarray
+    tokens: Int32[np.ndarray, " tokens"]
     advantage: float
-    pg_weight: np.ndarray
-    kl_weight: np.ndarray
-    salvage_weight: np.ndarray
+    pg_weight: Float32[np.ndarray, " tokens"]
+    kl_weight: Float32[np.ndarray, " tokens"]
+    salvage_weight: Float32[np.ndarray, " tokens"]
     group: int
     sample: int
-    old_log_probs: np.ndarray | None = None
+    old_log_probs: Float32[np.ndarray, " tokens"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

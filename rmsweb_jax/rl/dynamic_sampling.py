@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from jaxtyping import Integer
 
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
@@ -80,7 +81,7 @@ class PromptCycle:
         weight = max(self._skip_solved_weight ** self._no_contrast.get(number, 0), LEAST_WEIGHT)
         return stable_hash("no_contrast", self._seed, epoch, number) < weight * 2**31
 
-    def _order(self, epoch: int) -> np.ndarray:
+    def _order(self, epoch: int) -> Integer[np.ndarray, " prompts"]:
         return np.random.default_rng((self._seed, epoch)).permutation(self._num_prompts)
 
 

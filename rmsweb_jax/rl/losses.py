@@ -14,11 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Bool, Float, Float32, Int32
 
 from rmsweb_jax.qwen3_vl.inputs import Array
 
+# The bounds are verl's. exp(20) is 4.9e8: one token far from its old probability gives a large loss, not an
+# infinite one, whose gradient would be nan.
 LOG_RATIO_BOUND = 20.0
 KL_BOUND = 10.0
+# verl's masked mean divides by this sum, too: 0 instead of nan for a sequence without a token that counts.
 MASK_EPSILON = 1e-8
 
 
@@ -32,16 +36,16 @@ class PolicyLoss(NamedTuple):
       clipped_dual: the bound `-dual_clip * A` was used (verl's `pg_clipfrac_lower`).
     """
 
-    loss: jax.Array
-    clipped_lower: jax.Array
-    clipped_upper: jax.Array
-    clipped_dual: jax.Array
+    loss: Float[jax.Array, "*shape"]
+    clipped_lower: Bool[jax.Array, "*shape"]
+    clipped_upper: Bool[jax.Array, "*shape"]
+    clipped_dual: Bool[jax.Array, "*shape"]
 
 
 def policy_loss(
-    log_probs: jax.Array,
-    old_log_probs: jax.Array,
-    advantages: jax.Array,
+    log_probs: Float[Array, "*shape"],
+    old_log_probs: Float[Array, "*shape"],
+    advantages: Float[Array, "*shape"],
     *,
     clip_low: float,
     clip_high: float,
@@ -72,7 +76,9 @@ def policy_loss(
     )
 
 
-def low_var_kl(log_probs: jax.Array, ref_log_probs: jax.Array) -> jax.Array:
+def low_var_kl(
+    log_probs: Float[Array, "*shape"], ref_log_probs: Float[Array, "*shape"]
+) -> Float[jax.Array, "*shape"]:
     """The k3 estimate of KL(pi || ref) for sampled tokens (the last term of RMSWeb's equation 2).
 
         x  = clip(ref_log_probs - log_probs, -20, 20)
@@ -87,7 +93,7 @@ def low_var_kl(log_probs: jax.Array, ref_log_probs: jax.Array) -> jax.Array:
     return jnp.clip(jnp.exp(x) - x - 1, -KL_BOUND, KL_BOUND)
 
 
-def salvage_loss(log_probs: jax.Array) -> jax.Array:
+def salvage_loss(log_probs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Token losses of the salvage anchor, shaped as the input (RMSWeb, section "The salvage anchor").
 
         l_t = -log pi(a_GT,t | context),  of which L_salv = E_rejected[(1 / |A|) sum_{t in A} l_t]
@@ -97,39 +103,39 @@ def salvage_loss(log_probs: jax.Array) -> jax.Array:
     return -log_probs
 
 
-def token_weights(mask: np.ndarray, num_sequences: int) -> np.ndarray:
+def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: int) -> Float32[np.ndarray, " tokens"]:
     """Weights with which token losses of one sequence enter a mean over `num_sequences` of them.
 
     Args:
-      mask: [T] bool, the sequence's tokens that count.
+      mask: the sequence's tokens that count.
 
     Returns:
-      [T] float32, `mask / (sum(mask) + 1e-8) / num_sequences`.
+      `mask / (sum(mask) + 1e-8) / num_sequences`.
     """
     return (mask / (mask.sum() + MASK_EPSILON) / num_sequences).astype(np.float32)
 
 
 @struct.dataclass
 class TokenBatch:
-    """The scored tokens of a micro-batch; every array is [B, N], padding has weight 0 everywhere.
+    """The scored tokens of a micro-batch; padding has weight 0 in every term.
 
     Attributes:
-      index: int32, position in the row whose hidden state predicts the token.
-      tokens: int32.
-      advantages: float32, of the token's response.
-      pg_weight, kl_weight, salvage_weight: float32, see `token_weights`; positive where the token takes
-        part in that term.
-      old_log_probs, ref_log_probs: float32, under the policy that sampled and under the frozen SFT policy.
+      index: position in the row whose hidden state predicts the token.
+      tokens: the tokens.
+      advantages: advantage of the token's response.
+      pg_weight, kl_weight, salvage_weight: see `token_weights`; positive where the token takes part in that
+        term.
+      old_log_probs, ref_log_probs: under the policy that sampled and under the frozen SFT policy.
     """
 
-    index: Array
-    tokens: Array
-    advantages: Array
-    pg_weight: Array
-    kl_weight: Array
-    salvage_weight: Array
-    old_log_probs: Array
-    ref_log_probs: Array
+    index: Int32[Array, "rows scored"]
+    tokens: Int32[Array, "rows scored"]
+    advantages: Float32[Array, "rows scored"]
+    pg_weight: Float32[Array, "rows scored"]
+    kl_weight: Float32[Array, "rows scored"]
+    salvage_weight: Float32[Array, "rows scored"]
+    old_log_probs: Float32[Array, "rows scored"]
+    ref_log_probs: Float32[Array, "rows scored"]
 
 
 @struct.dataclass
@@ -137,21 +143,21 @@ class ObjectiveSums:
     """Scalars that add up over the micro-batches of an optimizer step.
 
     Attributes:
-      loss, pg_loss, kl_loss, salvage_loss: the objective and its terms, before their coefficients.
-      tokens: of accepted responses; the counts below are among them.
-      clipped_lower, clipped_upper, clipped_dual: see `PolicyLoss`.
+      loss, pg_loss, kl_loss, salvage_loss: the objective, and its terms before their coefficients.
+      tokens: number of tokens of accepted responses; the sums below are over these tokens.
+      clipped_lower, clipped_upper, clipped_dual: counts, see `PolicyLoss`.
       log_ratio: sum of old - new log-probabilities.
     """
 
-    loss: jax.Array
-    pg_loss: jax.Array
-    kl_loss: jax.Array
-    salvage_loss: jax.Array
-    tokens: jax.Array
-    clipped_lower: jax.Array
-    clipped_upper: jax.Array
-    clipped_dual: jax.Array
-    log_ratio: jax.Array
+    loss: Float32[jax.Array, ""]
+    pg_loss: Float32[jax.Array, ""]
+    kl_loss: Float32[jax.Array, ""]
+    salvage_loss: Float32[jax.Array, ""]
+    tokens: Float32[jax.Array, ""]
+    clipped_lower: Float32[jax.Array, ""]
+    clipped_upper: Float32[jax.Array, ""]
+    clipped_dual: Float32[jax.Array, ""]
+    log_ratio: Float32[jax.Array, ""]
 
     @classmethod
     def zero(cls) -> ObjectiveSums:
@@ -175,8 +181,10 @@ class Objective:
     salvage_weight: float = 0.10
 
 
-def salvage_ds_objective(log_probs: jax.Array, batch: TokenBatch, objective: Objective) -> ObjectiveSums:
-    """This micro-batch's part of the loss (RMSWeb, equation 2).
+def salvage_ds_objective(
+    log_probs: Float32[jax.Array, "rows scored"], batch: TokenBatch, objective: Objective
+) -> ObjectiveSums:
+    """Computes a micro-batch's part of the loss (RMSWeb, equation 2).
 
         L = sum_t pg_weight pg + lambda sum_t salvage_weight l + beta sum_t kl_weight k3
 
@@ -184,10 +192,10 @@ def salvage_ds_objective(log_probs: jax.Array, batch: TokenBatch, objective: Obj
     optimizer step. A mesh may split the rows.
 
     Args:
-      log_probs: [B, N] of `batch.tokens` under the policy that is trained.
+      log_probs: of `batch.tokens`, under the policy that is trained.
 
     Returns:
-      Sums; `loss` is what to differentiate.
+      The sums; `loss` is the one to differentiate.
     """
     old, advantages = jnp.asarray(batch.old_log_probs), jnp.asarray(batch.advantages)
     policy = policy_loss(
@@ -225,31 +233,35 @@ ROUNDING = 1e-5
 
 
 class GatedAdvantages(NamedTuple):
-    """What the gates say of G groups of K samples.
+    """The gates' decisions on groups of samples.
 
     Every group is exactly one of accepted, rejected by the std gate (solved or unsolved), or rejected by
     the competence gate.
 
     Attributes:
-      advantages: [G, K] float32, 0 in groups that are not accepted.
-      accepted: [G] bool, k_g.
-      std, mean, best: [G] float32 of the raw rewards; std is Bessel-corrected.
-      solved, unsolved: [G] bool, std gate failed, with and without a competent sample.
-      incompetent: [G] bool, std gate passed, competence gate failed.
+      advantages: 0 in groups that are not accepted.
+      accepted: k_g.
+      std, mean, best: of the raw rewards; std is Bessel-corrected.
+      solved, unsolved: the std gate failed, with and without a competent sample.
+      incompetent: the std gate passed, the competence gate failed.
     """
 
-    advantages: Array
-    accepted: Array
-    std: Array
-    mean: Array
-    best: Array
-    solved: Array
-    unsolved: Array
-    incompetent: Array
+    advantages: Float32[Array, "groups samples"]
+    accepted: Bool[Array, " groups"]
+    std: Float32[Array, " groups"]
+    mean: Float32[Array, " groups"]
+    best: Float32[Array, " groups"]
+    solved: Bool[Array, " groups"]
+    unsolved: Bool[Array, " groups"]
+    incompetent: Bool[Array, " groups"]
 
 
 def gated_advantages(
-    rewards: Array, *, min_std: float, competent_reward: float, competence_gate: bool = True
+    rewards: Float[Array, "groups samples"],
+    *,
+    min_std: float | Float32[jax.Array, ""],
+    competent_reward: float | Float32[jax.Array, ""],
+    competence_gate: bool = True,
 ) -> GatedAdvantages:
     """Advantages within each group, zero where a gate rejects it (RMSWeb, equation 1).
 
@@ -260,7 +272,7 @@ def gated_advantages(
     Groups are independent, so that a mesh may split them.
 
     Args:
-      rewards: [G, K] raw rewards, without any KL term; K >= 2.
+      rewards: raw rewards, without any KL term; at least two samples.
       competence_gate: False leaves the second gate open (DAPO); `solved` and `unsolved` still use its bar.
     """
     rewards = jnp.asarray(rewards)
@@ -285,9 +297,13 @@ _compiled = jax.jit(gated_advantages, static_argnames="competence_gate")
 
 
 def gates_on_host(
-    rewards: np.ndarray, *, min_std: float, competent_reward: float, competence_gate: bool = True
+    rewards: Float[np.ndarray, "groups samples"],
+    *,
+    min_std: float,
+    competent_reward: float,
+    competence_gate: bool = True,
 ) -> GatedAdvantages:
-    """`gated_advantages`, compiled, of and as numpy arrays."""
+    """Computes `gated_advantages` of numpy arrays as numpy arrays."""
     gates = _compiled(
         rewards, min_std=min_std, competent_reward=competent_reward, competence_gate=competence_gate
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float32, Int32
 
 from rmsweb_jax.actions.reward import EXACT, explain_response, score_response, target_type
 from rmsweb_jax.decoding.sampler import SamplingParams
@@ -63,20 +64,20 @@ def rollout_metrics(
 
 
 class ScoredResponse(NamedTuple):
-    """A retained response and its log-probabilities, [R] each.
+    """A retained response and the log-probabilities of its tokens.
 
     Attributes:
-      reward: of the response.
-      accepted: whether its group passed both gates.
-      old: under the training forward, before the update.
-      sampled: as the sampler saw them.
-      stale: an earlier policy drew it than the one before the update.
+      reward: reward of the response.
+      accepted: its group passed both gates.
+      old: log-probabilities from the training forward pass, before the update.
+      sampled: log-probabilities from the sampler.
+      stale: the response is from an earlier policy than the one that is updated.
     """
 
     reward: float
     accepted: bool
-    old: np.ndarray
-    sampled: np.ndarray
+    old: Float32[np.ndarray, " tokens"]
+    sampled: Float32[np.ndarray, " tokens"]
     stale: bool = False
 
 
@@ -110,7 +111,7 @@ FATES = ("accepted", "solved", "unsolved", "incompetent")
 def readable_groups(
     groups: Sequence[Group],
     gates: GatedAdvantages,
-    decode: Callable[[np.ndarray], str],
+    decode: Callable[[Int32[np.ndarray, " tokens"]], str],
     each: int,
 ) -> Iterable[dict[str, Any]]:
     """The first groups of each fate as plain values.
@@ -132,7 +133,9 @@ def readable_groups(
             }
 
 
-def _readable(group: Group, sample: int, decode: Callable[[np.ndarray], str]) -> dict[str, Any]:
+def _readable(
+    group: Group, sample: int, decode: Callable[[Int32[np.ndarray, " tokens"]], str]
+) -> dict[str, Any]:
     text = decode(group.responses[sample])
     return {
         "text": text,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int32
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
@@ -64,8 +65,8 @@ class RlData:
         example = self.encoder.example(sample)
         return Prompt(sample.sample_id, example, sample.response, sample.messages, category)
 
-    def decode(self, tokens: np.ndarray) -> str:
-        """The text of a response."""
+    def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> str:
+        """Decodes the text of a response."""
         return self.encoder.processor.decode_response(tokens)
 
     def summary(self) -> dict[str, object]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool, Float, Float32, Float64, Int32
 
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.generator import Generator
@@ -18,6 +19,7 @@ from rmsweb_jax.rl.losses import GatedAdvantages, gates_on_host
 from rmsweb_jax.rl.prompts import Prompt, RlData
 
 
+@runtime_checkable
 class RolloutFuture(Protocol):
     """Responses that are being generated."""
 
@@ -26,6 +28,7 @@ class RolloutFuture(Protocol):
         ...
 
 
+@runtime_checkable
 class RolloutEngine(Protocol):
     """Generates responses with a policy, on the training devices or at an endpoint."""
 
@@ -60,21 +63,21 @@ class Group:
     """K responses to one prompt and their rewards.
 
     Attributes:
-      responses: per sample [R_i] int32, the end token included.
-      log_probs: per sample [R_i] float32, under the sampler.
-      truncated: [K] bool, true without an end token within the limit.
-      rewards: [K] float64.
-      advantages: [K] float32 after the gates; 0 before `with_gates`.
+      responses: tokens of each sample, the end token included.
+      log_probs: their log-probabilities under the sampler.
+      truncated: True without an end token within the limit.
+      rewards: reward of each sample.
+      advantages: after the gates; 0 before `with_gates`.
       accepted: the group passed both gates.
       version: of the policy that generated the responses.
     """
 
     prompt: Prompt
-    responses: tuple[np.ndarray, ...]
-    log_probs: tuple[np.ndarray, ...]
-    truncated: np.ndarray
-    rewards: np.ndarray
-    advantages: np.ndarray
+    responses: tuple[Int32[np.ndarray, " _"], ...]
+    log_probs: tuple[Float32[np.ndarray, " _"], ...]
+    truncated: Bool[np.ndarray, " samples"]
+    rewards: Float64[np.ndarray, " samples"]
+    advantages: Float[np.ndarray, " samples"]
     accepted: bool = False
     version: int = 0
 
@@ -114,7 +117,7 @@ class LocalRolloutEngine:
 def score_groups(
     prompts: Sequence[Prompt],
     drawn: Sequence[Responses],
-    decode: Callable[[np.ndarray], str],
+    decode: Callable[[Int32[np.ndarray, " tokens"]], str],
     score: Callable[[str, str], float],
     version: int = 0,
 ) -> list[Group]:

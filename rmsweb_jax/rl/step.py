@@ -16,6 +16,7 @@ from flax import nnx, struct
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Bool, Float32
 
 from rmsweb_jax.data.batching import SftBatch, Targets, batch_axes
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -59,18 +60,24 @@ class Steps(NamedTuple):
         where loss or gradient is not finite (metric `skipped` is then 1).
     """
 
-    run: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch, jax.Array], tuple[Accumulated, jax.Array]]
+    run: Callable[
+        [Accumulated, Any, Any, ModelInputs, TokenBatch, Bool[jax.Array, ""]],
+        tuple[Accumulated, Float32[jax.Array, "rows scored"]],
+    ]
     zero: Callable[[Any], Accumulated]
     add: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch], Accumulated]
-    log_probs: Callable[[Any, Any, ModelInputs, TokenBatch], jax.Array]
-    choose: Callable[[Array, Array, Array], jax.Array]
-    update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, jax.Array]]]
+    log_probs: Callable[[Any, Any, ModelInputs, TokenBatch], Float32[jax.Array, "rows scored"]]
+    choose: Callable[
+        [Bool[Array, "rows scored"], Float32[Array, "rows scored"], Float32[Array, "rows scored"]],
+        Float32[jax.Array, "rows scored"],
+    ]
+    update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, Float32[jax.Array, ""]]]]
 
 
 def scored_log_probs(
     model: Qwen3VL, inputs: ModelInputs, targets: TokenBatch, max_logits: int = MAX_LOGITS
-) -> jax.Array:
-    """log p of the scored tokens: [B, N] float32."""
+) -> Float32[jax.Array, "rows scored"]:
+    """Computes the log-probabilities of the scored tokens."""
     hidden = jnp.take_along_axis(model(inputs), jnp.asarray(targets.index)[..., None], axis=1)
     return score_tokens(model, hidden, targets.tokens, max_logits=max_logits).log_probs
 
@@ -101,9 +108,11 @@ def make_steps(
         frozen: Any,
         inputs: ModelInputs,
         targets: TokenBatch,
-        train: jax.Array,
-    ) -> tuple[Accumulated, jax.Array]:
-        def loss(params: Any) -> tuple[jax.Array, tuple[ObjectiveSums, jax.Array]]:
+        train: Bool[jax.Array, ""],
+    ) -> tuple[Accumulated, Float32[jax.Array, "rows scored"]]:
+        def loss(
+            params: Any,
+        ) -> tuple[Float32[jax.Array, ""], tuple[ObjectiveSums, Float32[jax.Array, "rows scored"]]]:
             log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), inputs, targets)
             sums = salvage_ds_objective(log_probs, targets, objective)
             return sums.loss, (sums, log_probs)
@@ -125,11 +134,13 @@ def make_steps(
     ) -> Accumulated:
         return run(total, params, frozen, inputs, targets, jnp.asarray(True))[0]
 
-    def log_probs(params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch) -> jax.Array:
+    def log_probs(
+        params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch
+    ) -> Float32[jax.Array, "rows scored"]:
         return run(zero(params), params, frozen, inputs, targets, jnp.asarray(False))[1]
 
     @functools.partial(jax.jit, donate_argnums=0, out_shardings=(like_state, everywhere))
-    def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, jax.Array]]:
+    def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, Float32[jax.Array, ""]]]:
         updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         norm = optax.global_norm(total.gradients)
@@ -180,13 +191,13 @@ class Prepared(NamedTuple):
 
     Attributes:
       targets: with old and reference log-probabilities.
-      recomputed: [B, N] log-probabilities under the policy before the update, of stale tokens too.
+      recomputed: log-probabilities under the policy before the update, also of stale tokens.
       places, size, work: see `MicroBatch`.
     """
 
     inputs: ModelInputs
     targets: TokenBatch
-    recomputed: jax.Array
+    recomputed: Float32[jax.Array, "rows scored"]
     places: tuple[SlotSpan, ...]
     size: int
     work: Work

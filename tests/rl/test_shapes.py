@@ -1,0 +1,78 @@
+"""The shapes in annotations, checked from scored groups to the gradient of the objective."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import dataclasses, jax, numpy as np, pytest
+from flax import nnx
+from jaxtyping import TypeCheckError, install_import_hook
+import tests.typechecker
+
+modules = "batching losses metrics prompts rollout step".split()
+packages = [f"rmsweb_jax.rl.{name}" for name in modules] + ["rmsweb_jax.qwen3_vl.logprobs"]
+with install_import_hook(packages, "tests.typechecker.check"):
+    from rmsweb_jax.decoding.sampler import Responses
+    from rmsweb_jax.rl.batching import choose_row_shapes, micro_batches
+    from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+    from rmsweb_jax.rl.losses import Objective, gates_on_host, salvage_ds_objective, token_weights
+    from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics
+    from rmsweb_jax.rl.rollout import score_groups, with_gates
+    from rmsweb_jax.rl.step import scored_log_probs
+    from rmsweb_jax.data.encoding import SampleSize
+    from rmsweb_jax.sft.step import split_model
+    from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+    from rmsweb_jax.qwen3_vl.model import Qwen3VL
+    from tests.actions.replies import reply
+    from tests.rl.conftest import CONFIG, _prompt
+
+target = reply({'go_back': {}})
+prompts = [dataclasses.replace(_prompt(number), target=target) for number in range(2)]
+rng = np.random.default_rng(0)
+tokens = [tuple(rng.integers(0, 50, 5).astype(np.int32) for _ in range(4)) for _ in prompts]
+drawn = [
+    Responses(own, tuple(np.zeros(5, np.float32) for _ in own), np.zeros(4, bool)) for own in tokens
+]
+rewards = iter([0.0, 1.0, 0.3, 1.0, *[0.0] * 4])
+groups = score_groups(prompts, drawn, lambda tokens: "", lambda text, target: next(rewards))
+gates = gates_on_host(
+    np.stack([group.rewards for group in groups]), min_std=0.1, competent_reward=0.55
+)
+groups = with_gates(groups, gates)
+assert gates.accepted.tolist() == [True, False]
+assert len(list(readable_groups(groups, gates, lambda tokens: "", 1))) == 2
+rollout_metrics(groups, gates, 0.55)
+scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]
+log_prob_metrics(scored, 0.55)
+
+size = SampleSize('prompt', length=16, num_targets=4, images=1, window=8)
+shapes = choose_row_shapes(
+    [size], num_samples=4, max_response_tokens=6, micro_batch_tokens=256, devices=1, multiple=8, count=1
+)
+# Version 1 makes every response stale, so that its slots carry old log-probabilities.
+micro, *_ = micro_batches(MiniBatch(groups[:1], groups[1:]), shapes, CONFIG, salvage=True, version=1)
+assert micro.stale.any()
+
+
+def gradient(params, frozen):
+    def loss(params):
+        model = nnx.merge(graphdef, params, frozen)
+        log_probs = scored_log_probs(model, micro.inputs, micro.targets)
+        return salvage_ds_objective(log_probs, micro.targets, Objective()).loss
+
+    return jax.grad(loss)(params)
+
+
+model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0))
+add_lora(model, LoRAConfig(rank=2, alpha=4.0, targets="attention"), nnx.Rngs(1))
+graphdef, params, frozen = split_model(model, "lora")
+jax.eval_shape(gradient, params, frozen)
+with pytest.raises(TypeCheckError):
+    token_weights(np.ones((2, 3), bool), 1)
+"""
+
+
+def test_annotated_shapes_are_those_of_rollouts_and_their_objective():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], cwd=ROOT, check=True)
