@@ -1,11 +1,10 @@
-"""The full recipe and its variants on a demo's corpus, each with several seeds.
+"""The full recipe and its variants on a demo's corpus, with several seeds each.
 
     python -m experiments.studies.ablations.run --config=configs/studies/ablations.py:demo \
         --workdir=runs/ablations
 
-It needs a demo run that has come as far as mining. Running the same command again goes on where it
-stopped; seeds and variants may be added: `--config.seeds="(42, 43, 44, 45)"`. `smoke` goes the same way
-with two trainings, in a few minutes.
+It needs a demo run with mined prompts. The same command again resumes, and accepts more seeds and variants:
+`--config.seeds="(42, 43, 44, 45)"`. `smoke` runs two trainings in a few minutes.
 """
 
 from __future__ import annotations

@@ -17,21 +17,21 @@ from experiments.studies.ablations.settings import FULL, VARIANTS
 from rmsweb_jax.errors import UserError
 
 NOTES = (
-    f"Intervals are of {CONFIDENCE:.0%}. In the browser: percentile bootstrap that resamples trainings (seeds) "
-    "and tasks independently, because every training plays the same tasks. It counts the randomness of a "
-    "single run more than once, which makes it wide, and it underestimates the variance between few trainings "
-    "(with three, the standard error by about a fifth).",
+    f"Intervals are of {CONFIDENCE:.0%}. In the browser: percentile bootstrap that resamples trainings and "
+    "tasks independently, because every training plays the same tasks. It counts the randomness of a single "
+    "run more than once, which makes it wide, and underestimates the variance between few trainings (with "
+    "three, the standard error by about a fifth).",
     "Differences are paired by seed and task. There is one SFT policy, so only its tasks are paired.",
     "Held-out rewards: Student's interval over trainings. With three trainings it extends more than four "
-    "standard errors to each side, and beyond 0 and 1. Of six such differences without an effect, one excludes "
-    "zero by chance in about every fourth table; a single seed gives no interval.",
+    "standard errors to each side, and beyond 0 and 1. Of six such differences without an effect, one "
+    "excludes zero by chance in about every fourth table. A single seed gives no interval.",
 )
-_PANELS = (
-    "Mean over seeds, with a band from the lowest to the highest; dotted: the full recipe; all variants on the "
-    "same scales. (a) Share of sampled groups without contrast, solved or unsolved, and without a competent "
-    "reply (0 where that gate is off). (b) Mean log-probability per token of correct and wrong replies in "
-    "accepted groups, and their gap. (c) KL to the SFT policy (k3), `ppo_kl` within an iteration, share of "
-    "clipped tokens, and log-perplexity of the rollouts."
+PANELS = (
+    "Mean over seeds, with a band from the lowest to the highest; dotted: the full recipe. All variants have "
+    "the same scales. (a) Share of sampled groups without contrast, solved or unsolved, and without a "
+    "competent reply (0 where that gate is off). (b) Mean log-probability per token of correct and wrong "
+    "replies in accepted groups, and their gap. (c) KL to the SFT policy (k3), PPO KL within an iteration, "
+    "share of clipped tokens, and log-perplexity of the rollouts."
 )
 # Title -> key of a variant's row, and the format of an interval.
 DIFFERENCES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -200,7 +200,7 @@ def document(figures: Mapping[str, Any], panels: Mapping[str, str], command: str
         PlotFile(f"Training dynamics of {variant}", VARIANTS[variant], f"{variant}.svg", svg)
         for variant, svg in panels.items()
     ]
-    notes = [*missing, *found, *NOTES, *([_PANELS] if plots else [])]
+    notes = [*missing, *found, *NOTES, *([PANELS] if plots else [])]
     return Document("Ablations", tables(figures), plots, notes, command)
 
 

@@ -1,4 +1,4 @@
-"""One training of a variant, compact enough to be committed: a report can be made from these files alone."""
+"""Results of one trained variant, small enough to commit; the study's page needs no other files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collection.report.sources import RunFolder
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, write_atomic
 
-# The policy that all trainings start from, in the place of a variant.
+# Name, instead of a variant, of the policy that all trainings start from.
 SFT = "sft"
 _CURVES = (*METRICS, "gates/accepted", "reward/mean", "reward/best_of_k", "reward/group_std", "eval/reward")
 _DIGITS = 5
@@ -32,7 +32,7 @@ class HeldOut(_Record):
 
 
 class Training(_Record):
-    """What an RL run did and measured of itself.
+    """Counts and curves of one RL training.
 
     Attributes:
       corpus: "mined" or "full": runs on other corpora hold out other prompts.
@@ -53,7 +53,7 @@ class Training(_Record):
     curves: dict[str, tuple[float | None, ...]]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The curves as metrics: a row a step."""
+        """The curves as metrics, one row per step."""
         return [
             {"step": step, **{name: curve[place] for name, curve in self.curves.items()}}
             for place, step in enumerate(self.steps)
@@ -64,11 +64,11 @@ class AblationRun(_Record):
     """A variant trained with one seed, and its runs in the browser.
 
     Attributes:
-      variant: of `experiments.studies.ablations.figures.VARIANTS`, or `SFT`.
+      variant: key of `settings.VARIANTS`, or `SFT`.
       seed: of the training; 0 for the SFT policy.
       training: None for the SFT policy.
       tasks: task -> success of each run.
-      seconds: that the evaluation took.
+      seconds: duration of the evaluation.
     """
 
     variant: str
@@ -79,11 +79,11 @@ class AblationRun(_Record):
 
 
 class Settings(_Record):
-    """What all trainings of one table share.
+    """Settings and inputs that all trainings of one table share.
 
     Attributes:
-      config: settings of the command that decide results.
-      inputs: name -> SHA-256 of what was trained on and from.
+      config: settings that decide the results.
+      inputs: name -> SHA-256 of the training data and the initial policy.
       corpus: counts of the demo run that made the inputs.
     """
 
@@ -93,10 +93,10 @@ class Settings(_Record):
 
 
 def read_training(run: RunFolder, corpus: str) -> Training:
-    """The training in `run`'s stage `rl`, which has finished.
+    """Reads the finished stage `rl` of `run`.
 
     Args:
-      corpus: of its config.
+      corpus: setting of that name.
     """
     report = run.report("rl")
     assert report is not None, f"{run.root}: RL has not finished"
@@ -120,7 +120,7 @@ def read_training(run: RunFolder, corpus: str) -> Training:
 def make_run(
     variant: str, seed: int, training: Training | None, results: Results, seconds: float
 ) -> AblationRun:
-    """A training and the outcomes of its policy in the browser."""
+    """Combines a training with its policy's outcomes in the browser."""
     tasks = {task.task_id: task.successes for task in results.tasks}
     return AblationRun(variant=variant, seed=seed, training=training, tasks=tasks, seconds=seconds)
 
@@ -135,7 +135,7 @@ def save(path: Path, record: AblationRun | Settings) -> None:
 
 
 def load_runs(folder: Path, variants: Sequence[str], seeds: Sequence[int]) -> list[AblationRun]:
-    """Those runs of the variants and seeds, and of the SFT policy, whose files are there.
+    """Reads the results there are of the variants and seeds, and of the SFT policy.
 
     Raises:
       UserError: one of them is damaged.
@@ -146,7 +146,7 @@ def load_runs(folder: Path, variants: Sequence[str], seeds: Sequence[int]) -> li
 
 
 def load_settings(folder: Path) -> Settings | None:
-    """None when nothing was begun in the folder.
+    """Reads the shared settings; None for a folder without results.
 
     Raises:
       UserError: the file is damaged.

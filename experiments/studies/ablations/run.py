@@ -1,11 +1,12 @@
-"""Ablations: the full recipe and its variants, trained with several seeds and played in the browser.
+"""Ablations: trains the full recipe and its variants with several seeds and evaluates them in the browser.
 
     python -m experiments.studies.ablations.run --config=configs/studies/ablations.py:demo \
         --workdir=runs/ablations
 
-Each training is `experiments.train_rl` and `experiments.evaluate` in a folder of its own below the
-workdir. What is finished is kept as a small file in `config.output`/ablations and is not run again, also
-where that file came with the repository; `config.output`/ablations.md is made from these files.
+Each training is one `experiments.train_rl` and one `experiments.evaluate` in its own folder below the
+workdir. A finished one leaves a small result file in `config.output` and does not run again, even if the
+file came with the repository. `ablations.md`, `figures.json` and the plots in the workdir are made from the
+result files alone.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
+from collection.evaluation.results import to_json
 from collection.report.sources import RunFolder
+from collection.report.tables import to_markdown
 from experiments import cli
 from experiments.stages import Chain, Stage, run_stages
-from experiments.studies.ablations.figures import FULL, summarize
-from experiments.studies.ablations.page import render_page, render_panels
+from experiments.studies.ablations.figures import build_figures, document, render_panels
 from experiments.studies.ablations.records import (
     SFT,
     Settings,
@@ -38,44 +40,38 @@ from experiments.studies.ablations.records import (
     run_path,
     save,
 )
-from experiments.studies.ablations.settings import AblationSettings
+from experiments.studies.ablations.settings import FULL, AblationSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, safe_keys
 
-# Of the keys that may not change, those that decide a training or its evaluation.
+# Settings that decide a training or its evaluation: all results in one folder share them.
 _FIXED = ("size", "iterations", "eval_seeds", "runs")
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
-    """Runs what is missing, then draws the page; it is also drawn when something fails or interrupts.
+    """Runs what is missing and writes the page, also after a failure or an interrupt.
 
     Raises:
-      UserError: the demo run is not there or not the one that earlier results are from, or trainings or
-        evaluations failed (the others have been finished).
+      UserError: the demo run is missing or differs from that of earlier results, or trainings or evaluations
+        failed (the others have finished).
     """
     settings = from_config(AblationSettings, config)
-    output = Path(settings.output) if settings.output else workdir
-    folder = output / "ablations"
-    variants, seeds = settings.variants, settings.seeds
-    there = {(run.variant, run.seed) for run in load_runs(folder, variants, seeds)}
-    chains = [chain for chain in plan(settings, workdir) if chain.key not in there]
+    folder = Path(settings.output) if settings.output else workdir / "results"
+    finished = {(run.variant, run.seed) for run in load_runs(folder, settings.variants, settings.seeds)}
+    chains = [chain for chain in plan(settings, workdir) if chain.key not in finished]
     try:
         if chains:
             begin(settings, folder)
             run_missing(chains, settings, workdir, folder)
     finally:
         if load_settings(folder) is not None:
-            draw(
-                settings,
-                output,
-                shlex.join(["python", "-m", "experiments.studies.ablations.run", *sys.argv[1:]]),
-            )
+            write_page(settings, folder, workdir)
 
 
 def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
-    """The SFT policy's evaluation, then seed by seed all variants: what is there early is balanced."""
+    """The SFT policy's evaluation, then all variants seed by seed, so that early results are balanced."""
     source = Path(settings.run)
     chains = [Chain(SFT, (_evaluation(settings, workdir / SFT, SFT, source / "sft/export"),), (SFT, 0))]
     for seed in settings.seeds:
@@ -92,7 +88,7 @@ def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
                     f"--config.seed={seed}",
                     f"--config.iterations={settings.iterations}",
                     f"--config.prompts={prompts}",
-                    # All are held to the same prompts, of tasks that none of them trains on.
+                    # The same held-out prompts for all, of tasks that no variant trains on.
                     f"--config.eval_prompts={source / 'mine/prompts'}",
                     f"--config.model={source / 'sft/export'}",
                 ),
@@ -119,10 +115,10 @@ def _evaluation(settings: AblationSettings, folder: Path, label: str, model: Pat
 
 
 def begin(settings: AblationSettings, folder: Path) -> None:
-    """Records what all results in `folder` share, or checks that they still do.
+    """Records what all results in `folder` share, or checks that it is unchanged.
 
     Raises:
-      UserError: the demo run lacks a stage, or earlier results were made from another one.
+      UserError: the demo run lacks a stage, or earlier results are from another run.
     """
     root = Path(settings.run)
     reports = {stage: RunFolder(root).report(stage) for stage in ("collect", "sft_corpus", "sft", "mine")}
@@ -180,10 +176,10 @@ def _corpus(reports: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_missing(chains: Sequence[Chain], settings: AblationSettings, workdir: Path, folder: Path) -> None:
-    """Runs the chains, several at once, and keeps the result of each as it ends.
+    """Runs the chains, several at once, and writes the result of each as it ends.
 
     Raises:
-      UserError: some failed; names the first one's stage and its log.
+      UserError: some failed; names the first failed stage and its log.
     """
     console = Console(stderr=True, highlight=False)
     progress = Progress(workdir, "ablations", len(chains))
@@ -212,7 +208,7 @@ def run_missing(chains: Sequence[Chain], settings: AblationSettings, workdir: Pa
 
 
 def keep(chain: Chain, workdir: Path, folder: Path) -> None:
-    """Writes the small file of a chain that has finished."""
+    """Writes the result file of a finished chain."""
     variant, seed = chain.key
     label = SFT if variant == SFT else "rl"
     run = RunFolder(workdir / SFT if variant == SFT else workdir / variant / str(seed))
@@ -227,29 +223,20 @@ def keep(chain: Chain, workdir: Path, folder: Path) -> None:
     save(run_path(folder, variant, seed), record)
 
 
-def draw(settings: AblationSettings, output: Path, command: str) -> None:
-    """Writes `ablations.md` and the plots beside the result files, from these alone."""
-    folder = output / "ablations"
+def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
+    """Writes `ablations.md`, `figures.json` and the plots, from the result files in `folder` alone."""
     shared = load_settings(folder)
     assert shared is not None
     variants, seeds = settings.variants, settings.seeds
     runs = load_runs(folder, variants, seeds)
-    figures = summarize(runs, settings.seed)
-    panels = render_panels(figures)
+    figures = build_figures(shared, runs, variants, seeds, settings.seed)
+    panels = render_panels(runs)
     for variant, svg in panels.items():
-        write_atomic(folder / f"{variant}.svg", svg.encode())
-    page = render_page(
-        shared,
-        runs,
-        figures,
-        list(panels),
-        command=command,
-        variants=variants,
-        seeds=seeds,
-        folder=folder.name,
-    )
-    path = output / "ablations.md"
-    write_atomic(path, page.encode())
+        write_atomic(workdir / f"{variant}.svg", svg.encode())
+    command = shlex.join(["python", "-m", "experiments.studies.ablations.run", *sys.argv[1:]])
+    path = workdir / "ablations.md"
+    write_atomic(workdir / "figures.json", to_json(figures))
+    write_atomic(path, to_markdown(document(figures, panels, command)).encode())
     print(f"{path}: {len(runs)} of {1 + len(variants) * len(seeds)} results are there")
 
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments.studies.ablations.figures import VARIANTS
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import safe
+
+FULL = "full"
+# Variant -> its change to the recipe (RMSWeb, section 3; the last three are ours).
+VARIANTS = {
+    FULL: "the whole recipe",
+    "full_corpus": "no failure-mode mining: every action of the SFT corpus is a prompt",
+    "anchor_free": "rejected groups get no salvage anchor, only the KL term",
+    "dapo": "std gate alone, no competence gate, no salvage, upper clip at 0.28",
+    "no_kl": "no KL term",
+    "binary_reward": "reward 1 for the exact action, else 0",
+    "text_reward": "reward is the similarity of the texts",
+    "skip_solved": "a prompt is drawn half as often for each group in a row that fails the std gate",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +34,7 @@ class AblationSettings:
       eval_seeds, runs: seeds of each page type that a policy is evaluated on, and attempts at each task.
       jobs: trainings at once, each on its share of the cores.
       workers: browsers of each evaluation.
-      output: gets ablations.md and ablations/; "": the workdir.
+      output: folder of the results of finished runs; "": WORKDIR/results.
       seed: of the bootstrap.
     """
 
@@ -35,7 +47,7 @@ class AblationSettings:
     runs: int = 1
     jobs: int = safe(2)
     workers: int = safe(2)
-    output: str = safe("docs/results")
+    output: str = safe("docs/results/ablations")
     seed: int = safe(0)
 
     def __post_init__(self) -> None:

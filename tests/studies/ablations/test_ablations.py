@@ -1,4 +1,4 @@
-"""The ablations' command on hand-made results: what is planned, kept, refused and written."""
+"""The ablations' command on hand-made results: plan, result files, refusals, page."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def make_demo(root: Path) -> Path:
 
 
 def finish_training(folder: Path) -> None:
-    """What the stages leave behind of one training and its evaluation."""
+    """Writes the files that the stages of one training and its evaluation leave."""
     row = {"step": 1, "dynamic_sampling/batches": 2, "kl_ref": 0.5, "eval/reward": 0.8, "eval/exact": 0.7}
     report = {"prompts": 100, "held_out": 10, "iterations": 1, "optimizer_steps": 4, "seconds": 9.0}
     tasks = [
@@ -73,8 +73,8 @@ def config(tmp_path):
     return config
 
 
-def keep_all(config, but: tuple[tuple[str, int], ...] = ()) -> Path:
-    folder = Path(config.output) / "ablations"
+def save_all(config, but: tuple[tuple[str, int], ...] = ()) -> Path:
+    folder = Path(config.output)
     wanted = [(SFT, 0), *((variant, seed) for variant in config.variants for seed in config.seeds)]
     for variant, seed in wanted:
         if (variant, seed) not in but:
@@ -83,33 +83,33 @@ def keep_all(config, but: tuple[tuple[str, int], ...] = ()) -> Path:
     return folder
 
 
-def test_results_alone_make_the_page_and_nothing_runs_again(config, tmp_path, capsys):
-    folder = keep_all(config)
-    # As after a checkout: neither the demo's run nor a workdir is there.
+def test_result_files_alone_make_the_page(config, tmp_path, capsys):
+    save_all(config)
+    # As after a checkout: without the demo's run.
     config.run = str(tmp_path / "nowhere")
     ablations.main(config, tmp_path)
     assert "ablations.md: 5 of 5 results are there" in capsys.readouterr().out
-    page = (tmp_path / "results/ablations.md").read_text()
-    assert "Missing" not in page
+    page = (tmp_path / "ablations.md").read_text()
+    assert "Not run yet" not in page
     assert "| dapo | 26.2 (" in page
-    assert "no interval leaves out zero" in page
+    assert "none of 1 variants" in page
     for variant in config.variants:
-        assert f"![{variant}](ablations/{variant}.svg)" in page
-        assert (folder / f"{variant}.svg").read_text().startswith("<svg xmlns")
-    widths = {line.count("|") for line in page.splitlines() if line.startswith("| dapo")}
-    assert widths == {line.count("|") for line in page.splitlines() if line.startswith("| variant")}
+        assert f"![Training dynamics of {variant}]({variant}.svg)" in page
+        assert (tmp_path / f"{variant}.svg").read_text().startswith("<svg xmlns")
+    figures = json.loads((tmp_path / "figures.json").read_bytes())
+    assert [row["variant"] for row in figures["variants"]] == ["full", "dapo"]
 
 
-def test_what_is_missing_is_run_or_said(config, tmp_path):
-    keep_all(config, but=(("dapo", 43),))
+def test_missing_results_are_run_or_listed(config, tmp_path):
+    save_all(config, but=(("dapo", 43),))
     (tmp_path / "demo/mine/report.json").unlink()
     with pytest.raises(UserError, match=r"mine has not finished: run `python -m experiments\.demo`"):
         ablations.main(config, tmp_path)
-    assert "**Missing so far** (1): dapo 43." in (tmp_path / "results/ablations.md").read_text()
+    assert "Not run yet: dapo 43." in (tmp_path / "ablations.md").read_text()
 
 
 def test_finished_stages_are_collected_and_not_run_again(config, tmp_path):
-    folder = keep_all(config, but=(("dapo", 43),))
+    folder = save_all(config, but=(("dapo", 43),))
     finish_training(tmp_path / "dapo/43")
     ablations.main(config, tmp_path)
     (run,) = load_runs(folder, ["dapo"], [43])[1:]
@@ -123,7 +123,7 @@ def test_finished_stages_are_collected_and_not_run_again(config, tmp_path):
 
 @pytest.mark.parametrize("change", ["iterations", "model"])
 def test_results_of_other_settings_or_inputs_are_not_mixed(config, tmp_path, change):
-    folder = keep_all(config, but=(("dapo", 43),))
+    folder = save_all(config, but=(("dapo", 43),))
     if change == "iterations":
         config.iterations = 11
     else:
@@ -133,7 +133,7 @@ def test_results_of_other_settings_or_inputs_are_not_mixed(config, tmp_path, cha
 
 
 def test_a_damaged_result_is_named(config, tmp_path):
-    folder = keep_all(config)
+    folder = save_all(config)
     run_path(folder, "dapo", 42).write_text("{")
     with pytest.raises(UserError, match=r"dapo-42\.json: not a result"):
         ablations.main(config, tmp_path)
@@ -147,7 +147,7 @@ def test_a_damaged_result_is_named(config, tmp_path):
         ("jobs", 0, "make it 1 or more"),
     ],
 )
-def test_settings_that_cannot_be_used_are_told(config, tmp_path, key, value, message):
+def test_invalid_settings_are_reported(config, tmp_path, key, value, message):
     config[key] = value
     with pytest.raises(UserError, match=message):
         ablations.main(config, tmp_path)
@@ -171,4 +171,4 @@ def test_the_plan_is_seed_by_seed_on_the_right_corpus(tmp_path):
 
 
 def test_every_ablation_of_rl_is_in_the_table():
-    assert set(rl.ABLATIONS) <= set(get_config("demo").variants)
+    assert set(rl.ABLATIONS) <= set(AblationSettings().variants)
