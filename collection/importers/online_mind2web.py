@@ -46,7 +46,7 @@ _ANSWER = re.compile(r"^TASK_COMPLETE\b(?:\s*->\s*(?:ANSWER:)?)?\s*(.*)$", re.DO
 _ADDRESS = re.compile(r"https?://\S+")
 # The verb comes first (`CLICK coords(1, 2) -> ...`) or behind the element (`<a href="..."> -> CLICK`).
 _VERB = re.compile(r"^([A-Z][A-Z_]+)\b|->\s*([A-Z][A-Z_]+)\b")
-_UNTOLD = (
+_NOT_RECORDED = (
     "steps.messages",
     "steps.observation.title",
     "steps.observation.tabs",
@@ -180,7 +180,7 @@ def _read_v1(raw: Any, images: Path) -> tuple[str, str, list[ActionStep]]:
 
 def _step(number: int, entry: ActionStep, folder: Path, context: RunContext) -> Step:
     notes = context.notes
-    notes.lacks(*_UNTOLD)
+    notes.lacks(*_NOT_RECORDED)
     screenshot = None
     if entry.screenshot:
         # The name alone: what a result file says of other folders is not followed.

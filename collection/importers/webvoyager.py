@@ -53,7 +53,7 @@ _TOKENS = re.compile(r"- Prompt Tokens: (\d+); Completion Tokens: (\d+)")
 _PARTS = re.compile(r"Thought:|Action:|Observation:")
 # Upstream scrolls two thirds of the window; in an element it presses keys, for an unknown distance.
 _WINDOW_PAGES = 0.67
-_UNTOLD = (
+_NOT_RECORDED = (
     "steps.messages",
     "steps.observation.title",
     "steps.observation.tabs",
@@ -191,7 +191,7 @@ def _step(
     number: int, turn: _Turn, folder: Path, website: str, usages: Sequence[CallUsage], context: RunContext
 ) -> Step:
     notes = context.notes
-    notes.lacks(*_UNTOLD)
+    notes.lacks(*_NOT_RECORDED)
     response, actions, error = _reply(turn, context)
     results = ()
     if not error and _FAILED.match(turn.after):

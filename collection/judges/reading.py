@@ -69,20 +69,20 @@ def read_status(text: str) -> bool | None:
     The upstream code accepts "success" anywhere after "status:", which also matches "unsuccessful".
     """
     lines = text.strip().splitlines()
-    told = [_STATUS_LINE.fullmatch(line) for line in lines]
-    if not lines or told[-1] is None:
+    matches = [_STATUS_LINE.fullmatch(line) for line in lines]
+    if not lines or matches[-1] is None:
         return None
-    found = {_status(one[1]) for one in told if one is not None}
+    found = {_status(one[1]) for one in matches if one is not None}
     return found.pop() if len(found) == 1 else None
 
 
 def read_score(text: str) -> int | None:
     """Parses a screenshot's score, 1 to 5: the last line is `Score: N`, and no line gives another score."""
     lines = text.strip().splitlines()
-    told = [_SCORE_LINE.fullmatch(line) for line in lines]
-    if not lines or told[-1] is None:
+    matches = [_SCORE_LINE.fullmatch(line) for line in lines]
+    if not lines or matches[-1] is None:
         return None
-    found = {int(one[1]) for one in told if one is not None}
+    found = {int(one[1]) for one in matches if one is not None}
     return found.pop() if len(found) == 1 else None
 
 

@@ -12,7 +12,7 @@ from collection.judges.judgements import Judgement
 
 LABELS = "labels"
 # Number of unjudged runs per judge that are listed with the reason.
-_TOLD = 20
+_MAX_LISTED = 20
 _MAX_REASON_CHARS = 160
 
 
@@ -101,7 +101,7 @@ def _summary(judgements: Sequence[Judgement]) -> dict[str, Any]:
         "mean_score": sum(scores) / len(scores) if scores else None,
         "cost_usd": round(sum(one.usage.cost for one in judgements), 6),
         "unjudged_runs": [
-            {"trajectory_id": one.trajectory_id, "reason": _reason(one.text)} for one in undecided[:_TOLD]
+            {"trajectory_id": one.trajectory_id, "reason": _reason(one.text)} for one in undecided[:_MAX_LISTED]
         ],
     }
 
@@ -117,7 +117,7 @@ def _pair(pair: Mapping[str, Any]) -> str:
         for name, counts in zip(NAMES, pair["confusion"], strict=True)
     ]
     kappa = pair["kappa"]
-    told = (
+    kappa_text = (
         f"{kappa['mean']:.3f} (95 % over tasks: {kappa['low']:.3f} to {kappa['high']:.3f})"
         if kappa
         else "not defined"
@@ -126,7 +126,7 @@ def _pair(pair: Mapping[str, Any]) -> str:
         f"## {pair['first']} and {pair['second']}\n\n"
         + _table(("", *(f"**{pair['second']}** {name}" for name in NAMES)), rows)
         + f"\nBoth judged {pair['both_judged']}; they agree on {_figure(pair['agreement'])} of those; "
-        f"Cohen's kappa {told}.\n"
+        f"Cohen's kappa {kappa_text}.\n"
     )
 
 
@@ -155,7 +155,7 @@ def _unjudged(judges: Mapping[str, Any]) -> list[str]:
     ]
     if not rows:
         return []
-    return [f"## Unjudged (at most {_TOLD} a judge)\n", _table(("judge", "run", "why"), rows)]
+    return [f"## Unjudged (at most {_MAX_LISTED} a judge)\n", _table(("judge", "run", "why"), rows)]
 
 
 def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:

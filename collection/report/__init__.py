@@ -1,1 +1,1 @@
-"""One page and one JSON file that tell what a run of the recipe did."""
+"""Reports on a run of the recipe: a page, a JSON file, and the paper's tables."""

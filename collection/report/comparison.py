@@ -1,4 +1,4 @@
-"""Which policies of a table are compared, and what their comparisons come to together."""
+"""Selects the pairs of policies to compare in a table; corrects their p-values over the table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Difference:
     """`first - second` on one benchmark.
 
     Attributes:
-      same_tasks: False when the two did not begin with the same list of tasks and prompts: one played a
-        part of them, or their days were moved on another day. True where that was not recorded.
+      same_tasks: False if the two were started with different lists of tasks and prompts: one played only
+        a part, or its dates were refreshed on another day. True if that was not recorded.
       figures: of `collection.evaluation.results.compare`.
       holm_p: McNemar's p corrected over all comparisons of the table.
     """
@@ -35,7 +35,7 @@ class Difference:
 
 
 def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Difference]:
-    """Every comparison of a table, on each benchmark that both policies were evaluated on.
+    """Computes every comparison of a table, on each benchmark that both policies were evaluated on.
 
     Raises:
       UserError: two evaluations on one benchmark have no task in common.
@@ -55,11 +55,12 @@ def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Differenc
 
 
 def pairs(table: str, labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Who is compared with whom, as (first, second).
+    """Returns the labels to compare, as (first, second).
 
-    In the ablation every variant with the full recipe (without it, with the one given first), in the
-    reflection table the one with reflection with the one without. In the main table each policy with the
-    one before it: in the paper's order within a size, in the order given among all others.
+    The ablation compares every variant with the full recipe (if that is missing, with the first variant
+    given). The reflection table compares the policy with reflection to the one without. The main table
+    compares each policy with the previous one: policies of the paper in its order within a model size, all
+    others in the order given.
     """
     if table == ABLATION.name:
         reference = FULL if FULL in labels else labels[0]

@@ -1,4 +1,4 @@
-"""A document with one of the paper's tables, its details, differences, groups, cost plots, and JSON."""
+"""Builds the document around one of the paper's tables: details, differences, groups, cost plots, JSON."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from collection.report.tables import Document, PlotFile, Table, to_html, to_late
 
 NOTES = (
     f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap over tasks ({RESAMPLES:,} resamples), since "
-    "the runs of one task share page and goal. They say nothing of other trainings of the same policy.",
+    "the runs of one task share page and goal. They do not cover variance between trainings of one policy.",
     "pass@1 is the mean over all runs of all tasks; pass@k the unbiased estimate of success in at least one "
     "of k runs.",
     "A run counts as a success when the agent declared completion and the judge (or the page) passed it. "
-    "Where the judge refused, timed out or could not tell, the run is unjudged: a failure in every rate, "
-    "counted, and left out of the rate of judged runs.",
+    "If the judge refused, timed out or was undecided, the run is unjudged: it counts as a failure in every "
+    "rate, except in the rate of judged runs, which excludes it.",
     "Never done: a limit of steps, failures or time ended the run. Kept out: captcha, refusal, unreachable "
     "page, lost browser. Both are failures.",
-    "C_1 is the mean cost of one run, of the tokens in which the agent acts or reads a page; judging is "
-    "apart. k runs count as C_k = k C_1, without stopping early.",
+    "C_1 is the mean cost of one run: the tokens of the agent's steps and page reads, without judging. "
+    "k runs cost C_k = k C_1, without early stopping.",
     "The paper's figures were measured by its authors, on other days and partly with other judges: they are "
-    "beside ours for orientation and enter none of our differences.",
+    "shown for orientation only and are part of no difference.",
 )
 
 
 def build_document(
     name: str, evaluations: Sequence[Evaluation], command: str
 ) -> tuple[Document, dict[str, Any]]:
-    """The tables around one of `published.TABLES`, and the same figures as JSON.
+    """Builds the tables around one of `published.TABLES`, and the same figures as JSON.
 
     Raises:
-      UserError: two policies to be compared have no task in common.
+      UserError: two policies to compare have no task in common.
     """
     compared = differences(name, evaluations)
     tables: list[Table] = [paper_table(name, evaluations, compared), details_table(evaluations)]
@@ -54,7 +54,7 @@ def build_document(
 
 
 def document_files(document: Document) -> dict[str, str]:
-    """File name -> text of what `document` is written to, but for the JSON."""
+    """Renders all files of a document except the JSON: file name -> text."""
     return {
         **{plot.file: standalone(plot.svg) for plot in document.plots},
         "table.md": to_markdown(document),
@@ -64,9 +64,9 @@ def document_files(document: Document) -> dict[str, str]:
 
 
 def cost_plots(evaluations: Sequence[Evaluation]) -> list[PlotFile]:
-    """Accuracy against cost for each benchmark, in dollars where all policies have a price, else in tokens.
+    """Plots accuracy against cost by benchmark, in dollars if all policies have a price, else in tokens.
 
-    Evaluations without tokens, or whose every run cost nothing, are left out.
+    Evaluations without recorded tokens or cost are left out.
     """
     plots = []
     for benchmark in dict.fromkeys(one.benchmark for one in evaluations):

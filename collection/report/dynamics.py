@@ -12,9 +12,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from collection.report.plots import BAD, MUTED, SERIES, Series, draw_curve, label_steps, render
 
-# A training's metrics: a row a step.
+# Metrics of one training, one row per step.
 Rows = Sequence[Mapping[str, Any]]
-# Axes -> the lowest and the highest value to show.
+# Axes -> (lowest, highest) value shown.
 Scales = Mapping[str, tuple[float, float]]
 
 _SIZE = (10.6, 3.3)
@@ -39,7 +39,7 @@ METRICS = tuple(metric for lines in _LINES.values() for metric, _, _ in lines)
 
 @dataclasses.dataclass(frozen=True)
 class _Mean:
-    """A metric over steps: the mean of the trainings that have it there, and their range; all [N]."""
+    """A metric by step: mean and range over the trainings that logged it at that step; all [N]."""
 
     x: np.ndarray
     mean: np.ndarray
@@ -54,11 +54,10 @@ def dynamics_plot(
     reference: Sequence[Rows] = (),
     scales: Scales | None = None,
 ) -> str:
-    """One row of three panels as an `<svg>`; empty when the metrics hold nothing for them.
+    """Draws three panels in a row as one `<svg>`; returns "" if the metrics have no values for them.
 
-    (a) what the gates rejected, (b) log-probability of correct and wrong replies and their gap,
-    (c) how far the policy moved. Of several trainings the mean is drawn, with a band from the lowest to
-    the highest.
+    (a) share of groups that the gates rejected, (b) log-probability of correct and wrong replies and their
+    gap, (c) drift of the policy. For several trainings: the mean, with a band from the lowest to the highest.
 
     Args:
       trainings: runs of the same settings from different seeds.
@@ -70,7 +69,7 @@ def dynamics_plot(
         return ""
 
     def draw(figure: Figure) -> None:
-        # Without their backgrounds, whose corners are at 0 or -0 from one drawing to the next.
+        # No backgrounds: matplotlib writes their corners as 0 or -0 from one run to the next.
         panels: Any = figure.subfigures(1, 3, width_ratios=(1.15, 1.0, 1.55), frameon=False)
         left, middle, right = panels
         left.suptitle("(a) Rejected by the gates, share of groups", x=0.02, ha="left", fontsize=9)
@@ -95,7 +94,7 @@ def dynamics_plot(
 
 
 def common_scales(groups: Sequence[Sequence[Rows]]) -> dict[str, tuple[float, float]]:
-    """Limits for each axis that hold the values of all groups of trainings, to draw them alike."""
+    """Returns limits for each axis that cover all groups of trainings, so that their plots are comparable."""
     scales = {}
     for key, lines in _LINES.items():
         values: list[float] = []
@@ -103,7 +102,7 @@ def common_scales(groups: Sequence[Sequence[Rows]]) -> dict[str, tuple[float, fl
             found = [mean for metric, _, _ in lines if (mean := _mean(trainings, metric))]
             values += [float(mean.low.min()) for mean in found] + [float(mean.high.max()) for mean in found]
             if key == "gates":
-                # The first two are stacked.
+                # The first two metrics are stacked areas.
                 values.append(sum(float(mean.mean.max()) for mean in found[:2]))
         if values:
             low, high = min(values), max(values)
@@ -113,7 +112,7 @@ def common_scales(groups: Sequence[Sequence[Rows]]) -> dict[str, tuple[float, fl
 
 
 def _mean(trainings: Sequence[Rows], metric: str) -> _Mean | None:
-    """None when no training has a number for the metric at any step."""
+    """Averages a metric over trainings by step; None if no training has a number for it."""
     by_step: dict[int, list[float]] = {}
     for rows in trainings:
         for row in rows:
@@ -136,7 +135,7 @@ def _line(axes: Any, trainings: Sequence[Rows], metric: str, label: str, color: 
 
 
 def _gates(axes: Any, trainings: Sequence[Rows]) -> None:
-    """The two kinds of groups without contrast lie on each other; the competence gate is a line."""
+    """Draws the two kinds of groups without contrast as stacked areas, the competence gate as a line."""
     solved, unsolved = _mean(trainings, _SOLVED), _mean(trainings, _UNSOLVED)
     if solved and unsolved:
         top = solved.mean + unsolved.mean

@@ -1,4 +1,4 @@
-"""Evaluations to put into a table: what `config.results` names, read and checked."""
+"""Reads and checks the evaluations named by `config.results`, for the tables."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ReportSettings:
     """Settings of `experiments.report`.
 
     Attributes:
-      run: the folder whose stages are reported; those that have not run are shown so.
-      table: instead of the page one of the paper's tables: "main", "ablation" or "reflection" (also
+      run: run folder with the stages to report; unfinished stages are shown as not run.
+      table: one of the paper's tables instead of the page: "main", "ablation" or "reflection" (also
         `--table=NAME`).
-      results: its evaluations: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one for each
-        benchmark.
-      prices: LABEL=PROMPT/RESPONSE,...: US dollars a million tokens, for policies without a price on record.
-      seed: of the bootstrap.
+      results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
+        per label and benchmark.
+      prices: LABEL=PROMPT/RESPONSE,...: US dollars per million tokens, for policies without a recorded price.
+      seed: seed of the bootstrap.
     """
 
     run: str = ""
@@ -46,10 +46,10 @@ class Evaluation:
     """A finished evaluation of one policy on one benchmark.
 
     Attributes:
-      label: what the policy is called in tables.
-      benchmark: name; see `benchmark_title`.
-      report: its `report.json`.
-      seed: of the bootstrap.
+      label: name of the policy in tables.
+      benchmark: short name; `benchmark_title` gives the display name.
+      report: content of its `report.json`.
+      seed: seed of the bootstrap.
     """
 
     label: str
@@ -64,16 +64,16 @@ class Evaluation:
 
     @property
     def left_out(self) -> int | None:
-        """Number of the benchmark's tasks that were not played; None if its size is unknown."""
+        """Number of benchmark tasks that were not played; None if the benchmark's size is unknown."""
         if known := BENCHMARKS.get(self.benchmark):
             return max(0, known.tasks - len(self.results.tasks))
         if self.benchmark == "miniwob":
-            return 0  # Its tasks are made, from as many seeds as one likes.
+            return 0  # Its tasks are generated from any number of seeds, so no fixed set can be incomplete.
         return self._about.get("excluded")
 
     @property
     def tasks_sha256(self) -> str:
-        """Of all tasks and prompts that were played; "" where it was not recorded."""
+        """SHA-256 of all tasks and prompts that were played; "" if not recorded."""
         return self._about.get("tasks_sha256", "")
 
     @property
@@ -87,16 +87,16 @@ def benchmark_title(benchmark: str) -> str:
 
 
 def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evaluation]:
-    """The evaluations of `config.results`, in the order given.
+    """Reads the evaluations of `config.results`, in the order given.
 
     Args:
-      named: `LABEL=DIR` separated by commas; a label comes once for each benchmark.
-      prices: `LABEL=PROMPT/RESPONSE` separated by commas: US dollars a million tokens, for policies whose
-        calls have no price on record.
+      named: `LABEL=DIR` separated by commas; at most one per label and benchmark.
+      prices: `LABEL=PROMPT/RESPONSE` separated by commas: US dollars per million tokens, for policies whose
+        calls have no recorded price.
 
     Raises:
-      UserError: nothing is named, a folder is missing, damaged or half finished, a policy has two
-        evaluations on a benchmark, or a price fits no policy.
+      UserError: `named` is empty; a folder is missing, damaged or unfinished; a policy has two evaluations
+        on a benchmark; or a price has no policy.
     """
     pairs = _pairs(named, "config.results", _USAGE)
     if not pairs:
@@ -111,11 +111,11 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
         if key in found:
             raise UserError(
                 f"config.results has two evaluations of {label!r} on {benchmark_title(key[1])}: give the "
-                "other one a label of its own"
+                "other one another label"
             )
         found[key] = Evaluation(*key, results, report, seed)
     if unknown := sorted(paid.keys() - {label for label, _ in pairs}):
-        raise UserError(f"config.prices names {unknown[0]!r}, which is no label of config.results")
+        raise UserError(f"config.prices names {unknown[0]!r}, which is not a label in config.results")
     return list(found.values())
 
 
@@ -130,7 +130,7 @@ def _pairs(text: str, setting: str, usage: str) -> list[tuple[str, str]]:
 
 
 def _prices(text: str) -> Mapping[str, tuple[float, float]]:
-    usage = "give --config.prices=LABEL=PROMPT/RESPONSE,... in US dollars a million tokens"
+    usage = "give --config.prices=LABEL=PROMPT/RESPONSE,... in US dollars per million tokens"
     prices = {}
     for label, value in _pairs(text, "config.prices", usage):
         try:
@@ -145,7 +145,7 @@ def _prices(text: str) -> Mapping[str, tuple[float, float]]:
 
 def _read(label: str, folder: Path) -> tuple[Mapping[str, Any], Results]:
     if not folder.is_dir():
-        raise UserError(f"config.results: {label!r} is at {folder}, where no folder is: {_USAGE}")
+        raise UserError(f"config.results: there is no folder {folder} (of {label!r}): {_USAGE}")
     report = RunFolder(folder).report(".")
     if report is None:
         raise UserError(
@@ -153,7 +153,7 @@ def _read(label: str, folder: Path) -> tuple[Mapping[str, Any], Results]:
             "finish it, then make the table"
         )
     if report.get("stage") != "evaluate":
-        raise UserError(f"{folder}: was not made by experiments.evaluate: {_USAGE}")
+        raise UserError(f"{folder}: not a workdir of experiments.evaluate: {_USAGE}")
     path = folder / "results.json"
     if not path.exists():
         raise UserError(f"{path} is missing next to report.json: copy it too, or evaluate again")
@@ -177,11 +177,11 @@ def _progress(folder: Path) -> str:
 
 
 def _benchmark(results: Results, folder: Path) -> str:
-    """Its name; results from before it was recorded tell it by their tasks' ids."""
+    """Returns the benchmark's name; older results do not record it, so it is taken from their task ids."""
     names = {results.benchmark} - {""} or {task.task_id.partition("/")[0] for task in results.tasks}
     if len(names) > 1:
         raise UserError(
-            f"{folder}: holds tasks of several benchmarks ({', '.join(sorted(names))}): evaluate each by "
+            f"{folder}: contains tasks of several benchmarks ({', '.join(sorted(names))}): evaluate each by "
             "itself"
         )
     return names.pop()

@@ -1,4 +1,4 @@
-"""The few records a page shows: screenshots, one trajectory step by step, one mined pair."""
+"""Selects the records that a page shows: screenshots, one trajectory step by step, one mined pair."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_STEPS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Shot:
-    """A task's first view; `image` is a data URL."""
+    """First screenshot of a task; `image` is a data URL."""
 
     site: str
     objective: str
@@ -28,7 +28,7 @@ class Shot:
 
 @dataclasses.dataclass(frozen=True)
 class ShownStep:
-    """A step for people: what the agent said and did, and what came of it."""
+    """A step prepared for display: the agent's goal, memory and reply, and the results of its actions."""
 
     number: int
     image: str
@@ -48,7 +48,7 @@ class ShownTrajectory:
 
 @dataclasses.dataclass(frozen=True)
 class ShownPair:
-    """Two runs of a task at the decision where they part."""
+    """Two runs of a task at the step where they diverge."""
 
     audit: AuditPair
     objective: str
@@ -57,14 +57,14 @@ class ShownPair:
 
 
 def data_url(images: ImageStore, sha256: str | None) -> str:
-    """The PNG as a data URL; empty when there is none."""
+    """Returns a stored PNG, trimmed, as a data URL; "" without an image."""
     if sha256 is None:
         return ""
     return f"data:image/png;base64,{base64.b64encode(trim(images.get(sha256))).decode()}"
 
 
 def trim(png: bytes) -> bytes:
-    """Cuts off the empty margin right of and below the page: small pages leave most of a viewport bare."""
+    """Crops the empty margin right of and below the page: small pages leave most of the viewport blank."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     corner = image.getpixel((image.width - 1, image.height - 1))
     box = ImageChops.difference(image, Image.new("RGB", image.size, corner)).getbbox()  # pyright: ignore
@@ -76,7 +76,7 @@ def trim(png: bytes) -> bytes:
 
 
 def screenshots(run: RunFolder) -> list[Shot]:
-    """First views of up to six task types, of the stages that came first."""
+    """Returns first screenshots of up to six task types, from the first stage that has any."""
     for stage in ("collect", *(f"evaluate/{label}" for label in LABELS)):
         images, shots = run.images(stage), {}
         for trajectory in run.trajectories(stage):
@@ -85,7 +85,7 @@ def screenshots(run: RunFolder) -> list[Shot]:
                 image = data_url(images, trajectory.steps[0].observation.screenshot)
                 shots[site] = Shot(site, trajectory.task.objective, image)
         if shots:
-            # Spread over the alphabet, since neighbours there are alike.
+            # Spread over the alphabet, because pages with neighbouring names look alike.
             ordered = [shots[site] for site in sorted(shots)]
             count = min(_SHOTS, len(ordered))
             return [ordered[index * len(ordered) // count] for index in range(count)]
@@ -93,7 +93,7 @@ def screenshots(run: RunFolder) -> list[Shot]:
 
 
 def shown_trajectory(run: RunFolder) -> ShownTrajectory | None:
-    """A solved run of the most trained policy there is: the longest one that fits a page."""
+    """Returns a solved run of the last trained policy: the longest one that fits the page."""
     sources = [(f"evaluate/{label}", LABELS[label]) for label in reversed(LABELS)]
     for stage, actor in [*sources, ("collect", "Teacher")]:
         solved = [one for one in run.trajectories(stage) if one.success and len(one.steps) <= _MAX_STEPS]
@@ -105,7 +105,7 @@ def shown_trajectory(run: RunFolder) -> ShownTrajectory | None:
 
 
 def shown_pair(run: RunFolder) -> ShownPair | None:
-    """The kept pair of the highest score, preferring a success against a failure over a detour."""
+    """Returns the kept pair with the highest score; pairs with a failed run go before detours."""
     kept = [
         audit
         for audit in run.audits()

@@ -1,4 +1,4 @@
-"""A few groups of rollouts of each fate, to read: what was asked for, what came, and what it was worth."""
+"""Selects a few rollout groups of each fate for display: target, replies and rewards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from collection.report.sources import RunFolder
 
-# What the gates said of a group -> what that is called for people.
+# Decision of the gates on a group -> its display name.
 FATES = {
     "accepted": "Accepted",
     "solved": "No contrast: solved",
@@ -22,8 +22,8 @@ class ShownGroup:
     """The replies to one prompt, best first.
 
     Attributes:
-      responses: each with `text`, `reward`, `field` (which decided it), `truncated`, `log_prob` (of the
-        sampling policy, a token).
+      responses: each with `text`, `reward`, `field` (that decided the reward), `truncated` and `log_prob`
+        (of the sampling policy, per token).
     """
 
     step: int
@@ -34,7 +34,7 @@ class ShownGroup:
 
 
 def shown_groups(run: RunFolder) -> dict[str, list[ShownGroup]]:
-    """Up to four groups of each fate, spread over the training; fates that none met are left out."""
+    """Returns up to four groups of each fate, evenly spaced over the training; empty fates are left out."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in run.groups():
         found.setdefault(row["fate"], []).append(row)
@@ -42,7 +42,7 @@ def shown_groups(run: RunFolder) -> dict[str, list[ShownGroup]]:
     for fate in FATES:
         rows = found.get(fate, [])
         count = min(_EACH, len(rows))
-        # The first and the last are among them.
+        # Evenly spaced, including the first and the last.
         places = [index * (len(rows) - 1) // max(count - 1, 1) for index in range(count)]
         if rows:
             shown[fate] = [_shown(rows[place]) for place in places]

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from a run's figures and records."""
+"""Renders a run's figures and records as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from collection.report.groups import FATES, shown_groups
 from collection.report.plots import line_plot, series
 from collection.report.sources import LABELS, STAGES, RunFolder
 
-# (title, what it shows, ((metric, label), ...))
+# (title, caption, ((metric, label), ...))
 _SFT_CURVES = (
     ("Loss", "Mean over samples of the mean over a reply's tokens.", (("loss/train", "loss"),)),
     (
         "Accuracy",
-        "Share of reply tokens, and of whole action spans, predicted right (teacher forcing).",
+        "Share of reply tokens, and of whole action spans, predicted correctly (teacher forcing).",
         (("loss/token_accuracy", "tokens"), ("loss/action_accuracy", "whole actions")),
     ),
     ("Learning rate", "Warm-up, then half a cosine.", (("lr", "learning rate"),)),
@@ -36,7 +36,7 @@ _RL_CURVES = (
         "Greedy replies to prompts that are not trained on.",
         (("eval/reward", "reward"), ("eval/exact", "exactly right")),
     ),
-    ("Accepted groups", "Share of sampled groups behind both gates.", (("gates/accepted", "accepted"),)),
+    ("Accepted groups", "Share of sampled groups that passed both gates.", (("gates/accepted", "accepted"),)),
     (
         "Clipped tokens",
         "Share of tokens at the lower and the upper bound.",
@@ -63,7 +63,7 @@ class InlinePlot:
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A gate of the mining funnel: what it dropped and what is left behind it."""
+    """A gate of the mining funnel: numbers of tasks that it dropped and that are left after it."""
 
     name: str
     dropped: int
@@ -71,10 +71,10 @@ class Gate:
 
 
 def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
-    """The page; nothing in it refers to anything outside it.
+    """Renders the page; it needs no other file and no network.
 
     Args:
-      summary: of `build_summary`.
+      summary: result of `build_summary`.
       title: the run's name.
     """
     template = _environment().get_template("report.html.j2")
@@ -99,9 +99,9 @@ def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
 
 
 def _rl_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """RL's metrics; a last row holds the evaluation after the last update.
+    """Returns RL's metrics with one more row: the evaluation after the last update.
 
-    Rows are of the policy that sampled, so that one comes a step later.
+    Each row describes the policy that sampled in that step, so the trained policy gets the next step number.
     """
     report = run.report("rl")
     assert report is not None
@@ -111,7 +111,7 @@ def _rl_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _sites(models: dict[str, Any]) -> list[str]:
-    """Task types, those first on which the models differ least from solving everything."""
+    """Returns task types by mean pass@1 over the models, best first."""
     scores: dict[str, list[float]] = {}
     for model in models.values():
         for site, score in (model or {"by_site": {}})["by_site"].items():
@@ -120,7 +120,7 @@ def _sites(models: dict[str, Any]) -> list[str]:
 
 
 def _plots(rows: list[dict[str, Any]], plots: tuple, prefix: str) -> list[InlinePlot]:
-    """The plots for which the metrics hold anything."""
+    """Draws the plots whose metrics were logged."""
     drawn = []
     for number, (title, caption, keys) in enumerate(plots):
         curves = [curve for key, label in keys if (curve := series(rows, key, label))]

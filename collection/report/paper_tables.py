@@ -1,4 +1,4 @@
-"""The paper's three tables with measured and published figures, and the tables that explain them."""
+"""The paper's three tables with measured and published figures, and the tables with their details."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Found = Mapping[tuple[str, str], Evaluation]
 
 
 def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
-    """One of `published.TABLES`: the paper's figures and the measured ones in columns of their own.
+    """Builds one of `published.TABLES`, with separate columns for published and measured figures.
 
-    Policies that the paper does not have stand below, and benchmarks that it does not have behind.
+    Policies and benchmarks that the paper does not have are added at the bottom and on the right.
     """
     table = TABLES[name]
     found = {(one.label, one.benchmark): one for one in evaluations}
@@ -64,7 +64,7 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
 
 
 def details_table(evaluations: Sequence[Evaluation]) -> Table:
-    """Builds a table of everything measured of each policy: what a rate includes and what it leaves out."""
+    """Builds a table of all measurements of each policy: what a rate includes and what it leaves out."""
     columns = (
         *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1, %", "pass@2, %", "pass@3, %"),
         *(
@@ -96,15 +96,15 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
             )
         )
     return Table(
-        "What was measured",
-        "Each policy on each benchmark. Unjudged runs count as failures, but in the column of judged runs.",
+        "Measurements",
+        "Each policy on each benchmark. Unjudged runs count as failures except in the column of judged runs.",
         tuple(Column(title) for title in columns),
         tuple(rows),
     )
 
 
 def differences_table(compared: Sequence[Difference]) -> Table:
-    """Paired differences, with the number of tasks that both policies played."""
+    """Builds a table of paired differences, with the number of tasks that both policies played."""
     columns = (
         *(
             "First − second",
@@ -136,16 +136,17 @@ def differences_table(compared: Sequence[Difference]) -> Table:
         )
     return Table(
         "Differences on the same tasks",
-        "Paired by task; tasks that only one of the two played are in neither. McNemar's test is on tasks "
-        "solved at least once; Holm corrects its p-values over this table. Other prompts: the two did not "
-        "begin with the same list of tasks and texts (one played a part, or days were moved on another day).",
+        "Paired by task; tasks that only one of the two played are left out. McNemar's test is on tasks "
+        "solved at least once; Holm corrects its p-values over this table. Other prompts: the two were "
+        "started with different lists of tasks and texts (one played a part, or dates were refreshed on "
+        "another day).",
         tuple(Column(title) for title in columns),
         tuple(rows),
     )
 
 
 def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
-    """pass@1 by site, type and level, then the differences, for groups that are large enough."""
+    """Builds a table of pass@1 and differences by site, type and level, for groups that are large enough."""
     rows = []
     for one in evaluations:
         for grouping in GROUPINGS:
@@ -168,7 +169,7 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
     return Table(
         "By site, type and level",
         f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. Holm corrects "
-        "over the groups of one grouping. Few tasks stand behind a row.",
+        "over the groups of one grouping. Each row is based on few tasks.",
         tuple(
             Column(title)
             for title in ("Group", "Policy or difference", "Tasks × runs", "pass@1", "McNemar p", "Holm p")
@@ -178,23 +179,23 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
 
 
 def percent(interval: Mapping[str, Any] | None) -> str:
-    """A share with its interval, in percent."""
+    """Formats a share with its interval, in percent."""
     return number(interval, 1, NOT_REPORTED, 100)
 
 
 def points(interval: Mapping[str, Any] | None) -> str:
-    """A difference of shares with its interval, in points, signed."""
+    """Formats a difference of shares with its interval, in points, signed."""
     return number(interval, 1, NOT_REPORTED, 100, "+")
 
 
 def number(
     interval: Mapping[str, Any] | None, digits: int, missing: str, scale: float = 1, sign: str = ""
 ) -> str:
-    """`mean (low to high)`."""
+    """Formats an interval as `mean (low to high)`."""
     if interval is None:
         return missing
     mean, low, high = (
-        # A difference that rounds to nothing has no sign.
+        # A difference that rounds to zero gets no sign.
         re.sub(r"^[+-](0\.?0*)$", r"\1", f"{scale * interval[key]:{sign}.{digits}f}").replace("-", "−")
         for key in ("mean", "low", "high")
     )
@@ -241,7 +242,7 @@ def _size(one: Evaluation) -> str:
 
 
 def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> TableRow:
-    """`1 - steps with / steps without`, of the means of each policy on the tasks that both played."""
+    """Builds the row `1 - steps with / steps without`, from the two policies' means on shared tasks."""
     by_benchmark = {
         one.benchmark: one.figures
         for one in compared

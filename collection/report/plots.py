@@ -14,7 +14,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-# matplotlib writes literal colours; each of these is replaced by the page's CSS variable.
+# Markers: matplotlib writes literal colours, and `_inline` replaces each of these by a CSS variable.
 INK, MUTED, GRID, BAD = "#0a0b0c", "#0a0b0d", "#0a0b0e", "#0a0b0f"
 SERIES = ("#0b0c01", "#0b0c02", "#0b0c03", "#0b0c04")
 _VARIABLES = {
@@ -44,7 +44,7 @@ _STYLE: dict[Any, Any] = {
 }
 _SMOOTH_FROM = 60
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
-# (light, dark), as in report.css.
+# (light, dark); must equal the variables in report.css.
 _SCHEME = {
     "card": ("#ffffff", "#17191d"),
     "ink": ("#1b1e23", "#e7e9ec"),
@@ -60,7 +60,7 @@ _SCHEME = {
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One curve: points (x, y) in order of x; a missing y breaks no line, it is left out."""
+    """One curve: points (x, y) in order of x. Points without y are left out; the line continues."""
 
     label: str
     x: Sequence[float]
@@ -68,7 +68,7 @@ class Series:
 
 
 def series(rows: Sequence[dict], key: str, label: str) -> Series | None:
-    """The curve of `key` over `step`; None when no row has a number there."""
+    """Returns the curve of `key` over `step`; None if no row has a number for it."""
     points = [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
     if not points:
         return None
@@ -77,7 +77,7 @@ def series(rows: Sequence[dict], key: str, label: str) -> Series | None:
 
 
 def line_plot(curves: Sequence[Series], name: str, title: str) -> str:
-    """An `<svg>` of up to four curves.
+    """Draws up to four curves as an `<svg>`.
 
     Args:
       name, title: as for `render`.
@@ -99,7 +99,7 @@ def line_plot(curves: Sequence[Series], name: str, title: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CostCurve:
-    """A policy's pass@1, pass@2, ... against what so many runs cost.
+    """A policy's pass@1, pass@2, ... against the cost of that many runs.
 
     Attributes:
       cost: of one run; k runs cost k times as much.
@@ -111,17 +111,17 @@ class CostCurve:
     rates: Sequence[tuple[float, float, float]]
 
 
-# From this ratio of the dearest to the cheapest point on, costs are on a logarithmic axis.
+# Ratio of the highest to the lowest cost from which the cost axis is logarithmic.
 _LOGARITHMIC_FROM = 20
 _DASHES = ("-", "--", ":")
 
 
 def cost_plot(curves: Sequence[CostCurve], unit: str, name: str, title: str) -> str:
-    """An `<svg>` of accuracy against cost; the number at a point is its k.
+    """Draws accuracy against cost as an `<svg>`; the number at a point is its k.
 
     Args:
-      curves: at most as many as colours and dashes can distinguish; costs above 0.
-      unit: of the costs, for the axis.
+      curves: at most 12 (colours times dash styles), with costs above 0.
+      unit: unit of the costs, the axis label.
       name, title: as for `render`.
     """
     styles = [(dash, color) for dash in _DASHES for color in SERIES]
@@ -158,8 +158,8 @@ def render(draw: Callable[[Figure], None], size: tuple[float, float], name: str,
 
     Args:
       size: width and height in inches.
-      name: unique on the page; keeps the ids of several inline plots apart and the output repeatable.
-      title: for those who cannot see the plot.
+      name: unique on the page; prefix of the ids, and salt that makes the output repeatable.
+      title: text alternative for screen readers.
     """
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=size, layout="constrained")
@@ -171,13 +171,13 @@ def render(draw: Callable[[Figure], None], size: tuple[float, float], name: str,
 
 
 def label_steps(axes: Any) -> None:
-    """The axis of steps: whole numbers."""
+    """Labels the x axis as steps, in whole numbers."""
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def draw_curve(axes: Any, curve: Series, color: str) -> None:
-    """One line; a long one is smoothed, with the raw values faintly behind it."""
+    """Draws one line; a long one is smoothed by a moving average, over the raw values in a lighter tone."""
     x, y = np.asarray(curve.x, float), np.asarray(curve.y, float)
     marker = "o" if len(x) <= 25 else ""
     if len(x) < _SMOOTH_FROM:
@@ -190,10 +190,10 @@ def draw_curve(axes: Any, curve: Series, color: str) -> None:
 
 
 def standalone(svg: str) -> str:
-    """The plot as a file of its own: on a card of its own, light or dark as the reader's system is.
+    """Returns the plot as a standalone SVG file on a card, light or dark like the reader's system.
 
     Args:
-      svg: of `render`.
+      svg: result of `render`.
     """
     width, height = re.findall(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)[0]
     colors = "; ".join(f"--{name}: {light}" for name, (light, _) in _SCHEME.items())
@@ -208,14 +208,14 @@ def standalone(svg: str) -> str:
 
 
 def _inline(text: str, name: str, title: str) -> str:
-    """The bare `<svg>` element: no prolog, no metadata, ids of its own, colours as variables."""
+    """Reduces matplotlib's output to an `<svg>` element with its own ids and CSS variables as colours."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # The page's own font and stroke rules; matplotlib's style element would reach the whole page.
+    # A style element inside inline SVG applies to the whole page, so matplotlib's must not stay.
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r" font-family: [^;]*;", "", text)
-    # The layout's last digits differ from one drawing to the next, and with them matplotlib's ids, which
-    # are hashes of coordinates.
+    # The last digits of the layout differ from run to run, and so do matplotlib's ids, which are hashes of
+    # coordinates. Round numbers to two places and number the ids.
     text = re.sub(
         r"<[^>]*>",
         lambda tag: _LONG_NUMBER.sub(lambda one: f"{round(float(one[0]), 2) + 0.0:.2f}", tag[0]),

@@ -1,4 +1,4 @@
-"""Figures published in the paper (RMSWeb): shown next to measured ones, never mixed with them."""
+"""Figures published in the paper (RMSWeb); shown next to measured ones, never mixed with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PaperBenchmark:
     """A column of the paper's tables.
 
     Attributes:
-      tasks: in the benchmark's own file.
+      tasks: number of tasks in the benchmark's own file.
     """
 
     name: str
@@ -24,12 +24,12 @@ class PaperRow:
     """A row of one of the paper's tables.
 
     Attributes:
-      label: what a measured policy is called to stand in this row; empty where that makes no sense.
+      label: label of the measured policy that this row shows; empty for systems that we cannot run.
       section: heading in the paper.
       rates: benchmark -> success in percent, as printed, marks included.
       steps: benchmark -> mean steps of successes, as printed.
-      note: what the table says of it: size or access, or what the variant changes.
-      tasks: how many tasks of each benchmark, as printed.
+      note: the table's remark: size or access, or the change that the variant makes.
+      tasks: numbers of tasks on the three benchmarks, as printed.
     """
 
     label: str
@@ -47,7 +47,7 @@ class PaperTable:
 
     Attributes:
       source: place in the paper.
-      marks: what its signs mean.
+      marks: explanation of its footnote marks.
     """
 
     name: str
@@ -58,7 +58,7 @@ class PaperTable:
 
 
 WV, OM2W, WTB = "webvoyager", "online_mind2web", "webtailbench"
-# Section "Benchmarks" of the appendix; of WebVoyager the paper leaves out 55.
+# Appendix, "Benchmarks". The paper excludes 55 WebVoyager tasks, which leaves 588.
 BENCHMARKS = {
     WV: PaperBenchmark(WV, "WebVoyager", 643),
     OM2W: PaperBenchmark(OM2W, "Online-Mind2Web", 300),
@@ -67,7 +67,7 @@ BENCHMARKS = {
 
 
 def _each(*values: str) -> dict[str, str]:
-    """Values of the three benchmarks in the paper's order; "" where none is printed."""
+    """Maps the three benchmarks, in the paper's order, to values; "" means that none is printed."""
     return {name: value for name, value in zip(BENCHMARKS, values, strict=True) if value}
 
 
@@ -113,7 +113,7 @@ MAIN = PaperTable(
     ),
     marks=(
         "In the paper's columns: F595 is Fara's subset of WebVoyager; † a mean over 3 to 5 evaluations; "
-        "‡ pass@1 without averaging on record; NR and — not reported. Systems of others follow the protocols "
+        "‡ pass@1 without averaging on record; NR and — not reported. External systems follow the protocols "
         "of their sources."
     ),
 )

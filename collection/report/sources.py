@@ -1,4 +1,4 @@
-"""What a run folder holds, stage by stage; a stage that has not finished is simply absent."""
+"""Reads a run folder stage by stage; a stage that has not finished counts as absent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Trajectory
 
 LABELS = {"base": "Base", "sft": "SFT", "rl": "SFT + RL"}
-# Folder -> what it is called for people, in the recipe's order.
+# Folder -> display name, in the recipe's order.
 STAGES = {
     "collect": "Reflective collection",
     "sft_corpus": "Quality filter",
@@ -32,13 +32,13 @@ class RunFolder:
     """Reads the stages below `root`.
 
     Raises:
-      UserError: from every reader, when a file is there and damaged.
+      UserError: from every reader, if an existing file is damaged.
     """
 
     root: Path
 
     def report(self, stage: str) -> dict[str, Any] | None:
-        """The stage's `report.json`, None when the stage has not finished."""
+        """Reads the stage's `report.json`; None if the stage has not finished."""
         path = self.root / stage / "report.json"
         try:
             return json.loads(path.read_bytes())
@@ -48,26 +48,26 @@ class RunFolder:
             raise UserError(f"{path}: not JSON ({error}); delete it and run the stage again") from error
 
     def metrics(self, stage: str) -> list[dict[str, Any]]:
-        """Rows of `metrics.jsonl`; a line that a crash tore off is left out."""
+        """Reads the rows of `metrics.jsonl`; a last line truncated by a crash is left out."""
         return list(self._lines(self.root / stage / "metrics.jsonl"))
 
     def groups(self) -> Iterator[dict[str, Any]]:
-        """Groups that RL sampled, as its loop wrote them; none where it has not."""
+        """Yields the groups that RL sampled, as its loop wrote them; nothing if it wrote none."""
         return self._lines(self.root / "rl/groups.jsonl")
 
     def results(self, label: str) -> Results | None:
-        """Outcomes of an evaluation that has finished."""
+        """Reads the outcomes of an evaluation; None if it has not finished."""
         stage = f"evaluate/{label}"
         return load_results(self.root / stage / "results.json") if self.report(stage) else None
 
     def trajectories(self, stage: str) -> Iterator[Trajectory]:
-        """Trajectories of a finished stage; none where it has not run."""
+        """Yields the trajectories of a stage; nothing if it has not finished."""
         if self.report(stage) is None:
             return iter(())
         return read_dataset(self.root / stage, Trajectory)
 
     def audits(self) -> Iterator[AuditPair]:
-        """Mining's audit records; none where it has not run."""
+        """Yields mining's audit records; nothing if it has not finished."""
         return read_dataset(self.root / "mine/audit", AuditPair) if self.report("mine") else iter(())
 
     def _lines(self, path: Path) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""All figures of a run under clear keys: what `summary.json` holds and the page shows."""
+"""Collects all figures of a run: the content of `summary.json`, shown by the page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SCORES = (
 
 
 def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
-    """Figures of every stage; None for a stage that has not run.
+    """Collects the figures of every stage; None for a stage that has not run.
 
     Returns:
       `stages.<folder>.{status, seconds}`, `total_seconds`, `teacher`, `models.<label>.pass_at_<k>` and
-      the like, `differences.<a>_minus_<b>`, and one section a stage with its own report.
+      the like, `differences.<a>_minus_<b>`, and one section per stage with its own report.
     """
     reports = {stage: run.report(stage) for stage in STAGES}
     stages = {
@@ -47,7 +47,7 @@ def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
 
 
 def _held_out(run: RunFolder, report: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Greedy reward on RL's held-out prompts, before and after; None where nothing is held out.
+    """Returns greedy rewards on RL's held-out prompts, before and after; None if nothing is held out.
 
     Returns:
       `reward`, `type.<action type>` and `category.<failure mode>`, each with `first` and `last`.

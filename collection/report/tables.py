@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 PAPER, MEASURED = "paper", "measured"
-# Stands where nothing was measured: a missing figure is never a number.
+# Text of a cell without a measurement: a missing figure must never look like a number.
 NOT_RUN = "not run"
 
 
@@ -21,8 +21,8 @@ class Column:
     """A column's heading.
 
     Attributes:
-      group: heading over it and its neighbours of the same group.
-      source: `PAPER`, `MEASURED`, or "" for what is neither.
+      group: heading above this column and its neighbours of the same group.
+      source: `PAPER`, `MEASURED`, or "" for other columns.
     """
 
     title: str
@@ -31,13 +31,13 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """With its group, for formats that have one row of headings."""
+        """Title with its group, for formats with a single row of headings."""
         return f"{self.group}: {self.title}" if self.group else self.title
 
 
 @dataclasses.dataclass(frozen=True)
 class TableRow:
-    """One text a column; a row whose section differs from the one above is preceded by its heading."""
+    """One text per column; a section heading precedes a row whose section differs from the row above."""
 
     cells: tuple[str, ...]
     section: str = ""
@@ -45,10 +45,10 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """What every format is written from.
+    """A table, independent of the output format.
 
     Raises:
-      ValueError: a row has not one cell for each column.
+      ValueError: a row does not have one cell per column.
     """
 
     title: str
@@ -63,19 +63,19 @@ class Table:
 
     @property
     def alignment(self) -> str:
-        """LaTeX's: text first, figures in the middle."""
+        """LaTeX column specification: the first column left-aligned, the others centred."""
         return "l" + "c" * (len(self.columns) - 1)
 
     @property
     def column_groups(self) -> list[tuple[str, int]]:
-        """Headings over the columns and how many each spans, in order; "" where there is none."""
+        """Group headings in order, with the number of columns that each spans; "" for none."""
         return [
             (group, len(list(run))) for group, run in itertools.groupby(self.columns, lambda one: one.group)
         ]
 
     @property
     def sections(self) -> list[tuple[str, list[TableRow]]]:
-        """Rows under their section's heading, in order."""
+        """Rows by section, in order."""
         return [(name, list(rows)) for name, rows in itertools.groupby(self.rows, lambda row: row.section)]
 
 
@@ -85,7 +85,7 @@ class PlotFile:
 
     Attributes:
       file: name of the SVG file.
-      svg: for a page that defines the colours.
+      svg: inline SVG for a page that defines the colours (`plots.render`).
     """
 
     title: str
@@ -106,7 +106,7 @@ class Document:
 
 
 def template(name: str) -> jinja2.Template:
-    """A Markdown template of this package; texts go into it through the filter `md`."""
+    """Returns a Markdown template of this package; texts must pass its filter `md`."""
     return _environment("md").get_template(name)
 
 
@@ -115,12 +115,12 @@ def to_markdown(document: Document) -> str:
 
 
 def to_latex(document: Document) -> str:
-    """Table environments for `\\input`; needs the packages booktabs and adjustbox."""
+    """Renders table environments for `\\input`; they need the packages booktabs and adjustbox."""
     return _environment("tex").get_template("tables.tex.j2").render(document=document)
 
 
 def to_html(document: Document) -> str:
-    """A page that refers to nothing outside it."""
+    """Renders a self-contained HTML page."""
     environment = _environment("html")
     assert environment.loader is not None
     style = environment.loader.get_source(environment, "report.css")[0]
@@ -130,7 +130,7 @@ def to_html(document: Document) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text for a cell of a table: nothing in it is markup, and it stays in its cell."""
+    """Escapes text for a table cell: no markup in it takes effect, and it stays on one line."""
     return re.sub(r"([\\`*_{}\[\]<>|#~$&!])", r"\\\1", " ".join(text.split()))
 
 
@@ -149,7 +149,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    # What older engines know by these names alone.
+    # Older engines need commands for these characters.
     "−": "$-$",
     "×": r"$\times$",
     "±": r"$\pm$",
@@ -164,9 +164,9 @@ _LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    """Text for LaTeX: nothing in it is a command, and signs that need one get it.
+    """Escapes text for LaTeX: no command in it takes effect, and special characters become commands.
 
-    A bracket at the start of a row would be read as an argument of the line break before it.
+    A bracket at the start of a row would be read as an argument of the preceding line break.
     """
     escaped = "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
     return re.sub(r"^([\[*])", r"{\1}", escaped)
@@ -181,7 +181,7 @@ def _environment(format_: str) -> jinja2.Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Braces are LaTeX's own.
+        # LaTeX uses braces itself.
         variable_start_string="<<" if format_ == "tex" else "{{",
         variable_end_string=">>" if format_ == "tex" else "}}",
     )
