@@ -144,7 +144,7 @@ def _shown_step(step: PastStep) -> PastStep:
     """Neutralises the text of a past step, each field on its own line."""
     return dataclasses.replace(
         step,
-        # The agent's own words are not truncated, but a page may have dictated them.
+        # The agent's own text is not truncated, but a page may have influenced it.
         evaluation_previous_goal=_neutralized(step.evaluation_previous_goal),
         memory=_neutralized(step.memory),
         next_goal=_neutralized(step.next_goal),

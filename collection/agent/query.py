@@ -135,7 +135,7 @@ def _add_usage(first: CallUsage, second: CallUsage) -> CallUsage:
 
 
 def _has_no_action(text: str) -> bool:
-    """Returns True for a reply that is valid JSON but has an empty action list."""
+    """Returns True for a reply that is valid JSON with an empty action list."""
     start, end = text.find("{"), text.rfind("}")
     try:
         reply = orjson.loads(text[start : end + 1]) if start >= 0 else None

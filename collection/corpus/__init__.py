@@ -1,1 +1,1 @@
-"""Turns trajectories into SFT samples, and says why any were dropped."""
+"""Turns trajectories into SFT samples, with a reason for each one dropped."""

@@ -1,7 +1,7 @@
 """Turns trajectories into supervised samples: quality filter and flattening (RMSWeb, section 3.2).
 
 Each step is a generator that passes on what it keeps and reports the rest to `FilterCounts`, with a reason.
-One trajectory is in memory at a time; of kept ones only digests and names stay, to find duplicates.
+One trajectory is in memory at a time; only digests and names of kept ones stay, to find duplicates.
 
     successful -> complete -> unstalled -> of_length -> unique      trajectories  (`quality_filter`)
     flatten -> unguided -> scorable -> with_images                  samples       (`make_samples`)
@@ -91,7 +91,7 @@ class FilterCounts:
         self._on_drop(Drop("sample", sample.sample_id, sample.task_id, sample.site, reason, detail))
 
     def report(self) -> dict[str, Any]:
-        """All counts for `report.json`; reasons that dropped nothing are there with 0."""
+        """Returns all counts for `report.json`, including reasons that dropped nothing."""
         return {
             "trajectories": self.trajectories,
             "kept": self.kept,
@@ -141,7 +141,7 @@ class BuildSftSettings:
     Attributes:
       trajectories: data set folders of trajectories, separated by commas (made by experiments.collect or
         import_runs).
-      quality: what a trajectory must be to be learned from.
+      quality: requirements on a trajectory.
     """
 
     trajectories: str = required("--config.trajectories=DIR (made by experiments.collect)")
@@ -198,7 +198,7 @@ def complete(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator
 def unstalled(
     runs: Iterable[ParsedTrajectory], config: QualityConfig, counts: FilterCounts
 ) -> Iterator[ParsedTrajectory]:
-    """Drops (`stalled`) a trajectory that repeated itself."""
+    """Drops (`stalled`) a trajectory that repeats the same actions on the same page."""
     for run in runs:
         at = stalled(run.steps, config.stall_repeats)
         if at is None:
@@ -235,7 +235,7 @@ def unique(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[P
 
 
 def stalled(steps: Sequence[StepView[Step]], repeats: int) -> int | None:
-    """The step at which the same actions were tried on the same page `repeats` times in a row."""
+    """Returns the step at which the same actions occur on the same page for the `repeats`th time in a row."""
     run, previous = 0, None
     for step in steps:
         now = (step.step.observation.fingerprint, step.composition)
@@ -333,7 +333,7 @@ def with_images(
 
 
 def image_fault(images: ImageStore | None, sha256: str) -> str:
-    """Why an image cannot be read: `no_screenshot`, `unreadable_image`, or empty."""
+    """Returns the reason why an image cannot be read: `no_screenshot`, `unreadable_image`, or empty."""
     if images is None:
         return "no_screenshot"
     try:
@@ -347,7 +347,7 @@ def image_fault(images: ImageStore | None, sha256: str) -> str:
 def _holder(stores: Sequence[ImageStore], sha256: str) -> ImageStore | None:
     try:
         return next((store for store in stores if sha256 in store), None)
-    except ValueError:  # Not a name of an image.
+    except ValueError:  # The name is not a SHA-256.
         return None
 
 
@@ -364,7 +364,7 @@ def _faults(run: ParsedTrajectory) -> Iterator[tuple[str, str]]:
     for step in run.steps:
         if fault := step.fault or ("guidance" if step.guided else ""):
             yield f"step {step.step.number}", fault
-    # Imported runs leave fields empty that their system did not record: they would teach empty fields.
+    # Imported runs have empty fields where their system recorded nothing: these would teach empty fields.
     for name in run.trajectory.missing:
         if name.startswith("steps.response."):
             yield name, "incomplete_reply"

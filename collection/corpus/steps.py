@@ -52,22 +52,22 @@ class StepView(Generic[S]):
 
     @property
     def complete(self) -> bool:
-        """Whether state, parsed reply and results are all there."""
+        """True if the step has a state, a parsed reply and results."""
         return not self.fault
 
     @property
     def guided(self) -> bool:
-        """Whether the recorded state holds reflection guidance, which no corpus may contain."""
+        """True if the recorded state contains reflection guidance, which must not get into a corpus."""
         return guided(self.step.messages)
 
     @property
     def effective(self) -> bool:
-        """Whether the step changed something or produced output; the final answer is output too."""
+        """True if the step changed something or produced output; the final answer counts as output."""
         return self.is_done or any(result.changed or result.output for result in self.step.results)
 
     @property
     def failed(self) -> bool:
-        """Whether all actions of the step failed."""
+        """True if all actions of the step failed."""
         results = self.step.results
         return self.reply is None or (bool(results) and all(result.error for result in results))
 
@@ -84,7 +84,7 @@ class StepView(Generic[S]):
 
 
 def guided(messages: Iterable[Message]) -> bool:
-    """Whether a prompt holds reflection guidance."""
+    """Returns True if a prompt contains reflection guidance."""
     return any(f"<{GUIDANCE_TAG}>" in message.text for message in messages)
 
 

@@ -1,4 +1,4 @@
-"""Runs of other systems as trajectories, as far as their files go, with a note of what they lack."""
+"""Imports runs of other systems as trajectories; each trajectory lists the fields that its source lacks."""
 
 from collection.importers.common import TaskInfo, load_tasks
 from collection.importers.runs import FORMATS, ImportReport, ImportSettings, import_runs

@@ -1,9 +1,9 @@
-"""Histories of browser-use (`agent.save_history`, `AgentHistoryList.save_to_file`) as trajectories.
+"""Imports histories of browser-use (`agent.save_history`, `AgentHistoryList.save_to_file`).
 
-Read from versions 0.1 (`model_output.current_state`), 0.6-0.7.10 (the family whose actions ours follow)
-and 0.9 (`state_message`, `judgement`); upstream it is `browser_use/agent/views.py`, `AgentHistory`.
-A history has no model input but, since 0.9 at the latest, the text of each state: from that our own messages
-are built as our agent would have sent them. Without it a step has no messages and cannot be trained on.
+Supports versions 0.1 (`model_output.current_state`), 0.6-0.7.10 (the family whose actions ours follow) and
+0.9 (`state_message`, `judgement`); upstream code: `browser_use/agent/views.py`, `AgentHistory`.
+A history does not contain the model input. Version 0.9 stores the text of each state, from which we rebuild
+the messages that our agent would have sent. Steps without it have no messages and cannot be trained on.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _READS = ("extract_structured_data",)
 
 
 def find_runs(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every JSON file is taken for a history, and named by its path."""
+    """Finds histories: every JSON file counts as one, and its path is its name."""
     for path in sorted(folder.rglob("*.json")):
         yield path.relative_to(folder).with_suffix("").as_posix(), path
 
 
 def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajectory:
-    """One history.
+    """Reads one history.
 
     Raises:
-      BrokenRunError: no history, or one without a step.
+      BrokenRunError: the file is not a history, or has no step.
     """
     raw = read_json(path)
     if not isinstance(raw, dict) or "history" not in raw:
-        raise BrokenRunError(f"{path.name} is no browser-use history (it has no key 'history')")
+        raise BrokenRunError(f"{path.name} is not a browser-use history (no key 'history')")
     items = validated(History, raw, path.name).history
     played = [item for item in items if item.metadata is None or item.metadata.step_number != 0]
     if len(played) < len(items):
@@ -72,7 +72,7 @@ def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajec
 
 
 class _Reader:
-    """One history on its way into a trajectory."""
+    """Converts one history to a trajectory."""
 
     def __init__(self, name: str, path: Path, items: Sequence[Item], context: RunContext):
         self._folder, self._items = path.parent, items
@@ -155,7 +155,7 @@ class _Reader:
             return store_screenshot(images, data)
         if not state.screenshot_path:
             return None
-        # The path is that of the machine that ran: the file may since have moved with its history.
+        # The recorded path is from the machine that ran the agent; the file may have moved with its history.
         name = PurePosixPath(state.screenshot_path.replace("\\", "/")).name
         near = (self._folder / "screenshots" / name, self._folder / name)
         return store_file(images, (*near, self._folder / state.screenshot_path))
@@ -182,7 +182,7 @@ class _Reader:
         return step
 
     def _reply(self, item: Item) -> tuple[str, list[Action], str]:
-        """The response, its actions, and why there are none."""
+        """Returns the response, its actions, and the reason if it has none."""
         if item.model_output is None:
             error = next((result.error for result in item.result if result.error), "")
             self._notes.lacks("steps.response")
@@ -237,7 +237,7 @@ class _Reader:
         return tuple(results)
 
     def _changed(self, position: int) -> bool:
-        """Whether the page was another one at the next step: no history says it of a single action."""
+        """Returns True if the page differs at the next step; histories do not record this per action."""
         if position + 1 == len(self._items):
             return False
         if self._states[position] is None or self._states[position + 1] is None:
@@ -247,7 +247,7 @@ class _Reader:
         return now.fingerprint != then.fingerprint or len(now.tabs) != len(then.tabs)
 
     def _messages(self, position: int) -> tuple[Message, ...]:
-        """Our own messages for this state, none where the history does not tell enough of it."""
+        """Rebuilds our messages for this state; returns none if the history does not contain enough of it."""
         state = self._states[position]
         if state is None or not state.faithful or not self._task.objective:
             self._notes.lacks("steps.messages")

@@ -1,4 +1,4 @@
-"""Actions of browser-use, from its first versions to 0.9, in the form that `normalize_action` knows."""
+"""Maps actions of browser-use, versions 0.1 to 0.9, to the form that `normalize_action` accepts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collection.importers.common import UnmappedError, to_action
 from rmsweb_jax.actions import Action
 
 Params = dict[str, Any]
-# Some versions record these next to the parameters; the model did not choose them.
+# Some versions record these next to the parameters; the model did not write them.
 _EXTRA = ("xpath", "description", "interacted_element")
 
 
 def map_action(raw: Any) -> Action:
-    """One entry of `model_output.action`.
+    """Maps one entry of `model_output.action`.
 
     Raises:
       UnmappedError: no counterpart (a custom action, a click at coordinates, ...).
@@ -51,7 +51,7 @@ def _scroll(params: Params) -> Params:
 
 
 def _done(params: Params) -> Params:
-    """A structured answer becomes the text it was shown as."""
+    """Maps `done`; a structured answer becomes the text that was shown for it."""
     if "data" not in params:
         return params
     rest = {key: value for key, value in params.items() if key != "data"}

@@ -1,4 +1,4 @@
-"""The keys of a browser-use history that a trajectory can use (`browser_use/agent/views.py`)."""
+"""Format of browser-use histories: the keys that a trajectory needs (`browser_use/agent/views.py`)."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class History(Foreign):
 
 
 def brain_of(output: dict[str, Any]) -> dict[str, Any]:
-    """The texts of a reply, which the first versions kept in `current_state`."""
+    """Returns the texts of a reply; the first versions nested them in `current_state`."""
     inner = output.get("current_state")
     return inner if isinstance(inner, dict) else output
 
 
 def tab_of(raw: dict[str, Any]) -> Tab:
-    """A tab of any version: with an id of text, or a number."""
+    """Reads a tab of any version; its id is a text or a number."""
     known = raw.get("tab_id") or raw.get("target_id")
     page = raw.get("page_id")
     tab_id = str(known)[-4:] if known else f"{page:04d}" if isinstance(page, int) else ""

@@ -1,4 +1,4 @@
-"""What every importer needs: reading foreign files, storing screenshots, and noting what is not there."""
+"""Shared parts of the importers: reading foreign files, storing screenshots, recording missing fields."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class UnmappedError(Exception):
 
 
 class Foreign(BaseModel):
-    """Base of foreign formats: keys that are not needed are passed over."""
+    """Base of foreign formats; ignores keys that are not needed."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskInfo:
-    """What a tasks file adds to a run whose own files do not say it; empty or None where it does not."""
+    """Task data from a tasks file, for runs whose own files lack it; empty or None if unknown."""
 
     objective: str = ""
     website: str = ""
@@ -55,13 +55,13 @@ class TaskInfo:
 
 @dataclasses.dataclass
 class Notes:
-    """What became of one run.
+    """Record of one imported run.
 
     Attributes:
       missing: field name -> number of steps that lack it (1 for a field of the whole run).
       actions: canonical names of mapped actions.
       not_mapped: foreign names of actions without a counterpart.
-      left_out: things in the files that are no decision of the model.
+      left_out: parts of the files that are not decisions of the model.
     """
 
     missing: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Notes:
         self.missing.update(fields)
 
     def reply(self, *texts: str, actions: Sequence[Action], thinking: str | None = None) -> str:
-        """The canonical text of a mapped reply (its three texts in order), its actions counted."""
+        """Returns the canonical text of a mapped reply (its three texts in order), and counts its actions."""
         self.actions.update(action.name for action in actions)
         evaluation, memory, goal = texts
         return render_reply(
@@ -94,7 +94,7 @@ class RunContext:
 
     Attributes:
       root: the imported folder; names are relative to it.
-      tasks: what is known of tasks from elsewhere, by id.
+      tasks: content of the tasks file, by task id.
       actor: `Trajectory.actor` of everything imported.
     """
 
@@ -105,7 +105,7 @@ class RunContext:
     notes: Notes
 
     def info(self, *names: str) -> TaskInfo:
-        """What the tasks file says of the first of these names that it has."""
+        """Returns the tasks file's entry for the first of these names that it contains, or an empty entry."""
         return next((self.tasks[name] for name in names if name in self.tasks), TaskInfo())
 
 
@@ -113,7 +113,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_json(path: Path) -> Any:
-    """A foreign JSON file; half surrogate pairs, which no record can hold, become question marks.
+    """Reads a foreign JSON file; unpaired surrogates become question marks, since UTF-8 cannot encode them.
 
     Raises:
       BrokenRunError: missing, unreadable or not JSON.
@@ -127,10 +127,10 @@ def read_json(path: Path) -> Any:
 
 
 def validated(model: type[M], value: Any, name: str) -> M:
-    """`value` as a foreign format.
+    """Validates `value` against a foreign format.
 
     Raises:
-      BrokenRunError: naming the first place that does not fit.
+      BrokenRunError: the value does not fit; names the first place.
     """
     try:
         return model.model_validate(value)
@@ -141,10 +141,10 @@ def validated(model: type[M], value: Any, name: str) -> M:
 
 
 def load_tasks(path: Path) -> dict[str, TaskInfo]:
-    """A tasks file: a JSON list, or one JSON object a line, each with an id and what is known of it.
+    """Reads a tasks file: a JSON list, or one JSON object per line, each with an id and optional task data.
 
-    The keys of the WebVoyager (`id, ques, web`) and Online-Mind2Web (`task_id, confirmed_task, website`)
-    files are understood; `success` (true or false) is a verdict from elsewhere.
+    Accepts the keys of the WebVoyager (`id, ques, web`) and Online-Mind2Web (`task_id, confirmed_task,
+    website`) files; `success` (true or false) is an external verdict.
 
     Raises:
       UserError: the file is missing or an entry has no id.
@@ -173,10 +173,10 @@ def load_tasks(path: Path) -> dict[str, TaskInfo]:
 
 
 def store_screenshot(images: ImageStore, data: bytes) -> str | None:
-    """Stores an image (as PNG) and returns its SHA-256; None when the bytes are no whole image."""
+    """Stores an image (as PNG) and returns its SHA-256; None if the bytes are not a complete image."""
     try:
         with Image.open(io.BytesIO(data)) as image:
-            image.verify()  # Of a PNG the last bytes too, which loading does not ask for.
+            image.verify()  # Also checks the last bytes of a PNG, which loading ignores.
         with Image.open(io.BytesIO(data)) as image:
             image.load()
             if image.format != "PNG":
@@ -189,26 +189,26 @@ def store_screenshot(images: ImageStore, data: bytes) -> str | None:
 
 
 def store_file(images: ImageStore, candidates: Iterable[Path]) -> str | None:
-    """Stores the first of these files that is there and a whole image."""
+    """Stores the first of these files that exists and is a complete image."""
     for path in candidates:
         try:
             data = path.read_bytes()
-        except (OSError, ValueError):  # A name with a null byte is no OSError.
+        except (OSError, ValueError):  # A name with a null byte raises ValueError.
             continue
-        # Outside of the try: a full disk is no missing screenshot.
+        # Outside of the try: a full disk must not count as a missing screenshot.
         if found := store_screenshot(images, data):
             return found
     return None
 
 
 def fingerprint(url: str, page_text: str, screenshot: str | None, number: int) -> str:
-    """Hashes URL and lines without indices, as for our own pages; without text, the screenshot."""
+    """Hashes URL and page lines without indices, as for our pages; without text, the screenshot."""
     page = _MARKS.sub(r"\1", page_text) or screenshot or f"step {number}"
     return hashlib.sha256(f"{url}\n{page}".encode()).hexdigest()[:32]
 
 
 def to_action(raw: Any) -> Action:
-    """One foreign action, already in a form that `normalize_action` knows.
+    """Validates a foreign action that has the form that `normalize_action` accepts.
 
     Raises:
       UnmappedError: it has no counterpart.

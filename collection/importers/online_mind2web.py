@@ -1,14 +1,14 @@
-"""Result folders for the Online-Mind2Web judge (github.com/OSU-NLP-Group/Online-Mind2Web) as trajectories.
+"""Imports result folders of the Online-Mind2Web judge (github.com/OSU-NLP-Group/Online-Mind2Web).
 
     RESULTS/<task_id>/result.json   v1: task, task_id, action_history[text], thoughts[], final_result_response
                                     v2: schema_version "online-mind2web-v2", agent_final_answer,
                                         action_history[{screenshot, url, action, action_status, thought}]
                       trajectory/   screenshots, in v1 by number
-    RESULTS/ or next to it: <mode>_<model>_score_threshold_<n>_auto_eval_results.json, one object a line
+    RESULTS/ or next to it: <mode>_<model>_score_threshold_<n>_auto_eval_results.json, one object per line
 
-Actions are free text that names elements by their HTML, not by an index: what needs an index stays text.
-Neither page text nor the agent's input is there, so such a run cannot be trained on; it can be looked at,
-judged and compared. Success is the judge's label (`predicted_label`), WebJudge's where there are several.
+Actions are free text that names elements by their HTML, not by an index, so actions on elements stay text.
+The folders contain neither page text nor the agent's input: such a run can be viewed, judged and compared,
+but not trained on. Success is the judge's label (`predicted_label`); WebJudge's label has priority.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"\d+")
 _STATUS = re.compile(r"\s*\|\s*(SUCCESS|FAILED)\s*$")
 _ANSWER = re.compile(r"^TASK_COMPLETE\b(?:\s*->\s*(?:ANSWER:)?)?\s*(.*)$", re.DOTALL)
 _ADDRESS = re.compile(r"https?://\S+")
-# The verb comes first (`CLICK coords(1, 2) -> ...`) or behind the element (`<a href="..."> -> CLICK`).
+# The verb is first (`CLICK coords(1, 2) -> ...`) or after the element (`<a href="..."> -> CLICK`).
 _VERB = re.compile(r"^([A-Z][A-Z_]+)\b|->\s*([A-Z][A-Z_]+)\b")
 _NOT_RECORDED = (
     "steps.messages",
@@ -86,17 +86,17 @@ class ResultV1(Foreign):
 
 
 def find_runs(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every folder with a `result.json` or a `trajectory` folder, named by its task id."""
+    """Finds every folder with a `result.json` or a `trajectory` folder; its name is the task id."""
     parts = [*folder.rglob("result.json"), *folder.rglob("trajectory")]
     for path in sorted({part.parent for part in parts}):
         yield path.name, path
 
 
 def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajectory:
-    """One task folder.
+    """Reads one task folder.
 
     Raises:
-      BrokenRunError: no result, or one without an action.
+      BrokenRunError: there is no result, or it has no action.
     """
     raw = read_json(path / "result.json")
     is_v2 = isinstance(raw, dict) and "schema_version" in raw
@@ -129,10 +129,10 @@ def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajec
 
 
 def map_action(text: str) -> Action:
-    """One entry of the action history.
+    """Maps one entry of the action history.
 
     Raises:
-      UnmappedError: free text, or an action on an element that only its HTML or its place names.
+      UnmappedError: free text, or an action on an element that is named only by its HTML or coordinates.
     """
     try:
         raw = json.loads(text)
@@ -142,7 +142,7 @@ def map_action(text: str) -> Action:
         return map_browser_use(raw)
     bare = _bare(text)
     if answer := _ANSWER.match(bare):
-        # That the agent was finished is said; whether it thought it had succeeded is not.
+        # The file says that the agent finished, not whether it declared success.
         return to_action({"done": {"text": answer.group(1).strip()}})
     found = _VERB.search(bare)
     verb = (found.group(1) or found.group(2)) if found else "?"
@@ -183,7 +183,7 @@ def _step(number: int, entry: ActionStep, folder: Path, context: RunContext) -> 
     notes.lacks(*_NOT_RECORDED)
     screenshot = None
     if entry.screenshot:
-        # The name alone: what a result file says of other folders is not followed.
+        # Only the file name: a result file must not lead to other folders.
         screenshot = store_file(context.images, [folder / "trajectory" / Path(entry.screenshot).name])
     url = entry.url or ""
     lacks = {"observation.url": url, "observation.screenshot": screenshot, "response.thinking": entry.thought}
@@ -240,7 +240,7 @@ def _verdict(name: str, path: Path, context: RunContext) -> tuple[str, bool]:
         return "given", given
     places = dict.fromkeys([path.parent, path.parent.parent, context.root])
     files = [file for place in places for file in sorted(place.glob(_RESULTS))]
-    # WebJudge is the benchmark's own judge: its label counts before the others'.
+    # WebJudge is the benchmark's own judge, so its label has priority.
     for file in sorted(files, key=lambda file: not file.name.startswith("WebJudge_Online_Mind2Web")):
         label = _labels(file, file.stat().st_mtime_ns).get(name)
         if label is not None:
@@ -250,13 +250,13 @@ def _verdict(name: str, path: Path, context: RunContext) -> tuple[str, bool]:
 
 @functools.lru_cache(maxsize=16)
 def _labels(file: Path, modified: int) -> dict[str, Any]:
-    """`predicted_label` by task id; kept, since these files are large and asked for every run."""
+    """Reads `predicted_label` by task id; cached, because these files are large and needed for every run."""
     del modified  # Part of the cache key only: a changed file is read again.
     labels = {}
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except ValueError:  # The last line of an evaluation that was stopped.
+        except ValueError:  # The truncated last line of a stopped evaluation.
             continue
         if isinstance(row, dict) and "task_id" in row:
             labels[str(row["task_id"])] = row.get("predicted_label")

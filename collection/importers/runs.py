@@ -1,4 +1,4 @@
-"""A folder of foreign runs, one after the other: what is broken is skipped and named, never a traceback."""
+"""Imports a folder of foreign runs one by one; broken runs are skipped and reported with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Read(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A kind of result folder: how its runs are found and read, and what it is called in records."""
+    """A kind of result folder: functions that find and read its runs, and its name in records."""
 
     source: str
     find_runs: _Find
@@ -47,10 +47,10 @@ class ImportSettings:
     """Settings of `experiments.import_runs`.
 
     Attributes:
-      kind: of the folder, a key of `FORMATS`.
+      kind: format of the folder, a key of `FORMATS`.
       source: the folder with the runs.
-      tasks: optional file with what the runs' own files do not say, by task id: request, site, success.
-      actor: who acted; distinguishes runs of the same task when several folders are imported.
+      tasks: optional file with data that the runs lack, by task id: request, site, success.
+      actor: name of the agent; distinguishes runs of the same task when several folders are imported.
     """
 
     kind: str = "browser_use"
@@ -64,10 +64,10 @@ class ImportSettings:
 
 
 class ImportReport:
-    """What was found, imported, skipped, missing and not mapped.
+    """Counts of runs found, imported and skipped, of missing fields and of unmapped actions.
 
     Args:
-      on_run: called with a line for each run: its name, what became of it and what it lacks.
+      on_run: called with one line per run: its name, its result and its missing fields.
     """
 
     def __init__(self, on_run: Callable[[dict[str, Any]], None] = lambda line: None):
@@ -135,15 +135,15 @@ def import_runs(
     actor: str,
     report: ImportReport,
 ) -> Iterator[Trajectory]:
-    """All runs of a folder, in the order of their paths, one in memory at a time.
+    """Yields all runs of a folder, in the order of their paths, with one in memory at a time.
 
     Args:
-      images: takes the screenshots.
-      tasks: what is known of tasks from elsewhere, by id.
-      actor: `Trajectory.actor`.
+      images: store for the screenshots.
+      tasks: content of the tasks file, by task id.
+      actor: value of `Trajectory.actor`.
 
     Raises:
-      UserError: the folder is not there.
+      UserError: the folder does not exist.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder: give --config.source=DIR with the runs to import")

@@ -1,6 +1,6 @@
-"""The state message that newer browser-use stores (`AgentHistory.state_message`), read back into its parts.
+"""Parses the state message that newer browser-use stores (`AgentHistory.state_message`).
 
-It has the blocks of our own state message, in other words here and there
+It has the blocks of our own state message, partly with other wording
 (`browser_use/agent/prompts.py`, `AgentMessagePrompt`; 0.7.10 does not store it, 0.9.7 does).
 """
 
@@ -21,7 +21,7 @@ _EDGE = re.compile(r"\[(?:Start|End) of page\]|\.\.\. [\d.]+ pages (?:above|belo
 _NOTHING = ("No file system available", "[empty todo.md, fill it when applicable]")
 _EMPTY_TODO = re.compile(r"\[Current todo\.md is empty[^\]]*\]")
 _PIECE = re.compile(r"^</?read_state_\d+>\n?", re.MULTILINE)
-# What these blocks say cannot be said in our own state message.
+# Our state message has no counterpart of these blocks.
 _FOREIGN_BLOCKS = ("<sensitive_data>", "<page_specific_actions>", "<plan>")
 
 
@@ -31,7 +31,7 @@ class StateMessage:
 
     Attributes:
       page_text: the element lines, without the marks of the page's start and end.
-      faithful: whether our own state message can say everything that this one said.
+      faithful: True if our state message can express all of this one.
     """
 
     objective: str
@@ -49,7 +49,7 @@ class StateMessage:
 
 
 def parse_state_message(text: str) -> StateMessage | None:
-    """The message's parts, None when it has no page in it."""
+    """Parses a message; returns None if it contains no page."""
     browser = _block(text, "browser_state")
     page = _PAGE.search(browser)
     if page is None:
@@ -75,7 +75,7 @@ def parse_state_message(text: str) -> StateMessage | None:
 
 
 def page_elements(page_text: str) -> tuple[Element, ...]:
-    """The page's elements and texts, as our own snapshot lists them."""
+    """Returns the page's elements and texts as our snapshot lists them."""
     nodes, elements = parse_page(page_text), []
     parents: list[tuple[int, str]] = []
     for place, node in enumerate(nodes):
@@ -104,7 +104,7 @@ def _page_text(text: str) -> str:
         lines = lines[1:]
     if lines and _EDGE.fullmatch(lines[-1].strip()):
         lines = lines[:-1]
-    # Newer versions write a scrollable element without the plus of the older ones, and comment on SVG.
+    # Newer versions write scrollable elements without the older `+`, and add a comment to SVG elements.
     page = "\n".join(lines).replace("|SCROLL[", "|SCROLL+").replace(" <!-- SVG content collapsed -->", "")
     return "" if page == "empty page" else page
 

@@ -1,13 +1,13 @@
-"""Result folders of WebVoyager (github.com/MinorJerry/WebVoyager, `run.py`) as trajectories.
+"""Imports result folders of WebVoyager (github.com/MinorJerry/WebVoyager, `run.py`).
 
-    RESULTS/<time>/task<ID>/interact_messages.json   the chat, its images taken out and old pages clipped
+    RESULTS/<time>/task<ID>/interact_messages.json   the chat, without images and with old pages clipped
                             screenshot<N>.png        the page with numbered boxes, before step N
-                            agent.log                among other things the tokens of every call
-                            accessibility_tree<N>.txt   where it ran on text alone
+                            agent.log                contains the token counts of every call
+                            accessibility_tree<N>.txt   in text-only mode
 
-Its agent saw other messages and answered in other words (`Thought: ... Action: Click [3]`), and only the
-last pages stay in the file, so a step has no messages and cannot be trained on; it can be looked at, judged
-and compared. There is no verdict in the folder: success comes from a tasks file or not at all.
+Its agent has other messages and another reply format (`Thought: ... Action: Click [3]`), and the file keeps
+only the last pages. So a step has no messages: a run can be viewed, judged and compared, but not trained on.
+The folder contains no verdict; success can only come from a tasks file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ELEMENT = re.compile(r'\[(\d+)\]: (?:<(\w+)> )?"(.*?)"(?:, "(.*?)")?;(?=\t|\Z)'
 _FAILED = re.compile(r"(?:Format ERROR|The action you have chosen cannot be ex)")
 _TOKENS = re.compile(r"- Prompt Tokens: (\d+); Completion Tokens: (\d+)")
 _PARTS = re.compile(r"Thought:|Action:|Observation:")
-# Upstream scrolls two thirds of the window; in an element it presses keys, for an unknown distance.
+# Upstream scrolls two thirds of the window; inside an element it presses keys, for an unknown distance.
 _WINDOW_PAGES = 0.67
 _NOT_RECORDED = (
     "steps.messages",
@@ -83,7 +83,7 @@ class Chat(Foreign):
 
 @dataclasses.dataclass(frozen=True)
 class _Turn:
-    """A reply, what was shown before it and what came after it."""
+    """A reply, with the chat's text before and after it."""
 
     shown: str
     reply: str
@@ -91,23 +91,23 @@ class _Turn:
 
 
 def find_runs(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every folder `task<ID>`, named by its id; one that holds others is no task's."""
+    """Finds every folder `task<ID>`, named by its id; skips folders that contain other such folders."""
     for path in sorted(folder.rglob("task*")):
         if path.is_dir() and not any(inner.is_dir() for inner in path.glob("task*")):
             yield path.name.removeprefix("task"), path
 
 
 def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajectory:
-    """One task folder.
+    """Reads one task folder.
 
     Raises:
-      BrokenRunError: no chat, or one in which nothing was answered.
+      BrokenRunError: there is no chat, or it has no reply of the agent.
     """
     file = path / "interact_messages.json"
     messages = validated(Chat, {"messages": read_json(file)}, file.name).messages
     turns = _turns(messages)
     if not turns:
-        raise BrokenRunError(f"{file.name} holds no reply of the agent")
+        raise BrokenRunError(f"{file.name} has no reply of the agent")
     stated = next((found for message in messages if (found := _TASK.search(message.text))), None)
     info = context.info(name)
     website = info.website or (stated.group(2) if stated else "")
@@ -141,10 +141,10 @@ def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajec
 
 
 def map_action(text: str) -> list[Action]:
-    """What `Action: ...` said, as one or two actions (typing also presses Enter there).
+    """Maps the text after `Action:` to one or two actions (upstream, typing also presses Enter).
 
     Raises:
-      UnmappedError: no such action upstream, or none of ours means the same.
+      UnmappedError: upstream has no such action, or none of ours has the same effect.
     """
     if found := re.match(r"Click \[?(\d+)\]?", text):
         return [to_action({"click": {"index": _index(found.group(1), "Click")}})]
@@ -210,7 +210,7 @@ def _step(
 
 
 def _reply(turn: _Turn, context: RunContext) -> tuple[str, list[Action], str]:
-    """The response in our form, its actions, and why there are none."""
+    """Returns the response in our form, its actions, and the reason if it has none."""
     thought, action = _split(turn.reply)
     if action is None:
         return turn.reply, [], "Unusable reply: not in the form Thought, Action"
@@ -225,7 +225,7 @@ def _reply(turn: _Turn, context: RunContext) -> tuple[str, list[Action], str]:
 
 
 def _split(reply: str) -> tuple[str, str | None]:
-    """Thought and action as upstream takes them: the first two stretches behind the three words."""
+    """Splits a reply into thought and action like upstream: the first two parts after its keywords."""
     parts = _PARTS.split(reply)
     if "Thought:" not in reply or "Action:" not in reply or len(parts) < 3:
         return "", None
@@ -233,7 +233,7 @@ def _split(reply: str) -> tuple[str, str | None]:
 
 
 def _answer(turn: _Turn) -> str | None:
-    """The final answer, None when this reply is none."""
+    """Returns the final answer; None if this reply is not one."""
     _, action = _split(turn.reply)
     try:
         actions = map_action(action or "")
@@ -267,7 +267,7 @@ def _observe(number: int, turn: _Turn, folder: Path, website: str, context: RunC
 
 
 def _page_text(number: int, turn: _Turn, folder: Path) -> str:
-    """The element list as it was shown; clipped from the chat, it may lie in a file of its own."""
+    """Returns the element list as shown; if the chat's copy was clipped, from its own file."""
     shown = _SHOWN.search(turn.shown)
     if shown:
         return shown.group(1).strip()
@@ -280,7 +280,7 @@ def _page_text(number: int, turn: _Turn, folder: Path) -> str:
 
 
 def _usages(log: Path, calls: int) -> list[CallUsage]:
-    """Tokens of every call, nothing when the log is not of exactly these calls."""
+    """Reads the tokens of every call; returns nothing if the log does not have exactly these calls."""
     try:
         found = _TOKENS.findall(log.read_text(errors="replace"))
     except OSError:

@@ -101,7 +101,8 @@ def _summary(judgements: Sequence[Judgement]) -> dict[str, Any]:
         "mean_score": sum(scores) / len(scores) if scores else None,
         "cost_usd": round(sum(one.usage.cost for one in judgements), 6),
         "unjudged_runs": [
-            {"trajectory_id": one.trajectory_id, "reason": _reason(one.text)} for one in undecided[:_MAX_LISTED]
+            {"trajectory_id": one.trajectory_id, "reason": _reason(one.text)}
+            for one in undecided[:_MAX_LISTED]
         ],
     }
 

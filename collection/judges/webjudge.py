@@ -59,8 +59,10 @@ class WebJudge(ModelJudge):
         words = questions.ask(text, [shot.picture for shot in kept])
         success = read_status(words)
         unread = sum(shot.score is None for shot in taken)
-        selection = f"[{len(kept)} of {len(taken)} screenshots kept; {unread} without a score that can be read]"
-        return Verdict(success, "\n".join([words, selection, *([NO_STATUS] if success is None else [])]))
+        kept_note = (
+            f"[{len(kept)} of {len(taken)} screenshots kept; {unread} without a score that can be read]"
+        )
+        return Verdict(success, "\n".join([words, kept_note, *([NO_STATUS] if success is None else [])]))
 
     def _assess(
         self, trajectory: Trajectory, points: str, step: int, picture: str, questions: Questions

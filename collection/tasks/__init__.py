@@ -1,1 +1,1 @@
-"""Tasks before anybody does them: what they are, and that none is a benchmark's."""
+"""Task files: reading, writing with a model, and the check against benchmarks."""

@@ -99,7 +99,7 @@ class BenchmarkFile:
     benchmark: str
 
     def read(self) -> bytes:
-        """Its bytes. Raises UserError when it cannot be read."""
+        """Returns the file's bytes. Raises UserError if it cannot be read."""
         try:
             return self.path.read_bytes()
         except OSError as error:
@@ -107,14 +107,14 @@ class BenchmarkFile:
             raise UserError(f"{self.setting}={self.path}: {reason}; give the benchmark's own file") from error
 
     def parse(self, type_: Any, data: bytes) -> Any:
-        """Validates JSON against a type. Raises UserError when it does not fit."""
+        """Validates JSON against a type. Raises UserError if it does not fit."""
         try:
             return TypeAdapter(type_).validate_json(data)
         except ValidationError as error:
             raise self.malformed(error) from error
 
     def malformed(self, error: ValidationError | str, where: str = "") -> UserError:
-        """The error to raise for a file that does not have the benchmark's format."""
+        """Returns the error to raise for a file that does not have the benchmark's format."""
         reason = str(error)
         if isinstance(error, ValidationError):
             first = error.errors()[0]
@@ -143,7 +143,7 @@ def read_online_mind2web(file: BenchmarkFile) -> tuple[list[Mind2WebRow], Source
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkFiles:
-    """The section `benchmarks`: the benchmarks' own files; empty ones are not checked against."""
+    """The section `benchmarks`: paths of the benchmarks' own files; an empty path skips the benchmark."""
 
     webvoyager: str = ""
     online_mind2web: str = ""
@@ -164,8 +164,8 @@ def read_questions(paths: Mapping[str, str]) -> list[BenchmarkQuestion]:
       paths: file by benchmark (`webvoyager`, `online_mind2web`, `webtailbench`).
 
     Raises:
-      UserError: a file cannot be read, or has a bad or repeated row. No row is passed over: tasks could not
-        be checked against it.
+      UserError: a file cannot be read, or has a bad or repeated row. Rows are never skipped: tasks could not
+        be checked against them.
     """
     questions = []
     for name, path in paths.items():

@@ -41,7 +41,7 @@ class BenchmarkQuestion:
 
 @dataclasses.dataclass(frozen=True)
 class OverlapThresholds:
-    """Similarities from which on two texts count as the same task.
+    """Similarities at which two texts count as the same task.
 
     Attributes:
       jaccard: shared 3-grams over all 3-grams of both.
@@ -101,7 +101,7 @@ class BenchmarkIndex:
         self._sizes = np.array([len(some) for some in self._shingles])
 
     def find(self, text: str, website: str = "") -> Overlap | None:
-        """The question that a task repeats, with the first test that it fails; None for a new task.
+        """Returns the question that a task repeats, with the first test that it fails; None for a new task.
 
         Of several questions an equal one comes first, then one that contains the task or is contained in it,
         then the one that exceeds its threshold most.
@@ -123,12 +123,12 @@ class BenchmarkIndex:
         return max(found, key=lambda one: (one.test == "substring", one.value / one.threshold), default=None)
 
     def _near(self, shared: np.ndarray, own: int, site: str) -> list[int]:
-        """Candidates, from the number of 3-grams [Q] that a task of `own` 3-grams shares with each question.
+        """Selects candidates by the numbers of 3-grams [Q] that a task of `own` 3-grams shares with them.
 
         Common phrases make most tasks share some with hundreds of questions; comparing all of those in full
         would take most of the time.
         """
-        # A little below the thresholds: rounding must lose no candidate, the comparison itself decides.
+        # Slightly below the thresholds, so that rounding loses no candidate; the comparison itself decides.
         factor = np.full(len(shared), 1 - 1e-9)
         if (same := self._at.get(site)) is not None:
             factor[same] *= self._thresholds.same_site
@@ -156,23 +156,23 @@ class BenchmarkIndex:
 
 
 def find_overlap(index: BenchmarkIndex, task: Task) -> Overlap | None:
-    """The question that a task repeats, by its objective alone or with its constraints, or None."""
+    """Returns the question that a task repeats, by its objective alone or with constraints; None if new."""
     texts = (task.objective, " ".join((task.objective, *task.constraints)))
     found = (index.find(text, task.website) for text in dict.fromkeys(texts))
     return next((overlap for overlap in found if overlap is not None), None)
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words in the form that is compared: without case, compatibility forms and punctuation."""
+    """Returns normalised words for the comparison: case-folded, NFKC, without punctuation."""
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 def shingles(text: Sequence[str]) -> frozenset[Shingle]:
-    """All 3-grams; none of a text of fewer words."""
+    """Returns all 3-grams; none for a text with fewer than three words."""
     return frozenset(tuple(text[start : start + SIZE]) for start in range(len(text) - SIZE + 1))
 
 
 def _one_in_other(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether the shorter text, of three words or more, is a run of the longer one's words."""
+    """Returns True if the shorter text, of at least three words, is a contiguous part of the longer one."""
     short, long = sorted((one, other), key=len)
     return len(short) >= SIZE and f" {' '.join(short)} " in f" {' '.join(long)} "

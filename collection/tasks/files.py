@@ -1,4 +1,4 @@
-"""Files with one record per line, where bad lines are reported and the rest is used; files of tasks.
+"""Reads files with one record per line: bad lines are reported, the rest is used. Also reads task files.
 
 A line of a task file is a JSON object with the fields of `rmsweb_jax.records.schema.Task`.
 """
@@ -38,7 +38,7 @@ class ParsedLines(Generic[T]):
     bad: tuple[BadLine, ...]
 
     def warning(self, path: Path) -> str:
-        """A message that lists the bad lines; empty when there are none."""
+        """Returns a message that lists the bad lines; empty if there are none."""
         if not self.bad:
             return ""
         first = "; ".join(f"line {one.number}: {one.reason}" for one in self.bad[:_SHOWN])

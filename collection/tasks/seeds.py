@@ -36,8 +36,8 @@ MAX_QUERY_CHARS = 1000
 # A second attempt when an answer does not follow the schema.
 _ATTEMPTS = 2
 
-# Why a query made no task: the model says that it cannot be one; there was no answer (blocked, cut off); the
-# answer does not follow the schema; its website is not on the public web.
+# Reasons why a query gives no task: the model rejects it; there was no answer (blocked, cut off); the answer
+# does not follow the schema; its website is not on the public web.
 DropKind = Literal["not_executable", "no_answer", "invalid_answer", "bad_website"]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True)]
 
@@ -52,7 +52,7 @@ class Query(BaseModel):
 
     @property
     def key(self) -> str:
-        """The same for equal queries."""
+        """Key that equal queries share."""
         return hashlib.sha256(json.dumps([self.query, self.locale]).encode()).hexdigest()[:16]
 
 
@@ -113,7 +113,7 @@ def write_task(query: Query, model: Model) -> WrittenTask:
 
 
 def answer_schema() -> dict[str, Any]:
-    """JSON schema of the model's answer."""
+    """Returns the JSON schema of the model's answer."""
     schema = plain_schema(_Proposal.model_json_schema())
     schema["properties"]["category"]["enum"] = list(CATEGORIES)
     return schema
@@ -156,7 +156,7 @@ def _read(query: Query, reply: ModelReply) -> WrittenTask:
 
 
 def _naming(objective: str, website: str) -> str:
-    """The objective, prefixed with the site where it does not name it."""
+    """Returns the objective; prefixes the site if the text does not name it."""
     site = site_of(website)
     letters = "".join(filter(str.isalnum, objective.casefold()))
     name = "".join(filter(str.isalnum, site.split(".")[0].casefold()))

@@ -49,7 +49,7 @@ class MakeTasksSettings:
 def write_tasks(
     queries: Iterable[Query], model: Model, workdir: Path, workers: int
 ) -> dict[str, WrittenTask]:
-    """Gets the result for each query, by the query's key; those in the workdir's journal are not asked again.
+    """Returns the result for each query, by its key; queries in the workdir's journal are not sent again.
 
     Args:
       workers: concurrent calls; the model's limits hold for all of them together.
@@ -164,7 +164,7 @@ def publish_tasks(
 def _drop_reason(
     query: Query, number: int, written: WrittenTask, asked: dict[str, int], tasks: dict[str, Task]
 ) -> tuple[str, str]:
-    """Kind and reason for which a query makes no task of its own; both empty when it does."""
+    """Returns kind and reason if a query gives no new task; both empty if it does."""
     if (before := asked.setdefault(query.key, number)) != number:
         return "duplicate", f"the query of line {before}"
     if written.drop or written.task is None:

@@ -10,21 +10,21 @@ _DOMAINS = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
 def site_of(url: str) -> str:
-    """The registrable domain, or the host where there is none (an IP address, a local name)."""
+    """Returns the registrable domain, or the host if there is none (an IP address, a local name)."""
     found = _DOMAINS(url)
     return found.top_domain_under_public_suffix or ".".join(filter(None, (found.subdomain, found.domain)))
 
 
 def is_public_site(url: str) -> bool:
-    """Whether the host is a name under a public suffix, not an IP address or a local name."""
+    """Returns True if the host is a name under a public suffix, not an IP address or a local name."""
     return bool(_DOMAINS(url).top_domain_under_public_suffix)
 
 
 def start_address(text: str) -> str:
-    """The address in its WHATWG form.
+    """Normalises an address by the WHATWG rules.
 
     Raises:
-      ValueError: it is no address of a web page: http or https, without user name and password.
+      ValueError: it is not an http or https address without user name and password.
     """
     text = text.strip()
     if not ada_url.check_url(text):
@@ -38,7 +38,7 @@ def start_address(text: str) -> str:
 
 
 def public_address(text: str) -> str:
-    """As `start_address`, for tasks that a model wrote: only names under a public suffix.
+    """Like `start_address`, for tasks that a model wrote: accepts only names under a public suffix.
 
     Raises:
       ValueError: as `start_address`; also for an IP address or a local name.
