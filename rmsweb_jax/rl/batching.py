@@ -1,6 +1,7 @@
-"""Rows to arrays: a prompt once, and its responses (and salvage target) as slots that do not see each other.
+"""Lays groups out in rows: a prompt once, then its responses and salvage target as separate slots.
 
-Same losses and gradients as one row a response, with P + K R tokens instead of K (P + R).
+Slots attend to the prompt and to themselves only. Losses and gradients equal those of one row per response,
+with P + K R tokens instead of K (P + R) for K responses of R tokens to a prompt of P tokens.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SlotSpan:
 
 @dataclasses.dataclass(frozen=True)
 class MicroBatch:
-    """Rows for one call of the model: of B rows, the b that this process holds.
+    """Rows for one call of the model: the b rows, of B, that this process holds.
 
     Attributes:
       inputs: the b rows.
@@ -72,11 +73,11 @@ def micro_batches(
     version: int = 0,
     held: Callable[[int], Sequence[int]] = range,
 ) -> list[MicroBatch]:
-    """Everything one optimizer step needs, in micro-batches of `shapes`.
+    """Makes the micro-batches of one optimizer step.
 
     Args:
       salvage, version: see `slots_of`.
-      held: gives the numbers, of so many rows, of those that this process holds
+      held: number of rows -> the indices of those that this process holds
         (`rmsweb_jax.training.mesh.process_rows`).
     """
     examples = [group.prompt.example for group in (*batch.accepted, *batch.salvaged)]
@@ -88,7 +89,7 @@ def micro_batches(
 
 
 def collate_rows(plan: Plan, shapes: RowShapes, config: Qwen3VLConfig, held: Sequence[int]) -> MicroBatch:
-    """Lays the held rows out and pads them; rows that the plan does not fill are empty."""
+    """Lays out the held rows and pads them; rows that the plan does not fill are empty."""
     shape = plan.shape
     mine = {place: plan.rows[number] for place, number in enumerate(held) if number < len(plan.rows)}
     arrays = {
@@ -99,7 +100,8 @@ def collate_rows(plan: Plan, shapes: RowShapes, config: Qwen3VLConfig, held: Seq
     for number, row in mine.items():
         for place, position in zip(_places(number, row), shape.starts(*row.lengths), strict=True):
             slot, part = place.slot, (number, slice(place.start, place.stop))
-            # A slot's first token is predicted by the prompt's last one, wherever the two are placed.
+            # The prompt's last state predicts the first token of every slot. The place before the slot holds
+            # padding, or the last token of another response.
             index = np.arange(position - 1, position - 1 + len(slot.tokens))
             index[0] = row.example.prompt_length - 1
             values = {
@@ -125,7 +127,7 @@ def collate_rows(plan: Plan, shapes: RowShapes, config: Qwen3VLConfig, held: Seq
 
 
 def _places(number: int, row: Row) -> list[SlotSpan]:
-    """Where the slots of row `number` are scored."""
+    """Returns the spans in which the slots of row `number` are scored, without gaps."""
     stops = np.cumsum(row.lengths[1]).tolist()
     return [
         SlotSpan(number, start, stop, slot)
@@ -156,6 +158,7 @@ def _inputs(
             part = slice(start, start + len(slot.tokens))
             segment_ids[number, part], slot_ids[number, part] = 1, slot_number
             tokens[number, part] = slot.tokens
+            # Rotary positions restart after the prompt in every slot, as when the response was sampled.
             positions[:, number, part] = response_positions(prompt_positions, len(slot.tokens))
     vision = None
     if shapes.images:
@@ -197,7 +200,7 @@ class Row:
 
     @property
     def lengths(self) -> tuple[int, list[int]]:
-        """Of the prompt, and of every slot."""
+        """Tokens of the prompt, and of every slot."""
         return self.example.prompt_length, [len(slot.tokens) for slot in self.slots]
 
     @property
@@ -207,7 +210,7 @@ class Row:
 
     @property
     def work(self) -> Work:
-        """What its tokens and images need, padding left out."""
+        """Useful work of its tokens and images, without padding."""
         prompt, slots = self.lengths
         patches = [int(np.prod(grid)) for grid in self.example.grids]
         return Work(
@@ -221,12 +224,12 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One micro-batch, not laid out yet.
+    """One micro-batch before its layout.
 
     Attributes:
-      shape: of its rows.
-      count: rows of all processes.
-      rows: at most `count`; the others are empty.
+      shape: shape of its rows.
+      count: number of rows over all processes.
+      rows: at most `count`; the other rows are empty.
     """
 
     shape: RowShape
@@ -235,17 +238,19 @@ class Plan:
 
 
 def slots_of(batch: MiniBatch[Group], salvage: bool, version: int = 0) -> list[list[Slot]]:
-    """The slots of each group of an optimizer step, accepted groups first.
+    """Makes the slots of each group of an optimizer step, accepted groups first.
 
     The surrogate is a mean over accepted responses, the KL term over all responses, the anchor over
     salvaged groups (their K samples share one target, so one sequence represents them).
 
     Args:
-      salvage: False leaves the target slots out (anchor weight 0).
-      version: of the policy to update; earlier ones' responses keep the log-probabilities they were drawn
-        with.
+      salvage: False leaves out the target slots (anchor weight 0).
+      version: version of the policy to update; responses from earlier versions keep the sampler's
+        log-probabilities.
     """
     groups = (*batch.accepted, *batch.salvaged)
+    # Two denominators. verl's actor masks both terms alike: with rejected rows in the mask they dilute the
+    # surrogate, without them they have no KL term (docs/results/verl.md).
     num_accepted = sum(len(group.responses) for group in batch.accepted)
     num_responses = sum(len(group.responses) for group in groups)
     all_slots = []
@@ -257,6 +262,7 @@ def slots_of(batch: MiniBatch[Group], salvage: bool, version: int = 0) -> list[l
             pg_weight = token_weights(mask, num_accepted) if accepted else none
             advantage = float(group.advantages[sample]) if accepted else 0.0
             kl_weight = token_weights(mask, num_responses)
+            # The policy that sampled a stale response is gone: its log-probabilities cannot be recomputed.
             old = group.log_probs[sample] if group.version < version else None
             slots.append(Slot(tokens, advantage, pg_weight, kl_weight, none, number, sample, old))
         if salvage and not accepted:
@@ -270,7 +276,7 @@ def slots_of(batch: MiniBatch[Group], salvage: bool, version: int = 0) -> list[l
 
 
 def make_rows(examples: Sequence[Example], slots: Sequence[Sequence[Slot]], shapes: RowShapes) -> list[Row]:
-    """One row a group, more where no shape holds all of its slots."""
+    """Makes one row per group, or several where no shape holds all of its slots."""
     rows = []
     for example, own in zip(examples, slots, strict=True):
         taken: list[Slot] = []
@@ -284,11 +290,11 @@ def make_rows(examples: Sequence[Example], slots: Sequence[Sequence[Slot]], shap
 
 
 def plan_micro_batches(rows: Sequence[Row], shapes: RowShapes, config: Qwen3VLConfig) -> list[Plan]:
-    """The cheapest way to share rows out over micro-batches of the compiled shapes (dynamic programming).
+    """Distributes rows over micro-batches of the compiled shapes at the least cost (dynamic programming).
 
-    The cost of a place is linear, that of attention quadratic in a row's width; empty rows cost as much as
-    full ones. Rows are taken from the longest on and those of a micro-batch have one width, so that its
-    devices do equal work. Every process makes the same plan, as it only depends on lengths.
+    The cost of a position is linear, that of attention quadratic in a row's width; empty rows cost as much
+    as full ones. Rows are taken longest first and those of a micro-batch have one width, so that its devices
+    do equal work. Every process makes the same plan, because it depends on lengths only.
     """
     ranks = {shape: number for number, shape in enumerate(shapes.shapes)}
 
@@ -299,7 +305,8 @@ def plan_micro_batches(rows: Sequence[Row], shapes: RowShapes, config: Qwen3VLCo
 
     order = sorted(rows, key=size, reverse=True)
     costs = {shape: _row_flops(shape, config) for shape in shapes.shapes}
-    # Cost and number of the micro-batches for all rows from here on, and the first of them; cheapest first.
+    # best[i]: cost, number and list of the micro-batches for the last i rows. Of equal costs the plan with
+    # fewer micro-batches is taken, because each call has an overhead that the FLOPs do not show.
     best: list[tuple[int, int, list[Plan]]] = [(0, 0, [])]
     for start in reversed(range(len(order))):
         options = []
@@ -317,7 +324,7 @@ def plan_micro_batches(rows: Sequence[Row], shapes: RowShapes, config: Qwen3VLCo
 
 
 def _row_flops(shape: RowShape, config: Qwen3VLConfig) -> int:
-    """Operations of a forward pass of one row's language model, padding included."""
+    """Counts the operations of the decoder's forward pass of one row, padding included."""
     # Without a layout, attention is the reference's, which computes every pair.
     pairs = shape.width**2
     if shape.layout is not None:
@@ -327,12 +334,12 @@ def _row_flops(shape: RowShape, config: Qwen3VLConfig) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class RowShape:
-    """A row that a prompt and its slots are laid out in.
+    """Shape of a row that holds a prompt and its slots.
 
     Attributes:
       width: tokens of the row.
-      scored: N, tokens of it that can be scored.
-      layout: fixed places for prompt and slots; None: slots follow without a gap.
+      scored: N, the number of its tokens that can be scored.
+      layout: fixed positions of prompt and slots; None places slots without gaps.
     """
 
     width: int
@@ -340,7 +347,7 @@ class RowShape:
     layout: RowLayout | None = None
 
     def holds(self, prompt: int, slots: Sequence[int]) -> bool:
-        """Whether a prompt and slots of these lengths fit."""
+        """True if a prompt and slots of these lengths fit."""
         if self.layout is None:
             return prompt + sum(slots) <= self.width and sum(slots) <= self.scored
         places = (self.width - self.layout.prompt) // self.layout.slot
@@ -348,7 +355,7 @@ class RowShape:
         return fit and len(slots) <= places
 
     def starts(self, prompt: int, slots: Sequence[int]) -> list[int]:
-        """First token of each slot."""
+        """Returns the position of the first token of each slot."""
         if self.layout is not None:
             return [self.layout.prompt + number * self.layout.slot for number in range(len(slots))]
         return [prompt + sum(slots[:number]) for number in range(len(slots))]
@@ -356,13 +363,13 @@ class RowShape:
 
 @dataclasses.dataclass(frozen=True)
 class RowShapes:
-    """All shapes of a run.
+    """All row shapes of a run.
 
     Attributes:
       shapes: ascending in width.
-      micro_batch_tokens: at most so many tokens a device (one row at least).
+      micro_batch_tokens: largest number of tokens per device (at least one row).
       devices: rows of a micro-batch are a multiple of this.
-      images, window: image places a row, and patches of a place.
+      images, window: images that a row can hold, and patches of the largest image.
     """
 
     shapes: tuple[RowShape, ...]
@@ -372,12 +379,16 @@ class RowShapes:
     window: int
 
     def row_counts(self, shape: RowShape) -> tuple[int, ...]:
-        """Rows of a micro-batch, ascending: a third of what fits, for the last rows of a step, and all."""
+        """Returns the possible numbers of rows of a micro-batch, ascending: a third of what fits, and all.
+
+        The smaller one is for the last rows of a step.
+        """
+        # Each number compiles a program of its own, so that there are only two.
         full = max(1, self.micro_batch_tokens // shape.width)
         return tuple(count * self.devices for count in sorted({max(1, round(full / 3)), full}))
 
     def choose(self, prompt: int, slots: Sequence[int]) -> RowShape | None:
-        """The narrowest shape that holds these lengths."""
+        """Returns the narrowest shape that holds these lengths, or None."""
         return next((shape for shape in self.shapes if shape.holds(prompt, slots)), None)
 
 
@@ -392,14 +403,14 @@ def choose_row_shapes(
     count: int,
     fixed_slots: bool = False,
 ) -> RowShapes:
-    """Shapes that fit groups whose responses are about as long as their targets.
+    """Chooses shapes that fit groups whose responses are about as long as their targets.
 
-    A longer group is cut into several rows, so that no width is made for the rare worst case.
+    A longer group is split over several rows, so that no shape is needed for the rare worst case.
 
     Args:
       multiple, count: at most `count` widths (of prompts, with fixed slots), multiples of `multiple`.
-      fixed_slots: slots lie at fixed places, as fused attention needs; their sizes are `multiple`, twice
-        that, and so on.
+      fixed_slots: True gives slots fixed positions, as fused attention needs; their sizes are `multiple`,
+        twice that, and so on.
 
     Raises:
       UserError: a prompt and one response do not fit a micro-batch.
@@ -411,6 +422,7 @@ def choose_row_shapes(
         shapes, longest = _fixed(
             choose_widths(prompts, multiple, count),
             max(max_response_tokens, *targets),
+            # The samples and the salvage target.
             num_samples + 1,
             micro_batch_tokens,
             multiple,
@@ -442,10 +454,10 @@ def _tight(
     multiple: int,
     count: int,
 ) -> tuple[list[RowShape], int]:
-    """Widths that pad the expected rows least, the widest for any single response; and the longest of these.
+    """Chooses widths that pad the expected rows least; the widest holds any single response.
 
-    Every shape scores no more places than the rows that are expected in it need: the vocabulary head is
-    computed for all of them.
+    Returns:
+      The shapes, and the length of the longest row with one response.
     """
     response = [max(max_response_tokens, target) for target in targets]
     longest = max(map(sum, zip(prompts, response, strict=True)))
@@ -457,7 +469,8 @@ def _tight(
         expected = [own for row, own in zip(rows, slots, strict=True) if low < row <= width]
         if width == widths[-1]:
             expected += response
-        # Ascending with the width, so that a shape holds all that narrower ones do.
+        # The vocabulary head is computed at every scored position, padding too, so a shape has no more of
+        # them than its rows need. Ascending with the width, so that a shape holds all that narrower ones do.
         scored = min(max(scored, round_up(max(expected, default=1), multiple)), width)
         shapes.append(RowShape(width, scored))
     return shapes, longest
@@ -466,7 +479,12 @@ def _tight(
 def _fixed(
     prompts: Sequence[int], longest_slot: int, num_slots: int, budget: int, multiple: int
 ) -> tuple[list[RowShape], int]:
-    """Every prompt width with every slot size, as many slots as fit; and the longest row of one slot."""
+    """Combines every prompt width with every slot size, with as many slots as fit.
+
+    Returns:
+      The shapes, and the length of the longest row with one slot.
+    """
+    # Sizes double, so that the number of programs grows with the logarithm of the longest response only.
     sizes = [multiple]
     while sizes[-1] < longest_slot:
         sizes.append(min(2 * sizes[-1], round_up(longest_slot, multiple)))

@@ -1,4 +1,4 @@
-"""The settings of Salvage-DS RL, with the paper's values for the 8B policy."""
+"""Settings of Salvage-DS RL, with the paper's values for the 8B policy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rmsweb_jax.rl.remote.client import EndpointConfig
 from rmsweb_jax.settings import required, safe
 from rmsweb_jax.training.mesh import MeshConfig
 
+# Smallest value of each setting. Two samples, because the std gate divides by one less than their number.
 _LEAST = {
     "num_samples": 2,
     "iterations": 1,
@@ -32,39 +33,41 @@ _LEAST = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RlConfig:
-    """Everything that decides a run. The safe fields change how a step is laid out, watched and saved alone.
+    """Settings of a run. The safe fields change only how a step is laid out, logged and saved.
 
     Attributes:
-      prompts: data set folder of what `corpus` says: RL prompts, or an SFT corpus.
+      prompts: data set folder with RL prompts, or with an SFT corpus if `corpus` is "full".
       eval_prompts: folder of mined prompts whose held-out share is evaluated on; "": that of `prompts`.
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
-      dtype, param_dtype: of the computation and of the base weights.
+      dtype, param_dtype: dtypes of the computation and of the base weights.
       remat: "none", or "full" to recompute layers in the backward pass.
       lora: fresh adapters on the attention projections.
       max_prompt_tokens: longer prompts are dropped and counted.
       max_response_tokens: a longer response is cut and has no end token.
-      max_pixels: of a resized screenshot.
+      max_pixels: limit for resized screenshots.
       held_out: share of the tasks (by hash) whose prompts are only evaluated on.
       iterations: rounds of sampling and updating.
-      train_groups, mini_batch_groups: accepted groups an iteration and an optimizer step.
-      gen_batch_groups, max_gen_batches: groups sampled at once, and how often at most in an iteration.
-      max_salvage_groups: rejected groups that are kept for the anchor and the KL term.
-      on_exhausted: when the generation batches run out, "train" on the groups there are, or "error".
-      max_staleness: iterations that accepted groups beyond `train_groups` are kept for; 0 discards them.
+      train_groups, mini_batch_groups: accepted groups per iteration and per optimizer step.
+      gen_batch_groups, max_gen_batches: groups of a generation batch, and largest number of batches in an
+        iteration.
+      max_salvage_groups: largest number of rejected groups that are kept for the anchor and the KL term.
+      on_exhausted: when the generation batches run out, "train" on the accepted groups, or "error".
+      max_staleness: iterations for which accepted groups beyond `train_groups` are kept; 0 discards them.
       skip_solved_weight: see `PromptCycle`.
-      reward: which of `rmsweb_jax.actions.reward.REWARDS` is trained on; evaluation reads the polarized one.
-      num_samples, temperature: responses to a prompt.
-      rollout_engine: "local" (the mesh that trains), or "endpoint" (an inference server).
-      endpoint: the inference server, where there is one.
-      rollout_slots: prompts that are decoded at once; others wait until one of them is finished.
-      merge_adapters: sample with adapters merged into the weights, which costs a step nothing; applied apart,
-        as in training, they are not rounded to the weights' precision.
-      cache_dtype: of the sampler's caches, see `qwen3_vl.stored.CACHE_DTYPES`.
+      reward: the training reward, a key of `rmsweb_jax.actions.reward.REWARDS`; evaluation uses "polarized".
+      num_samples, temperature: number of responses to a prompt, and their sampling temperature.
+      rollout_engine: "local" (the training mesh), or "endpoint" (an inference server).
+      endpoint: the inference server, if `rollout_engine` is "endpoint".
+      rollout_slots: prompts that are decoded at once; others wait for a free slot.
+      merge_adapters: True samples with adapters merged into the weights, at no cost per step. False keeps
+        them separate as in training, so that they are not rounded to the weights' precision.
+      cache_dtype: dtype of the sampler's caches, one of `decoding.quantized.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
-      objective: clip ranges and the weights of the terms.
-      micro_batch_tokens: tokens a device in one forward and backward pass.
-      bucket_multiple, bucket_count: prompts, and rows of the update, are padded to so many lengths each.
+      objective: clip ranges and weights of the terms.
+      micro_batch_tokens: tokens per device in one forward and backward pass.
+      bucket_multiple, bucket_count: prompts and rows of the update are padded to at most `bucket_count`
+        lengths each, multiples of `bucket_multiple`.
       eval_every: iterations between evaluations.
       checkpoint_every: iterations between checkpoints.
       logged_groups: groups of each fate that an iteration writes to `groups.jsonl`.
@@ -92,7 +95,7 @@ class RlConfig:
     max_gen_batches: int = 16
     max_salvage_groups: int = 64
     on_exhausted: Literal["train", "error"] = "train"
-    # The paper discards them.
+    # The paper discards surplus groups.
     max_staleness: int = 0
     skip_solved_weight: float = 1.0
     reward: str = "polarized"

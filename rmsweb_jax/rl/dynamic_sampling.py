@@ -15,7 +15,7 @@ from rmsweb_jax.errors import UserError
 G = TypeVar("G")
 G_co = TypeVar("G_co", covariant=True)
 
-# A prompt without contrast is still drawn now and then, because the policy changes.
+# Smallest probability of drawing a prompt without contrast: the policy changes, and it may get contrast.
 LEAST_WEIGHT = 0.1
 # Assumed share of accepted groups before any group has been scored.
 _FIRST_GUESS = 0.5
@@ -56,6 +56,7 @@ class PromptCycle:
         return {"position": self._position, "no_contrast": no_contrast}
 
     def next(self, count: int) -> list[PromptDraw]:
+        """Takes the next `count` prompts; may cross the end of an epoch."""
         draws = []
         while len(draws) < count:
             epoch, place = divmod(self._position, self._num_prompts)
@@ -79,6 +80,7 @@ class PromptCycle:
 
     def _is_drawn(self, number: int, epoch: int) -> bool:
         weight = max(self._skip_solved_weight ** self._no_contrast.get(number, 0), LEAST_WEIGHT)
+        # A hash (of 31 bits) and no generator: a resumed run and all processes draw the same prompts.
         return stable_hash("no_contrast", self._seed, epoch, number) < weight * 2**31
 
     def _order(self, epoch: int) -> Integer[np.ndarray, " prompts"]:
@@ -105,7 +107,7 @@ class GroupSource(Protocol[G_co]):
         ...
 
     def give_back(self, batch: Any) -> None:
-        """Drops the batch started last; its prompts are drawn again."""
+        """Drops the batch that was started last; its prompts are drawn again."""
         ...
 
 
@@ -114,10 +116,10 @@ class SampledGroups(Generic[G]):
     """The groups of one iteration, in arrival order.
 
     Attributes:
-      accepted: at most `train_groups`, a multiple of the mini-batch.
+      accepted: accepted groups to train on: at most `train_groups`, a multiple of the mini-batch.
       salvaged: rejected groups that are kept for the salvage anchor and the KL term.
       generated: every group that was sampled, for the metrics.
-      batches: generation batches used.
+      batches: number of generation batches.
       exhausted: all batches were used and too few groups were accepted.
       carried_over: accepted groups that this iteration does not train on.
     """
@@ -152,7 +154,7 @@ def dynamic_sampling(
 
     Args:
       carried_over: accepted groups of earlier iterations, used first.
-      on_exhausted: "train" on what there is, or "error".
+      on_exhausted: "train" uses the groups that were accepted, "error" raises.
       report: called with (accepted groups, batches) after each batch.
 
     Raises:
@@ -169,6 +171,8 @@ def dynamic_sampling(
         batch.wait()
         batches += 1
         size = len(generated) / (batches - 1) if generated else train_groups
+        # Started before scoring, which then overlaps with its generation. The guess may be wrong either way:
+        # a batch that turns out not to be needed is given back.
         if batches < max_gen_batches and len(accepted) + share * size < train_groups:
             ahead = source.begin()
         groups = batch.groups()

@@ -18,16 +18,16 @@ from jaxtyping import Bool, Float, Float32, Int32
 
 from rmsweb_jax.qwen3_vl.inputs import Array
 
-# The bounds are verl's. exp(20) is 4.9e8: one token far from its old probability gives a large loss, not an
-# infinite one, whose gradient would be nan.
+# The bounds are verl's. exp(20) is 4.9e8: a token whose probability has changed a lot gives a large loss,
+# not an infinite one whose gradient would be NaN.
 LOG_RATIO_BOUND = 20.0
 KL_BOUND = 10.0
-# verl's masked mean divides by this sum, too: 0 instead of nan for a sequence without a token that counts.
+# Added to the number of tokens, as in verl's masked mean: a sequence without tokens weighs 0, not NaN.
 MASK_EPSILON = 1e-8
 
 
 class PolicyLoss(NamedTuple):
-    """Token losses of the clipped surrogate, and where clipping decided them (all shaped as the input).
+    """Token losses of the clipped surrogate, and the tokens at which clipping changed them.
 
     Attributes:
       loss: to be minimised.
@@ -43,30 +43,30 @@ class PolicyLoss(NamedTuple):
 
 
 def policy_loss(
-    log_probs: Float[Array, "*shape"],
-    old_log_probs: Float[Array, "*shape"],
-    advantages: Float[Array, "*shape"],
+    log_probs: Float[jax.Array, "*shape"],
+    old_log_probs: Float[jax.Array, "*shape"],
+    advantages: Float[jax.Array, "*shape"],
     *,
     clip_low: float,
     clip_high: float,
     dual_clip: float,
 ) -> PolicyLoss:
-    """Asymmetric PPO clipping with a dual clip, token by token (the first term of RMSWeb's equation 2).
+    """Computes asymmetric PPO clipping with a dual clip, token by token (RMSWeb, equation 2, first term).
 
         rho = exp(clip(log_probs - old_log_probs, -20, 20))
         pg  = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  where A < 0: min(pg, -dual_clip A)
 
-    The paper does not write out the dual clip, which is that of verl, the system that it trained with.
-
-    Args:
-      log_probs, old_log_probs, advantages: of one shape, for example [B, N].
+    The paper does not write out the dual clip (Ye et al. 2020); verl, with which it trained, has it.
     """
     ratio = jnp.exp(jnp.clip(log_probs - old_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
     plain = -advantages * ratio
     clipped = -advantages * jnp.clip(ratio, 1 - clip_low, 1 + clip_high)
+    # The maximum does not bound the loss where A < 0 and the ratio is large, that is where the policy moved
+    # towards a response that was worse than its group. The dual clip does.
     bound = -dual_clip * advantages
     pessimistic = jnp.maximum(plain, clipped)
     negative = advantages < 0
+    # Strictly, as in verl's pg_clipfrac: inside the clip range both terms are equal and nothing was clipped.
     decided = clipped > plain
     return PolicyLoss(
         loss=jnp.where(negative, jnp.minimum(pessimistic, bound), pessimistic),
@@ -77,34 +77,33 @@ def policy_loss(
 
 
 def low_var_kl(
-    log_probs: Float[Array, "*shape"], ref_log_probs: Float[Array, "*shape"]
+    log_probs: Float[jax.Array, "*shape"], ref_log_probs: Float[jax.Array, "*shape"]
 ) -> Float[jax.Array, "*shape"]:
-    """The k3 estimate of KL(pi || ref) for sampled tokens (the last term of RMSWeb's equation 2).
+    """Computes the k3 estimate of KL(pi || ref) for sampled tokens (RMSWeb, equation 2, last term).
 
         x  = clip(ref_log_probs - log_probs, -20, 20)
         k3 = clip(exp(x) - x - 1, -10, 10)
 
-    Args:
-      log_probs, ref_log_probs: of one shape, for example [B, N].
-
     Source: verl's `low_var_kl` (RMSWeb, appendix "Salvage-DS RL configuration").
     """
+    # Unlike the plain difference of log-probabilities, k3 is never negative, which lowers the variance of the
+    # estimate (Schulman, "Approximating KL Divergence", 2020).
     x = jnp.clip(ref_log_probs - log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     return jnp.clip(jnp.exp(x) - x - 1, -KL_BOUND, KL_BOUND)
 
 
-def salvage_loss(log_probs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Token losses of the salvage anchor, shaped as the input (RMSWeb, section "The salvage anchor").
+def salvage_loss(log_probs: Float[jax.Array, "*shape"]) -> Float[jax.Array, "*shape"]:
+    """Computes token losses of the salvage anchor (RMSWeb, section "The salvage anchor on rejected groups").
 
         l_t = -log pi(a_GT,t | context),  of which L_salv = E_rejected[(1 / |A|) sum_{t in A} l_t]
 
-    The action span A and both means are in the weights of the tokens, see `token_weights`.
+    The token weights hold the action span A and both means, see `token_weights`.
     """
     return -log_probs
 
 
 def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: int) -> Float32[np.ndarray, " tokens"]:
-    """Weights with which token losses of one sequence enter a mean over `num_sequences` of them.
+    """Computes the weights of a sequence's tokens in a mean of sequence means over `num_sequences`.
 
     Args:
       mask: the sequence's tokens that count.
@@ -112,6 +111,8 @@ def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: int) -> Floa
     Returns:
       `mask / (sum(mask) + 1e-8) / num_sequences`.
     """
+    # `num_sequences` is that of the optimizer step. verl's mean is over the rows of each micro-batch, so that
+    # a row weighs by the accident of its micro-batch (docs/results/verl.md).
     return (mask / (mask.sum() + MASK_EPSILON) / num_sequences).astype(np.float32)
 
 
@@ -169,9 +170,9 @@ class Objective:
     """Coefficients of the objective, with the paper's values.
 
     Attributes:
-      clip_low, clip_high, dual_clip: of the ratio of probabilities, see `policy_loss`.
-      kl_coef: beta, of the divergence from the first policy; at 0 it is still measured.
-      salvage_weight: lambda, of the anchor on rejected groups.
+      clip_low, clip_high, dual_clip: bounds of the importance ratio, see `policy_loss`.
+      kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
+      salvage_weight: lambda, weight of the salvage anchor on rejected groups.
     """
 
     clip_low: float = 0.2
@@ -189,7 +190,7 @@ def salvage_ds_objective(
         L = sum_t pg_weight pg + lambda sum_t salvage_weight l + beta sum_t kl_weight k3
 
     with lambda = `objective.salvage_weight` and beta = `objective.kl_coef`, over all tokens t of the
-    optimizer step. A mesh may split the rows.
+    optimizer step. The rows may be sharded.
 
     Args:
       log_probs: of `batch.tokens`, under the policy that is trained.
@@ -209,6 +210,7 @@ def salvage_ds_objective(
     pg = jnp.sum(policy.loss * batch.pg_weight)
     kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.kl_weight)
     salvage = jnp.sum(salvage_loss(log_probs) * batch.salvage_weight)
+    # Rejected responses have a KL weight too, but the metrics below are of the surrogate.
     accepted = jnp.asarray(batch.pg_weight) > 0
 
     def count(where: jax.Array) -> jax.Array:
@@ -223,12 +225,15 @@ def salvage_ds_objective(
         clipped_lower=count(policy.clipped_lower),
         clipped_upper=count(policy.clipped_upper),
         clipped_dual=count(policy.clipped_dual),
+        # Without the ratio's clip: `ppo_kl` should show a policy that has run away.
         log_ratio=jnp.sum(jnp.where(accepted, old - log_probs, 0.0)),
     )
 
 
+# The paper's value, also verl's.
 ADVANTAGE_EPSILON = 1e-6
-# Nine rewards split 8 to 1 between levels 0.3 apart have a deviation of 0.1: rounding must not decide that.
+# Relative tolerance of the std gate. Nine rewards split 8 to 1 between levels 0.3 apart have a standard
+# deviation of exactly 0.1, which float32 rounding must not reject.
 ROUNDING = 1e-5
 
 
@@ -263,17 +268,16 @@ def gated_advantages(
     competent_reward: float | Float32[jax.Array, ""],
     competence_gate: bool = True,
 ) -> GatedAdvantages:
-    """Advantages within each group, zero where a gate rejects it (RMSWeb, equation 1).
+    """Computes advantages within each group, zero where a gate rejects it (RMSWeb, equation 1).
 
         k_g       = 1[sigma_g >= min_std] 1[max_i r_{g,i} >= competent_reward]
         A_{g,i}   = k_g (r_{g,i} - mu_g) / (sigma_g + 1e-6)
         sigma_g^2 = sum_i (r_{g,i} - mu_g)^2 / (K - 1)
 
-    Groups are independent, so that a mesh may split them.
-
     Args:
       rewards: raw rewards, without any KL term; at least two samples.
-      competence_gate: False leaves the second gate open (DAPO); `solved` and `unsolved` still use its bar.
+      competence_gate: False accepts every group that passes the std gate (DAPO); `solved` and `unsolved`
+        still use the competent reward.
     """
     rewards = jnp.asarray(rewards)
     mean, best = rewards.mean(1), rewards.max(1)
@@ -282,6 +286,8 @@ def gated_advantages(
     contrast, competent = std >= min_std * (1 - ROUNDING), best >= competent_reward
     accepted = contrast & (competent | (not competence_gate))
     return GatedAdvantages(
+        # Zero behind the gate, not only small: the float32 mean of eight rewards of 0.7 is off by a rounding,
+        # which the formula divides by 1e-6. verl's advantage is then 0.056 for every sample.
         advantages=jnp.where(accepted[:, None], apart / (std[:, None] + ADVANTAGE_EPSILON), 0.0),
         accepted=accepted,
         std=std,

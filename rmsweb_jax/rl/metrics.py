@@ -20,10 +20,10 @@ from rmsweb_jax.training.metrics import SampledReply
 
 
 def dynamic_sampling_metrics(sampled_groups: SampledGroups[Group], version: int) -> dict[str, float]:
-    """What became of the groups.
+    """Counts an iteration's groups by their use.
 
     Args:
-      version: of the policy that sampled in this iteration.
+      version: version of the policy that sampled in this iteration.
     """
     return {
         "dynamic_sampling/batches": sampled_groups.batches,
@@ -38,10 +38,10 @@ def dynamic_sampling_metrics(sampled_groups: SampledGroups[Group], version: int)
 def rollout_metrics(
     groups: Sequence[Group], gates: GatedAdvantages, competent_reward: float
 ) -> dict[str, float]:
-    """Shares, rewards and lengths over sampled groups.
+    """Computes shares, rewards and lengths over sampled groups.
 
     Args:
-      gates: of the groups.
+      gates: the gates' decisions on `groups`.
       competent_reward: a response below it counts as wrong.
     """
     responses = [response for group in groups for response in group.responses]
@@ -82,13 +82,14 @@ class ScoredResponse(NamedTuple):
 
 
 def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: float) -> dict[str, float]:
-    """Log-probabilities (means of token means) of correct and wrong responses, and the sampler's deviation.
+    """Computes mean log-probabilities of correct and of wrong responses, and the sampler's gap.
 
     Correct and wrong are compared within accepted groups, which have both: elsewhere the easy states would
-    make up the one side and the hard states the other. The deviation is |exp(old) - exp(sampled)| a token,
-    where both are of one policy.
+    make up one side and the hard states the other. Means are over responses of token means. The gap is
+    |exp(old) - exp(sampled)| per token.
     """
     values: dict[str, float] = {}
+    # Of stale responses the two log-probabilities are of different policies.
     fresh = [part for part in responses if not part.stale]
     if fresh:
         apart = np.concatenate([np.abs(np.exp(part.old) - np.exp(part.sampled)) for part in fresh])
@@ -114,12 +115,12 @@ def readable_groups(
     decode: Callable[[Int32[np.ndarray, " tokens"]], str],
     each: int,
 ) -> Iterable[dict[str, Any]]:
-    """The first groups of each fate as plain values.
+    """Yields the first groups of each fate as plain values.
 
     Args:
-      gates: of `groups`.
+      gates: the gates' decisions on `groups`.
       decode: response tokens -> text.
-      each: groups of a fate.
+      each: number of groups of each fate.
     """
     for fate in FATES:
         for number in np.flatnonzero(getattr(gates, fate))[:each]:
@@ -147,31 +148,35 @@ def _readable(
 
 
 def deciding_field(response: str, target: str) -> str:
-    """What kept a response from the full polarized reward; empty when nothing did."""
+    """Returns the field or error that cost a response the full polarized reward; "" with full reward."""
     explanation = explain_response(response, target)
     if explanation.error:
         return explanation.error
     if explanation.score == EXACT:
         return ""
     worst = min(explanation.pairs, key=lambda pair: pair.level, default=None)
-    # All pairs exact, or none: actions are missing or too many.
+    # All pairs are exact, or there are none: actions are missing or surplus.
     return worst.field if worst is not None and worst.level < EXACT else "action"
 
 
 def evaluate(
     engine: RolloutEngine, data: RlData, sampling: SamplingParams
 ) -> tuple[dict[str, float], list[SampledReply]]:
-    """Mean reward and share of exact replies, also by action type and by failure category, and the replies.
+    """Evaluates greedy replies to the held-out prompts by the polarized reward.
 
     Args:
-      engine: has the policy.
+      engine: with the policy loaded.
       sampling: limits of a response; its temperature and number of samples are not read.
+
+    Returns:
+      Mean reward and share of exact replies, also by action type and by failure category, and the replies.
     """
     if not data.held_out:
         return {}, []
     prompts = [data.prompt(number) for number in data.held_out]
     greedy = dataclasses.replace(sampling, num_samples=1, temperature=0.0)
     drawn = engine.generate(prompts, [0] * len(prompts), greedy).result()
+    # The polarized reward also where another one is trained on, so that ablations can be compared.
     groups = score_groups(prompts, drawn, data.decode, score_response)
     rewards = np.asarray([group.rewards[0] for group in groups])
     parts: dict[str, list[float]] = defaultdict(list)

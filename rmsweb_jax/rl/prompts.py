@@ -1,4 +1,4 @@
-"""The prompts of a run: measured once, checked, split into training and held-out ones."""
+"""Prompts of a run: measured once, checked, and split into training and held-out prompts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Prompt:
     """A mined decision, tokenized.
 
     Attributes:
-      prompt_id: of the record.
+      prompt_id: id of the record.
       example: prompt and target tokens, the target's action span, images.
-      target: the verified reply as text, which responses are scored against.
-      messages: the prompt as recorded, for engines that tokenize themselves.
-      category: failure mode that it was mined for; empty in the full corpus.
+      target: the verified reply as text, against which responses are scored.
+      messages: the prompt as recorded, for engines with a tokenizer of their own.
+      category: failure mode for which it was mined; empty in the full corpus.
     """
 
     prompt_id: str
@@ -38,15 +38,15 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class RlData:
-    """What a run samples and evaluates on.
+    """Training and held-out prompts of a run.
 
     Attributes:
       records: the prompts (SFT samples for the full corpus).
-      encoder: makes examples of them.
-      measures: their sizes.
-      train, held_out: numbers of records.
+      encoder: encodes them as examples.
+      measures: their sizes, by record number.
+      train, held_out: record numbers.
       dropped: ids of prompts that are too long.
-      numbers: of records by prompt id.
+      numbers: record numbers by prompt id.
     """
 
     records: RecordSource[RlPrompt] | RecordSource[SftSample]
@@ -80,7 +80,7 @@ class RlData:
 
 
 def as_sample(record: RlPrompt | SftSample) -> SftSample:
-    """A mined prompt as the supervised sample that it also is."""
+    """Converts a mined prompt to a supervised sample; returns a supervised sample unchanged."""
     if isinstance(record, SftSample):
         return record
     return SftSample(
@@ -107,9 +107,9 @@ def open_rl_data(
 
     Args:
       corpus: "mined": RL prompts; "full": SFT samples, of which the actions are used.
-      held_out: share of the tasks, by hash; all prompts of a task are on the same side.
+      held_out: share of the tasks that is held out, by hash; all prompts of a task are on the same side.
       least: training prompts that one generation batch needs.
-      score: the reward that is trained on; by it, too, a target must be worth 1.
+      score: the reward that is trained on; a target must score 1 by it and by the polarized reward.
 
     Raises:
       UserError: the folder cannot be read, a target does not score 1.0 against itself, or too few prompts
@@ -140,6 +140,7 @@ def open_rl_data(
 
 
 def _check_target(sample: SftSample, folder: Path, score: Callable[[str, str], float]) -> None:
+    # A target that does not score 1 would make the best response look wrong, and the gates reject its group.
     try:
         worst = min(rule(sample.response, sample.response) for rule in (score_response, score))
     except ReplyError as error:

@@ -65,7 +65,7 @@ class Group:
     Attributes:
       responses: tokens of each sample, the end token included.
       log_probs: their log-probabilities under the sampler.
-      truncated: True without an end token within the limit.
+      truncated: True where a response has no end token within the limit.
       rewards: reward of each sample.
       advantages: after the gates; 0 before `with_gates`.
       accepted: the group passed both gates.
@@ -171,6 +171,7 @@ class RolloutBatch:
         rewards = np.stack([group.rewards for group in groups])
         gates = gates_on_host(rewards, **rollouts.gate)
         for generate, solved, unsolved in zip(self.draws, gates.solved, gates.unsolved, strict=True):
+            # Kept until `close`: the next batch may have been drawn before this one was scored.
             rollouts.no_contrast[generate.number] = bool(solved or unsolved)
         return with_gates(groups, gates)
 
@@ -206,6 +207,7 @@ class Rollouts:
         """Takes the next prompts and starts generating their responses."""
         draws = self.cycle.next(self.size)
         prompts = [self.data.prompt(self.data.train[generate.number]) for generate in draws]
+        # The sampler adds the prompt's id and the sample's index, so a response does not depend on its batch.
         seeds = [stable_hash(self.seed, self.version, generate.epoch) for generate in draws]
         return RolloutBatch(self, draws, prompts, self.engine.generate(prompts, seeds, self.sampling))
 
@@ -214,7 +216,7 @@ class Rollouts:
         self.cycle.give_back(batch.draws)
 
     def close(self) -> None:
-        """Reports the gates' results to the cycle, at the end: the order is fixed within an iteration."""
+        """Reports the gates' results to the cycle; they affect the order from the next iteration on."""
         for number, no_contrast in self.no_contrast.items():
             self.cycle.observe(number, no_contrast)
 

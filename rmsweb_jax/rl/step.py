@@ -37,7 +37,7 @@ from rmsweb_jax.training.performance import mfu
 
 @struct.dataclass
 class Accumulated:
-    """Gradient and sums of the micro-batches of an optimizer step so far."""
+    """Sums of gradients and of metrics over the micro-batches of an optimizer step so far."""
 
     gradients: Any
     sums: ObjectiveSums
@@ -47,17 +47,17 @@ class Steps(NamedTuple):
     """Compiled programs, for `frozen` parameters that never change.
 
     Attributes:
-      run: `run(accumulated, params, frozen, inputs, targets, train) -> (accumulated, log_probs)`, what
+      run: `run(accumulated, params, frozen, inputs, targets, train) -> (accumulated, log_probs)`, which
         `add` and `log_probs` call; the first argument is donated.
-      zero: `zero(params) -> Accumulated`. Its `gradients` also serve as adapters that add exactly nothing:
-        with them the policy is its reference, the frozen SFT policy.
+      zero: `zero(params) -> Accumulated`. Its `gradients` also serve as zero adapters, with which the policy
+        is its reference, the frozen SFT policy.
       add: `add(accumulated, params, frozen, inputs, targets) -> accumulated`; the first is donated.
-      log_probs: `log_probs(params, frozen, inputs, targets) -> [B, N]`, of the same compiled program, so
-        that the ratio to old log-probabilities under unchanged parameters is 1 to the last bit.
-      choose: `choose(stale, sampled, recomputed) -> [B, N]` old log-probabilities: the sampler's of stale
-        tokens, those recomputed by `log_probs` of all others.
-      update: `update(state, accumulated) -> (state, metrics)`; the state is donated, and stays what it was
-        where loss or gradient is not finite (metric `skipped` is then 1).
+      log_probs: `log_probs(params, frozen, inputs, targets) -> log-probabilities`, by the same compiled
+        program as `add`, so that with unchanged parameters the ratio to old log-probabilities is exactly 1.
+      choose: `choose(stale, sampled, recomputed) -> old log-probabilities`: the sampler's for stale tokens,
+        those of `log_probs` for all others.
+      update: `update(state, accumulated) -> (state, metrics)`; the state is donated. If the loss or its
+        gradient is not finite, the state does not change and the metric `skipped` is 1.
     """
 
     run: Callable[
@@ -78,6 +78,7 @@ def scored_log_probs(
     model: Qwen3VL, inputs: ModelInputs, targets: TokenBatch, max_logits: int = MAX_LOGITS
 ) -> Float32[jax.Array, "rows scored"]:
     """Computes the log-probabilities of the scored tokens."""
+    # Only scored states are projected to the vocabulary, since prompts are most of every row.
     hidden = jnp.take_along_axis(model(inputs), jnp.asarray(targets.index)[..., None], axis=1)
     return score_tokens(model, hidden, targets.tokens, max_logits=max_logits).log_probs
 
@@ -89,7 +90,7 @@ def make_steps(
     objective: Objective,
     mesh: Mesh,
 ) -> Steps:
-    """Compiles (on first use, once a shape) the programs that train `state`."""
+    """Makes the programs that train `state`; each compiles on first use, once for every batch shape."""
     everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
     like_params = param_shardings(state.params, mesh)
     like_state = jax.tree.map(lambda x: x.sharding, state)
@@ -117,16 +118,19 @@ def make_steps(
             sums = salvage_ds_objective(log_probs, targets, objective)
             return sums.loss, (sums, log_probs)
 
+        # The forward pass is outside of the branch, so that both branches share it.
         value, backward, (sums, log_probs) = jax.vjp(loss, params, has_aux=True)
 
         def with_gradient() -> Accumulated:
             (gradients,) = backward(jnp.ones_like(value))
+            # Summed in float32, so that the sum hardly depends on the number of micro-batches.
             return Accumulated(
                 jax.tree.map(lambda a, b: a + b.astype(jnp.float32), total.gradients, gradients),
                 jax.tree.map(jnp.add, total.sums, sums),
             )
 
-        # A branch at run time, not two programs: the forward is then the very same machine code.
+        # A branch at run time, not two programs: XLA could order the sums of a second program differently,
+        # and the ratio to the old log-probabilities would not be exactly 1 before the first update.
         return jax.lax.cond(train, with_gradient, lambda: total), log_probs
 
     def add(
@@ -161,7 +165,7 @@ def make_steps(
             "norm/update": optax.global_norm(updates),
             "skipped": 1.0 - finite,
         }
-        # The choice is made where the state is: nothing has to wait for the host to look at the loss.
+        # Chosen on the device, so that the next step is dispatched without waiting for the loss on the host.
         after = TrainState(params, opt_state)
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state), metrics
 
@@ -171,13 +175,13 @@ def make_steps(
 
 @dataclasses.dataclass(frozen=True)
 class Updated:
-    """What the optimizer steps of an iteration left.
+    """Result of an iteration's optimizer steps.
 
     Attributes:
-      state: after the last of them.
+      state: state after the last step.
       responses: every retained response with its log-probabilities, on every process.
-      metrics: means over the steps that were not skipped, how many of either there were, and speed.
-      skipped: a step each, in order: loss or gradient was not finite, so it left the state alone.
+      metrics: means over the steps that were not skipped, the numbers of steps and of skipped ones, speed.
+      skipped: for each step, True if it left the state unchanged, because loss or gradient was not finite.
     """
 
     state: TrainState
@@ -215,18 +219,19 @@ def update_policy(
     salvage: bool,
     version: int,
 ) -> Updated:
-    """One optimizer step a mini-batch, all against the log-probabilities of the policy that sampled.
+    """Runs one optimizer step per mini-batch, all relative to the log-probabilities of the sampling policy.
 
-    These are recomputed by the program that takes gradients, so that the ratio to them is exactly 1 before
-    the first step; of groups that an earlier policy drew there are only the sampler's own. Every process
-    must call this with the same arguments.
+    The program that computes gradients also recomputes these, so that the ratio is exactly 1 before the first
+    step; for groups from an earlier policy only the sampler's are left. Every process must call this with the
+    same arguments.
 
     Args:
-      salvage: whether the anchor is computed.
-      version: of the policy in `state`.
+      salvage: False leaves out the salvage anchor.
+      version: version of the policy in `state`.
     """
     start = time.monotonic()
     reference = steps.zero(state.params).gradients
+    # All mini-batches before the first update, which changes the policy and donates its parameters.
     prepared = [
         [
             _prepare(steps, state.params, reference, frozen, micro, mesh)
@@ -248,6 +253,7 @@ def update_policy(
             total = steps.add(total, state.params, frozen, micro.inputs, micro.targets)
         state, metrics = steps.update(state, total)
         measured.append(metrics)
+    # The only wait for the device: until here everything was dispatched.
     rows = [{name: float(value) for name, value in row.items()} for row in jax.device_get(measured)]
     skipped = tuple(bool(row.pop("skipped")) for row in rows)
     good = [row for row, bad in zip(rows, skipped, strict=True) if not bad]
@@ -260,9 +266,9 @@ def update_policy(
 
 
 def on_mesh(micro: MicroBatch, mesh: Mesh) -> tuple[ModelInputs, TokenBatch]:
-    """Inputs and targets of a micro-batch on the devices.
+    """Puts inputs and targets of a micro-batch on the devices.
 
-    Every call of a program must get its arrays from here: others, with another layout, compile it anew.
+    All arguments of the programs must come from here: arrays with another sharding compile them again.
     """
     axes = batch_axes(SftBatch(micro.inputs, Targets(0, 0, 0, 0)))  # pyright: ignore[reportArgumentType]
     return shard_batch(micro.inputs, mesh, axes.inputs), shard_batch(micro.targets, mesh)
@@ -271,7 +277,7 @@ def on_mesh(micro: MicroBatch, mesh: Mesh) -> tuple[ModelInputs, TokenBatch]:
 def _prepare(
     steps: Steps, params: Any, reference: Any, frozen: Any, micro: MicroBatch, mesh: Mesh
 ) -> Prepared:
-    """A micro-batch with its log-probabilities under the policies that it is compared with."""
+    """Adds to a micro-batch its log-probabilities under the old policy and under the reference."""
     inputs, targets = on_mesh(micro, mesh)
     recomputed = steps.log_probs(params, frozen, inputs, targets)
     old = steps.choose(shard_batch(micro.stale, mesh), targets.old_log_probs, recomputed)
@@ -283,9 +289,10 @@ def _prepare(
 def _scored(
     batches: Sequence[MiniBatch[Group]], prepared: Sequence[Sequence[Prepared]]
 ) -> tuple[ScoredResponse, ...]:
-    """All responses, in the order of the rows that they were in."""
+    """Returns all responses, in the order of their rows."""
     recomputed = [[micro.recomputed for micro in micros] for micros in prepared]
     if jax.process_count() > 1:
+        # Each process holds its own rows; gathered, so that all report the same metrics and decide alike.
         recomputed = multihost_utils.process_allgather(recomputed, tiled=True)
     else:
         recomputed = jax.device_get(recomputed)
@@ -312,7 +319,7 @@ def _scored(
 def _speed(
     micros: Sequence[Prepared], config: Qwen3VLConfig, adapters: Any, seconds: float, mesh: Mesh
 ) -> dict[str, float]:
-    """Rates of an iteration's update over the tokens of all processes, and how much of it was padding.
+    """Computes the rates of an iteration's update over the tokens of all processes, and its share of padding.
 
     Useful operations are those of a gradient and of two more forward passes, old and reference policy.
     """
@@ -324,7 +331,7 @@ def _speed(
         "padding": 1 - work.tokens / places if places else 0.0,
     }
     count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
-    # What remat computes again is not useful.
+    # Operations that rematerialization repeats are not useful.
     flops = training_flops(config, work, count, "none").useful + 2 * forward_flops(config, work)
     share = mfu(flops, seconds, mesh.devices.flat)
     return metrics if share is None else metrics | {"mfu/update": share}

@@ -64,14 +64,15 @@ MAX_SKIPPED = 3
 
 
 def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
-    """Trains, exports to `workdir/export` and writes `workdir/report.json`; continues what was begun.
+    """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run.
 
-    With several processes all of them call this, with one shared `workdir`.
+    With several processes all of them must call this, with one shared `workdir`.
 
     Raises:
-      UserError: the prompts or the model cannot be used, the generation batches ran out (when that is an
-        error), the loss was not finite too often in a row (all is saved), or an endpoint failed.
-      StoppedError: a signal asked it to stop; everything is saved.
+      UserError: the prompts or the model cannot be used, the generation batches ran out (if
+        `config.on_exhausted` is "error"), too many steps in a row were not finite (the state is saved), or an
+        endpoint failed.
+      StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, "lora")
 
-    # 2. Prompts to train and to evaluate on, and the few shapes in which they are sampled and trained on.
+    # 2. Prompts for training and evaluation, and the few shapes of sampling and of the update.
     processor = Processor.from_pretrained(source, config.max_pixels)
     data, held_out = open_prompts(config, processor)
     measures = [*data.measures.values(), *held_out.measures.values()]
@@ -102,6 +103,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         max_response_tokens=config.max_response_tokens,
         micro_batch_tokens=config.micro_batch_tokens,
         devices=row_shards(mesh),
+        # The masks of fused kernels are fixed at compile time; the reference reads slot ids at run time.
         fixed_slots=model.attention.backend != "xla",
         **buckets,
     )
@@ -127,17 +129,19 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         progress = Progress(workdir, STAGE, config.iterations, first, active=is_first())
         stop = stack.enter_context(StopRequest())
 
-        # 5. The loop: sample behind both gates, score, update. Metrics are of the policy that sampled.
+        # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
+        # the policy that sampled.
         for iteration in range(first, config.iterations):
             done = iteration + 1
             engine.load(nnx.merge(graphdef, state.params, frozen), iteration)
             metrics: dict[str, Any] = {}
             if iteration % config.eval_every == 0:
+                # Before the update, while the engine holds this policy: loading it is a copy of the weights.
                 metrics, replies = evaluate(engine, held_out, sampling)
                 writer.write_replies(done, replies)
             rollouts = make_rollouts(config, engine, data, cycle, sampling, iteration)
             sampled_groups, sampled = sample_groups(config, rollouts, carried_over, progress, writer)
-            # Its fused weights are a second copy of the model; gradients need that memory.
+            # The engine's fused weights are a second copy of the model; gradients need that memory.
             engine.unload()
             batches = mini_batches(
                 sampled_groups, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
@@ -159,7 +163,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             writer.write(done, metrics)
             progress.update(done, summary(metrics))
 
-            # 6. Save, and stop when that is asked for or no good.
+            # 6. Save, and stop on a signal or after too many steps that were not finite.
             carried_over = fresh_enough(sampled_groups.carried_over, done, config.max_staleness)
             skipped = skipped_in_a_row(skipped, updated.skipped)
             broken = skipped >= MAX_SKIPPED
@@ -187,7 +191,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         progress.close()
         checkpoints.wait()
 
-        # 7. The held-out reward of the last policy, a model folder as any other, and what was done.
+        # 7. Evaluate the last policy, export a model folder, and write the report last.
         trained = nnx.merge(graphdef, state.params, frozen)
         engine.load(trained, config.iterations)
         final, replies = evaluate(engine, held_out, sampling)
@@ -215,7 +219,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
 
 def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
-    """The model of `folder` on the mesh, with fresh adapters on the attention projections."""
+    """Loads the model of `folder` on the mesh, with fresh adapters on the attention projections."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
     model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
@@ -224,7 +228,7 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
 
 
 def open_prompts(config: RlConfig, processor: Processor) -> tuple[RlData, RlData]:
-    """The prompts to train on, and those whose held-out share is evaluated on (maybe the same).
+    """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
 
     Raises:
       UserError: see `open_rl_data`.
@@ -250,7 +254,7 @@ def open_prompts(config: RlConfig, processor: Processor) -> tuple[RlData, RlData
 
 
 def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> RolloutEngine:
-    """Where the responses are drawn."""
+    """Makes the engine that generates responses."""
     if config.rollout_engine == "local":
         return LocalRolloutEngine(slots, merge=config.merge_adapters, cache_dtype=config.cache_dtype)
     folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
@@ -270,7 +274,7 @@ def make_rollouts(
     sampling: SamplingParams,
     version: int,
 ) -> Rollouts:
-    """The generation batches of an iteration."""
+    """Makes the source of an iteration's generation batches."""
     return Rollouts(
         engine=engine,
         data=data,
@@ -295,13 +299,13 @@ def sample_groups(
     progress: Progress,
     writer: MetricWriter,
 ) -> tuple[SampledGroups[Group], dict[str, float]]:
-    """Samples batches of prompts until enough groups pass the gates; some of them are written to be read.
+    """Samples batches of prompts until enough groups pass the gates, and logs some groups as text.
 
     Args:
       carried_over: accepted groups of earlier iterations.
 
     Returns:
-      The groups, and the metrics of all that were sampled.
+      The groups, and metrics over all sampled groups.
     """
     start, version = time.monotonic(), rollouts.version
 
@@ -337,7 +341,7 @@ def sample_groups(
 
 
 def summary(metrics: dict[str, Any]) -> str:
-    """An iteration in one line."""
+    """Summarizes an iteration in one line."""
     shares = {"accepted": "gates/accepted", "no contrast": "gates/std_rejected"}
     shares["incompetent"] = "gates/competence_rejected"
     parts = [f"{name} {metrics[key]:.0%}" for name, key in shares.items() if key in metrics]
@@ -348,7 +352,10 @@ def summary(metrics: dict[str, Any]) -> str:
 
 
 def skipped_in_a_row(before: int, skipped: tuple[bool, ...]) -> int:
-    """Skipped optimizer steps up to and with the latest one; the most in a row once that is too many."""
+    """Counts the skipped optimizer steps in a row at the end of an iteration.
+
+    Once `MAX_SKIPPED` is reached the count stays there, also if later steps of the iteration were finite.
+    """
     count = before
     for step in skipped:
         if count >= MAX_SKIPPED:

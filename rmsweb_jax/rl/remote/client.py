@@ -1,4 +1,4 @@
-"""HTTP calls to an inference server: bounded in number, and repeated after passing failures."""
+"""HTTP calls to an inference server: limited in number, and retried after temporary failures."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rmsweb_jax.settings import safe
 
 @dataclasses.dataclass(frozen=True)
 class EndpointConfig:
-    """An inference server that draws the responses.
+    """An inference server that generates the responses.
 
     Attributes:
-      base_url: of the server, for example `http://10.0.0.7:8000`; a `/v1` at its end is left out.
-      dialect: "vllm" (also our own server) or "sglang".
-      model: what the server calls the model that training began with.
+      base_url: URL of the server, for example `http://10.0.0.7:8000`; a `/v1` at its end is ignored.
+      dialect: protocol: "vllm" (also our own server) or "sglang".
+      model: the server's name for the model with which training began.
       adapter_folder: adapters are written below it; the server must see it under the same path.
-      concurrency: requests under way at once.
-      timeout_s: seconds without a sign of the server; a whole response must be drawn within them.
-      retries: further calls of a request that failed for a passing reason.
+      concurrency: largest number of requests at once.
+      timeout_s: seconds that the server may be silent; it must generate a whole response within them.
+      retries: retries of a request after a temporary failure.
       api_key_env: environment variable that holds the API key; empty sends none.
-      seeded: send seeds. Servers without seeds of their own for each request (vLLM on TPU) refuse them;
-        without seeds a run cannot be repeated.
+      seeded: True sends seeds. Servers without a seed for each request (vLLM on TPU) refuse them; without
+        seeds a run cannot be repeated.
       max_gap: largest mean difference between the sampler's and the trainer's probabilities of a token.
     """
 
@@ -47,7 +47,11 @@ class EndpointConfig:
     max_gap: float = 0.05
 
     def check(self) -> None:
-        """Raises UserError for a value that is missing or out of range: most runs have no endpoint."""
+        """Checks the values; not done on creation, because most runs have no endpoint.
+
+        Raises:
+          UserError: a value is missing or out of range.
+        """
         if not self.base_url.startswith(("http://", "https://")):
             raise UserError(
                 f"config.endpoint.base_url is {self.base_url!r}: give the server's address, such as "
@@ -70,20 +74,21 @@ class EndpointConfig:
 
     @property
     def root(self) -> str:
-        """Address without the version."""
+        """The URL without `/v1`."""
         return self.base_url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def check_gap(metrics: Mapping[str, float], max_gap: float) -> None:
-    """Stops a run whose sampler draws from another policy than the one that is trained.
+    """Stops a run whose sampler uses another policy than the one that is trained.
 
     Args:
       metrics: of an iteration; `sampler/gap_mean` is the mean of |exp(old) - exp(sampled)| over the tokens.
 
     Raises:
-      UserError: it is larger than `max_gap`, or not a number.
+      UserError: the gap is larger than `max_gap`, or not a number.
     """
     gap = metrics.get("sampler/gap_mean")
+    # `not <=` instead of `>`, which is False for NaN.
     if gap is not None and not gap <= max_gap:
         raise UserError(
             f"the sampler's and the trainer's probabilities differ by {gap:.4f} a token, more than "
@@ -92,6 +97,7 @@ def check_gap(metrics: Mapping[str, float], max_gap: float) -> None:
         )
 
 
+# HTTP statuses of temporary failures: time-outs, rate limits, overload, a server that is starting.
 _PASSING = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _MAX_WAIT_S = 60.0
 
@@ -113,10 +119,10 @@ class RefusedError(UserError):
 
 
 class Client:
-    """Calls one server; to be used in one event loop.
+    """HTTP client of one server; must be used in one event loop.
 
     Args:
-      first_wait_s: longest wait before the first retry; doubles each time, up to a minute.
+      first_wait_s: longest wait before the first retry; doubles with each retry, up to a minute.
 
     Raises:
       UserError: the environment variable of the API key is not set.
@@ -134,7 +140,7 @@ class Client:
         self._root, self._attempts = config.root, config.retries + 1
         self._backoff = tenacity.wait_random_exponential(multiplier=first_wait_s, max=_MAX_WAIT_S)
         self._gate = asyncio.Semaphore(config.concurrency)
-        # What waits is counted above: nothing waits for a connection.
+        # The semaphore limits the requests. A limit on connections would count waiting for one as a time-out.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=config.concurrency)
         self._http = httpx.AsyncClient(timeout=config.timeout_s, headers=headers, limits=limits)
 
@@ -142,10 +148,10 @@ class Client:
         await self._http.aclose()
 
     async def models(self) -> list[str]:
-        """What the server serves, adapters included.
+        """Returns the names of the served models, adapters included.
 
         Raises:
-          UserError: as `call`, or the answer is no list of models.
+          UserError: as `call`, or the answer is not a list of models.
         """
         path = "/v1/models"
         try:
@@ -157,14 +163,14 @@ class Client:
     async def call(
         self, path: str, body: dict[str, Any] | None = None, *, attempts: int | None = None
     ) -> bytes:
-        """POSTs `body`, or GETs when there is none; returns what was answered with status 200.
+        """POSTs `body`, or GETs without a body; returns the content of an answer with status 200.
 
         Args:
-          attempts: calls at most; by default as configured.
+          attempts: largest number of calls; by default as configured.
 
         Raises:
-          RefusedError: the server will not.
-          UserError: it does not answer, or still fails after the last attempt.
+          RefusedError: the server refuses the call.
+          UserError: the server does not answer, or still fails after the last attempt.
         """
         url, attempts = self._root + path, attempts or self._attempts
         retrying = tenacity.AsyncRetrying(
@@ -212,7 +218,7 @@ class _Models(BaseModel):
 
 
 def not_understood(url: str, error: ValidationError) -> str:
-    """The line about an answer of another form."""
+    """Writes the error line for an answer of an unexpected form."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
     return (
@@ -225,7 +231,7 @@ def _reason(response: httpx.Response) -> str:
     text = response.text
     try:
         answer = response.json()
-        # vLLM and OpenAI; SGLang.
+        # `error` is vLLM's and OpenAI's key, `error_message` SGLang's.
         error = answer.get("error", answer.get("error_message", answer))
         text = str(error["message"] if isinstance(error, dict) and "message" in error else error)
     except (ValueError, AttributeError):

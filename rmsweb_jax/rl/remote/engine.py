@@ -1,4 +1,4 @@
-"""Rollouts at an inference server (vLLM, SGLang, or our own), which gets the adapters as PEFT folders."""
+"""Rollouts at an inference server (vLLM, SGLang, or our own), which loads the adapters from PEFT folders."""
 
 from __future__ import annotations
 
@@ -41,18 +41,20 @@ from rmsweb_jax.rl.rollout import RolloutFuture
 
 
 def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, version: int) -> Path:
-    """Writes the model's adapters as a new folder below `root`, which appears whole.
+    """Writes the model's adapters as a new folder below `root`; a reader sees all of it or nothing.
 
-    Its name contains version and weights' hash. All processes must call this; the first one writes.
+    Its name contains the version and a hash of the weights. All processes must call this; the first one
+    writes.
 
     Args:
-      base: name of the model that they belong to.
+      base: name of the base model.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: the folder cannot be written.
     """
     root = root.absolute()
     temporary = root / f".adapters.{secrets.token_hex(8)}.tmp"
+    # Every process: the adapters may be sharded over all of them.
     save_adapters(model, lora, temporary, base)
     if jax.process_index() != 0:
         return root
@@ -60,7 +62,7 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
         _name_modules(temporary)
         digest = hashlib.sha256((temporary / WEIGHTS_FILE).read_bytes()).hexdigest()
         folder = root / f"policy-{version:06d}-{digest[:12]}"
-        # A run that was killed left it.
+        # A killed run may have left it.
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(temporary, folder)
     except OSError as error:
@@ -73,7 +75,7 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
 
 
 def _name_modules(folder: Path) -> None:
-    """Lists the adapted modules by name: servers do not read the pattern that PEFT understands."""
+    """Lists the adapted modules by name, because servers do not support PEFT's patterns."""
     path = folder / CONFIG_FILE
     names = sorted({key.split(".")[-3] for key in read_header(folder / WEIGHTS_FILE)})
     path.write_text(json.dumps(json.loads(path.read_text()) | {"target_modules": names}, indent=2) + "\n")
@@ -83,20 +85,20 @@ _T = TypeVar("_T")
 
 
 class RemoteRolloutEngine:
-    """Draws at a server that is given each policy's adapters; an `rl.rollout.RolloutEngine`.
+    """Generates at a server that loads each policy's adapters; implements `rl.rollout.RolloutEngine`.
 
-    Every sample is a request of its own, under a seed made of (seed, prompt id, sample index): the same
-    independent of concurrent requests and retries. How far that repeats a response is up to the
-    server: ours does, vLLM does up to rounding that differs with the batch (not with VLLM_BATCH_INVARIANT=1),
-    SGLang with --enable-deterministic-inference. The prompt, sent K times, is computed once by a server with
-    a prefix cache.
+    Every sample is a request with a seed of its own, a function of (seed, prompt id, sample index) that does
+    not depend on concurrent requests and retries. It depends on the server whether a seed repeats a response:
+    ours does, vLLM does up to rounding that differs with the batch (exactly with VLLM_BATCH_INVARIANT=1),
+    SGLang with --enable-deterministic-inference. A server with a prefix cache computes the prompt, which is
+    sent K times, once.
 
-    With several processes all must make the same calls; the first one alone speaks with the server.
+    With several processes all must make the same calls; only the first one sends requests.
 
     Args:
-      processor: of the model that is trained; prompts must have its tokens at the server too.
-      images: bytes of a screenshot by SHA-256, as `ImageStore.get`.
-      lora: with which the policy's adapters were added.
+      processor: that of the trained model; the server must tokenize prompts in the same way.
+      images: returns the bytes of a screenshot by SHA-256, as `ImageStore.get`.
+      lora: configuration of the policy's adapters.
       first_wait_s: longest wait before the first retry of a request.
     """
 
@@ -115,10 +117,10 @@ class RemoteRolloutEngine:
         self._folder: Path | None = None
 
     def load(self, model: Qwen3VL, version: int) -> None:
-        """Writes the adapters and has the server load them; forgets the policy before.
+        """Writes the adapters and makes the server load them; unloads the previous policy.
 
         Raises:
-          UserError: they cannot be written, or the server does not serve the model or load the adapters.
+          UserError: the adapters cannot be written, or the server does not serve the model or load them.
         """
         self.unload()
         self._folder = publish_adapters(
@@ -129,11 +131,11 @@ class RemoteRolloutEngine:
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: SamplingParams
     ) -> RolloutFuture:
-        """As `RolloutEngine.draw`; what goes wrong is raised by `result`.
+        """Starts generating, see `RolloutEngine.generate`; errors are raised by `result`.
 
         Raises (from `result`):
           UserError: the server is down or refuses, or a response cannot be trained on.
-          CancelledError: `unload` came first.
+          CancelledError: `unload` was called first.
         """
         if self._connection is None and jax.process_index() == 0:
             raise ValueError("load a policy first")
@@ -143,11 +145,11 @@ class RemoteRolloutEngine:
         return _RemoteFuture(connection.start(self._generate(connection.client, prompts, seeds, sampling)))
 
     def unload(self) -> None:
-        """Has the server forget the adapters, deletes their folder and ends what is still being drawn."""
+        """Cancels running requests, makes the server unload the adapters and deletes their folder."""
         if self._connection is not None and self._folder is not None:
             connection, folder, self._connection = self._connection, self._folder, None
             connection.cancel()
-            # It may have been restarted, or be gone: what matters now is that nothing is asked of it.
+            # One attempt, and its failure is ignored: the server may have been restarted or stopped.
             forget = connection.client.call(self._dialect.unload, {"lora_name": folder.name}, attempts=1)
             with contextlib.suppress(UserError):
                 connection.run(forget)
@@ -197,6 +199,7 @@ class RemoteRolloutEngine:
                         ]
                     )
         except BaseExceptionGroup as failed:
+            # The others fail for the same reason, or were cancelled by the first one; users get one line.
             raise failed.exceptions[0] from None
         return [[task.result() for task in tasks] for tasks in drawn]
 
@@ -237,7 +240,7 @@ class RemoteRolloutEngine:
 
 
 def png_data_url(source: bytes | Image.Image, max_pixels: int, unit: int) -> str:
-    """A screenshot as it is trained on, so that the server has nothing left to resize."""
+    """Encodes a screenshot in the size of training, so that the server does not resize it again."""
     image = open_image(source)
     image = image.resize(target_size(*image.size, max_pixels, unit), Image.Resampling.BICUBIC)
     png = io.BytesIO()
@@ -246,12 +249,12 @@ def png_data_url(source: bytes | Image.Image, max_pixels: int, unit: int) -> str
 
 
 class _Connection:
-    """A client and the thread whose event loop it lives in."""
+    """A client, and a thread that runs its event loop."""
 
     def __init__(self, client: Client):
         self.client = client
         self._loop = asyncio.new_event_loop()
-        # A daemon: a run that ends with an error must not wait for it.
+        # A daemon thread, so that a run that ends with an error does not wait for it.
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
 
@@ -262,7 +265,7 @@ class _Connection:
         return self.start(work).result()
 
     def cancel(self) -> None:
-        """Breaks off what was started; the server sees the requests go."""
+        """Cancels all running work; the server sees closed connections."""
 
         async def cancel() -> None:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -283,7 +286,7 @@ class _Connection:
 
 @dataclasses.dataclass(frozen=True)
 class _RemoteFuture:
-    """Responses on their way; None in processes that do not speak with the server."""
+    """Responses that are being generated; None in processes that send no requests."""
 
     _started: concurrent.futures.Future[list[list[Sample]]] | None
 
@@ -304,7 +307,7 @@ def _responses(samples: Sequence[Sample]) -> Responses:
 
 
 def _from_first(work: Callable[[], Any]) -> Any:
-    """Runs `work` in the first process; its value (plain data), or its UserError, is everybody's."""
+    """Runs `work` in the first process; all return its value (plain data) or raise its UserError."""
     outcome: dict[str, Any] = {}
     if jax.process_index() == 0:
         try:
@@ -312,6 +315,7 @@ def _from_first(work: Callable[[], Any]) -> Any:
         except UserError as error:
             outcome = {"error": str(error)}
     data = np.frombuffer(orjson.dumps(outcome), np.uint8)
+    # The size first: a broadcast needs arrays of one shape on all processes.
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
     mine = data if jax.process_index() == 0 else np.zeros(size, np.uint8)
     outcome = orjson.loads(np.asarray(multihost_utils.broadcast_one_to_all(mine)).tobytes())

@@ -1,8 +1,8 @@
-"""What inference servers are asked for responses with token ids and log-probabilities, and how they answer.
+"""Requests to inference servers for responses with token ids and log-probabilities, and their answers.
 
-vLLM (0.10.2 or newer): `POST /v1/chat/completions` with `return_token_ids`; our own server speaks it too.
+vLLM (0.10.2 or newer): `POST /v1/chat/completions` with `return_token_ids`; our own server supports it too.
 https://docs.vllm.ai/en/latest/serving/openai_compatible_server/
-SGLang: `POST /generate` with `input_ids`, since its token ids stand among the log-probabilities there.
+SGLang: `POST /generate` with `input_ids`, which returns token ids with the log-probabilities.
 https://docs.sglang.io/docs/basic_usage/sampling_params
 """
 
@@ -18,20 +18,20 @@ from pydantic import BaseModel, Field
 from rmsweb_jax.decoding.sampler import SamplingParams
 from rmsweb_jax.records.schema import ImagePart, Message
 
-# As low as a bias may be; the probability of the token is then 0 in float32 wherever it matters.
+# The lowest bias that the API allows; the token's probability is then practically 0 in float32.
 _BAN = -100
 
 
 @dataclasses.dataclass(frozen=True)
 class Ask:
-    """One response to ask for.
+    """A request for one response.
 
     Attributes:
       policy: name of the adapters at the server.
-      messages: of the prompt.
+      messages: messages of the prompt.
       images: data URLs of the messages' images, in order.
-      prompt_tokens: ours, images expanded.
-      seed: None leaves the draw to the server.
+      prompt_tokens: our tokens of the prompt, images expanded.
+      seed: None lets the server choose.
     """
 
     policy: str
@@ -44,14 +44,14 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One response, in no server's dialect.
+    """One response, independent of the server's protocol.
 
     Attributes:
-      prompt_tokens: how many the server counted.
-      prompt_ids: the tokens themselves, None when it does not tell.
-      tokens, log_probs: of the response; None when missing.
-      finish_reason: "stop", "length", or why the server gave up.
-      matched: the stop token, where it is named.
+      prompt_tokens: number of prompt tokens by the server's count.
+      prompt_ids: the server's prompt tokens; None if it does not return them.
+      tokens, log_probs: those of the response; None if missing.
+      finish_reason: "stop", "length", or the server's reason for an abort.
+      matched: the stop token, if the server names it.
     """
 
     prompt_tokens: int
@@ -63,10 +63,10 @@ class Answer:
 
 
 class Dialect(Protocol):
-    """How a server is spoken to.
+    """Protocol of a server.
 
     Attributes:
-      path: of requests for responses.
+      path: path of requests for responses.
       load, unload: paths of requests that add and remove adapters.
     """
 
@@ -77,7 +77,11 @@ class Dialect(Protocol):
     def body(self, ask: Ask) -> dict[str, Any]: ...
 
     def read(self, data: bytes) -> Answer:
-        """Reads an answer; pydantic.ValidationError where it is none."""
+        """Reads an answer.
+
+        Raises:
+          pydantic.ValidationError: the data has another form.
+        """
         ...
 
 
@@ -107,7 +111,7 @@ class _ChatAnswer(BaseModel):
 
 
 class VLLM:
-    """vLLM's chat completions, and our own server's."""
+    """Chat completions of vLLM and of our own server."""
 
     path = "/v1/chat/completions"
     load = "/v1/load_lora_adapter"
@@ -121,7 +125,7 @@ class VLLM:
             "max_tokens": sampling.max_response_tokens,
             "logprobs": True,
             "return_token_ids": True,
-            # The end tokens of the model's generation config would end a response as well.
+            # Without it the end tokens of the model's generation config would end a response, too.
             "ignore_eos": True,
             **_common(sampling),
         }
@@ -157,7 +161,7 @@ class _Generated(BaseModel):
 
 
 class SGLang:
-    """SGLang's own endpoint. It gets our prompt tokens; those of images it makes again from the images."""
+    """SGLang's native endpoint. It takes our prompt tokens, and replaces image tokens by its own."""
 
     path = "/generate"
     load = "/load_lora_adapter"
@@ -166,6 +170,7 @@ class SGLang:
     def body(self, ask: Ask) -> dict[str, Any]:
         sampling = {
             "max_new_tokens": ask.sampling.max_response_tokens,
+            # The end token is part of a response and of its log-probabilities.
             "skip_special_tokens": False,
             "no_stop_trim": True,
             **_common(ask.sampling),
@@ -195,15 +200,15 @@ class SGLang:
 
 
 def make_dialect(name: str) -> Dialect:
-    """The dialect of a checked `EndpointConfig.dialect`."""
+    """Makes the protocol of a checked `EndpointConfig.dialect`."""
     return {"vllm": VLLM, "sglang": SGLang}[name]()
 
 
 def _common(sampling: SamplingParams) -> dict[str, Any]:
-    """Settings of the same name in both.
+    """Makes the sampling parameters that have the same names in both protocols.
 
-    All are written out: servers take what is missing from the model's generation config, and Qwen3-VL's cuts
-    the distribution to a nucleus.
+    All are written out: servers take missing ones from the model's generation config, and Qwen3-VL's limits
+    sampling to a nucleus.
     """
     return {
         "temperature": sampling.temperature,
@@ -219,7 +224,7 @@ def _common(sampling: SamplingParams) -> dict[str, Any]:
 
 
 def _chat(messages: Sequence[Message], images: Sequence[str]) -> list[dict[str, Any]]:
-    """Messages in the protocol's words, with the images in place."""
+    """Converts messages to the protocol's form, with images in place."""
     urls = iter(images)
     chat = []
     for message in messages:
@@ -234,7 +239,7 @@ def _chat(messages: Sequence[Message], images: Sequence[str]) -> list[dict[str, 
     return chat
 
 
-# What vLLM writes for a log-probability that it does not have.
+# vLLM's value for a missing log-probability.
 _MISSING = -9999.0
 
 
@@ -243,7 +248,7 @@ class BadAnswerError(Exception):
 
 
 class Sample(NamedTuple):
-    """One checked response: its tokens, their log-probabilities, and whether it has no end token."""
+    """One checked response; `truncated` means without an end token."""
 
     tokens: list[int]
     log_probs: list[float]
@@ -251,19 +256,20 @@ class Sample(NamedTuple):
 
 
 def check_answer(answer: Answer, prompt: Sequence[int], sampling: SamplingParams, vocab_size: int) -> Sample:
-    """Compares a response with what was asked for.
+    """Checks a response against its request.
 
-    A response that the server says is finished must end with the end token. Where the server leaves that
-    out of the tokens but not out of the log-probabilities, it is put back; a response that another token has
-    ended (some servers know further ones) counts as truncated.
+    A finished response must end with the end token. If the server leaves it out of the tokens but not out of
+    the log-probabilities, it is added again. A response that ended by another token (some servers know
+    further end tokens) counts as truncated.
 
     Args:
-      prompt: our tokens of it, images expanded.
+      prompt: our tokens of the prompt, images expanded.
 
     Raises:
-      BadAnswerError: the prompt has other tokens there, a token or log-probability is missing or impossible,
-        or the response was cut or goes on where it must not.
+      BadAnswerError: the server has other prompt tokens, a token or log-probability is missing or impossible,
+        or the response was cut too early or continues too long.
     """
+    # Otherwise the policy would be trained on another prompt than the one that it answered.
     _check_prompt(answer, prompt)
     tokens, log_probs = answer.tokens, answer.log_probs
     if tokens is None:
@@ -308,6 +314,7 @@ def _check_values(
             f"token {min(banned)} is banned and was drawn; take a server that honours logit_bias"
         )
     for value in log_probs:
+        # Rounding may leave the log-probability of a certain token slightly above 0.
         if not _MISSING < value <= 1e-3 or not math.isfinite(value):
             raise BadAnswerError(f"{value} is no log-probability; take another server version")
 
