@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.studies.benchmark import host
+from experiments.studies.benchmark.side import others_seconds
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from tests.proofs.result import Claim, Figures, Proof, main, table
 from tests.rl.row_layouts import (
@@ -37,7 +37,7 @@ IDLE = 0.2
 
 def measure() -> Figures:
     setting = MODELS[os.environ.get("MODEL", "thin")]()
-    others, start = host.others_seconds(), time.perf_counter()
+    others, start = others_seconds(), time.perf_counter()
     policy = Policy(setting)
     cells = [compare(policy, prompt, response) for prompt in PROMPTS for response in RESPONSES]
     device = jax.devices()[0]
@@ -50,7 +50,7 @@ def measure() -> Figures:
         "repetitions": PAIRS,
         "device": f"{device.device_kind} ({device.platform})",
         "attention": default_attention(setting.config.text.head_dim, setting.dtype).backend,
-        "busy_cores": round(max(0.0, host.others_seconds() - others) / (time.perf_counter() - start), 1),
+        "busy_cores": round(max(0.0, others_seconds() - others) / (time.perf_counter() - start), 1),
         "cells": cells,
     }
 

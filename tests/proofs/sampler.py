@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from flax import nnx
 
-from experiments.studies.benchmark import host
 from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
+from experiments.studies.benchmark.side import others_seconds
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
@@ -178,7 +178,7 @@ def bound_rows(cell: Measured, peaks: Peaks) -> Iterable[dict[str, Any]]:
 
 
 def measure() -> Figures:
-    others, start = host.others_seconds(), time.perf_counter()
+    others, start = others_seconds(), time.perf_counter()
     found = Found()
     with tempfile.TemporaryDirectory() as scratch:
         for name, (config, _) in MODELS.items():
@@ -196,7 +196,7 @@ def measure() -> Figures:
         "threads": torch.get_num_threads(),
         "models": {name: words for name, (_, words) in MODELS.items()},
         "device": jax.devices()[0].platform,
-        "busy_cores": round(max(0.0, host.others_seconds() - others) / (time.perf_counter() - start), 1),
+        "busy_cores": round(max(0.0, others_seconds() - others) / (time.perf_counter() - start), 1),
         "forwards_apart": found.agreement,
         "peak_gflop": [round(peaks.ours), round(peaks.theirs)],
         "peak_gb": round(peaks.bandwidth, 1),

@@ -1,4 +1,4 @@
-"""The settings of the benchmark, with those of the whole 8B model on one accelerator."""
+"""Settings of the benchmark; the defaults measure the whole 8B model on one accelerator."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig:
-    """Everything that decides a comparison.
+    """Settings of one comparison.
 
     Attributes:
-      name: of its table.
+      name: of the comparison.
       size: one of `rmsweb_jax.qwen3_vl.config`.
-      decoder_layers, vision_blocks: so many of the size's own; 0: all of them.
+      decoder_layers, vision_blocks: number to keep; 0: all.
       device: "cpu", "cuda" or "tpu" (ours alone).
       dtype: of weights and computation, "float32" or "bfloat16".
       remat: "none" or "full"; "dots" has no counterpart in the reference.
       reference: "transformers" or "none".
-      threads: of a CPU; 0: all that this process may use.
-      rows, length: of the batch; an image of at most `max_pixels` and a scored `response` are in each row.
-      peak_tflops: of the device at this dtype; 0: of a known device, otherwise no MFU is told.
-      warmup_steps: not counted; the first one compiles.
-      steps: counted ones of each side.
+      threads: CPU threads; 0: all cores of this process.
+      rows, length: of the batch; each row has an image of at most `max_pixels` and `response` scored tokens.
+      peak_tflops: of the device in this dtype; 0: of a known device, otherwise there is no MFU.
+      warmup_steps: steps before timing; the first one compiles.
+      steps: timed steps of each side.
     """
 
     name: str = "8b"
@@ -58,7 +58,7 @@ class BenchmarkConfig:
             if getattr(self, key) < 1:
                 raise UserError(f"config.{key} is {getattr(self, key)}: make it 1 or more")
         if self.lora.dropout or self.lora.vision or self.lora.targets != "all_linear":
-            raise UserError("config.lora: measured are adapters on the decoder, without dropout")
+            raise UserError("config.lora: only adapters on the decoder without dropout are measured")
         if self.reference != "none" and (self.remat == "dots" or self.device == "tpu"):
             raise UserError(
                 f"config.remat={self.remat} on {self.device} has no counterpart in transformers: "
@@ -66,7 +66,7 @@ class BenchmarkConfig:
             )
 
     def architecture(self) -> Qwen3VLConfig:
-        """The size with fewer layers; DeepStack's taps are then spread evenly over the blocks that stay.
+        """The size with fewer layers; DeepStack's taps are spread evenly over the remaining blocks.
 
         Raises:
           UserError: more layers than the size has, or fewer than DeepStack needs.

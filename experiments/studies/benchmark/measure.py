@@ -1,4 +1,4 @@
-"""Two worker processes that take turns, and the check that they compute the same."""
+"""Runs two worker processes in turns and checks that they compute the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.studies.benchmark.job import PROGRAMS, Job, Values
+from experiments.studies.benchmark.side import PROGRAMS, Job, Values
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess
 
@@ -25,7 +25,7 @@ _REFERENCE_PACKAGES = ("torch", "transformers", "peft")
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-    """How far two right computations in one dtype may lie apart.
+    """Largest difference between two correct computations in one dtype.
 
     Attributes:
       log_probs: mean absolute difference, nats; of unrelated random models it is about 1.
@@ -43,14 +43,14 @@ TOLERANCES = {"float32": Tolerance(1e-3, 1e-4, 1e-3), "bfloat16": Tolerance(0.05
 
 @dataclasses.dataclass(frozen=True)
 class Timings:
-    """One side of one program.
+    """Measurements of one program on one side.
 
     Attributes:
       first_seconds: the first step, with compilation.
       seconds: of each counted step.
-      others: CPU seconds of all other processes during each of them: contention, unless the machine is idle.
+      others: CPU seconds of all other processes during each step.
       peak_bytes: highest memory use; on a CPU of the process during counted steps.
-      first, second: what the first two steps computed.
+      first, second: results of the first two steps.
     """
 
     first_seconds: float
@@ -62,10 +62,10 @@ class Timings:
 
 
 def check_reference() -> None:
-    """Refuses when a package of the reference is missing.
+    """Checks that the reference is installed.
 
     Raises:
-      UserError: naming it.
+      UserError: names the missing packages.
     """
     missing = [name for name in _REFERENCE_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -76,11 +76,11 @@ def check_reference() -> None:
 
 
 class SideProcess:
-    """A process that runs one side; idle between requests.
+    """A process that runs one side and is idle between requests.
 
     Args:
-      job: what it works on.
-      log: file for everything it prints.
+      job: its work.
+      log: file for its output.
     """
 
     def __init__(self, job: Job, log: Path):
@@ -100,12 +100,14 @@ class SideProcess:
         return self._child.pid
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Sends a request and waits for its answer.
+        """Sends a request and waits for the reply.
 
         Raises:
-          UserError: the side cannot do it, or its process has ended.
+          UserError: the side cannot carry it out, or its process has ended.
         """
-        with contextlib.suppress(BrokenPipeError):  # It has ended, and maybe said why.
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # The worker has ended; its last reply may give the reason.
             self._child.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
             self._child.stdin.flush()
         line = self._child.stdout.readline()
@@ -123,7 +125,7 @@ class SideProcess:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """One device on both sides, whose memory neither takes before it needs it."""
+    """The same single device on both sides, without preallocated memory."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     return {
         "JAX_PLATFORMS": job.device,
@@ -136,7 +138,7 @@ def _environment(job: Job) -> dict[str, str]:
 
 @contextlib.contextmanager
 def workers(jobs: list[Job], folder: Path) -> Iterator[list[SideProcess]]:
-    """Worker processes with their logs in a folder, ended at the end."""
+    """Worker processes, killed on exit; their logs are in `folder`."""
     with contextlib.ExitStack() as stack:
         started = []
         for job in jobs:
@@ -148,10 +150,10 @@ def workers(jobs: list[Job], folder: Path) -> Iterator[list[SideProcess]]:
 def measure(
     sides: list[SideProcess], tolerance: Tolerance, warmup_steps: int, steps: int
 ) -> dict[str, dict[str, Timings]]:
-    """Programs, then sides, then timings.
+    """Program -> side -> timings.
 
     Raises:
-      UserError: the sides compute different things, or one of them cannot go on.
+      UserError: the sides compute different things, or one of them fails.
     """
     return {program: _take_turns(sides, program, tolerance, warmup_steps, steps) for program in PROGRAMS}
 
@@ -190,12 +192,10 @@ def _take_turns(
 
 
 def check_agreement(where: str, values: dict[str, Values], tolerance: Tolerance) -> None:
-    """Refuses to compare the speeds of different computations.
-
-    The second step of training shows that gradient and optimizer agree too.
+    """Checks that all sides computed the same. The second training step also covers gradient and optimizer.
 
     Raises:
-      UserError: telling what differs and by how much.
+      UserError: names what differs and by how much.
     """
     ours = values[OURS]
     if not np.isfinite([ours.loss, ours.gradient_norm]).all():
@@ -214,18 +214,18 @@ def check_agreement(where: str, values: dict[str, Values], tolerance: Tolerance)
             if not gap <= most:  # NaN too.
                 raise UserError(
                     f"{where}: {what} is {mine:.6g} on our side and {theirs:.6g} with {name}, apart by "
-                    f"{gap:.2g} where {most:.2g} is allowed: no ratio of different computations is told"
+                    f"{gap:.2g} where {most:.2g} is allowed: no ratio is reported for different computations"
                 )
         apart = log_prob_gap(ours, other)
         if not apart <= tolerance.log_probs:
             raise UserError(
                 f"{where}: log-probabilities with {name} are {apart:.2g} nats apart on average where "
-                f"{tolerance.log_probs:.2g} is allowed: no ratio of different computations is told"
+                f"{tolerance.log_probs:.2g} is allowed: no ratio is reported for different computations"
             )
 
 
 def log_prob_gap(one: Values, other: Values) -> float:
-    """Mean absolute difference of log-probabilities, nats; 0 where a step has none."""
+    """Mean absolute difference of log-probabilities, nats; 0 for a step without them."""
     if not one.log_probs:
         return 0.0
     return float(np.abs(np.subtract(one.log_probs, other.log_probs)).mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import flax
@@ -10,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.studies.benchmark import host
-from experiments.studies.benchmark.job import Job, Values
-from experiments.studies.benchmark.rows import load_batch
-from rmsweb_jax.data.batching import SftBatch, batch_axes
+from experiments.studies.benchmark import side
+from experiments.studies.benchmark.side import Job, Values
+from rmsweb_jax.data.batching import BatchShapes, Example, SftBatch, batch_axes, collate, single_rows
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.inputs import Grid
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
@@ -68,7 +70,7 @@ class Train:
 
 
 class OurSide:
-    """See `experiments.studies.benchmark.job.Side`.
+    """See `experiments.studies.benchmark.side.Side`.
 
     Raises:
       UserError: JAX has no such device here.
@@ -114,9 +116,35 @@ class OurSide:
         return self._program.values()
 
     def reset_peak(self) -> None:
-        # JAX cannot forget a device's peak: loading and tuning count, so this is never too low.
-        host.reset_peak()
+        # JAX cannot reset a device's peak: it includes loading and tuning, and is never too low.
+        side.reset_peak()
 
     def peak_bytes(self) -> int:
         stats = self._device.memory_stats()
-        return stats["peak_bytes_in_use"] if stats else host.peak_bytes()
+        return stats["peak_bytes_in_use"] if stats else side.peak_bytes()
+
+
+def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: int) -> SftBatch:
+    """Reads the rows in the layout of supervised fine-tuning."""
+    with np.load(path) as file:
+        tokens, grids, patches = file["tokens"], file["grids"], file["patches"]
+    rows, length = tokens.shape
+    images = np.split(patches, rows)
+    examples = [
+        Example(
+            sample_id=str(number),
+            tokens=tokens[number],
+            prompt_length=length - response,
+            action_mask=np.zeros(response, bool),
+            patches=(images[number],),
+            grids=(_grid(grids[number]),),
+        )
+        for number in range(rows)
+    ]
+    shapes = BatchShapes(rows, (length,), num_targets=response, images=1, window=len(images[0]))
+    return collate(single_rows(examples, rows), shapes, length, config)
+
+
+def _grid(values: np.ndarray) -> Grid:
+    frames, height, width = values.tolist()
+    return frames, height, width

@@ -1,9 +1,9 @@
-"""The other side: transformers' Qwen3-VL with PEFT's adapters in torch, as its users train it.
+"""The reference: transformers' Qwen3-VL with PEFT adapters in torch, in its usual training setup.
 
-Scaled-dot-product attention, `logits_to_keep` for the scored places, gradient checkpointing where ours
-rematerialises, the fused AdamW, and in bfloat16 autocast around a bfloat16 base with float32 adapters
-(transformers' Trainer with `bf16=True`). Nothing is compiled. Rotary positions are made beforehand, as in
-our batches.
+It has scaled-dot-product attention, `logits_to_keep` at the scored positions, gradient checkpointing where
+ours rematerialises, and fused AdamW. In bfloat16 it runs autocast around a bfloat16 base with float32
+adapters (transformers' Trainer with `bf16=True`). Nothing is compiled. Rotary positions are precomputed, as in our
+batches.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from peft import PeftModel
 from torch.nn import functional
 from transformers import Qwen3VLForConditionalGeneration
 
-from experiments.studies.benchmark import host
-from experiments.studies.benchmark.job import Job, Values
+from experiments.studies.benchmark import side
+from experiments.studies.benchmark.side import Job, Values
 from rmsweb_jax.errors import UserError
 
 
 class ReferenceSide:
-    """See `experiments.studies.benchmark.job.Side`.
+    """See `experiments.studies.benchmark.side.Side`.
 
     Raises:
       UserError: torch has no such device here.
@@ -57,7 +57,7 @@ class ReferenceSide:
             "position_ids": torch.from_numpy(rows["positions"].astype(np.int64)),
             "pixel_values": torch.from_numpy(rows["patches"]),
             "image_grid_thw": torch.from_numpy(rows["grids"].astype(np.int64)),
-            # The places before the scored tokens predict them.
+            # Each position predicts the next token.
             "logits_to_keep": torch.arange(length - scored - 1, length - 1),
         }
         self._inputs = {name: value.to(self._device) for name, value in inputs.items()}
@@ -96,7 +96,7 @@ class ReferenceSide:
             torch.cuda.synchronize()
 
     def _negative_log_likelihoods(self) -> torch.Tensor:
-        """Of the scored tokens, row by row: [B * R] float32."""
+        """[B * R] float32 of the scored tokens, row by row."""
         logits = self._model(**self._inputs, use_cache=False).logits
         return functional.cross_entropy(
             logits.float().flatten(0, 1), self._targets.flatten(), reduction="none"
@@ -104,7 +104,7 @@ class ReferenceSide:
 
     def _train_step(self) -> None:
         with self._autocast():
-            # Rows have equally many targets: the mean of their means is the mean.
+            # All rows have the same number of targets, so this equals the mean of row means.
             loss = self._negative_log_likelihoods().mean()
         loss.backward()
         self._gradient_norm = torch.nn.utils.clip_grad_norm_(self._trained, self._job.clip_norm)
@@ -124,11 +124,11 @@ class ReferenceSide:
         return Values(float(-log_probs.mean()), log_probs=tuple(log_probs.tolist()))
 
     def reset_peak(self) -> None:
-        host.reset_peak()
+        side.reset_peak()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
     def peak_bytes(self) -> int:
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated()
-        return host.peak_bytes()
+        return side.peak_bytes()

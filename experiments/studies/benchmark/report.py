@@ -1,10 +1,9 @@
-"""Measurements as JSON and as a Markdown table."""
+"""Measurements of a comparison as JSON and as Markdown."""
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.studies.benchmark.config import BenchmarkConfig
@@ -12,16 +11,17 @@ from experiments.studies.benchmark.measure import OURS, Timings, log_prob_gap
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, forward_flops, training_flops
 from rmsweb_jax.qwen3_vl.inputs import Grid
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.training.performance import peak_flops
 
-# Cores that others may keep busy on a machine that counts as idle.
+# Cores that other processes may keep busy on an idle machine.
 _IDLE = 0.1
 
 
 def useful_flops(
     config: BenchmarkConfig, architecture: Qwen3VLConfig, grid: Grid, adapters: int
 ) -> dict[str, int]:
-    """Operations of each program that its result needs, recomputation not among them."""
+    """FLOPs of each program without recomputation."""
     patches = grid[0] * grid[1] * grid[2]
     work = Work(
         tokens=config.rows * config.length,
@@ -37,7 +37,7 @@ def useful_flops(
 
 
 def peak_rate(config: BenchmarkConfig, device: str) -> float | None:
-    """Operations a second of the device at its best; None when nobody has said."""
+    """Peak FLOP/s of the device; None if unknown."""
     if config.peak_tflops:
         return config.peak_tflops * 1e12
     return peak_flops(device) if config.dtype == "bfloat16" else None
@@ -46,7 +46,7 @@ def peak_rate(config: BenchmarkConfig, device: str) -> float | None:
 def summary(
     config: BenchmarkConfig, measured: dict[str, dict[str, Timings]], flops: dict[str, int], device: str
 ) -> dict[str, Any]:
-    """Programs, then sides with their rates, and the ratio between them (above 1: ours is faster)."""
+    """Program -> rates of each side and the ratio between them (above 1: ours is faster)."""
     peak = peak_rate(config, device)
     out = {}
     for program, sides in measured.items():
@@ -68,7 +68,7 @@ def _rates(config: BenchmarkConfig, side: Timings, flops: int, peak: float | Non
     return {
         "seconds": _spread(side.seconds),
         "steps": list(side.seconds),
-        # Cores that other processes kept busy.
+        # In cores.
         "other_load": sum(side.others) / sum(side.seconds),
         "first_step_seconds": side.first_seconds,
         "tokens_per_second": config.rows * config.length / seconds,
@@ -85,7 +85,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def table(programs: dict[str, Any]) -> str:
-    """A row for every program and side, then its ratio."""
+    """Rows of each program: its sides, then their ratio."""
     lines = [
         "| program | side | seconds a step | tokens/s | GFLOP/s | MFU | peak memory | first step | loss |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -108,33 +108,32 @@ def _cell(spread: dict[str, float], digits: int) -> str:
     return f"{median} ({low} to {high})"
 
 
-def section(config: BenchmarkConfig, machine: dict[str, Any], programs: dict[str, Any]) -> str:
-    """What was measured, on what, and the table."""
+def section(report: Mapping[str, Any]) -> str:
+    """Settings, machine and table of one comparison, from its JSON alone."""
+    values, machine, programs = report["config"], report["machine"], report["programs"]
+    config = BenchmarkConfig(**{**values, "lora": LoRAConfig(**values["lora"])})
     architecture = config.architecture()
     sides = "; ".join(
         f"{name}: " + ", ".join(f"{key} {value}" for key, value in about.items())
         for name, about in machine["sides"].items()
     )
-    load = max(side["other_load"] for result in programs.values() for side in result["sides"].values())
-    # torch waits for its slowest thread at every product, XLA does not: contention favours ours.
-    idle = load < _IDLE or config.device != "cpu"
-    verdict = "" if idle else "**The machine was not idle: take these ratios for no result.** "
+    verdict = "" if is_idle(report) else "**The machine was not idle: these ratios are not results.** "
     return (
         f"Size {config.size} with {architecture.text.num_hidden_layers} decoder layers and "
         f"{architecture.vision.depth} vision blocks, {config.dtype}, remat {config.remat}; {config.rows} x "
         f"{config.length:,} tokens with an image of {config.max_pixels:,} pixels and {config.response:,} "
-        f"scored tokens a row; adapters of rank {config.lora.rank}; {config.steps} counted "
-        f"steps a side, in turns.\n"
-        f"{machine['processor']}, {machine['threads']} threads; other processes kept up to {load:.1f} "
-        f"cores busy meanwhile. {verdict}{sides}.\n\n{table(programs)}"
+        f"scored tokens per row; adapters of rank {config.lora.rank}; {config.steps} timed steps per side, "
+        f"in turns; {machine['threads']} threads, and up to {other_load(report):.1f} cores busy with other "
+        f"processes. {verdict}{sides}.\n\n{table(programs)}"
     )
 
 
-def replace_section(text: str, name: str, content: str) -> str:
-    """The document with its generated section of that name replaced, or appended when there is none."""
-    begin, end = f"<!-- benchmark {name} -->", f"<!-- end {name} -->"
-    block = f"{begin}\n{content}\n{end}"
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    if pattern.search(text):
-        return pattern.sub(lambda _: block, text)
-    return f"{text.rstrip()}\n\n## {name}\n\n{block}\n".lstrip()
+def other_load(report: Mapping[str, Any]) -> float:
+    """Cores that other processes kept busy during the busiest measurement."""
+    sides = [side for result in report["programs"].values() for side in result["sides"].values()]
+    return max(side["other_load"] for side in sides)
+
+
+def is_idle(report: Mapping[str, Any]) -> bool:
+    # On a CPU torch waits for its slowest thread at every product and XLA does not: contention favours ours.
+    return other_load(report) < _IDLE or report["config"]["device"] != "cpu"

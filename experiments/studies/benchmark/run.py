@@ -3,35 +3,35 @@
     python -m experiments.studies.benchmark.run --config=configs/studies/benchmark.py:2b \
         --output=runs/benchmark/2b.json
 
-Both sides load the same random weights and compute the same batch, each in a process of its own; they take
-turns step by step, and no ratio is told unless they agree on what they computed. With `--table=FILE.md` the
-section of this config in that file is written anew.
+Both sides load the same random weights and compute the same batch, each in its own process. They take turns
+step by step. There is no ratio unless their results agree.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
-import platform
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 from flax import nnx
 from ml_collections import ConfigDict
 
 from experiments.cli import run_config
 from experiments.studies.benchmark.config import BenchmarkConfig
-from experiments.studies.benchmark.job import Job
 from experiments.studies.benchmark.measure import OURS, TOLERANCES, check_reference, measure, workers
 from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
-from experiments.studies.benchmark.report import replace_section, section, summary, table, useful_flops
-from experiments.studies.benchmark.rows import image_grid, write_rows
+from experiments.studies.benchmark.report import section, summary, useful_flops
+from experiments.studies.benchmark.side import Job
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.inputs import Grid, mrope_positions
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
@@ -39,7 +39,7 @@ from rmsweb_jax.settings import from_config
 
 
 def random_weights(config: BenchmarkConfig, workdir: Path) -> Path:
-    """A model folder of the config's shape; one that an earlier run finished is used again."""
+    """Returns a folder with random weights of the config's shape; writes it once."""
     architecture = config.architecture()
     layers, blocks = architecture.text.num_hidden_layers, architecture.vision.depth
     folder = workdir / f"{config.size}-{layers}-layers-{blocks}-blocks"
@@ -51,7 +51,7 @@ def random_weights(config: BenchmarkConfig, workdir: Path) -> Path:
 
 
 def count_adapters(architecture: Qwen3VLConfig, lora: LoRAConfig) -> int:
-    """Adapter parameters; nothing is allocated."""
+    """Counts adapter parameters without allocating them."""
 
     def make() -> Qwen3VL:
         model = Qwen3VL(architecture, rngs=nnx.Rngs(0))
@@ -61,14 +61,56 @@ def count_adapters(architecture: Qwen3VLConfig, lora: LoRAConfig) -> int:
     return count_parameters(nnx.eval_shape(make))["adapters"]
 
 
-def processor() -> str:
-    """The CPU's name."""
-    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.machine()
+def image_grid(config: Qwen3VLConfig, max_pixels: int) -> Grid:
+    """Grid of the largest square image of at most `max_pixels`."""
+    vision = config.vision
+    unit = vision.patch_size * vision.spatial_merge_size
+    side = max(1, math.isqrt(max_pixels) // unit) * vision.spatial_merge_size
+    return 1, side, side
+
+
+def write_rows(
+    path: Path, config: Qwen3VLConfig, *, rows: int, length: int, response: int, max_pixels: int, seed: int
+) -> None:
+    """Writes the batch: tokens [B, T], positions [3, B, T], patches, grids [B, 3] and the image token.
+
+    Each row has an image, text and a scored response.
+
+    Raises:
+      UserError: image and response do not fit a row.
+    """
+    grid = image_grid(config, max_pixels)
+    patches = math.prod(grid)
+    image = patches // config.vision.merge_unit
+    # The two tokens around the image, and one of text before the response.
+    text = length - image - 2
+    if text < response + 1:
+        raise UserError(
+            f"config.length={length} does not hold an image of {image} tokens and a config.response of "
+            f"{response}: make it {image + response + 3} or more"
+        )
+    rng = np.random.default_rng(seed)
+    start = [config.vision_start_token_id, *[config.image_token_id] * image, config.vision_end_token_id]
+    words = rng.integers(0, _words(config), (rows, text))
+    tokens = np.concatenate([np.tile(start, (rows, 1)), words], axis=1).astype(np.int32)
+    np.savez(
+        path,
+        tokens=tokens,
+        positions=np.stack([mrope_positions(row, [grid], config) for row in tokens], axis=1),
+        patches=rng.standard_normal((rows * patches, config.vision.patch_dim), np.float32),
+        grids=np.tile(grid, (rows, 1)),
+        image_token=config.image_token_id,
+    )
+
+
+def _words(config: Qwen3VLConfig) -> int:
+    """Number of text tokens; they come first in the vocabulary."""
+    special = (config.image_token_id, config.video_token_id)
+    return min(*special, config.vision_start_token_id, config.vision_end_token_id)
 
 
 def jobs(config: BenchmarkConfig, workdir: Path, scratch: Path) -> list[Job]:
-    """What the workers are told; weights and rows are written for them."""
+    """Writes weights and rows, and returns the job of each worker."""
     rows = scratch / "rows.npz"
     write_rows(
         rows,
@@ -102,7 +144,7 @@ def jobs(config: BenchmarkConfig, workdir: Path, scratch: Path) -> list[Job]:
 
 
 def run(config: BenchmarkConfig, workdir: Path) -> dict[str, Any]:
-    """Measures both sides.
+    """Measures both sides and returns the report.
 
     Raises:
       UserError: a side is not installed or cannot run, or the sides compute different things.
@@ -118,16 +160,13 @@ def run(config: BenchmarkConfig, workdir: Path) -> dict[str, Any]:
             measured = measure(sides, TOLERANCES[config.dtype], config.warmup_steps, config.steps)
     grid = image_grid(architecture, config.max_pixels)
     flops = useful_flops(config, architecture, grid, count_adapters(architecture, config.lora))
-    machine = {"processor": processor(), "threads": todo[0].threads, "sides": about}
+    machine = {"threads": todo[0].threads, "sides": about}
     programs = summary(config, measured, flops, about[OURS]["device"])
     return {"config": dataclasses.asdict(config), "machine": machine, "programs": programs}
 
 
 def main() -> None:
     output_flag = flags.DEFINE_string("output", None, "JSON file for the results.", required=True)
-    table_flag = flags.DEFINE_string(
-        "table", "", "Markdown file whose section of this config is written anew."
-    )
     workdir_flag = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for weights and workers' logs.")
 
     def entry(settings: ConfigDict) -> None:
@@ -138,12 +177,7 @@ def main() -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         report = run(config, Path(workdir_flag.value))
         write_atomic(output, json.dumps(report, indent=1).encode())
-        print(table(report["programs"]))
-        if table_flag.value:
-            path = Path(table_flag.value)
-            before = path.read_text() if path.exists() else ""
-            content = section(config, report["machine"], report["programs"])
-            write_atomic(path, replace_section(before, config.name, content).encode())
+        print(section(report))
 
     run_config(entry, "configs/studies/benchmark.py:tiny")
 

@@ -1,8 +1,8 @@
-"""A worker process: one side of the comparison, a step for every line on its standard input.
+"""A worker process: runs one side of the comparison, one request per line of standard input.
 
     python -m experiments.studies.benchmark.worker '{"side": "ours", ...}'
 
-Every request is a line of JSON, and so is every answer; whatever libraries print goes to standard error.
+Requests and replies are lines of JSON; other output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import sys
 import time
 from typing import Any, TextIO
 
-from experiments.studies.benchmark import host
-from experiments.studies.benchmark.job import Job, Side
+from experiments.studies.benchmark.side import Job, Side, others_seconds
 from rmsweb_jax.errors import UserError
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "not enough memory")
 
 
 def make_side(job: Job) -> Side:
-    # Imported late: neither process loads the other's library.
+    # Imported here, so that no process loads the other side's library.
     if job.side == "ours":
         from experiments.studies.benchmark.ours import OurSide
 
@@ -33,7 +32,7 @@ def make_side(job: Job) -> Side:
 
 
 def answer(side: Side, request: dict[str, Any]) -> dict[str, Any]:
-    """Does what a request asks for: `do` is "describe", "start", "step", "reset_peak" or "peak_bytes"."""
+    """Carries out a request; `do` is "describe", "start", "step", "reset_peak" or "peak_bytes"."""
     match request["do"]:
         case "describe":
             return side.describe()
@@ -51,16 +50,16 @@ def answer(side: Side, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed_step(side: Side) -> dict[str, Any]:
-    """A step's wall-clock seconds, the CPU seconds that other processes took meanwhile, and its values."""
-    others, begin = host.others_seconds(), time.perf_counter()
+    """Wall-clock seconds of a step, CPU seconds of other processes during it, and its values."""
+    others_before, begin = others_seconds(), time.perf_counter()
     side.step()
     seconds = time.perf_counter() - begin
-    others = max(0.0, host.others_seconds() - others)
+    others = max(0.0, others_seconds() - others_before)
     return {"seconds": seconds, "others": others, "values": dataclasses.asdict(side.values())}
 
 
 def serve(job: Job, replies: TextIO) -> None:
-    """Answers until standard input ends; a mistake that a user can mend is an answer, and the last one."""
+    """Replies until standard input ends; an error that the user can fix is the last reply."""
 
     def reply(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=replies, flush=True)
@@ -79,7 +78,7 @@ def serve(job: Job, replies: TextIO) -> None:
 
 def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
-    # Both libraries size their pools by the cores they may use, once.
+    # Both libraries size their thread pools once, by the cores of the process.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

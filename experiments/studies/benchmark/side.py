@@ -1,21 +1,30 @@
-"""What a worker process is told, and what each side can do; imports neither jax nor torch."""
+"""A side of the comparison: its job, its interface, and what Linux reports of its memory and of other load.
+
+Imports neither jax nor torch: each worker process loads only its own library.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import os
+import time
+from pathlib import Path
 from typing import Protocol
 
+_PROC = Path("/proc")
+_LIBC = ctypes.CDLL(None)
 PROGRAMS = ("forward", "train")
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One side's work, the same on both sides but for `side`.
+    """The work of one side; only `side` differs between the two.
 
     Attributes:
       side: "ours" or "transformers".
       model: folder of the weights, in Hugging Face layout.
-      rows: file of `experiments.studies.benchmark.rows`.
+      rows: file of `run.write_rows`.
       adapters: PEFT folder of the fresh adapters; ours writes it before the reference reads it.
       device: "cpu", "cuda" or "tpu".
       dtype: of weights and computation; adapters and their optimizer are float32.
@@ -43,7 +52,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """What a step computed, to tell that both sides compute the same.
+    """Results of a step, to check that both sides compute the same.
 
     Attributes:
       loss: mean negative log-likelihood of the scored tokens before the update, nats.
@@ -60,15 +69,15 @@ class Side(Protocol):
     """A model with the two programs that are compared."""
 
     def describe(self) -> dict[str, str]:
-        """Versions, and what it runs on."""
+        """Library versions and the device."""
         ...
 
     def start(self, program: str) -> None:
-        """Readies a program; "forward", without adapters, comes before "train"."""
+        """Prepares a program; "forward", without adapters, comes before "train"."""
         ...
 
     def step(self) -> None:
-        """Runs the program once, until the device is done."""
+        """Runs the program once and waits for the device."""
         ...
 
     def values(self) -> Values:
@@ -76,9 +85,31 @@ class Side(Protocol):
         ...
 
     def reset_peak(self) -> None:
-        """Forgets the highest memory use so far, where the device can."""
+        """Resets the peak memory, if the device can."""
         ...
 
     def peak_bytes(self) -> int:
-        """Highest memory use: of the device, or on a CPU of the process."""
+        """Peak memory of the device, or on a CPU of the process."""
         ...
+
+
+def reset_peak() -> None:
+    """Resets the peak memory of this process."""
+    # Memory that loading and compiling freed is not part of a step.
+    _LIBC.malloc_trim(0)
+    (_PROC / "self" / "clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """Highest resident memory of this process since the last reset."""
+    fields = dict(line.split(":", 1) for line in (_PROC / "self" / "status").read_text().splitlines())
+    return int(fields["VmHWM"].split()[0]) * 1024
+
+
+def others_seconds() -> float:
+    """CPU seconds used so far by all other processes; differences measure contention."""
+    user, nice, system, _idle, _wait, *interrupts = (
+        _PROC.joinpath("stat").read_text().split("\n")[0].split()[1:]
+    )
+    ticks = sum(map(int, (user, nice, system, *interrupts[:3])))
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
