@@ -68,13 +68,13 @@ of wall-clock time until the device is done. The speed ratio is the reference's 
 pair: above 1, ours is faster.
 
 GFLOP/s and MFU count FLOPs without recomputation (`rmsweb_jax.qwen3_vl.flops`). MFU needs a known peak rate
-of the device. Peak memory is the device's on a GPU (ours since the process started, since JAX cannot reset it),
-and on a CPU the highest resident memory of the process during timed steps.
+of the device. Peak memory is the device's on a GPU (ours since the process started, since JAX cannot reset
+it), and on a CPU the highest resident memory of the process during timed steps.
 
 The sides must agree within the dtype's rounding on the forward pass's log-probabilities, both first losses,
 both first gradient norms and the loss after one update; otherwise there is no ratio. In float32 they are
-equal to six digits. In bfloat16, at the full depth of the 2B model, log-probabilities differed by 0.011 nats on
-average, losses by 8e-5 and gradient norms by 1e-3 (relative).
+equal to six digits. In bfloat16, at the full depth of the 2B model, log-probabilities differed by 0.011 nats
+on average, losses by 8e-5 and gradient norms by 1e-3 (relative).
 
 On a CPU that is not idle the ratio favours ours: torch splits every product evenly over its threads and waits
 for the last one, while XLA distributes small pieces. On two cores shared with other work, transformers'

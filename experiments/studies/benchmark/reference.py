@@ -2,8 +2,8 @@
 
 It has scaled-dot-product attention, `logits_to_keep` at the scored positions, gradient checkpointing where
 ours rematerialises, and fused AdamW. In bfloat16 it runs autocast around a bfloat16 base with float32
-adapters (transformers' Trainer with `bf16=True`). Nothing is compiled. Rotary positions are precomputed, as in our
-batches.
+adapters (transformers' Trainer with `bf16=True`). Nothing is compiled. Rotary positions are precomputed, as
+in our batches.
 """
 
 from __future__ import annotations
