@@ -1,1 +1,1 @@
-"""Policies and teachers on held-out tasks: every task several times, and what that shows."""
+"""Evaluates policies and teachers on held-out tasks: repeated runs, rates with intervals, comparisons."""

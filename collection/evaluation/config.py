@@ -1,4 +1,4 @@
-"""Settings of `experiments.evaluate`: one dataclass for each benchmark, with the paper's values."""
+"""Settings of `experiments.evaluate`: one dataclass per benchmark, with the paper's values."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class EvaluatedActor(ActorConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RefreshSettings:
-    """How days that have passed are moved (`collection.evaluation.dates.moving`).
+    """Settings of the date refresh (`collection.evaluation.dates.moving`).
 
     Attributes:
-      today: YYYY-MM-DD; empty: the day on which the run is begun.
-      lead_days: from then to the earliest day of a prompt, at least.
-      ask: the model that is asked about prompts with days that no rule takes for bound to them.
+      today: YYYY-MM-DD; empty means the day on which the run starts.
+      lead_days: minimum number of days from `today` to the earliest date of a refreshed prompt.
+      ask: model that classifies prompts with dates that the rules do not classify as date-bound.
     """
 
     today: str = ""
@@ -45,25 +45,25 @@ class RefreshSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(EpisodeSettings):
-    """What the evaluations on all benchmarks share.
+    """Settings that all benchmarks share.
 
     Attributes:
-      benchmark: its name; it decides which other settings there are.
-      label: what the policy is called in records and tables.
-      model: its folder, or "tiny_base"; of an actor behind an API what the endpoint calls it.
-      task_ids: some of the benchmark's tasks; none: all.
+      benchmark: its name; determines the other settings.
+      label: name of the policy in records and tables.
+      model: model folder or "tiny_base"; for an actor behind an API, the endpoint's name of the model.
+      task_ids: subset of the benchmark's tasks; empty means all.
       training: data sets and files of the tasks that the policy was trained on, separated by commas: the
-        report says which of them repeat the benchmark. Empty: not checked.
-      runs: how often each task is played (RMSWeb, section 4: exactly three times).
-      seed: of the bootstrap.
-      refresh: None where prompts are used as they are.
+        report lists those that repeat the benchmark. Empty skips the check.
+      runs: number of runs per task (RMSWeb, section 4: exactly three).
+      seed: seed of the bootstrap.
+      refresh: None if prompts are used unchanged.
     """
 
     benchmark: str
     label: str = "base"
     model: str = "tiny_base"
     task_ids: tuple[str, ...] = ()
-    # What was trained on changes what the report says, not what is played.
+    # Affects only the contamination section of the report, so it may change on resumption.
     training: str = safe("")
     runs: int = 3
     seed: int = 0
@@ -73,11 +73,11 @@ class EvaluateSettings(EpisodeSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MiniwobSettings(EvaluateSettings):
-    """MiniWoB++ pages, which pay their own reward.
+    """Settings for MiniWoB++ pages, which compute their own reward.
 
     Attributes:
-      pages, first_seed, seeds: pages, and how many seeds of each from the first on. Nothing is trained on
-        seeds from a million on.
+      pages, first_seed, seeds: pages, and number of seeds of each, starting at `first_seed`. Seeds from one
+        million up are held out from training.
     """
 
     benchmark: str = "miniwob"
@@ -91,10 +91,10 @@ class MiniwobSettings(EvaluateSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AppsSettings(EvaluateSettings):
-    """Tasks of your own, for example at applications on this machine.
+    """Settings for a user's own tasks, for example on applications on this machine.
 
     Attributes:
-      tasks_file: JSON lines with `website` and `objective`.
+      tasks_file: JSONL file with `website` and `objective`.
     """
 
     benchmark: str = "apps"
@@ -103,12 +103,12 @@ class AppsSettings(EvaluateSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WebVoyagerSettings(EvaluateSettings):
-    """WebVoyager.
+    """Settings for WebVoyager.
 
     Attributes:
       tasks_file: the benchmark's own file.
-      excluded_file: a JSON list of the ids that are left out, or "".
-      references_file: the answers that the judge is shown, or "".
+      excluded_file: a JSON list of ids to leave out, or "".
+      references_file: reference answers for the judge, or "".
     """
 
     benchmark: str = "webvoyager"
@@ -120,11 +120,11 @@ class WebVoyagerSettings(EvaluateSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlineMind2WebSettings(EvaluateSettings):
-    """Online-Mind2Web.
+    """Settings for Online-Mind2Web.
 
     Attributes:
       tasks_file: the benchmark's own file.
-      start_page: of a task that names no website.
+      start_page: start page of tasks without a website.
     """
 
     benchmark: str = "online_mind2web"
@@ -134,7 +134,7 @@ class OnlineMind2WebSettings(EvaluateSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WebTailBenchSettings(OnlineMind2WebSettings):
-    """WebTailBench, whose tasks name no website."""
+    """Settings for WebTailBench, whose tasks name no website."""
 
     benchmark: str = "webtailbench"
     refresh: RefreshSettings = RefreshSettings()
@@ -152,13 +152,13 @@ BENCHMARKS: dict[str, type[EvaluateSettings]] = {
 def evaluate_settings(
     config: EvaluateSettings | ConfigDict | Mapping[str, Any], complete: bool = True
 ) -> EvaluateSettings:
-    """The settings of the benchmark that the config names, with the policy as their actor.
+    """Builds the settings of the benchmark that the config names, with the policy as actor.
 
     Args:
       complete: as for `from_config`.
 
     Raises:
-      UserError: there is no such benchmark; or as `from_config`.
+      UserError: the benchmark is unknown; otherwise as `from_config`.
     """
     name = config.benchmark if isinstance(config, EvaluateSettings) else config["benchmark"]
     if name not in BENCHMARKS:

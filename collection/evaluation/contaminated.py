@@ -1,4 +1,4 @@
-"""Whether a policy was trained on what it is evaluated on; part of every evaluation's report."""
+"""Checks if a policy was trained on evaluation tasks; part of every evaluation's report."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rmsweb_jax.records.schema import Task, Trajectory
 
 
 def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict[str, Any]:
-    """Compares the training tasks with all that the benchmark asks, and with its task ids.
+    """Compares the training tasks with all questions of the benchmark, and with its task ids.
 
     Ids matter for MiniWoB++, whose pages ask the same question with every seed.
 
     Args:
-      training: data sets of trajectories, or files of tasks (JSON lines); none: nothing is checked, and
-        the report says so.
+      training: data sets of trajectories, or JSONL files of tasks; if empty, nothing is checked, and the
+        report says so.
 
     Returns:
-      `checked`, and where it is true the counts by test and every overlap.
+      `checked`; if it is True, also the counts by test and every overlap.
 
     Raises:
-      UserError: something of `training` cannot be read: what is passed over could not be checked.
+      UserError: an entry of `training` cannot be read; skipping it would leave its tasks unchecked.
     """
     if not training:
-        return {"checked": False, "reason": "config.training is empty: what was trained on is not known here"}
+        return {"checked": False, "reason": "config.training is empty: the training tasks are unknown"}
     index = BenchmarkIndex(benchmark.questions)
     ids = {task.task_id for task in benchmark.tasks} | set(benchmark.excluded)
     overlaps: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict
 
 
 def _different(training: Sequence[Path]) -> Iterator[Task]:
-    """Training tasks, each once; of a task that comes with different texts each of them."""
+    """Yields the distinct training tasks; tasks with one id and different texts are distinct."""
     seen: set[tuple[str, str]] = set()
     for path in training:
         for task in _tasks(path):

@@ -1,4 +1,4 @@
-"""One policy's outcomes on every task and run, and the figures drawn from them."""
+"""Outcomes of one policy on every task and run, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult,
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Trajectory
 
-# Key in a report -> field of a task by whose values tasks are grouped.
+# Key in a report -> field of a task that groups the tasks.
 GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
-# Two policies are compared on a group of tasks from so many on: with fewer, hardly any difference shows.
+# Minimum size of a group of tasks to compare two policies on: fewer tasks show hardly any difference.
 MIN_GROUP_TASKS = 10
 
 
@@ -28,7 +28,7 @@ class Results(BaseModel):
     """All tasks of one evaluation; every task has the same number of runs.
 
     Attributes:
-      benchmark: whose tasks they are; empty in results that were written before it was recorded.
+      benchmark: the benchmark's name; empty in results from before it was recorded.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,9 +42,9 @@ class Results(BaseModel):
     @model_validator(mode="after")
     def _every_task_once_with_all_runs(self) -> Results:
         if any(len(task.successes) != self.runs for task in self.tasks):
-            raise ValueError(f"a task has not {self.runs} runs")
+            raise ValueError(f"a task does not have {self.runs} runs")
         if len({task.task_id for task in self.tasks}) < len(self.tasks):
-            raise ValueError("a task is there twice")
+            raise ValueError("a task is repeated")
         return self
 
     @property
@@ -54,7 +54,7 @@ class Results(BaseModel):
 
     @property
     def judged(self) -> np.ndarray:
-        """[T, runs] booleans; True where it was not recorded, since pages judged all of those runs."""
+        """[T, runs] booleans; True if not recorded, because pages judged all of those runs."""
         every = (True,) * self.runs
         return np.array([task.judged or every for task in self.tasks], bool).reshape(-1, self.runs)
 
@@ -64,26 +64,26 @@ class Results(BaseModel):
         return np.array([task.steps for task in self.tasks], int).reshape(-1, self.runs)
 
     def recorded(self, field: str) -> np.ndarray | None:
-        """[T, runs] floats of a `TaskResult` field that older results lack; None when a task lacks it."""
+        """[T, runs] floats of a `TaskResult` field that older results lack; None if a task lacks it."""
         values = [getattr(task, field) for task in self.tasks]
         return np.array(values, np.float64).reshape(-1, self.runs) if values and all(values) else None
 
     def select(self, task_ids: Sequence[str]) -> Results:
-        """The same results on `task_ids` alone, in that order."""
+        """Returns the results on `task_ids` only, in that order."""
         by_id = {task.task_id: task for task in self.tasks}
         return self.model_copy(update={"tasks": tuple(by_id[task_id] for task_id in task_ids)})
 
     def groups(self, field: str) -> dict[str, Results]:
-        """The results by the values of a `TaskResult` field, sorted; tasks without a value are in none."""
+        """Groups the results by a `TaskResult` field, sorted by value; tasks without a value are left out."""
         names: dict[str, list[str]] = {}
         for task in self.tasks:
             names.setdefault(getattr(task, field), []).append(task.task_id)
         return {name: self.select(names[name]) for name in sorted(names) if name}
 
     def priced(self, prompt: float, response: float) -> Results:
-        """The same results, their tokens paid for at these prices (US dollars a million tokens).
+        """Returns the results with costs at these prices (US dollars per million tokens).
 
-        For policies that are served by their owner, whose calls have no price of their own.
+        For policies on one's own server, whose calls have no recorded price.
 
         Raises:
           UserError: the tokens were not recorded.
@@ -113,11 +113,11 @@ def gather_results(
     """Collects trajectories of attempts 1..`runs` of each task, in the order tasks first appear.
 
     Args:
-      benchmark: whose tasks they are.
-      levels: task id -> how hard the benchmark calls it.
+      benchmark: the benchmark's name.
+      levels: task id -> difficulty in the benchmark.
 
     Raises:
-      UserError: a task lacks a run or has one twice: rates over such a set would be biased.
+      UserError: a task lacks a run or has one twice; rates over such a set would be biased.
     """
     by_task: dict[str, dict[int, TaskResult]] = {}
     for trajectory in trajectories:
@@ -153,7 +153,7 @@ def load_results(path: Path) -> Results:
 
 
 def score(results: Results, seed: int = 0) -> dict[str, Any]:
-    """Every figure of one policy: rates with intervals, steps, cost, by site, kind and level, outcomes.
+    """Computes all figures of one policy: rates with intervals, steps, cost and outcomes; and rates by group.
 
     An unjudged run counts as a failure in `pass_at_<k>` and is counted in `unjudged`;
     `judged_pass_at_1` leaves such runs out.
@@ -186,11 +186,11 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
 def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
     """`first - second` on the tasks both were evaluated on, paired by task.
 
-    McNemar's test is on "solved at least once", in as many runs as both have: the runs of one task are no
-    independent trials.
+    McNemar's test uses one outcome per task, "solved at least once", over as many runs as both have: the
+    runs of one task are not independent trials.
 
     Returns:
-      `tasks` (shared, behind all that follows), `first_tasks` and `second_tasks` (of each alone), intervals
+      `tasks` (shared ones, the basis of the rest), `first_tasks` and `second_tasks` (all of each), intervals
       of `pass_at_<k>` and steps, `only_first`, `only_second` and `mcnemar_p`; and the same by site, kind and
       level for groups of `MIN_GROUP_TASKS` tasks or more, with `holm_p`, corrected over a grouping's groups.
 
@@ -201,8 +201,7 @@ def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
     shared = [task.task_id for task in first.tasks if task.task_id in known]
     if not shared:
         raise UserError(
-            f"{first.label} and {second.label} have no task in common, so that nothing can be compared: "
-            "evaluate both on the same tasks"
+            f"{first.label} and {second.label} have no task in common: evaluate both on the same tasks"
         )
     counts = {"first_tasks": len(first.tasks), "second_tasks": len(second.tasks)}
     first, second = first.select(shared), second.select(shared)
@@ -218,7 +217,7 @@ def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
 
 
 def to_json(content: dict[str, Any]) -> bytes:
-    """JSON for people: indented, floats as they are, NaN refused."""
+    """Encodes readable JSON: indented, floats unrounded, NaN refused."""
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
@@ -240,9 +239,9 @@ def _rates(results: Results, seed: int) -> dict[str, Any]:
 
 
 def _cost(results: Results, seed: int) -> dict[str, Any]:
-    """Means a run; `usd_at_<k>` is the nominal budget of k runs, `C_k = k C_1` (RMSWeb, figure 1).
+    """Returns mean costs per run; `usd_at_<k>` is the budget of k runs, `C_k = k C_1` (RMSWeb, figure 1).
 
-    Dollars are None where every recorded price is 0, which means unknown.
+    Dollars are None if every recorded cost is 0, which means that prices are unknown.
     """
     fields = {"prompt_tokens": "prompt_tokens", "response_tokens": "response_tokens"}
     fields |= {"usd": "costs", "judge_usd": "judge_costs"}
@@ -257,7 +256,7 @@ def _cost(results: Results, seed: int) -> dict[str, Any]:
 
 def _difference(first: Results, second: Results, seed: int) -> dict[str, Any]:
     difference: dict[str, Any] = {}
-    runs = min(first.runs, second.runs)
+    runs = min(first.runs, second.runs)  # More runs would give one policy more chances to solve a task.
     for k in range(1, runs + 1):
         mine, theirs = (statistics.pass_at_k(one.successes, k) for one in (first, second))
         difference[f"pass_at_{k}"] = _as_dict(statistics.paired_difference(mine, theirs, seed))

@@ -34,13 +34,13 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.workdir import run_stage
 
-# The evaluation that was begun, and its notes for judges, so that its runs can be judged again.
+# Description of the evaluation, and notes for judges, so that its runs can be judged again later.
 BEGUN, NOTES = "benchmark.json", "notes.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """Outcomes, samples to be looked at apart, and seconds over this run and those it resumed."""
+    """Outcomes, ids of runs to report separately, and seconds over this run and those it resumed."""
 
     results: Results
     apart: dict[str, list[str]]
@@ -63,8 +63,8 @@ def evaluate(
       The report.
 
     Raises:
-      UserError: a file of the benchmark, a date, the browser or the policy cannot be used, or the workdir was
-        begun with other settings.
+      UserError: a file of the benchmark, a date, the browser or the policy cannot be used, or the workdir
+        belongs to a run with other settings.
     """
     return run_stage(_evaluate, evaluate_settings(settings), workdir)
 
@@ -74,7 +74,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     refreshed = None
     if settings.refresh is not None:
         benchmark, refreshed = _refresh(benchmark, settings.refresh, workdir)
-    # Before the first episode: an error in these must not come after the last.
+    # Before the first episode, so that errors in these do not appear only after the last one.
     setup = fleet_config(settings, benchmark.notes)
     contamination = contamination_report(benchmark, _paths(settings.training))
     about = begin(benchmark, workdir)
@@ -95,13 +95,13 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
 
 
 def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
-    """Writes what is evaluated to `BEGUN` and `NOTES`, or checks that a run that is resumed asks the same.
+    """Writes `BEGUN` and `NOTES`, or checks that a resumed run has the same tasks and notes.
 
     Returns:
-      Of the benchmark: its name, files with rows and SHA-256, tasks, excluded tasks.
+      The benchmark's name, files with rows and SHA-256, and numbers of tasks and excluded tasks.
 
     Raises:
-      UserError: the workdir was begun with other tasks.
+      UserError: the workdir belongs to a run with other tasks.
     """
     asked = hashlib.sha256()
     for task in benchmark.tasks:
@@ -128,10 +128,10 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
 
 
 def play_benchmark(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path) -> Evaluated:
-    """Plays all tasks exactly `runs` times each; what an earlier run finished is not played again.
+    """Plays all tasks exactly `runs` times each; episodes that an earlier run finished are not played again.
 
-    Attempts of a task differ in their sampling seeds alone, which depend on the task, the attempt and
-    the step. The trajectories become the data set `workdir`.
+    Attempts at a task differ only in their sampling seeds, which depend on the task, the attempt and the
+    step. The trajectories become the data set `workdir`.
 
     Raises:
       UserError: no browser, no server, a model folder that cannot be served, ...
@@ -150,9 +150,9 @@ def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
     """Returns ids of samples to report separately, by reason.
 
     Returns:
-      Failures: `never_done`, a limit ended it before the policy said that it was done; `unjudged`, it said so
-      and no verdict exists; `kept_out`, the site, the network or the machine ended it.
-      And `retried`, with any outcome: begun again after their browser or worker was lost.
+      Failures: `never_done`, a limit ended the run before the policy declared itself done; `unjudged`, the
+      policy declared success and there is no verdict; `kept_out`, the site, the network or the machine ended
+      the run. And `retried`, with any outcome: runs restarted after their browser or worker was lost.
     """
     apart: dict[str, list[str]] = {"never_done": [], "unjudged": [], "kept_out": [], "retried": []}
     for run in trajectories:

@@ -1,4 +1,4 @@
-"""Outcomes of a task's runs, extracted from trajectories, which also hold prompts and pages."""
+"""Outcomes of a task's runs, extracted from trajectories; without their prompts and pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from collection.judges.base import unjudged
 from rmsweb_jax.records.schema import Trajectory
 
-# Outcomes of a run that went on until a limit ended it.
+# Outcomes of a run that a limit ended.
 NEVER_DONE = ("max_steps", "failures", "timeout")
 # Outcomes of a run that the site, the network or the machine ended.
 KEPT_OUT = ("blocked", "captcha", "unreachable", "crashed")
@@ -22,15 +22,15 @@ _LATER = ("judged", "prompt_tokens", "response_tokens", "costs", "judge_costs")
 class TaskResult(BaseModel):
     """A task's runs in order of attempt.
 
-    From `kind` on, fields are empty in results that were written before they were recorded.
+    Fields from `kind` on are empty in results from before they were recorded.
 
     Attributes:
       steps: decisions taken in each run.
       outcomes: how each run ended (`rmsweb_jax.records.schema.Outcome`).
       trajectory_ids: ids of the runs in the trajectory data set next to `results.json`.
       kind: the task's category.
-      level: how hard the benchmark calls the task.
-      judged: False where the agent declared success and no verdict exists.
+      level: difficulty of the task in the benchmark.
+      judged: False if the agent declared success and there is no verdict.
       prompt_tokens, response_tokens: of all calls in which the agent acted or read a page.
       costs: of the same calls, in US dollars; 0 where their price is unknown.
       judge_costs: of judging each run, in US dollars.
@@ -57,14 +57,14 @@ class TaskResult(BaseModel):
         given = [getattr(self, name) for name in _ALWAYS]
         given += [values for name in _LATER if (values := getattr(self, name))]
         if len({len(values) for values in given}) > 1:
-            raise ValueError(f"{self.task_id}: not as many values in each field as runs")
+            raise ValueError(f"{self.task_id}: a field does not have one value per run")
         if any(won and not judged for won, judged in zip(self.successes, self.judged, strict=False)):
             raise ValueError(f"{self.task_id}: a success without a verdict")
         return self
 
 
 def run_result(trajectory: Trajectory, level: str) -> TaskResult:
-    """One run of a task by itself."""
+    """Extracts the outcome of one run of a task."""
     calls = [step.usage for step in trajectory.steps]
     calls += [call.usage for step in trajectory.steps for call in step.extractions]
     return TaskResult(
@@ -85,7 +85,7 @@ def run_result(trajectory: Trajectory, level: str) -> TaskResult:
 
 
 def join_runs(runs: Sequence[TaskResult]) -> TaskResult:
-    """The runs of one task together, in the order given."""
+    """Joins the runs of one task, in the order given."""
     values = {
         name: tuple(itertools.chain.from_iterable(getattr(run, name) for run in runs))
         for name in (*_ALWAYS, *_LATER)

@@ -1,4 +1,4 @@
-"""Tasks of a user's own, for example at applications on this machine (`config.guard.hosts`, `.private`)."""
+"""A user's own tasks, for example on applications on this machine (`config.guard.hosts`, `.private`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def load(settings: AppsSettings) -> Benchmark:
     """Reads `tasks_file`, JSON lines with `website` and `objective`; a bad line is an error here.
 
     Raises:
-      UserError: it cannot be read, or any of its lines is no task or one that was there before.
+      UserError: it cannot be read, or has a line that is not a task or repeats one.
     """
     path = Path(settings.tasks_file)
     file = BenchmarkFile(path, "config.tasks_file", NAME)
     data = file.read()
     lines = read_tasks(path)
-    # An average over what is left would pass for one over all.
+    # The mean over the remaining tasks would look like the mean over all of them.
     bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
     refuse(bad, f"{file.setting}={path}: not tasks", "fix these lines")
     tasks = tuple(task for _, task in lines.good)

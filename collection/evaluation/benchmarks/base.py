@@ -1,4 +1,4 @@
-"""What all benchmarks come down to."""
+"""The common form of all benchmarks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rmsweb_jax.records.schema import Task
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """Tasks to be evaluated on, as one list.
+    """A benchmark's tasks, with notes for judges and data for reports.
 
     Attributes:
       name: as in the config; `task_id`s begin with it.
-      tasks: in the file's order, without those excluded. `site` groups results; `category` is the
-        benchmark's own type where it has types.
+      tasks: in the file's order, without excluded ones. `site` groups results; `category` is the
+        benchmark's own type if it has types.
       notes: notes for judges, hidden from agents, by task id.
-      levels: easy, medium or hard, by task id, where the benchmark says so.
-      files: what was read.
-      excluded: ids of tasks of the files that are left out.
-      questions: all that the files ask, excluded tasks as well, for the contamination check; of tasks
-        without a text of their own none.
-      written: about when its authors wrote the prompts, which is when their days without a year were to
-        come; None: its prompts are bound to no days, or are used as they are.
+      levels: easy, medium or hard, by task id, if the benchmark has levels.
+      files: the files that were read.
+      excluded: ids of tasks that are in the files and left out.
+      questions: all questions of the files, including excluded tasks, for the contamination check; none for
+        tasks without a fixed text.
+      written: approximate day on which the authors wrote the prompts: dates without a year lie after it.
+        None if prompts contain no dates, or are used unchanged.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Benchmark:
     written: date | None = None
 
     def select(self, task_ids: Sequence[str]) -> Benchmark:
-        """The same with these tasks alone, in the files' order; all of them when none is named.
+        """Returns the benchmark with only these tasks, in the files' order; all tasks if `task_ids` is empty.
 
         Raises:
-          UserError: naming ids that are of no task, or of one that is excluded.
+          UserError: an id is unknown or excluded; the message names it.
         """
         if not task_ids:
             return self
@@ -58,7 +58,7 @@ class Benchmark:
 
 
 def start_of(website: str, where: str) -> str:
-    """The address at which a task starts, in its WHATWG form. Raises UserError when it is none."""
+    """Normalises a task's start address by the WHATWG rules. Raises UserError if it is not an address."""
     try:
         return start_address(website)
     except ValueError as error:
@@ -66,6 +66,6 @@ def start_of(website: str, where: str) -> str:
 
 
 def check_known(ids: Collection[str], known: Collection[str], what: str) -> None:
-    """Raises UserError that names the ids which are not known."""
+    """Raises UserError with the unknown ids, if there are any."""
     known = frozenset(known)
     refuse((one for one in ids if one not in known), what, "see the ids in the benchmark's own file")

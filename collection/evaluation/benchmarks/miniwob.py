@@ -1,4 +1,4 @@
-"""MiniWoB++ pages on seeds that nothing is trained on."""
+"""MiniWoB++ pages with held-out seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "miniwob"
 
 
 def load(settings: MiniwobSettings) -> Benchmark:
-    """`pages`, each with `seeds` seeds from `first_seed` on.
+    """Makes the tasks of `pages`, each with `seeds` seeds starting at `first_seed`.
 
     Raises:
       UserError: as `held_out_tasks`.
@@ -24,7 +24,7 @@ def load(settings: MiniwobSettings) -> Benchmark:
 
 
 def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Task]:
-    """Tasks seed by seed, so that an early look shows every page.
+    """Makes tasks seed by seed, so that partial results cover every page.
 
     Raises:
       UserError: a seed below `FIRST_HELD_OUT_SEED`, or no tasks.

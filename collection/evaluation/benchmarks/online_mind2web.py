@@ -1,4 +1,4 @@
-"""Online-Mind2Web (Xue et al., 2025): 300 tasks at 136 sites of three levels, used as they are."""
+"""Online-Mind2Web (Xue et al., 2025): 300 tasks at 136 sites with three levels, used unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load(settings: OnlineMind2WebSettings) -> Benchmark:
     """Reads `tasks_file`; a task without a website starts at `start_page`.
 
     Raises:
-      UserError: it cannot be read, is of another shape, or has a row twice.
+      UserError: it cannot be read, has another format, or repeats a row.
     """
     file = BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME)
     rows, source = read_online_mind2web(file)

@@ -15,9 +15,9 @@ ADAPTERS: dict[str, Callable[[Any], Benchmark]] = {
 
 
 def load_benchmark(settings: EvaluateSettings) -> Benchmark:
-    """The benchmark that the settings are of, and of its tasks those that `task_ids` names.
+    """Loads the benchmark of these settings, with only the tasks in `task_ids` if there are any.
 
     Raises:
-      UserError: what is in its files cannot be used.
+      UserError: its files cannot be used.
     """
     return ADAPTERS[settings.benchmark](settings).select(settings.task_ids)

@@ -13,7 +13,7 @@ from collection.tasks.websites import site_of
 from rmsweb_jax.records.schema import Task
 
 NAME = "webtailbench"
-# Its earliest days are 13 November 2025 and, without a year, 16 November.
+# Estimated from its tasks: their earliest dates are 13 November 2025 and, without a year, 16 November.
 WRITTEN = date(2025, 11, 10)
 
 
@@ -21,7 +21,7 @@ def load(settings: WebTailBenchSettings) -> Benchmark:
     """Reads `tasks_file`; its tasks name no website and start at `start_page`.
 
     Raises:
-      UserError: it cannot be read, is of another shape, or has a row twice.
+      UserError: it cannot be read, has another format, or repeats a row.
     """
     file = BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME)
     rows, source = read_webtailbench(file)

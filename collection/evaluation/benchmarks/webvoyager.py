@@ -16,7 +16,7 @@ from collection.tasks.benchmarks import BenchmarkFile, SourceFile, VoyagerRow, r
 from rmsweb_jax.records.schema import Task
 
 NAME = "webvoyager"
-# Its earliest days without a year are of December 2023, its last ones of the March after.
+# Estimated from its tasks: dates without a year lie between December 2023 and the following March.
 WRITTEN = date(2023, 12, 15)
 
 
@@ -35,7 +35,7 @@ def load(settings: WebVoyagerSettings) -> Benchmark:
     """Reads `tasks_file`, `excluded_file` (a JSON list of ids) and `references_file`; the last two may be "".
 
     Raises:
-      UserError: a file cannot be read or is of another shape; an id comes twice or is of no task.
+      UserError: a file cannot be read or has another format; an id is repeated or has no task.
     """
     rows, source = read_webvoyager(BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME))
     ids = [row.id for row in rows]

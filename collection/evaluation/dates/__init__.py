@@ -1,1 +1,1 @@
-"""Tasks bound to days that have passed, moved to days to come by one procedure (see `refresh`)."""
+"""Date refresh: moves past dates in date-bound tasks into the future by one fixed procedure."""

@@ -1,4 +1,4 @@
-"""Prompts that name days and that no rule takes for bound to them: a model may say which are."""
+"""Asks a model if a prompt is date-bound, for prompts with dates that the rules do not classify as such."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collection.llm.model import Model, ModelRequest, call_seed
 from rmsweb_jax.actions.json_schema import plain_schema
 from rmsweb_jax.records.schema import Message, TextPart
 
-# An answer of another shape is asked for once more.
+# One retry if the answer does not follow the schema.
 _ASKS = 2
 
 
@@ -25,10 +25,10 @@ class _BoundAnswer(BaseModel):
 
 
 def ask_bound(text: str, model: Model) -> bool:
-    """Whether a prompt is bound to its days; without a proper answer it is not, and stays as it is.
+    """Returns True if a prompt is bound to its dates; without a valid answer it is not, and stays unchanged.
 
-    The model decides that alone. Which days move, where to and how they are written is the procedure's
-    (`collection.evaluation.dates.moving`), so that no answer can change anything else in a prompt.
+    The model decides only this. The procedure (`collection.evaluation.dates.moving`) decides which dates
+    move, where to and how they are written, so no answer can change anything else in a prompt.
 
     Raises:
       UserError: the model cannot be reached, or the budget is spent.
@@ -47,7 +47,7 @@ def ask_bound(text: str, model: Model) -> bool:
 
 
 def answer_schema() -> dict[str, Any]:
-    """JSON schema of the model's answer."""
+    """Returns the JSON schema of the model's answer."""
     return plain_schema(_BoundAnswer.model_json_schema())
 
 
@@ -60,6 +60,6 @@ def _request(text: str, ask: int) -> ModelRequest:
 @functools.cache
 def _template() -> jinja2.Template:
     loader = jinja2.PackageLoader("collection.evaluation.dates", "prompts")
-    # Chat text, not HTML: escaping would change what is quoted.
+    # Chat text, not HTML: escaping would change quoted text.
     environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False)
     return environment.get_template("bound.j2")

@@ -1,4 +1,4 @@
-"""A benchmark with its date-bound prompts refreshed, and the record of what was changed."""
+"""Refreshes the date-bound prompts of a benchmark, and records the changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _RefreshModel(BaseModel):
 
 
 class Moved(_RefreshModel):
-    """One text before and after, with its dates as they were and are written."""
+    """One text before and after the refresh, with its dates in both forms."""
 
     old: str
     new: str
@@ -36,13 +36,13 @@ class Moved(_RefreshModel):
 
 
 class ChangedTask(_RefreshModel):
-    """A prompt that was changed and all that was changed with it.
+    """A changed prompt, with the changed notes of its task.
 
     Attributes:
-      weeks: by which every day in it moved.
-      yearly: it names a feast or an event: it moved by years.
-      event_year: a year in a name that did not move with it: look at it.
-      notes: texts of its rubric.
+      weeks: number of weeks by which all its dates moved.
+      yearly: it names a holiday or an event, so it moved by years.
+      event_year: a year in an event's name, which did not move: check the prompt by hand.
+      notes: changed texts of its rubric.
     """
 
     task_id: str
@@ -54,14 +54,14 @@ class ChangedTask(_RefreshModel):
 
 
 class DateRefresh(_RefreshModel):
-    """What the procedure did to a benchmark.
+    """Record of the date refresh of a benchmark.
 
     Attributes:
-      today: the day it went by, and by which a resumed run goes as well.
-      written: when the prompts were written.
-      dated: prompts that name a day.
-      kept: ids of those that name a day and were not changed: about the past, or ahead so far.
-      asked: what a model said of prompts that no rule took for bound, by task id.
+      today: reference day of the refresh; a resumed run uses it again.
+      written: day on which the prompts were written.
+      dated: number of prompts that name a day.
+      kept: ids of unchanged prompts that name a day: they ask about the past, or their dates are still ahead.
+      asked: the model's answers on prompts that no rule classified as date-bound, by task id.
     """
 
     today: date
@@ -88,7 +88,7 @@ class DateRefresh(_RefreshModel):
         }
 
     def diff(self) -> str:
-        """All changed prompts and rubric texts, old and new."""
+        """Formats all changed prompts and rubric texts, old and new."""
         blocks = []
         for task in self.changed:
             lines = [f"@@ {task.task_id}: {task.weeks} weeks later @@"]
@@ -105,16 +105,16 @@ class DateRefresh(_RefreshModel):
 def refresh_benchmark(
     benchmark: Benchmark, today: date, lead_days: int, ask: AskBound | None, workdir: Path
 ) -> tuple[Benchmark, DateRefresh]:
-    """Moves the days of all date-bound prompts and their rubrics; writes `RECORD` and `DIFF`.
+    """Moves the dates of all date-bound prompts and their rubrics; writes `RECORD` and `DIFF`.
 
-    What the workdir holds of an earlier run decides: its day, and what a model answered then.
+    If the workdir has the record of an earlier run, its day and its model answers are used again.
 
     Args:
-      today: by which to go in a new workdir.
-      ask: asked whether a prompt that names a day is bound to it, where no rule says so; None: it is not.
+      today: reference day for a new workdir.
+      ask: classifies prompts with dates that no rule classifies as date-bound; None treats them as not bound.
 
     Raises:
-      UserError: the workdir was begun with other prompts, or `ask` fails.
+      UserError: the workdir belongs to a run with other prompts, or `ask` fails.
     """
     before = _load(workdir / RECORD)
     if before is not None:
@@ -132,7 +132,7 @@ def refresh_benchmark(
         bound = bound or asked.get(task.task_id, False)
         prompt = refresh(task.objective, today, written, lead_days, bound)
         change = _change(task, benchmark.notes.get(task.task_id), prompt)
-        # A day without a year may be written the same some years later.
+        # A date without a year can have the same text after a move by years.
         if prompt.text != task.objective or change[2].notes:
             changed[task.task_id] = change
         else:
@@ -149,7 +149,7 @@ def refresh_benchmark(
     if before is not None and before != record:
         raise UserError(f"{workdir / RECORD}: this run was begun with other prompts; use another --workdir")
     write_atomic(workdir / DIFF, record.diff().encode())
-    # Last: it says that the answers are complete.
+    # Written last: its existence means that all answers are there.
     write_atomic(workdir / RECORD, (record.model_dump_json(indent=1) + "\n").encode())
     notes = {name: note for name, (_, note, _) in changed.items() if note is not None}
     tasks = tuple(changed[one.task_id][0] if one.task_id in changed else one for one in benchmark.tasks)
@@ -183,7 +183,7 @@ def _change(
             )
             for line in notes.rubric
         )
-        # It was found for the old days.
+        # The reference answer is for the old dates, so it is no longer the only right one.
         reference = notes.reference and notes.reference.model_copy(update={"golden": False})
         notes = notes.model_copy(update={"rubric": rubric, "reference": reference})
     change = ChangedTask(

@@ -1,18 +1,19 @@
-"""The procedure that makes date-bound prompts executable again (RMSWeb, appendix, "Live-site freshness").
+"""Procedure that makes date-bound prompts executable again (RMSWeb, appendix, "Live-site freshness").
 
-1. A day counts when month and day are written (`writing`). A day without a year is the next such day after
-   the benchmark was written, or the one nearest to a day of the same prompt that has a year.
-2. A prompt is bound to its days when it plans something for them: a booking, a journey, a ticket, a visit.
-   What asks about a day that has been (papers submitted, games played, repositories created) is not, and
-   stays. So do months and years by themselves, weekdays, "tomorrow" and "next Monday".
-3. All days of a prompt move by one whole number of weeks, the smallest that takes the earliest at least
-   `lead_days` after today and that a reader of the new text arrives at as well: 20/12 does not become 09/12.
-   Weekdays and the days between them are therefore kept. A prompt whose days all lie ahead so far is left as
-   it is.
-4. A prompt that names a feast (Valentine's Day) or an event by its year moves by years instead: to the same
-   weekday at most three days from the same day of the year.
-5. Each date is written as it was: order, short or long month, ordinals, zeros, with or without a year.
-   Refreshing the outcome on the same day changes nothing, if it is taken as written on that day.
+The paper does not describe the procedure; this one is the project's own.
+
+1. A date counts if it has a month and a day (`writing`). A date without a year is the next such day after the
+   benchmark was written, or the one nearest to a date with a year in the same prompt.
+2. A prompt is date-bound if it plans something for its dates: a booking, a journey, a ticket, a visit.
+   Questions about the past (papers submitted, games played, repositories created) are not date-bound and stay
+   unchanged. So do months and years on their own, weekdays, "tomorrow" and "next Monday".
+3. All dates of a prompt move by the same whole number of weeks: the smallest that puts the earliest date at
+   least `lead_days` after today, and whose new text a reader resolves to the same days (20/12 does not become
+   09/12). This keeps weekdays and intervals. A prompt whose dates are all that far ahead is not changed.
+4. A prompt that names a holiday (Valentine's Day) or an event with its year moves by years instead: to the
+   same weekday, at most three days from the same day of the year.
+5. Each date keeps its form: order, short or long month, ordinals, zeros, with or without a year.
+   A second refresh on the same day, with that day as the writing date, changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from collection.evaluation.dates.writing import Mention, find_mentions, resolve
 
 LEAD_DAYS = 14
 _WEEK = 7
-# Weeks that are tried one after another; a day above 12 comes within two of them.
+# Number of successive weeks to try. An ambiguous numeric date (09/12) has a day above 12, which cannot be a
+# month, at most two weeks later.
 _CHOICES = 8
 _PLANS = re.compile(
     r"\b(?:book(?:ing|ed)?|reserv\w+|hotels?|hostels?|resorts?|rooms?|stay(?:s|ing)?"
@@ -36,6 +38,7 @@ _PLANS = re.compile(
     r"|plan(?:ning)? (?:on|to)|visit(?:ing)?)\b",
     re.IGNORECASE,
 )
+# Verbs at most 25 characters before a date that make it a date in the past.
 _PAST = re.compile(
     r"\b(?:published|announced|submitted|released|created|updated|uploaded|played|posted|founded|born|held"
     r"|happened|was|were|since|dated|as of|issued|filed)\b[^.?!]{0,25}$",
@@ -51,7 +54,7 @@ _EVENT_YEAR = re.compile(r"\b[A-Z][\w'’-]+ (20\d\d)\b")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A date as it was written and as it is now, with the days that both mean."""
+    """A date before and after the refresh, as text and as days."""
 
     old: str
     new: str
@@ -64,9 +67,9 @@ class Refreshed:
     """A prompt after the procedure.
 
     Attributes:
-      weeks: by which all days were moved; 0: nothing has changed.
-      yearly: by years, because of a feast or an event (rule 4).
-      event_year: a year of its own that the prompt names, which does not move: to be looked at.
+      weeks: number of weeks by which all dates were moved; 0 if nothing has changed.
+      yearly: the dates moved by years, because of a holiday or an event (rule 4).
+      event_year: a year in an event's name, which does not move: to be checked by hand.
     """
 
     text: str
@@ -83,12 +86,12 @@ def refresh(
     lead_days: int = LEAD_DAYS,
     bound: bool | None = None,
 ) -> Refreshed:
-    """The prompt with its days in the future, if it is bound to any.
+    """Moves the dates of a prompt into the future if it is date-bound.
 
     Args:
-      anchor: when the prompt was written.
-      lead_days: from today to the earliest day, at least.
-      bound: whether it is bound to the days that it names; None: as `bound_by_rule` says.
+      anchor: day on which the prompt was written.
+      lead_days: minimum number of days from today to the earliest date.
+      bound: True if the prompt is date-bound; None applies `bound_by_rule`.
     """
     mentions = find_mentions(text)
     if not mentions or not (bound_by_rule(text) if bound is None else bound):
@@ -105,7 +108,7 @@ def refresh(
         choices = [(weeks, True) for weeks in _yearly(earliest, floor)] + choices
     for weeks, yearly in choices:
         moved, changes = _moved(text, mentions, days, weeks)
-        # A range may have become two dates.
+        # Flattened, because a range may have become two dates.
         read = itertools.chain.from_iterable(resolve(find_mentions(moved), today))
         if list(read) == [day for change in changes for day in change.after]:
             return Refreshed(moved, weeks, changes, yearly, event_year)
@@ -114,9 +117,9 @@ def refresh(
 
 
 def follow(text: str, prompt: Refreshed) -> Refreshed:
-    """What goes with a refreshed prompt (a rubric), moved by the same weeks.
+    """Moves the dates of a text that belongs to a refreshed prompt (a rubric) by the same weeks.
 
-    A day without a year is the one nearest to the prompt's.
+    A date without a year is the one nearest to the prompt's.
     """
     known = {(day.month, day.day) for change in prompt.changes for day in change.before}
     mentions = find_mentions(text, known) if prompt.weeks else []
@@ -128,14 +131,14 @@ def follow(text: str, prompt: Refreshed) -> Refreshed:
 
 
 def bound_by_rule(text: str) -> bool:
-    """Whether a prompt plans something for its days (rule 2)."""
+    """Returns True if a prompt plans something for its dates (rule 2)."""
     if not _PLANS.search(text):
         return False
     return not any(_PAST.search(text[: mention.start]) for mention in find_mentions(text))
 
 
 def _yearly(earliest: date, floor: date) -> list[int]:
-    """Weeks to about the same day of the next years."""
+    """Returns the numbers of weeks to about the same day of the next years."""
     day = min(earliest.day, 28) if earliest.month == 2 else earliest.day
     years = range(floor.year, floor.year + 3)
     weeks = [round((date(year, earliest.month, day) - earliest).days / _WEEK) for year in years]
@@ -143,7 +146,7 @@ def _yearly(earliest: date, floor: date) -> list[int]:
 
 
 def _event_year(text: str, mentions: Sequence[Mention]) -> int | None:
-    """The year in a name such as "Winter Games 2026"; None where there is none."""
+    """Returns the year in a name such as "Winter Games 2026"; None if there is none."""
     for match in _EVENT_YEAR.finditer(text):
         if not any(mention.start < match.end() and match.start() < mention.end for mention in mentions):
             return int(match[1])

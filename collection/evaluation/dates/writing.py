@@ -1,4 +1,4 @@
-"""How dates are written in prompts: found with what it takes to write another date in the same way."""
+"""Finds dates in prompts, and writes other dates in the same form."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MONTHS = (
     *("August", "September", "October", "November", "December"),
 )
 _SHORT = 3
-# A longer word that is one slip of the pen away from a month is that month.
+# Words of at least this length match a month with one typing error; shorter ones would match other words.
 _MISSPELT = 6
-# Other words as well, in lower case.
+# Month names that are also common words in lower case.
 _WORDS = frozenset(("mar", "may", "march"))
 
 _SUFFIX = r"(?i:st|nd|rd|th)"
 _DAY = rf"(?P<day>\d{{1,2}})(?P<suffix>{_SUFFIX})?"
 _LAST = rf"(?P<last>\d{{1,2}})(?P<last_suffix>{_SUFFIX})?"
-# A longer number, a time of day, or a number of something.
+# Not a day: part of a longer number, a time of day, or a count of something.
 _NO_DAY = (
     r"(?![\d/:.]\d|\d|\s*(?:[ap]\.?m\b|:\d|%)"
     r"|\s+(?:people|persons?|adults?|guests?|nights?|rooms?|children|kids|days?|weeks?|hours?|stars?|miles)\b)"
@@ -39,7 +39,7 @@ _DAY_FIRST = re.compile(
 )
 _NUMERIC = re.compile(r"(?<![\d/.$])(?P<one>\d{1,2})/(?P<two>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])")
 _ISO = re.compile(r"(?<![\d-])(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)-(?P<day>\d\d)(?![\d-])")
-# 8/10 is a rating and 1/4 a size unless a word says that it is a day.
+# Two numbers without a year: 8/10 can be a rating and 1/4 a size, so a preceding word must mark a date.
 _BARE = re.compile(
     r"(?<![\d/.$])(?P<one>\d{1,2})/(?P<two>\d{1,2})(?![\d/+%]|\s*(?:stars?|rat\w+|scored?|points?|inch\w*|[\"”]))"
 )
@@ -54,13 +54,13 @@ Write = Callable[[Sequence[date]], str]
 
 @dataclasses.dataclass(frozen=True)
 class Mention:
-    """A day, or two with one month between them, as `text[start:end]` names it.
+    """A date, or a range of two days in one month, at `text[start:end]`.
 
     Attributes:
-      month: None for a day alone, which follows the mention before.
-      days: as written; the second of a range may come before the first, where its author slipped.
-      year: None where none is written.
-      write: other days in the same form; what they need and this form lacks (a second month) is added.
+      month: None for a bare day number, which refers to the previous mention.
+      days: as written; by mistake of the author the second of a range may be before the first.
+      year: None if not written.
+      write: writes other days in the same form; adds parts that they need (a second month).
     """
 
     start: int
@@ -72,13 +72,13 @@ class Mention:
 
 
 def find_mentions(text: str, known: Collection[tuple[int, int]] = ()) -> list[Mention]:
-    """All days that a text names by month and day, in order; without a day there is no mention.
+    """Finds all dates with month and day in a text, in order.
 
-    Weekdays, "tomorrow", seasons, months and years by themselves are none, and neither are days that no
-    calendar has. Two numbers alone (12/19) are one after a word such as "on", or if they are `known`.
+    Weekdays, "tomorrow", seasons, bare months and years, and impossible dates do not count. Two numbers
+    without a year (12/19) count after a word such as "on", or if they are `known`.
 
     Args:
-      known: months and days that the text is known to be about.
+      known: (month, day) of dates that the text refers to.
     """
     found = sorted(
         (*_named(text), *_numbered(text, known)),
@@ -95,7 +95,7 @@ def _named(text: str) -> Iterator[Mention]:
     matches = [(match, True) for match in _MONTH_FIRST.finditer(text)]
     matches += [(match, False) for match in _DAY_FIRST.finditer(text)]
     months = [match["month"] for match, _ in matches if _month(match["month"])]
-    # Whether "May" is short only the others tell.
+    # "May" is both a short and a full name; the other months show which form the text uses.
     short = any(len(month) <= _SHORT + 1 and month.lower() not in ("may", "june", "july") for month in months)
     for match, month_first in matches:
         month = _month(match["month"])
@@ -118,7 +118,7 @@ def _numbered(text: str, known: Collection[tuple[int, int]]) -> Iterator[Mention
             accepted.append(match)
     fields = [match[name] for match in (*full, *accepted) for name in ("one", "two")]
     day_first = any(int(match["one"]) > len(MONTHS) for match in full)
-    # Two digits everywhere: a day below ten would have had a zero.
+    # If all numbers have two digits, the text pads days below ten with a zero.
     padded = all(len(field) == 2 for field in fields)
     for match in (*full, *accepted):
         month, day = (int(match[name]) for name in (("two", "one") if day_first else ("one", "two")))
@@ -135,7 +135,7 @@ def _numbered(text: str, known: Collection[tuple[int, int]]) -> Iterator[Mention
 
 
 def _with_days_alone(text: str, mentions: Sequence[Mention]) -> list[Mention]:
-    """Adds "checking out on the 13" to the mention that it follows in one sentence."""
+    """Adds bare days ("checking out on the 13") that follow a mention in the same sentence."""
     found = list(mentions)
     for match in _DAY_ALONE.finditer(text):
         before = [mention for mention in mentions if mention.end <= match.start()]
@@ -195,12 +195,12 @@ def _day(day: date, suffix: str | None) -> str:
 
 
 def _join(month: str, gap: str) -> str:
-    """The month with the point and space that followed another; a name in full takes no point."""
+    """Joins a month with the original's dot and space; a full name gets no dot."""
     return f"{month}{gap.removeprefix('.') if month in MONTHS else gap}"
 
 
 def _month(word: str) -> int | None:
-    """1..12, also of a short or a misspelt name; None for another word."""
+    """Returns 1..12 for a month's full, short or misspelt name; None for another word."""
     lower = word.lower()
     if word == lower and lower in _WORDS:
         return None
@@ -215,7 +215,7 @@ def _month(word: str) -> int | None:
 
 
 def _month_like(word: str, short: bool, month: int) -> str:
-    """Another month as short and in such letters as `word` is."""
+    """Returns a month's name with the length and letter case of `word`."""
     name = MONTHS[month - 1]
     if len(word) <= _SHORT + 1 and word.lower() not in ("june", "july") and (word.lower() != "may" or short):
         name = name[:_SHORT]
@@ -226,7 +226,7 @@ def _month_like(word: str, short: bool, month: int) -> str:
 
 def _exists(year: int | None, month: int, day: int) -> bool:
     try:
-        date(year or 2024, month, day)  # 2024 has all days that a year may have.
+        date(year or 2024, month, day)  # 2024 is a leap year.
     except ValueError:
         return False
     return True
@@ -237,10 +237,10 @@ def _overlap(one: re.Match[str], other: re.Match[str]) -> bool:
 
 
 def resolve(mentions: Iterable[Mention], anchor: date, near: date | None = None) -> list[tuple[date, ...]]:
-    """The days of each mention.
+    """Returns the days of each mention.
 
-    A day without a year is the one nearest to the first day that has a year, or to `near`; where there is
-    neither, the first of them is the first such day from `anchor` on and the others are nearest to it.
+    A date without a year is the one nearest to the first date with a year, or to `near`. If there is neither,
+    the first date is the next such day from `anchor` on, and the others are nearest to it.
     """
     mentions = list(mentions)
     given = [
@@ -267,7 +267,7 @@ def resolve(mentions: Iterable[Mention], anchor: date, near: date | None = None)
 
 
 def _years(mention: Mention, first: int, number: int) -> list[int]:
-    """Years that have all its days: 29 February comes every fourth to eighth."""
+    """Returns years that have all its days: 29 February occurs every four to eight years."""
     assert mention.month is not None
     years = range(first, first + number)
     return [year for year in years if all(_exists(year, mention.month, day) for day in mention.days)]
@@ -287,11 +287,11 @@ def _nearest(reference: date, mention: Mention) -> int:
 
 
 def _after(day: date, number: int) -> date:
-    """The first day from `day` on with that number in its month."""
+    """Returns the first day from `day` on with that day number."""
     for month in range(day.month - 1, day.month + 3):
         year = day.year + month // len(MONTHS)
         if _exists(year, month % len(MONTHS) + 1, number):
             found = date(year, month % len(MONTHS) + 1, number)
             if found >= day:
                 return found
-    raise AssertionError("some month of three has every number")
+    raise AssertionError("one of three successive months has every day number")
