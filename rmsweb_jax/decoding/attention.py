@@ -21,6 +21,7 @@ from rmsweb_jax.training.mesh import ROWS
 # Finite: a query without a visible key gets a mixture that `merge` weighs by exp(-1e30 - max) = 0, and no
 # NaN.
 _MASKED = -1e30
+# Scores and mixtures are summed in float32, and rounded only after the parts are merged.
 _IN_FLOAT32: dict[str, Any] = {"preferred_element_type": jnp.float32}
 
 
@@ -53,6 +54,7 @@ def merge(*parts: PartialAttention) -> Float32[jax.Array, "*queries head_dim"]:
 
     Source: the merge step of flash-decoding (Dao et al. 2023).
     """
+    # At least one key is visible in some part (the token that the step feeds), so `total` is not 0.
     top = functools.reduce(jnp.maximum, (part.top for part in parts))
     scales = [jnp.exp(part.top - top) for part in parts]
     total = functools.reduce(jnp.add, map(jnp.multiply, (part.total for part in parts), scales))

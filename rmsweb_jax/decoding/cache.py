@@ -116,12 +116,15 @@ def prefill(
     """
     hidden, kv = model.forward(prompts, adapters=adapters, return_kv=True)
     assert kv is not None
+    # Padding may be on either side, so the last token is found by its position.
     mask = jnp.asarray(prompts.segment_ids) > 0
     length = mask.shape[1]
     last = jnp.max(jnp.where(mask, jnp.arange(length), 0), axis=1)
     last_hidden = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     # Responses continue at the largest position on any axis, as in `inputs.response_positions`.
     top = jnp.max(jnp.where(mask, jnp.asarray(prompts.positions), -1), axis=(0, 2))
+    # Heads come before positions, as the products of a step batch over heads. One array per layer instead of
+    # a stack, since a step would have to slice each layer's cache out of it.
     keys, values = (
         tuple(to_cache(part.transpose(0, 2, 1, 3), cache_dtype) for part in side)
         for side in (kv.keys, kv.values)
@@ -262,7 +265,8 @@ def decode_step(
         qkv = constrain(qkv, mesh, "data", "tensor", qkv_axis)
         qkv = constrain(qkv.reshape(groups, samples, heads, -1), mesh, ROWS, None, "tensor", None)
         q, k, v = jnp.split(qkv, [qkv.shape[-1] - 2 * size, qkv.shape[-1] - size], axis=-1)
-        # q is [groups, samples, kv_heads, queries of a kv head, head_dim].
+        # q is [groups, samples, kv_heads, queries of a kv head, head_dim]. It is scaled instead of the
+        # scores, which are far larger.
         q = rms_norm(q.reshape(groups, samples, heads, -1, size), layer.q_norm, config.rms_norm_eps)
         q = rotate(q, cos[:, :, None], sin[:, :, None]) * size**-0.5
         k = rotate(rms_norm(k, layer.k_norm, config.rms_norm_eps), cos, sin)
@@ -277,9 +281,12 @@ def decode_step(
         if completed.keys:
             parts.append(attend_span(q, completed.keys[index], completed.values[index], older, attention))
         mixed = merge(*parts)
+        # Attention has the rows split over `fsdp` as well. The matrix after it is split over `fsdp` by its
+        # outputs, and needs all rows of a `data` part on every device.
         mixed = constrain(mixed.astype(x.dtype).reshape(rows, -1), mesh, "data", "tensor")
         x = added(x, project(mixed, layer.out, layer.out_lora))
         gate_up = project(normed(x, layer.post_norm), layer.gate_up)
+        # Split like the inputs of `down`, so that silu(gate) * up stays on its device.
         gate_up = constrain(gate_up, mesh, "data", output_axes(layer.down.shape[0], mesh), None, None)
         gated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).reshape(rows, -1)
         x = added(x, gated @ layer.down)

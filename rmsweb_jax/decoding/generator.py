@@ -1,8 +1,7 @@
 """Sampling by continuous batching: prompts wait for a slot of a pool, where K samples of each are decoded.
 
-Four programs of static shapes: the weights prepared once for a policy, prefill, insertion of prompts into
-  slots
-(see `pool`), and decoding until slots become free.
+Four programs of static shapes: preparing a policy's weights, prefill, inserting prompts into slots (see
+`pool`), and decoding until slots become free.
 """
 
 from __future__ import annotations
@@ -55,6 +54,8 @@ _SAMPLE_BLOCK = 128
 
 class Pause(NamedTuple):
     """Conditions on which decoding returns before all responses have ended.
+
+    Both are arrays and not static arguments, so that other values compile nothing.
 
     Attributes:
       free_slots: returns once this many slots are free; a number above that of all slots disables this.
@@ -176,14 +177,16 @@ def decode_responses(
         """
         # Shard the vocabulary, not the hidden axis: the latter would all-reduce full [rows, vocab] logits.
         hidden = constrain(hidden.reshape(rows, -1), mesh, "data", None)
+        # In float32: bfloat16 logits between 16 and 32 would be multiples of 1/8, and log-probabilities as
+        # coarse.
         logits = jnp.matmul(hidden, weights.head, preferred_element_type=jnp.float32)
         logits = constrain(logits, mesh, "data", output_axes(weights.head.shape[1], mesh))
         # Then split rows over all devices, so that each one samples some rows from whole distributions.
         logits = constrain(logits, mesh, AXES, None)
         logits = logits / jnp.where(temperature > 0, temperature, 1.0)
         open_logits = jnp.where(banned, _BANNED, logits)
-        # The key depends on the token's index in its response, not on the pool's step: a response is the same
-        # in whatever slot and company it is decoded.
+        # The key depends on the token's index in its response, not on the pool's step, so that a response
+        # depends neither on its slot nor on the other requests of the pool.
         step_keys = jax.vmap(jax.random.fold_in)(keys, jnp.repeat(index, samples))
         sampled = sample_tokens(open_logits, step_keys)
         token = jnp.where(temperature[:, 0] > 0, sampled, jnp.argmax(open_logits, -1)).astype(jnp.int32)
@@ -196,6 +199,8 @@ def decode_responses(
         state: DecodeState, drawn: tuple[jax.Array, jax.Array], active: jax.Array, position: jax.Array
     ) -> DecodeState:
         """Writes drawn tokens of the samples `active` [groups, samples] to a position of the ring buffer."""
+        # All samples take part in every step. Those that have ended write back what is there, since the ring
+        # buffer may still hold the beginning of their response.
         lengths = state.lengths + active
         tokens, log_probs = [
             jax.lax.dynamic_update_index_in_dim(
@@ -258,6 +263,8 @@ def decode_responses(
     state = state._replace(
         first_step=jnp.where(state.fresh, before, state.first_step), fresh=jnp.zeros_like(state.fresh)
     )
+    # The result has the structure and the shardings of the donated state. With another order of its arrays
+    # XLA would copy all caches.
     return constrain_tree(jax.lax.while_loop(running, decode_block, state), DECODE_SPECS, mesh)
 
 
@@ -400,6 +407,7 @@ class Generator:
           banned: token ids that are never drawn.
           free_slots, steps: see `Pause`; None disables the condition.
         """
+        # An array argument, as is `eos`: other banned tokens compile nothing.
         mask = np.zeros(self.config.text.vocab_size, bool)
         mask[list(banned)] = True
         never = np.iinfo(np.int32).max

@@ -20,6 +20,7 @@ from jaxtyping import Float, Float32, Int32
 from rmsweb_jax.decoding.quantized import CacheArray
 from rmsweb_jax.qwen3_vl.attention import TPU_LANES
 
+# Finite, so that the exponential of a difference of two masked scores is not NaN.
 _MASKED = -1e30
 # Keys of a block, summed over its heads: enough that a fetch outweighs its overhead, and few enough that the
 # blocks at the ends of a span waste little.
@@ -135,6 +136,7 @@ def flash_decode(
     scale = pl.BlockSpec((1, heads, size), lambda row, *at: (row, 0, block(row, *at)))
     scales = [part.scale for part in (keys, values) if part.scale is not None]
     shapes = ((heads, queries, dim), (heads, queries, 1))
+    # Outputs are float32 whatever the dtype of the caches, since `merge` combines them with other parts.
     mixed, log_total = pl.pallas_call(
         functools.partial(_kernel, positions=positions, scaled=bool(scales)),
         grid_spec=pltpu.PrefetchScalarGridSpec(
@@ -143,6 +145,7 @@ def flash_decode(
             grid=(rows, steps),
             in_specs=[by_row(heads, queries, dim), cached, cached, *[scale] * len(scales)],
             out_specs=[by_row(*shape) for shape in shapes],
+            # The running mixture, maximum and sum of the online softmax, kept from block to block of a row.
             scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in (*shapes, shapes[1])],
         ),
         out_shape=[jax.ShapeDtypeStruct((rows, *shape), jnp.float32) for shape in shapes],

@@ -99,6 +99,7 @@ def to_host(state: DecodeState) -> HostResponses:
     """Waits for the responses and copies them; with several processes all of them must call this."""
     arrays = HostResponses(*(getattr(state, name) for name in HostResponses._fields))
     if jax.process_count() > 1:
+        # Every process needs all rows: all of them decide alike which slots are free.
         return jax.tree.map(lambda x: np.asarray(multihost_utils.process_allgather(x, tiled=True)), arrays)
     return jax.device_get(arrays)
 
@@ -130,6 +131,7 @@ def insert_prompts(
 
     # A shard owns its slots, so that the write needs no communication.
     def local(pool: DecodePool, prompts: PromptState, slots: Array) -> DecodePool:
+        # All shards run one program: a shard without a prompt writes its slot 0 back unchanged.
         slot, taken = jnp.maximum(slots[0], 0), slots[0] >= 0
 
         def put(old: jax.Array, new: jax.Array) -> jax.Array:
@@ -152,6 +154,7 @@ def insert_prompts(
 
     if mesh is None or mesh.size == 1:
         return local(pool, prompts, slots)
+    # By shard_map: the partitioner does not know that a slot's number is local to its shard.
     specs = (POOL_SPECS, PROMPT_SPECS, BATCH)
     return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=POOL_SPECS)(pool, prompts, slots)
 

@@ -208,6 +208,7 @@ class _WidthQueue:
         prompts = self._policy.prefill(
             self._sampler.inputs(examples, self._width),
             seeds=np.asarray([self._seeds[number] for number in numbers], np.uint32),
+            # A hash of the id, not the position in the batch, which must not change a response.
             prompt_ids=np.asarray([stable_hash(example.sample_id) for example in examples], np.uint32),
             temperature=np.full(len(numbers), sampling.temperature, np.float32),
         )
@@ -256,6 +257,7 @@ def prompt_shapes(sizes: Sequence[SampleSize], rows: int, multiple: int, count: 
     return BatchShapes(
         rows=rows,
         widths=choose_widths([size.length - size.num_targets for size in sizes], multiple, count),
+        # Prompts have no targets; the least that a batch can have.
         num_targets=1,
         images=max(size.images for size in sizes),
         window=max(size.window for size in sizes),

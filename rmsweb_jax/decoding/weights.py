@@ -91,6 +91,7 @@ def weight_specs(weights: DecodeWeights, mesh: Mesh) -> Any:
         qkv=qkv,
         q_norm=whole,
         k_norm=whole,
+        # The inputs of `out` and `down` are the outputs of matrices above, and are split like these.
         out=cast(Any, P("tensor", "fsdp")),
         post_norm=whole,
         gate_up=cast(Any, P(None, mlp)),
@@ -124,12 +125,14 @@ def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, mesh: Mesh 
 
     def kernel(linear: Linear, merged: bool = True) -> jax.Array:
         value = linear.kernel[...]
+        # Added in float32 and rounded once, to the dtype of the computation.
         if adapters and merged and linear.lora is not None:
             value = value.astype(jnp.float32) + linear.lora.delta()
         return value.astype(linear.dtype)
 
     def by_head(parts: Sequence[jax.Array]) -> jax.Array:
         """Joins outputs of q, k and v, [..., heads * head_dim] each, to [..., kv_heads, group_dim]."""
+        # By kv head, so that `tensor` splits the fused matrix between heads.
         return jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
 
     def separate(lora: LoRA, outputs: Callable[[jax.Array], jax.Array]) -> Adapter:

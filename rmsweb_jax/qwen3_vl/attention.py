@@ -79,6 +79,7 @@ def _attend_block(
     v: Float[jax.Array, "rows kv_heads keys head_dim"],
     mask: Bool[jax.Array, "rows queries keys"],
 ) -> Float[jax.Array, "rows kv_heads queries head_dim"]:
+    # Scores and softmax in float32, as in the reference; the weights are rounded for the second product.
     scores = jnp.einsum("bkqd,bksd->bkqs", q, k, preferred_element_type=jnp.float32)
     weights = jax.nn.softmax(jnp.where(mask[:, None], scores, _MASKED), axis=-1)
     return jnp.einsum("bkqs,bksd->bkqd", weights.astype(v.dtype), v)

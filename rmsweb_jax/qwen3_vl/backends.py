@@ -63,6 +63,7 @@ def _cudnn_attend(
     config: AttentionConfig, segment_ids: Array, slot_ids: Array | None, layout: RowLayout | None
 ) -> Attend:
     # cuDNN has a causal mode. Any other rule must be passed as a mask, whose bytes it then reads.
+    # `interpret` computes the same calls by XLA, so that CPUs can test the layout below.
     implementation = "xla" if config.interpret else "cudnn"
     kernel = functools.partial(jax.nn.dot_product_attention, implementation=implementation)
     if layout is None:

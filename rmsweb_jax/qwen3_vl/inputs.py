@@ -55,8 +55,7 @@ class RowLayout:
     """Static layout of all rows of a batch, for kernels whose mask is fixed when they are compiled.
 
     A row holds one segment: a prompt in its first `prompt` positions and, unless `slot` is 0, response slot n
-      in
-    the n-th `slot` positions after them. Padding (segment 0) fills the rest of each part. The ids of the
+    in the n-th `slot` positions after them. Padding (segment 0) fills the rest of each part. The ids of the
     batch must agree with it.
 
     Attributes:

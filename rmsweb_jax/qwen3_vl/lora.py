@@ -168,6 +168,7 @@ def _merge(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -> jax.A
     A stack is merged a layer at a time, since its float32 sum as a whole would be large.
     """
     sharding = kernel.sharding if isinstance(kernel.sharding, NamedSharding) else None
+    # A merged kernel takes the place of the old one, and must have its sharding.
     merge = jax.jit(_merge_stack if kernel.ndim == 3 else _merge_one, out_shardings=sharding)
     return merge(kernel, a, b, scale)
 

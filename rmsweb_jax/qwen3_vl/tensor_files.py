@@ -188,9 +188,8 @@ def write_folder(
 ) -> None:
     """Writes the files of `plan` and their index, in place of any weights that the folder has.
 
-    A reader finds the old weights, the new ones, or none, but never a mixture: the old index goes first, and
-      the
-    new one comes last.
+    A reader finds the old weights, the new ones, or none, but never a mixture: the old index is removed
+    first, and the new one is written last.
     """
     index = folder / INDEX_FILE
     sharded = SINGLE_FILE not in plan

@@ -62,9 +62,11 @@ def mrope_cos_sin(
     Returns:
       Cosines and sines; `half_dim` is head_dim / 2.
     """
+    # Interleaved, and not one block of frequencies per axis as in Qwen2-VL: each axis gets high and low ones.
     axis = np.zeros(config.head_dim // 2, np.int32)
     for which in (1, 2):
         axis[which : 3 * config.mrope_section[which] : 3] = which
+    # In float32, as the reference computes them.
     exponent = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
     # A sum over the axes and not a gather: XLA would fuse a gather, and the sines after it, into every layer.
@@ -128,9 +130,11 @@ class Attention(nnx.Module):
         v = self.v_proj(x, adapters=lora, key=keys[2])
         if lora and self.qkv_lora is not None:
             splits = [q.shape[-1], q.shape[-1] + k.shape[-1]]
+            # One A, and so one dropout mask for q, k and v.
             dq, dk, dv = jnp.split(self.qkv_lora(x, keys[0]), splits, axis=-1)
             q, k, v = q + dq, k + dk, v + dv
         q, k, v = (part.reshape(*part.shape[:-1], -1, self.head_dim) for part in (q, k, v))
+        # Qwen3 normalizes queries and keys per head, before the rotation.
         q = rotate(self.q_norm(q), context.cos, context.sin)
         k = rotate(self.k_norm(k), context.cos, context.sin)
         mixed = context.attend(q, k, v)
@@ -168,6 +172,7 @@ class DecoderLayer(nnx.Module):
         self, x: Hidden, context: LayerContext, key: Key[jax.Array, ""] | None
     ) -> tuple[Hidden, tuple[jax.Array, jax.Array]]:
         """Returns the output and the layer's rotated keys and values."""
+        # For q, k, v, o, gate, up and down.
         keys = module_keys(key, 7)
         mixed, k, v = self.self_attn(self.input_layernorm(x), context, keys[:4])
         x = x + mixed
@@ -247,6 +252,7 @@ class LanguageModel(nnx.Module):
         for index, layer in enumerate(self.first_layers):
             x, kv = self._run(layer, x, context, keys[index])
             cached.append(kv)
+            # DeepStack: the vision features of the n-th tapped block are added after the n-th layer.
             if index < len(deepstack):
                 x = x + constrain_rows(deepstack[index], mesh)
         stacked = None

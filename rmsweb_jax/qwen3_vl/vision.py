@@ -37,6 +37,7 @@ def vision_cos_sin(
     hw: Int32[Array, "patches 2"], config: VisionConfig
 ) -> tuple[Float32[jax.Array, "patches half_dim"], Float32[jax.Array, "patches half_dim"]]:
     """Computes the axial rotary table: the first half of its entries follows rows, the second columns."""
+    # Laid out as [row, column, row, column] over a head, of which `rotate` pairs the two halves.
     quarter = config.head_dim // 2
     exponent = np.arange(0, quarter, 2, dtype=np.float32) / np.float32(quarter)
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
@@ -95,6 +96,7 @@ class VisionBlock(nnx.Module):
         self.mlp = VisionMLP(config, **kw)
 
     def __call__(self, x: Patches, context: BlockContext, key: Key[jax.Array, ""] | None) -> Patches:
+        # For qkv, proj and both matrices of the MLP.
         keys = module_keys(key, 4)
         x = x + self.attn(self.norm1(x), context, keys[:2])
         return x + self.mlp(self.norm2(x), context.adapters, keys[2:])
@@ -182,6 +184,7 @@ class VisionTower(nnx.Module):
         patch_embed = _gathered(self.patch_embed, mesh, "patch_embed")
         pos_embed = _gathered(self.pos_embed, mesh, "pos_embed")
         x = patch_embed(jnp.asarray(inputs.patches))
+        # The table is a square of learned positions; each patch interpolates four entries of it bilinearly.
         pos = (pos_embed(jnp.asarray(inputs.pos_index)) * weight).sum(1)
         x = x + pos.astype(x.dtype)
         cos, sin = vision_cos_sin(inputs.hw, self.config)
@@ -205,6 +208,7 @@ class VisionTower(nnx.Module):
         keys = None if dropout_key is None else jax.random.split(dropout_key, depth)
 
         def apply(state: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+            # Within the rematerialized function, as in the decoder: gathered weights are not saved.
             state = gather_weights(state, ("visual", "blocks"), mesh)
             return constrain(nnx.merge(graphdef, state)(x, context, key), mesh, ROWS, None)
 

@@ -81,6 +81,7 @@ def make_steps(
     Args:
       batch_size: sequences of all micro-batches together, B in the loss `(1 / B) * sum_i mean_t nll`.
     """
+    # Metrics are replicated, so that every process reads and reports the same ones.
     everywhere = NamedSharding(mesh, P())
     like_params = param_shardings(state.params, mesh)
     like_state = jax.tree.map(lambda x: x.sharding, state)

@@ -68,6 +68,7 @@ class Checkpoints:
             step,
             args=ocp.args.Composite(state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)),
             metrics={self._best: float(value)} if math.isfinite(value) else None,
+            # The caller decides when to save; Orbax's own policy must not skip a step.
             force=True,
         )
 
@@ -124,6 +125,7 @@ def _options(keep: int, best: str, higher_is_better: bool) -> ocp.CheckpointMana
     def value(metrics: Mapping[str, float]) -> float:
         return metrics[best]
 
+    # `max_to_keep` would keep the best checkpoints only, and a run resumes from the latest one.
     best_one = BestN(
         get_metric_fn=value, reverse=not higher_is_better, n=1, keep_checkpoints_without_metrics=False
     )

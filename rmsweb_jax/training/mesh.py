@@ -61,6 +61,7 @@ def any_process(flag: bool) -> bool:
     """True where the flag is set in any process of the run; all must call this at the same step."""
     if jax.process_count() == 1:
         return flag
+    # A process that stopped alone would leave the others waiting in their next collective.
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
 
 

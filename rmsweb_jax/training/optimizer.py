@@ -19,6 +19,7 @@ def warmup_cosine(peak: float, total_steps: int, warmup_ratio: float) -> Schedul
     that the first update has rate 0, and then `peak * (1 + cos(pi * (s - w) / (total_steps - w))) / 2`.
     Source: LLaMA-Factory's `cosine`, which is transformers' `get_cosine_schedule_with_warmup`.
     """
+    # Rounded up, as in LLaMA-Factory.
     warmup = math.ceil(warmup_ratio * total_steps)
 
     def schedule(step: Any) -> Any:
@@ -35,6 +36,7 @@ def adamw(
 ) -> optax.GradientTransformation:
     """Makes AdamW (0.9, 0.999, eps 1e-8) after clipping by the global norm, with decay on all trained
     arrays."""
+    # Decay applies to adapters too, A and B alike, as in the trainers of the paper's runs.
     return optax.chain(
         optax.clip_by_global_norm(clip_norm),
         optax.adamw(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=weight_decay),
