@@ -137,12 +137,9 @@ class DriverProcess:
         return driver
 
     def _start_here(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
-        options.binary_location = find_program(
-            config.chromium, ("chromium", "chromium-browser", "google-chrome")
-        )
+        options.binary_location, chromedriver = find_programs(config)
         if config.user_agent == DESKTOP:
             options.add_argument(f"--user-agent={_desktop_agent(options.binary_location)}")
-        chromedriver = find_program(config.chromedriver, ("chromedriver",))
         self.profile = make_profile()
         self._temporary = str(pathlib.Path(self.profile, "tmp"))
         if len(os.fsencode(self._temporary)) <= TEMPORARY_BYTES:
@@ -171,6 +168,12 @@ class DriverProcess:
         # Without a timeout, a hanging driver would block the episode for ever.
         driver.command_executor.client_config.timeout = _command_timeout(config)  # type: ignore[union-attr]
         return driver
+
+
+def find_programs(config: BrowserConfig) -> tuple[str, str]:
+    """Returns the paths of a local Chromium and its driver. Raises UserError if one is not installed."""
+    chromium = find_program(config.chromium, ("chromium", "chromium-browser", "google-chrome"))
+    return chromium, find_program(config.chromedriver, ("chromedriver",))
 
 
 @functools.cache

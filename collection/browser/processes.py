@@ -29,7 +29,8 @@ def find_program(path: str, names: tuple[str, ...]) -> str:
     if found is None:
         raise UserError(
             f"{path or names[0]} not found; install chromium and chromium-driver "
-            "(Debian: apt-get install chromium chromium-driver) or set its path in the config"
+            "(Debian: apt-get install chromium chromium-driver), or give their paths with "
+            "--config.browser.chromium and --config.browser.chromedriver"
         )
     return found
 

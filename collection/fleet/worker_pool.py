@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
+from collection.browser.driver import find_programs
 from collection.browser.processes import reap_orphans
 from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, WorkerConfig, work
 
@@ -62,7 +63,11 @@ class _WorkerProcess:
 
 
 class LocalWorkerPool:
-    """`WorkerPool` with a spawned process and a pipe for each worker."""
+    """`WorkerPool` with a spawned process and a pipe for each worker.
+
+    Raises:
+      UserError: from `start`, if Chromium or its driver is not installed.
+    """
 
     def __init__(self, workdir: Path, config: WorkerConfig):
         self._workdir, self._config = workdir, config
@@ -75,6 +80,9 @@ class LocalWorkerPool:
         os.set_blocking(self._wake_writer, False)
 
     def start(self, journal: str) -> int:
+        # Checked here, because every worker would retry several times and report the same error.
+        if not self._config.browser.grid_url:
+            find_programs(self._config.browser)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=work, args=(theirs, self._workdir, journal, self._config), name="browser-worker"

@@ -1,5 +1,6 @@
 """The fleet without browsers: order of rounds, deaths and stops of workers, counts."""
 
+import contextlib
 import errno
 import os
 import sys
@@ -177,6 +178,16 @@ def test_an_engine_that_is_not_installed_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.exceptions", None)
     with pytest.raises(UserError, match="Ray is not installed"):
         make_pool(tmp_path, config(engine="ray"))
+
+
+def test_without_chromium_no_worker_starts(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PATH", "")
+    pool = make_pool(tmp_path, config())
+    with contextlib.ExitStack() as stack:
+        stack.callback(pool.close, frozenset())
+        with pytest.raises(UserError, match="chromium not found; install .* --config.browser.chromium"):
+            pool.start("000001.jsonl")
+    assert capfd.readouterr() == ("", "")
 
 
 def full(*_):
