@@ -19,7 +19,7 @@ from rmsweb_jax.records.schema import AuditPair, Observation, Reflection, Step, 
 from tests.agent.state_messages import state_text
 from tests.mining.demo_choices import Choice, Measured, read_teacher
 from tests.mining.demo_mistakes import acts_in, read_guidance, read_run, read_settings
-from tests.proofs.demo_mining import page
+from tests.proofs.demo_mining import claims, figures_of, tables
 
 LOGIN = 'Enter the username "keli" and the password "3hI" into the text fields and press login.'
 FORM = "[1]<input id=username />\n[2]<input id=password type=password />\n[3]<button />\n\tLogin"
@@ -194,8 +194,9 @@ def test_the_page_counts_mined_tasks_alone(play):
     measured = Measured("pool", Counter(kept=4, category_score=1), choices, 0, 0)
     assert measured.share == 3 / 4
     known = {failed.trajectory_id: (failed, read_run(failed, config, {})) for failed, _ in runs}
-    text = page(known, [measured])
-    assert "3 of 4 mined tasks, 75.0%** (the goal is met: NO)" in text
+    figures = figures_of(known, [measured])
+    assert [(claim.measured, claim.holds) for claim in claims(figures)][1:] == [("3 of 4, 75.0%", False)]
+    text = tables(figures)
     assert "| premature_done | 4 | 4 | 3 | 3 | 1 | 1 | 1 | 1 |" in text
     miss = next(line for line in text.splitlines() if line.startswith("| t/0 |"))
     assert "no step of the success does what was right there" in miss

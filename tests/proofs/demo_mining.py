@@ -1,21 +1,17 @@
-"""Does the miner choose the step of the mistake, where that is known? On the demo's own pool.
-
-python -m tests.proofs.demo_mining --run=runs/demo --output=docs/results/demo_mining.md
-"""
+"""The miner on the demo's own runs, whose mistakes are known: it should choose their steps."""
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from collection.llm.scripted.mistakes import KINDS
 from collection.mining.divergence import KEPT, MiningConfig
-from rmsweb_jax.errors import UserError
-from tests.mining.demo_choices import Choice, Known, Measured, measure, read_teacher
+from tests.mining.demo_choices import Choice, Known, Measured, read_teacher
+from tests.mining.demo_choices import measure as measure_pool
 from tests.mining.demo_mistakes import Acts
-from tests.proofs.result import demo_run
+from tests.proofs.result import Claim, Figures, Proof, demo_run, filled, main, table
 
 GOAL = 0.80
 POOLS = {"The teacher's runs": ("collect",), "The teacher's and the policy's": ("collect", "collect_policy")}
@@ -24,100 +20,75 @@ _GATES = MiningConfig()
 _WEIGHTS = dict(zip(_PARTS, (_GATES.state_weight, _GATES.action_weight, _GATES.category_weight), strict=True))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, help="workdir of experiments.demo; otherwise the demo runs first")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/demo_mining.md"))
-    options = parser.parse_args()
-    options.run = options.run or demo_run()
-    try:
-        known = read_teacher(options.run / "collect")
-        measured = [measure(name, options.run, folders, known) for name, folders in POOLS.items()]
-    except UserError as error:
-        raise SystemExit(f"error: {error}") from None
-    text = page(known, measured)
-    print(text)
-    options.output.write_text(text)
-    if not all(reading.agrees for _, reading in known.values()):
-        raise SystemExit("error: not every run of the teacher is known")
-    if not all(one.share >= GOAL for one in measured):
-        raise SystemExit(f"error: fewer than {GOAL:.0%} of the mined tasks choose the mistake's step")
+def measure() -> Figures:
+    run = demo_run()
+    known = read_teacher(run / "collect")
+    return figures_of(known, [measure_pool(name, run, folders, known) for name, folders in POOLS.items()])
 
 
-def page(known: Known, measured: Sequence[Measured]) -> str:
+def figures_of(known: Known, measured: Sequence[Measured]) -> Figures:
+    """Figures of the teacher's mistakes and of each pool."""
     runs = list(known.values())
-    agree = sum(reading.agrees for _, reading in runs)
-    idle = sum(reading.drawn is not None and reading.found is None for _, reading in runs)
     failed = [reading for run, reading in runs if not run.success]
-    return _PAGE.format(
-        goal=f"{GOAL:.0%}",
-        tasks=len({run.task.task_id for run, _ in runs}),
-        runs=len(runs),
-        steps=sum(len(run.steps) for run, _ in runs),
-        agree=agree,
-        clean=sum(reading.drawn is None for _, reading in runs),
-        idle=idle,
-        failed=len(failed),
-        explained=sum(reading.found is not None for reading in failed),
-        known="\n".join(_known_row(kind, known) for kind in KINDS),
-        pools="\n\n".join(map(_pool, measured)),
-    )
+    return {
+        "tasks": len({run.task.task_id for run, _ in runs}),
+        "runs": len(runs),
+        "steps": sum(len(run.steps) for run, _ in runs),
+        "agree": sum(reading.agrees for _, reading in runs),
+        "clean": sum(reading.drawn is None for _, reading in runs),
+        "idle": sum(reading.drawn is not None and reading.found is None for _, reading in runs),
+        "failed": len(failed),
+        "explained": sum(reading.found is not None for reading in failed),
+        "mistakes": {kind: _outcomes(kind, known) for kind in KINDS},
+        "pools": [_pool(one) for one in measured],
+    }
 
 
-def _known_row(kind: str, known: Known) -> str:
+def _outcomes(kind: str, known: Known) -> dict[str, int]:
     runs = [run for run, reading in known.values() if reading.found and reading.found.kind == kind]
     failed = sum(not run.success for run in runs)
-    return f"| {kind} | {len(runs)} | {failed} | {len(runs) - failed} |"
+    return {"runs": len(runs), "failed": failed, "succeeded": len(runs) - failed}
 
 
-def _pool(one: Measured) -> str:
-    hits = sum(choice.hit for choice in one.mined)
+def _pool(one: Measured) -> dict[str, Any]:
     gated = [choice for choice in one.choices if not choice.kept]
-    misses = [choice for choice in one.mined if not choice.hit]
-    decisions = ", ".join(f"{name} {count}" for name, count in one.decisions.most_common())
-    return _POOL.format(
-        name=one.name,
-        decisions=decisions,
-        mined=one.decisions[KEPT],
-        with_known=len(one.mined),
-        policy=one.by_policy,
-        clean=one.by_clean,
-        hits=hits,
-        share=f"{one.share:.1%}",
-        holds="yes" if one.share >= GOAL else "NO",
-        kinds="\n".join(_kind_row(kind, one.choices) for kind in KINDS),
-        miss_head=_MISS_HEAD,
-        misses="\n".join(map(_miss, misses)) or "| none | | | | | | |",
-        gated=len(gated),
-        near=sum(choice.hit for choice in gated),
-        groups="\n".join(_groups(gated)) or "| none | | | | | | |",
-        gated_misses="\n".join(_miss(choice) for choice in gated if not choice.hit) or "| none | | | | | | |",
-    )
+    return {
+        "name": one.name,
+        "decisions": dict(one.decisions.most_common()),
+        "with_known_mistake": len(one.mined),
+        "by_policy": one.by_policy,
+        "by_clean": one.by_clean,
+        "hits": sum(choice.hit for choice in one.mined),
+        "kinds": {kind: _hits(kind, one.choices) for kind in KINDS},
+        "misses": [_miss(choice) for choice in one.mined if not choice.hit],
+        "gated_hits": sum(choice.hit for choice in gated),
+        "gated": _groups(gated),
+        "gated_misses": [_miss(choice) for choice in gated if not choice.hit],
+    }
 
 
-def _kind_row(kind: str, choices: Sequence[Choice]) -> str:
-    cells = []
-    for kept in (True, False):
+def _hits(kind: str, choices: Sequence[Choice]) -> dict[str, list[int]]:
+    """Tasks, and those with the mistake's step, the right step and both; of mined and of gated tasks."""
+    counts = {}
+    for group, kept in (("mined", True), ("gated", False)):
         some = [choice for choice in choices if choice.kept == kept and choice.mistake.kind == kind]
-        cells += [len(some)]
-        cells += [
-            sum(getattr(choice, name) for choice in some) for name in ("at_mistake", "at_remedy", "hit")
-        ]
-    return f"| {kind} | {' | '.join(map(str, cells))} |"
+        hits = [sum(getattr(choice, name) for choice in some) for name in ("at_mistake", "at_remedy", "hit")]
+        counts[group] = [len(some), *hits]
+    return counts
 
 
-def _miss(choice: Choice) -> str:
+def _miss(choice: Choice) -> dict[str, str]:
+    """A wrong choice: steps and scores of the pair at the mistake and of the chosen pair."""
     audit, mistake = choice.audit, choice.mistake
-    cells = (
-        audit.task_id,
-        f"{mistake.kind}, step {mistake.step}: {_words(mistake.made)} for {_words(mistake.right)}",
-        f"{choice.right_at or '-'}, {mistake.step}",
-        f"{audit.success_step}, {audit.localization_step}",
-        f"{audit.decision}; {audit.category} {audit.label_confidence:.2f}",
-        f"{_scores(choice.there)} / {_scores(audit.scores)}",
-        _reason(choice),
-    )
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return {
+        "task": audit.task_id,
+        "mistake": f"{mistake.kind}, step {mistake.step}: {_words(mistake.made)} for {_words(mistake.right)}",
+        "its_steps": f"{choice.right_at or '-'}, {mistake.step}",
+        "chosen": f"{audit.success_step}, {audit.localization_step}",
+        "decision": f"{audit.decision}; {audit.category} {audit.label_confidence:.2f}",
+        "scores": f"{_scores(choice.there)} / {_scores(audit.scores)}",
+        "reason": _reason(choice),
+    }
 
 
 def _words(acts: Acts) -> str:
@@ -133,7 +104,7 @@ def _scores(scores: dict[str, float]) -> str:
 
 
 def _reason(choice: Choice) -> str:
-    """Why the pair at the mistake was not the one."""
+    """The reason that the pair at the mistake was not chosen."""
     there, chosen = choice.there, choice.audit.scores
     if not there:
         return "no step of the success does what was right there"
@@ -151,101 +122,117 @@ def _reason(choice: Choice) -> str:
         for name in ("closure", "violation", "recovered")
         if abs(there[name] - chosen[name]) > 1e-6
     ]
-    told = f": {', '.join(detail)}" if best == "category" and detail else ""
-    return f"S_{best} is higher, by {leads[best]:.3f} of the total{told}"
+    note = f": {', '.join(detail)}" if best == "category" and detail else ""
+    return f"S_{best} is higher, by {leads[best]:.3f} of the total{note}"
 
 
-def _groups(gated: Sequence[Choice]) -> list[str]:
-    """The tasks that a gate stopped, by what the gate missed."""
+def _groups(gated: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Rejected tasks with a known mistake, grouped by what the gate's score lacked."""
     groups: defaultdict[tuple[str, ...], list[Choice]] = defaultdict(list)
     for choice in gated:
         ended = "succeeded later" if choice.localization.success else "failed"
         key = (choice.mistake.kind, ended, choice.audit.decision, choice.audit.category, _lacks(choice))
         groups[key].append(choice)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
-        f"| {len(some)} | {' | '.join(key)} | {', '.join(sorted(_sites(some)))} ({some[0].audit.task_id}) |"
-        for key, some in ordered
+        {
+            "tasks": len(some),
+            **dict(zip(("mistake", "run", "gate", "label", "evidence"), key, strict=True)),
+            "pages": sorted({choice.audit.site for choice in some}),
+            "example": some[0].audit.task_id,
+        }
+        for key, some in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
 
 
-def _sites(some: Sequence[Choice]) -> Counter[str]:
-    return Counter(choice.audit.site for choice in some)
-
-
 def _lacks(choice: Choice) -> str:
-    """Which evidence of S_category was missing at the chosen pair."""
+    """Evidence of S_category that the chosen pair lacks."""
     scores = choice.audit.scores
     if "closure" not in scores:
         return "-"
     lacking = [name for name in ("closure", "violation") if not scores[name]]
-    told = f"no {' and no '.join(lacking)} of this label" if lacking else "evidence on both sides"
-    return told + (f"; recovered {scores['recovered']:.1f}" if scores["recovered"] else "")
+    missing = f"no {' and no '.join(lacking)} of this label" if lacking else "evidence on both sides"
+    return missing + (f"; recovered {scores['recovered']:.1f}" if scores["recovered"] else "")
 
 
-_MISS_HEAD = """\
-| task | mistake: made for right | its steps | chosen | decision; label | scores there / chosen | why |
-|---|---|---|---|---|---|---|"""
-_POOL = """## {name}
+# --- Page ---
 
-Decisions: {decisions}.
-Of {mined} mined tasks {with_known} are held against a run with a known mistake, {policy} against a run of the
-policy and {clean} against a longer success of the teacher without a mistake.
 
-**The mistake's step is chosen in {hits} of {with_known} mined tasks, {share}** (the goal is met: {holds}).
+def claims(figures: Figures) -> list[Claim]:
+    agree, runs = figures["agree"], figures["runs"]
+    found = [Claim("each run's mistake, or its absence, is known", f"{agree} of {runs} runs", agree == runs)]
+    for pool in figures["pools"]:
+        hits, mined = pool["hits"], pool["with_known_mistake"]
+        claim = f"{pool['name']}: at least {GOAL:.0%} of the mined tasks choose the mistake's step"
+        found.append(Claim(claim, f"{hits} of {mined}, {hits / max(mined, 1):.1%}", hits >= GOAL * mined))
+    return found
 
-| mistake | mined | its step | right step | both | gated | its step | right step | both |
-|---|---|---|---|---|---|---|---|---|
-{kinds}
 
-All misses among the mined tasks. Steps are the success's and the localization's; scores are S_total and, in
-brackets, S_state, S_action and S_category, of the pair at the mistake and of the chosen one:
+def tables(figures: Figures) -> str:
+    rows = [(kind, *counts.values()) for kind, counts in figures["mistakes"].items()]
+    parts = [table(("mistake", "runs", "failed", "succeeded nevertheless"), rows)]
+    return "\n\n".join([*parts, filled(_READING), *map(_pool_part, figures["pools"])])
 
-{miss_head}
-{misses}
 
-A gate stopped {gated} tasks with a known mistake. In {near} of them the best candidate was the mistake's
-step, and its scores were too low:
+def _pool_part(pool: Mapping[str, Any]) -> str:
+    decisions = ", ".join(f"{name} {count}" for name, count in pool["decisions"].items())
+    gated = sum(group["tasks"] for group in pool["gated"])
+    kinds = [(kind, *counts["mined"], *counts["gated"]) for kind, counts in pool["kinds"].items()]
+    groups = [
+        (
+            *(group[name] for name in ("tasks", "mistake", "run", "gate", "label", "evidence")),
+            f"{', '.join(group['pages'])} ({group['example']})",
+        )
+        for group in pool["gated"]
+    ]
+    counted = ("its step", "right step", "both")
+    heads = ("tasks", "mistake", "run", "gate", "label", "evidence at the best candidate", "pages (example)")
+    parts = [
+        f"## {pool['name']}",
+        filled(
+            f"Decisions: {decisions}. Of {pool['decisions'].get(KEPT, 0)} mined tasks, "
+            f"{pool['with_known_mistake']} are compared with a run with a known mistake, {pool['by_policy']} "
+            f"with a run of the policy and {pool['by_clean']} with a longer success of the teacher without a "
+            "mistake."
+        ),
+        table(("mistake", "mined", *counted, "gated", *counted), kinds),
+        "Misses among the mined tasks:",
+        _misses(pool["misses"]),
+        filled(
+            f"A gate rejected {gated} tasks with a known mistake. In {pool['gated_hits']} of them the best "
+            "candidate was the mistake's step, and its scores were too low."
+        ),
+        table(heads, groups) if groups else "None.",
+        "Misses among those:",
+        _misses(pool["gated_misses"]),
+    ]
+    return "\n\n".join(parts)
 
-| tasks | mistake | the run | gate | label | evidence at the best candidate | pages (an example) |
-|---|---|---|---|---|---|---|
-{groups}
 
-All misses among those:
+def _misses(misses: Sequence[Mapping[str, str]]) -> str:
+    head = ("task", "mistake: made for right", "its steps", "chosen", "decision; label", "scores", "reason")
+    return table(head, [tuple(miss.values()) for miss in misses]) if misses else "None."
 
-{miss_head}
-{gated_misses}"""
 
-_PAGE = """# Mining where the mistake is known
-
-    make proof-demo-mining
-
-runs `python -m tests.proofs.demo_mining --run=runs/demo --output=docs/results/demo_mining.md`, which
-writes this page, after `make demo`.
-
-**The teacher is simulated.** It solves MiniWoB++ tasks by rule, in real Chromium, and its mistakes are drawn,
-so it is known at which step a run went wrong. These figures say that the miner finds such steps in such
-runs; the mistakes of real models are more various.
-
-How it is known, without the miner: the draw depends on task, attempt, settings and guidance, and is drawn
-again; and the teacher without mistakes is asked again on each recorded state. The first step at which it
-would have acted otherwise is the mistake's. Both agree in {agree} of {runs} runs ({tasks} tasks, {steps}
-steps), and the teacher with its drawn mistake writes every reply of theirs again, to the letter. {clean}
-runs are drawn clean and show no other act; {idle} have a wrong element drawn where there was no other to
-take, and show none either. {explained} of {failed} failed runs show a mistake.
-
-| mistake | runs | failed | succeeded all the same |
-|---|---|---|---|
-{known}
-
-Mined with the demo's settings, labels by rule. A choice is right (*both*) when the localization's step is the
-one that holds the mistake (*its step*), and the success's step does what the teacher without mistakes would
-have done on that very state (*right step*): for a field that was skipped or a `done` that came too early,
-what was left out. Elements are compared by their label, not by index. The goal is {goal} of the mined tasks.
-
-{pools}
+_READING = """\
+Mining has the demo's settings and labels by rule. A choice is right (*both*) if the localization step is the
+mistake (*its step*) and the success step does what the teacher without mistakes would have done in that state
+(*right step*): for a skipped field or an early `done`, the omitted action. Elements are compared by label,
+not by index. In the tables of misses, steps are those of the success and of the localization run; scores are
+S_total and, in brackets, S_state, S_action and S_category, of the pair at the mistake / of the chosen pair.
 """
+ABOUT = """\
+**The teacher is simulated.** It solves MiniWoB++ tasks by rule in real Chromium, and its mistakes are drawn,
+so the step at which a run went wrong is known. The figures show that the miner finds such steps in such runs;
+mistakes of real models are more varied.
 
+The mistakes are known without the miner. The draw depends on task, attempt, settings and guidance and is
+repeated; and the teacher without mistakes answers again in each recorded state. The mistake is the first step
+at which it would have acted differently. Both agree in {agree} of {runs} runs ({tasks} tasks, {steps} steps),
+and the teacher with its drawn mistake repeats all replies exactly. {clean} runs are drawn without a mistake
+and show none; {idle} draw a wrong element where the page has no other, and show none either. {explained} of
+{failed} failed runs show a mistake.
+"""
+PROOF = Proof("Mining with known mistakes", ABOUT, measure, claims, tables, browser=True)
 
 if __name__ == "__main__":
-    main()
+    main(PROOF)
