@@ -14,7 +14,7 @@ from rmsweb_jax.records.schema import Message, Step
 
 INVALID = ("invalid",)
 
-S = TypeVar("S", Step, lean.Step)
+S = TypeVar("S", Step, lean.LeanStep)
 
 
 @dataclasses.dataclass(frozen=True)

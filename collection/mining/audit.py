@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collection.mining.divergence import Divergence
 from collection.mining.runs import ParsedRun
 from collection.tasks.websites import site_of
-from rmsweb_jax.records.lean import Step
+from rmsweb_jax.records.lean import LeanStep
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 
 
@@ -105,5 +105,5 @@ def _site(run: ParsedRun) -> str:
     return run.record.task.site or site_of(run.record.task.website)
 
 
-def _side(run: ParsedRun, at: int | None) -> Step | None:
+def _side(run: ParsedRun, at: int | None) -> LeanStep | None:
     return None if at is None else run.steps[at].step

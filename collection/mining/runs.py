@@ -12,7 +12,7 @@ from typing import Literal
 from collection.corpus.steps import INVALID, StepView, view
 from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.similarity import parse_url
-from rmsweb_jax.records.lean import Element, Run, Step, lean
+from rmsweb_jax.records.lean import LeanElement, LeanStep, Run, lean
 from rmsweb_jax.records.schema import Trajectory
 
 _WORD = re.compile(r"[^\W_]+")
@@ -29,7 +29,7 @@ class ParsedRun:
     """
 
     record: Run
-    steps: tuple[StepView[Step], ...]
+    steps: tuple[StepView[LeanStep], ...]
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -86,7 +86,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold()))
 
 
-def element_of(step: StepView[Step], action: Action) -> Element | None:
+def element_of(step: StepView[LeanStep], action: Action) -> LeanElement | None:
     """The element that an action names by its index, if it was on the page."""
     index = getattr(action.params, "index", None)
     if not index:
@@ -94,7 +94,7 @@ def element_of(step: StepView[Step], action: Action) -> Element | None:
     return next((item for item in step.step.observation.elements if item.index == index), None)
 
 
-def signature(step: StepView[Step]) -> tuple[str, ...]:
+def signature(step: StepView[LeanStep]) -> tuple[str, ...]:
     """The step's actions as texts that compare between pages.
 
     Element indices are replaced by tag and text where the element has a text, since the same element has
@@ -103,7 +103,7 @@ def signature(step: StepView[Step]) -> tuple[str, ...]:
     return tuple(_describe(step, action) for action in step.reply.executable) if step.reply else INVALID
 
 
-def _describe(step: StepView[Step], action: Action) -> str:
+def _describe(step: StepView[LeanStep], action: Action) -> str:
     params = {
         name: " ".join(value.split()).casefold() if isinstance(value, str) else value
         for name, value in action.params.model_dump(exclude_defaults=True).items()
@@ -114,7 +114,7 @@ def _describe(step: StepView[Step], action: Action) -> str:
     return f"{action.name} {params}"
 
 
-def _action_text(step: StepView[Step]) -> str:
+def _action_text(step: StepView[LeanStep]) -> str:
     parts = []
     for action in step.reply.executable if step.reply else ():
         element = element_of(step, action)

@@ -11,7 +11,7 @@ from rapidfuzz import fuzz, process
 
 from collection.mining.runs import ParsedRun
 from rmsweb_jax.actions.similarity import parse_url
-from rmsweb_jax.records.lean import Element
+from rmsweb_jax.records.lean import LeanElement
 
 # RMSWeb names the four parts of S_state. Their weights are this project's, chosen by hand: the page weighs
 # most; memory and progress are noisy and break ties. With them the scores of the paper's four published
@@ -174,7 +174,7 @@ def _jaccard(both: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.where(union > 1e-6, both / np.maximum(union, 1e-6), 1.0).astype(float)
 
 
-def _page(elements: Iterable[Element]) -> list[tuple]:
+def _page(elements: Iterable[LeanElement]) -> list[tuple]:
     """Elements as keys; the nth equal element gets a key of its own, so that sets overlap as multisets do."""
     times: dict[tuple, int] = {}
     page = []

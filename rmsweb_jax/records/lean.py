@@ -1,7 +1,9 @@
-"""Trajectories without what only training reads: decoded at a fraction of the full records' time.
+"""Trajectories without the fields that only training reads, decoded in a fraction of the time.
 
-A pool of 100,000 runs is some hundred gigabytes of JSON, most of it prompts. Whoever only compares runs
-skips over that: unknown fields are ignored, and a step's messages stay bytes until they are read.
+A pool of 100,000 runs is some hundred gigabytes of JSON, most of it prompts. Code that only compares runs
+skips these: unknown fields are ignored, and a step's messages stay bytes until they are read.
+
+`gc=False` is for structs without references to containers, which cannot be in a reference cycle.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pydantic import TypeAdapter
 from rmsweb_jax.records.schema import Message, Outcome, Trajectory
 
 
-class Element(msgspec.Struct, frozen=True, gc=False):
+class LeanElement(msgspec.Struct, frozen=True, gc=False):
     """`rmsweb_jax.records.schema.Element` without attributes."""
 
     index: int | None
@@ -23,16 +25,16 @@ class Element(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class Observation(msgspec.Struct, frozen=True):
+class LeanObservation(msgspec.Struct, frozen=True):
     url: str
     title: str
     page_text: str
-    elements: tuple[Element, ...]
+    elements: tuple[LeanElement, ...]
     fingerprint: str
     screenshot: str | None = None
 
 
-class ActionResult(msgspec.Struct, frozen=True, gc=False):
+class LeanActionResult(msgspec.Struct, frozen=True, gc=False):
     action: str
     text: str
     error: bool = False
@@ -40,14 +42,14 @@ class ActionResult(msgspec.Struct, frozen=True, gc=False):
     output: str = ""
 
 
-class Step(msgspec.Struct, frozen=True):
-    """`rmsweb_jax.records.schema.Step`; `messages` are parsed each time they are read."""
+class LeanStep(msgspec.Struct, frozen=True):
+    """`rmsweb_jax.records.schema.Step`; `messages` are parsed on every access."""
 
     number: int
-    observation: Observation
+    observation: LeanObservation
     messages_json: msgspec.Raw = msgspec.field(name="messages")
     response: str
-    results: tuple[ActionResult, ...] = ()
+    results: tuple[LeanActionResult, ...] = ()
     error: str = ""
     repaired: bool = False
 
@@ -56,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
         return _messages().validate_json(bytes(self.messages_json))
 
 
-class Task(msgspec.Struct, frozen=True):
+class LeanTask(msgspec.Struct, frozen=True):
     task_id: str
     website: str
     objective: str
@@ -67,13 +69,13 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """`rmsweb_jax.records.schema.Trajectory`, as far as runs are compared."""
+    """The fields of `rmsweb_jax.records.schema.Trajectory` by which runs are compared."""
 
     trajectory_id: str
-    task: Task
+    task: LeanTask
     actor: str
     attempt: int
-    steps: tuple[Step, ...]
+    steps: tuple[LeanStep, ...]
     outcome: Outcome
     declared_success: bool | None = None
     final_text: str = ""
@@ -85,7 +87,7 @@ class TaskHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Which run a record holds and how it ended."""
+    """Identity and result of a run."""
 
     trajectory_id: str
     task: TaskHead
@@ -111,7 +113,7 @@ def decode_head(entry: bytes) -> Head:
 
 
 def lean(trajectory: Trajectory) -> Run:
-    """What `decode_run` gives for a record's bytes."""
+    """Converts a record to the result of `decode_run` on its bytes."""
     return _RUN.decode(trajectory.model_dump_json())
 
 
