@@ -1,130 +1,40 @@
-"""Does the miner find what was planted, and do its rules label as people would? On made-up pairs.
-
-python -m tests.proofs.mining --output=docs/results/mining.md
-"""
+"""The miner on made-up pairs with a planted divergence, and its rule labels on labelled cases. A minute."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import statistics
-import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from collection.mining.audit import to_audit
 from collection.mining.balance import BalanceConfig, passes_runtime_gate
 from collection.mining.failure_modes import TAXONOMY, rule_label
 from collection.mining.runs import parse_run
-from rmsweb_jax.records.files import write_atomic
 from tests.mining.case_files import Case, load_cases
-from tests.mining.measured import Measured, measure
+from tests.mining.measured import Measured
+from tests.mining.measured import measure as measure_pair
 from tests.mining.planted import CATEGORIES, Planted, planted_pair, unplanted_pair
 from tests.mining.planted.unplanted import KINDS
-
-PAGE = """\
-# Failure-mode mining on pairs whose divergence is known
-
-    make proof-mining
-
-runs `{command}`,
-which writes this page.
-
-**Every pair on this page is made up.** Planted and unplanted pairs are generated (`tests/mining/planted`:
-two walks over a small made-up site, filled up with elements of real pages); labelled cases and told
-contrasts are written by hand (`tests/mining/cases`). No run of a real model on a real site is among them,
-and a case's label is its writer's alone. So the page says that the miner finds what it is meant to find where
-that is known, not how often it is right on real runs.
-
-Rules and weights were tuned on planted and unplanted seeds 0-19 and on the {tuned} labelled cases, and the
-scale of the scores on the four told contrasts. Nothing was tuned on the seeds from {first} on, nor on the
-{held_out} cases held out. Seeds from {first} on are new pairs, but of the same stories.
-
-Labels are the rules' (no model is asked); each pair is mined by itself, with the recipe's gates.
-
-{goals}
-
-## Planted divergences
-
-Seeds {first}-{last} of each category. *Step found*: the pair is kept at the planted success step, so the RL
-corpus gets that prompt. *Pair found*: the localization step, too, is one at which the run stands before that
-decision. *Label right*: the rules name the planted failure mode; *other labels*: the commonest three.
-
-| category | pairs | mean success steps | step found | pair found | label right | other labels |
-|---|---|---|---|---|---|---|
-{planted}
-
-Of {kept} kept pairs {elsewhere} are kept at another step: those would be wrong prompts. A step drawn from the
-success's candidates would be the planted one in {chance} of the pairs.
-
-Labels are worse than steps: {mislabelled} pairs are labelled otherwise than planted. The label is a soft
-prior, so in {found_mislabelled} of them the step is found all the same; but it is by labels that the corpus
-is balanced. Balancing is not part of this page. It is stricter about runtime failures: of {runtime} kept
-pairs labelled `runtime_evaluation`, {runtime_trusted} pass its gate.
-
-## Nothing planted
-
-Seeds {first}-{last_unplanted}, kinds in turns. The second run failed, or was longer, for no decision at an
-aligned state: the judge saw the same actions otherwise; the runs differ by looking around, by searching or by
-spelling alone; the browser was elsewhere; the record lost its pages. None should be kept.
-
-| kind | pairs | kept | decisions |
-|---|---|---|---|
-{unplanted}
-
-## Misses
-
-Planted steps missed: {missed}. Unplanted pairs kept: {false}. Steps found beside another localization step:
-{other_side}. Shown, in that order: {shown}. The decision is `kept`, or the gate that no candidate passed.
-Steps count from 1; *planted* is the success step and every localization step that would do.
-
-| pair | decision | label | chosen | planted | state | action | category | total \
-| closure | violation | recovered |
-|---|---|---|---|---|---|---|---|---|---|---|---|
-{listed}
-
-## Rule labels beside the writers'
-
-The first guess of the rules on the {tuned} cases they were tuned on, and on the {held_out} held out.
-
-| category | tuned on | held out |
-|---|---|---|
-{labels}
-
-Rows: the writer's label; columns: the rules', by number. A cell: of those tuned on + of those held out.
-
-| | {numbers} |
-{rules}
-{confusion}
-
-## Contrasts told in the paper
-
-RMSWeb tells four mined pairs, in a line each. Their pages and the steps around them are this project's, so
-S_total may differ by up to {tolerance}.
-
-| contrast | failure mode | label | told steps | chosen steps | told S_total | S_total | S_state | S_action \
-| S_category | as told |
-|---|---|---|---|---|---|---|---|---|---|---|
-{told}
-"""
-
+from tests.proofs.result import Claim, Figures, Proof, filled, main, table
 
 CASES, HELD_OUT, PAPER_CASES = map(load_cases, ("tuned", "held_out", "paper"))
 # Rules and weights were tuned on seeds below 20.
-FIRST = 1000
+FIRST, SEEDS, UNPLANTED_SEEDS = 1000, 100, 30
 MIN_FOUND, MIN_LABELS, TOLERANCE = 0.95, 0.70, 0.08
 SHOWN = 40
 _SCORES = ("state", "action", "category", "total", "closure", "violation", "recovered")
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """What is told of a planted pair; the pair itself is let go.
+class MinedPair:
+    """Figures of one generated pair.
 
     Attributes:
-      chance: that a step drawn among the success's candidates is the planted one.
-      trusted: kept, and by the stricter gate of balancing for runtime failures, too.
+      chance: probability that a random candidate step of the success is the planted one.
+      trusted: kept, and passes the stricter gate of balancing for runtime failures.
+      listed: the pair's row in the table of misses.
     """
 
     group: str
@@ -137,14 +47,13 @@ class Row:
     steps: int
     chance: float
     trusted: bool
-    told: str
+    listed: dict[str, str]
 
     @classmethod
-    def of(cls, one: Measured, seed: int) -> Row:
+    def of(cls, one: Measured, seed: int) -> MinedPair:
         planted, case = one.planted, one.case
         group = planted.category or planted.note
         wanted = f"{planted.success_step}; {_numbers(planted.acceptable_localization_steps)}"
-        scores = [f"{case.scores[name]:.2f}" if name in case.scores else "-" for name in _SCORES]
         return cls(
             group=group,
             decision=case.decision,
@@ -156,151 +65,267 @@ class Row:
             steps=len(planted.success.steps),
             chance=1 / max(len(case.pair.success.candidates), 1),
             trusted=one.kept and passes_runtime_gate(to_audit(case, [case]), BalanceConfig()),
-            told=_line(
-                f"{group} {seed}",
-                case.decision,
-                f"{case.label.category} {case.label.confidence:.2f}",
-                "; ".join(map(str, one.chosen or ("-",))),
-                wanted if planted.category else "none",
-                *scores,
-            ),
+            listed={
+                "pair": f"{group} {seed}",
+                "decision": case.decision,
+                "label": f"{case.label.category} {case.label.confidence:.2f}",
+                "chosen": "; ".join(map(str, one.chosen or ("-",))),
+                "planted": wanted if planted.category else "none",
+                **{name: f"{case.scores[name]:.2f}" if name in case.scores else "-" for name in _SCORES},
+            },
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures and writes the page.
-
-    Raises:
-      SystemExit: a goal was not reached; the page is written all the same.
-    """
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="planted pairs of each category")
-    parser.add_argument("--unplanted", type=int, default=30, help="pairs of each kind without a divergence")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/mining.md"))
-    options = parser.parse_args(arguments)
-    seeds = range(FIRST, FIRST + options.seeds)
+def measure() -> Figures:
+    seeds, unplanted_seeds = range(FIRST, FIRST + SEEDS), range(FIRST, FIRST + UNPLANTED_SEEDS * len(KINDS))
     planted = [
-        Row.of(measure(planted_pair(category, seed)), seed) for category in CATEGORIES for seed in seeds
+        MinedPair.of(measure_pair(planted_pair(category, seed)), seed)
+        for category in CATEGORIES
+        for seed in seeds
     ]
-    seeds = range(FIRST, FIRST + options.unplanted * len(KINDS))
-    unplanted = [Row.of(measure(unplanted_pair(seed)), seed) for seed in seeds]
-    goals = {
-        f"at least {MIN_FOUND:.0%} of the planted success steps are found": _share(planted) >= MIN_FOUND,
-        "no pair without a divergence is kept": not any(one.kept for one in unplanted),
-        f"at least {MIN_LABELS:.0%} of the rule labels are the writer's, on both sets of cases": all(
-            _right(cases) >= MIN_LABELS * len(cases) for cases in (CASES, HELD_OUT)
-        ),
-        "the four told contrasts are mined as told": all(holds for _, holds in map(told, PAPER_CASES)),
-    }
-    command = f"python -m tests.proofs.mining --seeds={options.seeds} --unplanted={options.unplanted}"
-    text = page(planted, unplanted, goals, f"{command} --output={options.output}")
-    write_atomic(options.output, text.encode())
-    print(text)
-    if missed := [goal for goal, holds in goals.items() if not holds]:
-        sys.exit(f"error: not so: {'; '.join(missed)}")
-
-
-def page(planted: Sequence[Row], unplanted: Sequence[Row], goals: dict[str, bool], command: str) -> str:
+    unplanted = [MinedPair.of(measure_pair(unplanted_pair(seed)), seed) for seed in unplanted_seeds]
     missed = [one for one in planted if not one.found]
     other_side = [one for one in planted if one.found and not one.exact]
     false = [one for one in unplanted if one.kept]
-    listed = [*missed, *false, *other_side]
     runtime = [one for one in planted if one.kept and one.label == "runtime_evaluation"]
-    return PAGE.format(
-        command=command,
-        goals="\n".join(f"- {goal}: {'yes' if holds else 'NO'}" for goal, holds in goals.items()),
-        first=FIRST,
-        last=FIRST + len(planted) // len(CATEGORIES) - 1,
-        last_unplanted=FIRST + len(unplanted) - 1,
-        tuned=len(CASES),
-        held_out=len(HELD_OUT),
-        planted="\n".join(_planted_rows(planted)),
-        found_mislabelled=sum(one.found and not one.labelled for one in planted),
-        mislabelled=sum(not one.labelled for one in planted),
-        chance=f"{statistics.mean(one.chance for one in planted):.0%}",
-        runtime=len(runtime),
-        runtime_trusted=sum(one.trusted for one in runtime),
-        unplanted="\n".join(_unplanted_rows(unplanted)),
-        missed=len(missed),
-        kept=sum(one.kept for one in planted),
-        elsewhere=sum(one.kept for one in missed),
-        other_side=len(other_side),
-        false=len(false),
-        shown=min(SHOWN, len(listed)),
-        listed="\n".join(one.told for one in listed[:SHOWN]) or _line(*["-"] * 12),
-        labels="\n".join(_label_rows()),
-        numbers=" | ".join(map(str, range(1, len(TAXONOMY) + 1))),
-        rules="|---" * (len(TAXONOMY) + 1) + "|",
-        confusion="\n".join(_confusion_rows()),
-        told="\n".join(line for line, _ in map(told, PAPER_CASES)),
-        tolerance=TOLERANCE,
-    )
+    return {
+        "first_seed": FIRST,
+        "last_seed": seeds[-1],
+        "last_unplanted_seed": unplanted_seeds[-1],
+        "tuned_cases": len(CASES),
+        "held_out_cases": len(HELD_OUT),
+        "planted": [_planted(name, planted) for name in (*CATEGORIES, "all")],
+        "kept": sum(one.kept for one in planted),
+        "kept_elsewhere": sum(one.kept for one in missed),
+        "chance": round(statistics.mean(one.chance for one in planted), 2),
+        "mislabelled": sum(not one.labelled for one in planted),
+        "mislabelled_and_found": sum(one.found and not one.labelled for one in planted),
+        "runtime_kept": len(runtime),
+        "runtime_trusted": sum(one.trusted for one in runtime),
+        "unplanted": [_unplanted(name, unplanted) for name in (*KINDS, "all")],
+        "missed": len(missed),
+        "false": len(false),
+        "other_side": len(other_side),
+        "listed": [one.listed for one in [*missed, *false, *other_side][:SHOWN]],
+        "labels": {name: _label_counts(name) for name in (*TAXONOMY, "all")},
+        "confusion": {name: _guesses(name) for name in TAXONOMY},
+        "paper": list(map(_paper_case, PAPER_CASES)),
+    }
 
 
-def _planted_rows(rows: Sequence[Row]) -> Iterable[str]:
-    for name in (*CATEGORIES, "all"):
-        part = [one for one in rows if name in (one.group, "all")]
-        counts = [sum(getattr(one, field) for one in part) for field in ("found", "exact", "labelled")]
-        cells = (f"{count} ({count / len(part):.1%})" for count in counts)
-        others = Counter(one.label for one in part if not one.labelled).most_common(3)
-        named = ", ".join(f"{label} {count}" for label, count in others) if name != "all" else ""
-        yield _line(name, len(part), f"{statistics.mean(one.steps for one in part):.1f}", *cells, named)
+def _planted(name: str, pairs: Sequence[MinedPair]) -> dict[str, Any]:
+    part = [one for one in pairs if name in (one.group, "all")]
+    others = Counter(one.label for one in part if not one.labelled).most_common(3)
+    return {
+        "category": name,
+        "pairs": len(part),
+        "mean_steps": round(statistics.mean(one.steps for one in part), 1),
+        **{field: sum(getattr(one, field) for one in part) for field in ("found", "exact", "labelled")},
+        "other_labels": dict(others) if name != "all" else {},
+    }
 
 
-def _unplanted_rows(rows: Sequence[Row]) -> Iterable[str]:
-    for name in (*KINDS, "all"):
-        part = [one for one in rows if name in (one.group, "all")]
-        decisions = Counter(one.decision for one in part)
-        found = ", ".join(f"{decision} {count}" for decision, count in decisions.most_common())
-        yield _line(name, len(part), sum(one.kept for one in part), found)
+def _unplanted(name: str, pairs: Sequence[MinedPair]) -> dict[str, Any]:
+    part = [one for one in pairs if name in (one.group, "all")]
+    decisions = dict(Counter(one.decision for one in part).most_common())
+    return {"kind": name, "pairs": len(part), "kept": sum(one.kept for one in part), "decisions": decisions}
 
 
 def guess(case: Case) -> str:
     return rule_label(parse_run(case.success), parse_run(case.localization)).category
 
 
-def _right(cases: Sequence[Case]) -> int:
-    return sum(guess(case) == case.category for case in cases)
+def _label_counts(name: str) -> dict[str, list[int]]:
+    """Right labels and cases of a category, in both sets."""
+    counts = {}
+    for group, cases in (("tuned", CASES), ("held_out", HELD_OUT)):
+        part = [case for case in cases if name in (case.category, "all")]
+        counts[group] = [sum(guess(case) == case.category for case in part), len(part)]
+    return counts
 
 
-def _label_rows() -> Iterable[str]:
-    for name in (*TAXONOMY, "all"):
-        parts = [[case for case in cases if name in (case.category, "all")] for cases in (CASES, HELD_OUT)]
-        counts = [f"{_right(part)} of {len(part)} ({_right(part) / len(part):.0%})" for part in parts]
-        yield _line(name, *counts)
+def _guesses(name: str) -> dict[str, list[int]]:
+    """Rule label -> its tuned and held-out cases with the writer's label `name`."""
+    counts = [Counter(guess(case) for case in cases if case.category == name) for cases in (CASES, HELD_OUT)]
+    return {other: [one[other] for one in counts] for other in TAXONOMY if any(one[other] for one in counts)}
 
 
-def _confusion_rows() -> Iterable[str]:
-    tables = [Counter((case.category, guess(case)) for case in cases) for cases in (CASES, HELD_OUT)]
-    for number, name in enumerate(TAXONOMY, start=1):
-        pairs = [(tables[0][name, other], tables[1][name, other]) for other in TAXONOMY]
-        yield _line(f"{number} {name}", *(f"{one}+{two}" if one or two else "" for one, two in pairs))
-
-
-def told(case: Case) -> tuple[str, bool]:
-    """A row of a told contrast, and whether it is mined as told."""
+def _paper_case(case: Case) -> dict[str, Any]:
+    """Mines a contrast that the paper describes and compares it with the description."""
     assert case.divergence is not None and case.score is not None
     planted = Planted(case.success, case.localization, case.category, *case.divergence, (case.divergence[1],))
-    one = measure(planted)
+    one = measure_pair(planted)
     label, scores = one.case.label, one.case.scores
-    holds = one.exact and one.labelled and abs(scores.get("total", 0.0) - case.score) <= TOLERANCE
-    measured = [f"{scores.get(name, 0.0):.2f}" for name in ("total", "state", "action", "category")]
-    steps = (_numbers(case.divergence), _numbers(one.chosen or ()))
-    cells = (case.name, case.category, f"{label.category} {label.confidence:.2f}", *steps)
-    return _line(*cells, f"{case.score:.2f}", *measured, "yes" if holds else "NO"), holds
+    return {
+        "contrast": case.name,
+        "failure_mode": case.category,
+        "label": f"{label.category} {label.confidence:.2f}",
+        "paper_steps": list(case.divergence),
+        "steps": list(one.chosen or ()),
+        "paper_total": case.score,
+        **{name: round(scores.get(name, 0.0), 2) for name in ("total", "state", "action", "category")},
+        "agrees": one.exact and one.labelled and abs(scores.get("total", 0.0) - case.score) <= TOLERANCE,
+    }
 
 
 def _numbers(values: Sequence[int]) -> str:
     return ", ".join(map(str, values)) or "-"
 
 
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
+# --- Page ---
 
 
-def _share(rows: Sequence[Row]) -> float:
-    return sum(one.found for one in rows) / len(rows)
+def claims(figures: Figures) -> list[Claim]:
+    total, labels, paper = figures["planted"][-1], figures["labels"]["all"], figures["paper"]
+    found, pairs, false = total["found"], total["pairs"], figures["false"]
+    unplanted = figures["unplanted"][-1]["pairs"]
+    agree = sum(one["agrees"] for one in paper)
+    right = ", ".join(
+        f"{right} of {cases} {name.replace('_', ' ')}" for name, (right, cases) in labels.items()
+    )
+    return [
+        Claim(
+            f"at least {MIN_FOUND:.0%} of the planted success steps are found",
+            f"{found:,} of {pairs:,}, {found / pairs:.1%}",
+            found >= MIN_FOUND * pairs,
+        ),
+        Claim("no pair without a divergence is kept", f"{false} of {unplanted}", not false),
+        Claim(
+            f"at least {MIN_LABELS:.0%} of the rule labels are the writer's, in both sets of cases",
+            right,
+            all(group[0] >= MIN_LABELS * group[1] for group in labels.values()),
+        ),
+        Claim(
+            "the paper's contrasts are mined as it describes them",
+            f"{agree} of {len(paper)}",
+            agree == len(paper),
+        ),
+    ]
 
+
+def tables(figures: Figures) -> str:
+    values = {**figures, "tolerance": TOLERANCE, "shown": len(figures["listed"])}
+    texts = [filled(text.format(**values)) for text in _TEXTS]
+    planted = [
+        (
+            *(row[name] for name in ("category", "pairs", "mean_steps")),
+            *(f"{row[name]} ({row[name] / row['pairs']:.1%})" for name in ("found", "exact", "labelled")),
+            _counted(row["other_labels"]),
+        )
+        for row in figures["planted"]
+    ]
+    unplanted = [
+        (row["kind"], row["pairs"], row["kept"], _counted(row["decisions"])) for row in figures["unplanted"]
+    ]
+    counted = ("step found", "pair found", "label right", "other labels")
+    head = ("category", "pairs", "mean success steps", *counted)
+    parts = [
+        *("## Planted divergences", texts[0], table(head, planted), texts[1]),
+        *("## Pairs without a divergence", texts[2]),
+        table(("kind", "pairs", "kept", "decisions"), unplanted),
+        *("## Misses", texts[3], _misses(figures["listed"])),
+        *("## Rule labels and the writers' labels", texts[4], _labels(figures["labels"])),
+        *(texts[5], _confusion(figures["confusion"])),
+        *("## The paper's contrasts", texts[6], _paper(figures["paper"])),
+    ]
+    return "\n\n".join(parts)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _misses(listed: Sequence[Mapping[str, str]]) -> str:
+    head = ("pair", "decision", "label", "chosen", "planted", *_SCORES)
+    return table(head, [tuple(one.values()) for one in listed]) if listed else "None."
+
+
+def _labels(labels: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    rows = [
+        (name, *(f"{right} of {cases} ({right / cases:.0%})" for right, cases in groups.values()))
+        for name, groups in labels.items()
+    ]
+    return table(("category", "tuned", "held out"), rows)
+
+
+def _confusion(guesses: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    rows = [
+        (
+            f"{number} {name}",
+            *(f"{counts[other][0]}+{counts[other][1]}" if other in counts else "" for other in guesses),
+        )
+        for number, (name, counts) in enumerate(guesses.items(), start=1)
+    ]
+    return table(("", *map(str, range(1, len(guesses) + 1))), rows)
+
+
+def _paper(cases: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            *(one[name] for name in ("contrast", "failure_mode", "label")),
+            *(_numbers(one[name]) for name in ("paper_steps", "steps")),
+            *(f"{one[name]:.2f}" for name in ("paper_total", "total", "state", "action", "category")),
+            "yes" if one["agrees"] else "NO",
+        )
+        for one in cases
+    ]
+    steps = ("paper's steps", "chosen steps", "paper's S_total")
+    scores = ("S_total", "S_state", "S_action", "S_category")
+    return table(("contrast", "failure mode", "label", *steps, *scores, "agrees"), rows)
+
+
+_TEXTS = (
+    """\
+Seeds {first_seed} to {last_seed} of each category. *Step found*: the pair is kept at the planted success
+step, so the RL corpus gets that prompt. *Pair found*: the localization step, too, is one at which the run is
+before that decision. *Label right*: the rules name the planted failure mode. *Other labels*: the three most
+common.
+""",
+    """\
+Of {kept} kept pairs {kept_elsewhere} are kept at another step and would be wrong prompts. A random candidate
+step of the success is the planted one in {chance:.0%} of the pairs.
+
+Labels are less accurate than steps: {mislabelled} pairs have another label than planted. The label is a soft
+prior, so in {mislabelled_and_found} of them the step is found nevertheless, but labels decide how the corpus
+is balanced. Balancing is not measured here. It is stricter about runtime failures: of {runtime_kept} kept
+pairs with the label `runtime_evaluation`, {runtime_trusted} pass its gate.
+""",
+    """\
+Seeds {first_seed} to {last_unplanted_seed}, kinds in turns. The second run failed or was longer without a
+decision at an aligned state: the judge decided differently on the same actions; the runs differ only in
+looking around, searching or spelling; the browser was on another page; the record lacks its pages. None
+should be kept.
+""",
+    """\
+Planted steps missed: {missed}. Unplanted pairs kept: {false}. Steps found with another localization step:
+{other_side}. Listed in that order: {shown}. The decision is `kept` or the gate that no candidate passed.
+Steps count from 1; *planted* is the success step and all acceptable localization steps.
+""",
+    """\
+The first guess of the rules on the {tuned_cases} cases they were tuned on, and on {held_out_cases} held-out
+cases.
+""",
+    """\
+Rows: the writer's label; columns: the rules' label, by number. Cells: tuned + held-out cases.
+""",
+    """\
+RMSWeb describes four mined pairs in a line each. Their pages and the steps around them are this project's, so
+S_total may differ by up to {tolerance}.
+""",
+)
+ABOUT = """\
+**All pairs on this page are made up.** Planted and unplanted pairs are generated (`tests/mining/planted`: two
+walks over a small made-up site, filled with elements of real pages); labelled cases and the paper's contrasts
+are written by hand (`tests/mining/cases`). There is no run of a real model on a real site, and the label of a
+case is its writer's. The figures show that the miner finds known divergences, not its accuracy on real runs.
+
+Rules and weights were tuned on planted and unplanted seeds 0 to 19 and on the {tuned_cases} labelled cases,
+and the scale of the scores on the paper's four contrasts. Nothing was tuned on seeds from {first_seed} on or
+on the {held_out_cases} held-out cases. Seeds from {first_seed} on are new pairs of the same stories.
+
+Labels are the rules' (no model is called); each pair is mined separately, with the recipe's gates.
+"""
+PROOF = Proof("Failure-mode mining on pairs with known divergences", ABOUT, measure, claims, tables)
 
 if __name__ == "__main__":
-    main()
+    main(PROOF)
