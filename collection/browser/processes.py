@@ -24,13 +24,13 @@ _SAMPLES, _SAMPLE_S, _BUSY_SHARE = 10, 0.03, 0.8
 
 
 def find_program(path: str, names: tuple[str, ...]) -> str:
-    """Returns the path of a program. Raises UserError if it is not installed."""
+    """Returns the path of a program: `path`, or the first of `names` on PATH. Raises UserError if missing."""
     found = shutil.which(path) if path else next(filter(None, map(shutil.which, names)), None)
     if found is None:
         raise UserError(
             f"{path or names[0]} not found; install chromium and chromium-driver "
-            "(Debian: apt-get install chromium chromium-driver), or give their paths with "
-            "--config.browser.chromium and --config.browser.chromedriver"
+            "(Debian: apt-get install chromium chromium-driver), add their folder to PATH, or use a Selenium "
+            "Grid (--config.browser.grid_url)"
         )
     return found
 
