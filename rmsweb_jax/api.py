@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh
+from jaxtyping import Float32, Int32
 from ml_collections import ConfigDict
 from PIL import Image
 from pydantic import ValidationError
@@ -48,31 +49,32 @@ if TYPE_CHECKING:
     from rmsweb_jax.sft.config import SftConfig
 
 ImageLike = Image.Image | bytes | str | os.PathLike[str]
-# The images of a prompt, or the store of the data set whose messages show them by SHA-256.
+# Images of a prompt, or the store of a data set whose messages refer to images by SHA-256.
 Images = ImageLike | Sequence[ImageLike] | ImageStore
 # A user's text, or a chat: messages as records, or as dictionaries in the form of Hugging Face's templates,
 # {"role": "user", "content": "text" or [{"type": "text", "text": ...}, {"type": "image", "image": ...}]}.
 Prompt = str | Sequence[Message | Mapping[str, Any]]
 
-# Each padded length, number of targets and number of patches compiles a program, so that there are few.
+# Shapes are rounded up to multiples of these or more, because each shape compiles a program.
 _MIN_WIDTH, _MIN_TARGETS, _MIN_WINDOW = 256, 64, 64
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplyScore:
-    """How likely a policy finds a reply.
+    """Log-probabilities of a reply under a policy.
 
     Attributes:
-      tokens: [R] int32, the reply's tokens and its `<|im_end|>`.
-      log_probs: [R] float32, natural logarithm of each token's probability given all before it.
+      tokens: the reply's tokens and its `<|im_end|>`.
+      log_probs: natural logarithm of each token's probability given all tokens before it.
     """
 
-    tokens: np.ndarray
-    log_probs: np.ndarray
+    tokens: Int32[np.ndarray, " tokens"]
+    log_probs: Float32[np.ndarray, " tokens"]
 
     @property
     def total(self) -> float:
         """Log-probability of the whole reply."""
+        # In float64: a float32 sum over 2,000 tokens would lose digits.
         return float(self.log_probs.sum(dtype=np.float64))
 
 
@@ -80,8 +82,8 @@ class Policy:
     """A vision-language policy: it answers prompts, samples replies and scores them.
 
     Args:
-      model: on `mesh`, when there is one.
-      processor: of the same model.
+      model: the model, on `mesh` if given.
+      processor: the processor of the same model.
       mesh: devices that share the model; None: the default device.
     """
 
@@ -102,8 +104,8 @@ class Policy:
         """Loads a model folder, the packaged `tiny_base`, or a model of the Hugging Face Hub (`org/name`).
 
         Args:
-          dtype: of weights and computation; by default bfloat16 on accelerators and float32 on CPUs.
-          max_pixels: images are resized to at most so many.
+          dtype: dtype of weights and computation; by default bfloat16 on accelerators and float32 on CPUs.
+          max_pixels: limit for resized images.
           mesh: devices that share the model, see `rmsweb_jax.training.mesh.make_mesh`.
 
         Raises:
@@ -126,11 +128,11 @@ class Policy:
         seed: int = 0,
         max_new_tokens: int = 512,
     ) -> str:
-        """The reply to a user's text and images, or to a chat; greedy unless a temperature is given.
+        """Replies to a user's text and images, or to a chat; greedily unless a temperature is given.
 
         Args:
-          images: shown after the text.
-          system: system message, first in the prompt; empty: none.
+          images: images after the text.
+          system: system message at the start of the prompt; "" for none.
 
         Raises:
           UserError: an image cannot be read, or prompt and reply would exceed the model's context.
@@ -168,7 +170,7 @@ class Policy:
         return self._generate(examples, n, temperature, seed, max_new_tokens, batch_size)
 
     def score(self, prompt: Prompt, reply: str, images: Images = ()) -> ReplyScore:
-        """Log-probabilities of a reply's tokens after a prompt, by the logits of training.
+        """Computes the log-probabilities of a reply's tokens after a prompt, by the forward pass of training.
 
         Raises:
           UserError: as `chat`.
@@ -184,13 +186,14 @@ class Policy:
 
     @functools.cached_property
     def _generator(self) -> Generator:
-        # Decoding has a layout of the weights of its own, which scoring does not need.
+        # Made on first use: decoding has its own copy of the weights, which scoring does not need.
         return Generator(self.model)
 
     def _example(self, messages: Sequence[Message], images: ImageResolver, reply: str = "") -> Example:
-        """A prompt and, where one is given, the reply as its targets."""
+        """Encodes a prompt, with the reply, if any, as its targets."""
         prompt = self.processor.encode_prompt(messages, images)
         target = self.processor.encode_response(reply).tokens
+        # The id decides about random numbers, so equal prompts with equal images get equal replies.
         content = hashlib.sha256(prompt.tokens.tobytes())
         for patches in prompt.patches:
             content.update(patches.tobytes())
@@ -252,12 +255,12 @@ def _score(graphdef: Any, state: Any, batch: SftBatch) -> TokenScores:
 
 
 def _round(value: int, least: int) -> int:
-    """The next multiple of `least`, or of the power of two that leaves at most a quarter unused."""
+    """Rounds up to a multiple of `least`, or of a power of two that leaves at most a quarter unused."""
     return round_up(max(value, 1), max(least, 1 << max(value.bit_length() - 3, 0)))
 
 
 def read_prompt(prompt: Prompt, images: Images = (), system: str = "") -> tuple[list[Message], ImageResolver]:
-    """A prompt as messages, and the images that they show by SHA-256.
+    """Converts a prompt to messages, and a function from SHA-256 to their images.
 
     Raises:
       UserError: an image cannot be read, a message has another form, or images come with messages.
@@ -290,10 +293,10 @@ def read_prompt(prompt: Prompt, images: Images = (), system: str = "") -> tuple[
 
 
 def read_image(image: ImageLike) -> Image.Image:
-    """An upright RGB image.
+    """Reads an image as upright RGB.
 
     Raises:
-      UserError: the file cannot be read, or is no image that can be used.
+      UserError: the file cannot be read, or is not a usable image.
     """
     if isinstance(image, (Image.Image, bytes)):
         return open_image(image)
@@ -335,7 +338,7 @@ def train_sft(
       UserError: a setting, the corpus or the model cannot be used, or the workdir was begun with other
         settings.
     """
-    # Training takes seconds to import, and a policy does not need it.
+    # Imported here: training takes seconds to import, and a policy does not need it.
     from rmsweb_jax.sft.config import SftConfig
     from rmsweb_jax.sft.train import train
 

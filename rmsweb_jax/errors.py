@@ -23,12 +23,12 @@ class UserError(Exception):
 
 
 class StoppedError(UserError):
-    """A signal asked the run to stop, and its work is saved; a scheduler may start the same command again.
+    """A signal stopped the run after saving its state; a scheduler may start the same command again.
 
     The exit code is EX_TEMPFAIL of sysexits.h.
 
     Args:
-      saved: what the next run continues from.
+      saved: the state from which the next run continues, as a clause.
       cause: name of the signal.
     """
 
@@ -40,7 +40,9 @@ class StoppedError(UserError):
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns what a user can cause into one line on standard error and a non-zero exit."""
+    """Turns errors that users can cause into one line on standard error and a non-zero exit code."""
+    # SIGTERM raises KeyboardInterrupt, so that `finally` blocks run. `StopRequest` replaces the handler while
+    # a run can save its state.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -67,7 +69,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def missing_extra(error: ModuleNotFoundError) -> str:
-    """The message for a module that an extra of this package installs; "" for any other module."""
+    """Writes the message for a missing module that an extra installs; "" for any other module."""
     try:
         requirements = importlib.metadata.requires("rmsweb-jax") or ()
     except importlib.metadata.PackageNotFoundError:
@@ -77,13 +79,13 @@ def missing_extra(error: ModuleNotFoundError) -> str:
     for line in requirements:
         match = re.match(r"([\w.-]+)[^;]*; extra == [\"'](\w+)[\"']", line)
         package = match[1].lower().replace("_", "-") if match else ""
-        # An extra that builds on another one requires this package itself.
+        # An extra that includes another one lists this package itself.
         if not match or package == "rmsweb-jax":
             continue
-        # Namespace packages: `google` is a part of google-genai, `orbax` of orbax-checkpoint.
+        # A namespace package is a prefix: `google` of google-genai, `orbax` of orbax-checkpoint.
         if f"{package}-".startswith(f"{top}-"):
             extras.append(match[2])
-    # Both sides use some packages; the extra is that of the side which asked.
+    # Some packages are in the extras of both sides; name the extra of the side that imports it.
     frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
     side = "collect" if any(name.split(".")[0] == "collection" for name in frames) else "train"
     extra = side if side in extras else extras[0] if extras else ""

@@ -19,7 +19,8 @@ from typing import IO, Any
 from rmsweb_jax.errors import UserError
 
 _PR_SET_PDEATHSIG = 1
-# Loaded before any fork: a child between fork and exec must not import or open anything.
+# Loaded before any fork: between fork and exec a child must not import or open anything, since another thread
+# may have held a lock when it was forked.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _POLL_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,13 +36,13 @@ def die_with_parent() -> None:
     """Asks the kernel to kill this process when its parent ends, even by SIGKILL (Linux).
 
     For `subprocess.Popen(preexec_fn=die_with_parent)`, or called first in a worker. The signal is SIGKILL:
-    all that must last is on disk already, and the next run can start at once.
+    everything that must persist is on disk already, and the next run can start at once.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def exit_with_parent() -> None:
-    """Ends this `multiprocessing` child when its parent ends, even by SIGKILL; called in the child.
+    """Ends this `multiprocessing` child when its parent ends, even by SIGKILL; must be called in the child.
 
     Unlike `die_with_parent` it does not depend on the thread that started the child, which may end first.
     """
@@ -59,16 +60,16 @@ def exit_with_parent() -> None:
 class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
     """A command that runs as a child and never outlives this process; its output goes to a file.
 
-    The child has a session of its own: Ctrl-C on the terminal reaches this process alone, which then stops
-    the child in order. Start it in a thread that lives as long as the child is needed, because the kernel
-    takes the end of that thread for the end of the parent.
+    The child has a session of its own: Ctrl-C on the terminal reaches this process only, which then stops
+    the child in order. Start it in a thread that lives as long as the child is needed, because for the kernel
+    the end of that thread is the end of the parent.
 
     Args:
-      name: what messages call it.
+      name: name of the child in messages.
       command: program and arguments.
       log: file to which its output is appended.
       env: variables added to those of this process.
-      cores: CPUs it may use; None: all that this process may use.
+      cores: CPUs that it may use; None: all CPUs of this process.
       cwd: its working folder; None: that of this process.
       grace_s: seconds between SIGINT and SIGKILL when it is stopped.
       stdin, stdout: as in `subprocess.Popen`; None sends standard output to `log`, too.
@@ -107,7 +108,7 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
 
     @property
     def pid(self) -> int:
-        """Also the number of its session and process group."""
+        """Process id, which is also the id of its session and process group."""
         return self._process.pid
 
     @property
@@ -121,16 +122,16 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
         return self._process.stdout
 
     def poll(self) -> int | None:
-        """Exit code, or None while it runs. Processes of its group that are left over are killed."""
+        """Returns the exit code, or None while it runs; kills processes of its group that are left over."""
         if self._process.returncode is None:
-            with contextlib.suppress(ChildProcessError):  # Someone else has collected it.
+            with contextlib.suppress(ChildProcessError):  # Another thread has collected the exit code.
                 if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                     # Before the exit code is collected: until then no other group can get this number.
                     self._kill_group()
         return self._process.poll()
 
     def wait(self, seconds: float = float("inf")) -> int | None:
-        """Exit code, or None if it still runs after that time."""
+        """Waits for the end; returns the exit code, or None if it still runs after that time."""
         wait_for_any([self], seconds)
         return self.poll()
 
@@ -154,7 +155,7 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
                     pipe.close()
 
     def failure(self) -> UserError:
-        """The error to raise when it failed: quotes the last line of its output."""
+        """Makes the error for its failure, which quotes the last line of its output."""
         with open(self._log, "rb") as file:
             file.seek(self._start)
             lines = file.read().decode(errors="replace").strip().splitlines()
@@ -164,7 +165,7 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
         return UserError(f"{self.name}: {reason} (log: {self._log})")
 
     def activity(self) -> tuple[int, int]:
-        """A value that changes while the child works: bytes of its log, and its CPU time in coarse steps."""
+        """Returns a value that changes while the child works: log size, and CPU time in coarse steps."""
         try:
             # After the program's name, which may hold spaces and brackets; see proc(5).
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -182,7 +183,7 @@ def _prepare_child(parent: int, cores: set[int] | None) -> Callable[[], None]:
     def prepare() -> None:
         die_with_parent()
         if os.getppid() != parent:
-            os._exit(1)  # The parent ended before the kernel was asked.
+            os._exit(1)  # The parent ended before the call above.
         # A shell's background jobs ignore SIGINT, which children would inherit.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if cores is not None:
@@ -224,15 +225,15 @@ class StallClock:
 class StopRequest(contextlib.AbstractContextManager["StopRequest"]):
     """Graceful shutdown: while it is active, SIGTERM and SIGUSR1 set a flag instead of ending the process.
 
-    SIGINT stays an interrupt. Outside the main thread, the only one that gets signals, nothing is ever
-    requested.
+    SIGINT still interrupts. Python handles signals in the main thread only; in other threads the flag is
+    never set.
 
     Args:
       on_signal: called by the signal handler after the flag is set; may raise.
 
     Attributes:
-      count: signals that have come.
-      cause: name of the last one; "SIGTERM" before any has come.
+      count: number of signals received.
+      cause: name of the last one; "SIGTERM" before the first.
     """
 
     def __init__(self, on_signal: Callable[[], None] = lambda: None):

@@ -1,4 +1,4 @@
-"""How far a stage is: a small file that `make demo` and people read as it runs, and a line on a terminal."""
+"""Progress of a stage: a small file, which `make demo` and users read while it runs, and a terminal line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rmsweb_jax.records.files import write_atomic
 
 _FILE = "progress.json"
 _INTERVAL_S = 0.5
-# The rate is of about the last minute, or of the last ten units where these take longer.
+# The rate is an average over about the last minute, or over the last ten units if these take longer.
 _MEMORY_S, _MEMORY_UNITS = 60.0, 10.0
 
 
 def read_progress(workdir: Path) -> dict[str, Any] | None:
-    """The state that `Progress` last wrote in a folder; None before the first one."""
+    """Reads the state that `Progress` wrote last in a folder; None before the first one."""
     try:
         return json.loads((workdir / _FILE).read_bytes())
     except FileNotFoundError:
@@ -32,11 +32,11 @@ def read_progress(workdir: Path) -> dict[str, Any] | None:
 
 
 class Rate:
-    """Units a second, smoothed: a slow start, such as compilation, is soon forgotten.
+    """A smoothed rate in units per second, which soon forgets a slow start such as compilation.
 
     Args:
-      done: units that were finished before.
-      now: seconds of any clock that only grows.
+      done: units that are already finished.
+      now: seconds of a monotonic clock.
     """
 
     def __init__(self, done: float, now: float):
@@ -44,7 +44,7 @@ class Rate:
         self._units = self._seconds = 0.0
 
     def update(self, done: float, now: float) -> None:
-        """Tells that `done` units are finished at `now`."""
+        """Records that `done` units are finished at `now`."""
         units, seconds = done - self._done, now - self._now
         if units <= 0:
             return
@@ -53,22 +53,22 @@ class Rate:
         self._done, self._now = done, now
 
     def per_second(self) -> float | None:
-        """None as long as nothing is finished."""
+        """Returns the rate; None until a unit is finished."""
         return self._units / self._seconds if self._units and self._seconds else None
 
 
 class Progress:
-    """Counts done work against a total and writes `progress.json` (stage, done, total, eta_s, note).
+    """Counts finished work against a total and writes `progress.json` (stage, done, total, eta_s, note).
 
-    On a terminal it also keeps one status line, unless another one in this process does. Use `update` as
-    often as you like: writes are limited to two a second.
+    On a terminal it also shows a status line, unless another instance in this process does. `update` may be
+    called often: writes are limited to two per second.
 
     Args:
       workdir: folder of the file.
-      stage: name shown.
-      total, done: units, and those finished before.
-      active: False writes and shows nothing, as on all but one process of a run.
-      line: False leaves the terminal to whoever shows more.
+      stage: name to show.
+      total, done: number of units, and of those that are already finished.
+      active: False writes and shows nothing, as in all but one process of a run.
+      line: False shows no status line, for callers with a display of their own.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Progress:
         self._write("")
 
     def update(self, done: int, note: str = "", total: int | None = None) -> None:
-        """Reports that `done` of the total units are finished; `note` is shown beside them."""
+        """Reports that `done` of the total units are finished, with a note to show."""
         self._done = done
         self._total = self._total if total is None else total
         if time.monotonic() - self._written >= _INTERVAL_S or done >= self._total:
@@ -121,7 +121,7 @@ class _Line:
 
     @classmethod
     def take(cls, stage: str) -> _Line | None:
-        """A line where there is a terminal whose line is free."""
+        """Makes a status line if there is a terminal without one; otherwise returns None."""
         return None if cls._taken or not sys.stderr.isatty() else cls(stage)
 
     def __init__(self, stage: str):
@@ -129,11 +129,11 @@ class _Line:
         fields = ("units", "rate", "left", "note")
         texts = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in fields]
         columns = (TextColumn("{task.description}"), BarColumn(), *texts)
-        # Drawn as it is told something, not by a thread.
+        # Refreshed by `show`, not by a thread of its own.
         self._bars = Bars(*columns, console=Console(stderr=True, highlight=False), auto_refresh=False)
         self._task = self._bars.add_task(stage, units="", rate="", left="", note="")
         self._bars.start()
-        # A terminal whose cursor stays hidden is no way to tell an error.
+        # Shows the cursor again when the process ends with an error.
         atexit.register(self.release)
 
     def show(self, done: int, total: int, rate: float | None, eta: float | None, note: str) -> None:

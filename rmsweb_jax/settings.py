@@ -1,8 +1,8 @@
-"""Settings of the experiments: a dataclass states them, a `ConfigDict` carries them from the command line.
+"""Settings of the experiments: dataclasses define them, a `ConfigDict` carries them from the command line.
 
-The dataclass is the only statement of a key's name, type, default and meaning. `variant_config` makes the
-`ConfigDict` of a config file from it, `from_config` turns that back into the dataclass and refuses what the
-dataclass does not know. A field that is a dataclass is a section.
+Name, type, default and meaning of a key are defined in the dataclass only. `variant_config` makes the
+`ConfigDict` of a config file from it, `from_config` converts that back to the dataclass and refuses unknown
+keys. A field that is a dataclass is a section.
 """
 
 from __future__ import annotations
@@ -26,29 +26,33 @@ _TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", 
 
 
 def required(what: str) -> Any:
-    """A text field without a default: "" in the `ConfigDict`, and `from_config` asks for `what`."""
+    """Declares a text field without a default: "" in the `ConfigDict`, which `from_config` refuses.
+
+    Args:
+      what: description of the missing value, for the error message.
+    """
     return dataclasses.field(metadata={"required": what})
 
 
 def safe(default: Any) -> Any:
-    """A field, or a whole section, that may change between the runs of one workdir."""
+    """Declares a field, or a whole section, that may change between the runs of one workdir."""
     return dataclasses.field(default=default, metadata={"safe": True})
 
 
 def internal(default: Any) -> Any:
-    """A field that code sets: it is no key."""
+    """Declares a field that only code sets, which is not a key of the settings."""
     return dataclasses.field(default_factory=lambda: default, metadata={"internal": True})
 
 
 def to_config_dict(settings: Any) -> ConfigDict:
-    """The keys of a dataclass with its defaults, or those of an instance with its values."""
+    """Converts a dataclass with its defaults, or an instance with its values, to a `ConfigDict`."""
     return ConfigDict(_to_dict(settings))
 
 
 def variant_config(
     settings: type, variants: Mapping[str, Patch | tuple[Patch, ...]], variant: str
 ) -> ConfigDict:
-    """A variant of a config file: the defaults of `settings`, changed by one patch or several in order.
+    """Makes a variant of a config file: the defaults of `settings`, changed by patches in order.
 
     Raises:
       UserError: there is no such variant.
@@ -63,15 +67,16 @@ def variant_config(
 
 
 def from_config(settings: type[T], config: T | ConfigDict | Mapping[str, Any], complete: bool = True) -> T:
-    """Reads a `ConfigDict`, or its `to_dict()`; keys that are left out keep their defaults.
+    """Converts a `ConfigDict`, or its `to_dict()`, to `settings`; missing keys keep their defaults.
 
-    An instance of `settings` is left as it is.
+    An instance of `settings` is returned unchanged.
 
     Args:
-      complete: False lets required fields be empty.
+      complete: False allows empty required fields.
 
     Raises:
-      UserError: a key is unknown, a value is of another type or no choice, or a required one is empty.
+      UserError: a key is unknown, a value has another type or is not among the choices, or a required field
+        is empty.
     """
     if isinstance(config, settings):
         return config
@@ -80,7 +85,7 @@ def from_config(settings: type[T], config: T | ConfigDict | Mapping[str, Any], c
 
 
 def key_names(settings: type, prefix: str = "") -> Iterator[str]:
-    """Dotted names of all keys."""
+    """Yields the dotted names of all keys."""
     hints = typing.get_type_hints(settings)
     for field in _fields(settings):
         if dataclasses.is_dataclass(hints[field.name]):
@@ -90,7 +95,7 @@ def key_names(settings: type, prefix: str = "") -> Iterator[str]:
 
 
 def safe_keys(settings: type, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the keys and sections that may change between the runs of one workdir."""
+    """Yields the dotted names of keys and sections that may change between the runs of one workdir."""
     hints = typing.get_type_hints(settings)
     for field in _fields(settings):
         if field.metadata.get("safe"):
@@ -100,10 +105,10 @@ def safe_keys(settings: type, prefix: str = "") -> Iterator[str]:
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
-    """The message for a wrong key.
+    """Writes the message for an unknown key.
 
     Args:
-      name: dotted, below `config`.
+      name: dotted name, below `config`.
       known: dotted names of all keys.
     """
     return f"unknown setting config.{name}: {_suggestion(name, known, 'config.')}"
@@ -113,7 +118,7 @@ def _suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
     names = list(known)
     section, _, last = name.rpartition(".")
     siblings = {one.rpartition(".")[2]: one for one in names if one.rpartition(".")[0] == section}
-    # The same name in another section, a name that is spelled alike in this one, or in any.
+    # The same name in another section, else a similar name in this section, else a similar name in any.
     close = [one for one in names if one.rpartition(".")[2] == last]
     if len(close) != 1:
         alike = difflib.get_close_matches(last, siblings, 1)

@@ -1,4 +1,4 @@
-"""The folder of a run: one process works in it at a time, always with the same settings."""
+"""The folder of a run: used by one process at a time, and always with the same settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import safe_keys, to_config_dict
 
 S = TypeVar("S")
-# Folders that this process has open.
+# Folders that this process has opened.
 _open: set[Path] = set()
 
 
@@ -27,10 +27,10 @@ def run_stage(
     workdir: str | os.PathLike[str],
     first: bool = True,
 ) -> dict[str, Any]:
-    """Runs a stage in its workdir, or returns the report of one that is finished.
+    """Runs a stage in its workdir, or returns the report of a finished one.
 
     Args:
-      stage: is called with the settings and the folder; it writes `report.json` last.
+      stage: called with the settings and the folder; writes `report.json` last.
       settings: a dataclass.
       first: see `open_workdir`.
 
@@ -47,17 +47,18 @@ def run_stage(
 def open_workdir(
     workdir: Path, config: ConfigDict, safe_keys: Iterable[str] = (), first: bool = True
 ) -> Iterator[None]:
-    """Makes a workdir and keeps other runs, and other settings, out of it.
+    """Creates and locks a workdir, and refuses other settings than those of earlier runs in it.
 
-    A script opens its workdir before it calls the library, which then finds it open and checks nothing again.
+    Opening a folder again in the same process does nothing: scripts open it before they call the library,
+    which opens it for users who call it directly.
 
     Args:
       safe_keys: dotted names of keys and sections that may change between runs in one workdir; any other
         change is refused, since a resumed run would silently mix two settings.
-      first: False in the other processes of a run, for which the first one locks the folder.
+      first: False in all but the first process of a run, which holds the lock for them.
 
     Raises:
-      UserError: another run is in it, it was begun with other settings, or a file is in the way.
+      UserError: another run uses it, it was begun with other settings, or a file is in the way.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -78,10 +79,10 @@ def open_workdir(
 
 @contextlib.contextmanager
 def lock_workdir(workdir: Path) -> Iterator[None]:
-    """Keeps a second run out of `workdir`; the system frees the lock however this process ends.
+    """Locks `workdir` against a second run; the system releases the lock when this process ends in any way.
 
     Raises:
-      UserError: another run holds it.
+      UserError: another run holds the lock.
     """
     with open(workdir / ".lock", "a") as file:
         try:
@@ -93,14 +94,14 @@ def lock_workdir(workdir: Path) -> Iterator[None]:
 
 
 def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], write: bool = True) -> None:
-    """Refuses a workdir that was begun with other settings; records these.
+    """Refuses a workdir that was begun with other settings; otherwise writes the settings to it.
 
     Args:
       safe_keys: dotted names of keys and sections that may differ.
-      write: False leaves the recording to another process of the run.
+      write: False leaves the writing to another process of the run.
 
     Raises:
-      UserError: naming each key that differs and is not in `safe_keys`.
+      UserError: a key that is not in `safe_keys` differs; the message names all of them.
     """
     path = workdir / "config.json"
     now = flatten_settings(json.loads(config.to_json_best_effort()))
@@ -125,7 +126,7 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], w
 
 
 def is_within(key: str, names: frozenset[str]) -> bool:
-    """Whether a dotted name is one of `names`, or in a section among them."""
+    """Returns True if a dotted name is one of `names`, or in a section among them."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
@@ -140,7 +141,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def flatten_settings(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted names."""
+    """Converts nested settings to one dictionary with dotted names."""
     flat = {}
     for key, value in tree.items():
         if isinstance(value, dict) and value:

@@ -1,8 +1,8 @@
-"""The plain form of a text: what stays when formatting alone is taken away.
+"""Normalizes texts so that texts that differ in formatting only become equal.
 
-Letters keep their accents and digits their order. What goes is case, spacing, quote and dash styles,
-invisible characters, full and half widths, the script of digits, thousands separators, dots of
-initialisms, and the notation of a date where it can be read in one way only.
+Letters keep their accents and digits their order. Removed or unified are case, spacing, quote and dash
+styles, invisible characters, full and half widths, the script of digits, thousands separators, dots of
+initialisms, and the notation of unambiguous dates.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MONTH_YEAR = re.compile(rf"(?<![\w-]){_MONTH},? (\d{{4}}){_NOT_LONGER}")
 
 
 def plain(text: str) -> str:
-    """The text without what formatting alone changes; equal plain texts say the same."""
+    """Normalizes a text; texts with equal normal forms have the same meaning."""
     if not text.isascii():
         text = _GROUPS.sub(_without_separators, _unstyled(text))
     text = " ".join(text.casefold().split())
@@ -95,7 +95,7 @@ def _without_separators(match: re.Match[str]) -> str:
 
 
 def _plain_dates(text: str) -> str:
-    """Dates as YYYY-MM-DD, with 0000 for a year that is not given."""
+    """Rewrites dates as YYYY-MM-DD, with 0000 for a missing year."""
     if _DIGITS_JOINED.search(text):
         text = _YEAR_FIRST.sub(lambda match: _date(match, match[1], match[3], match[4], match[5]), text)
         text = _YEAR_LAST.sub(_year_last, text)
@@ -114,7 +114,7 @@ def _year_last(match: re.Match[str]) -> str:
         return _date(match, year, first, second)
     if int(first) > 12:
         return _date(match, year, second, first)
-    return f"{first:0>2}{mark}{second:0>2}{mark}{year}"  # Day or month first: cannot be known.
+    return f"{first:0>2}{mark}{second:0>2}{mark}{year}"  # Ambiguous: the day or the month may be first.
 
 
 def _month(name: str) -> str:

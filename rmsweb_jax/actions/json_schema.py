@@ -1,4 +1,4 @@
-"""JSON schemas for models, made from the pydantic models that their answers are parsed with."""
+"""JSON schemas of replies, made from the pydantic models that parse them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from rmsweb_jax.actions.schema import ACTIONS, MAX_ACTIONS, ActionParams, Done
 
-# What Gemini's response_json_schema knows (https://ai.google.dev/api/generate-content); of the rest, which
-# it may refuse, our own parser takes care.
+# Keywords of Gemini's response_json_schema (https://ai.google.dev/api/generate-content). It may refuse
+# others, which our parser checks.
 _KNOWN = frozenset(
     (
         *("type", "description", "enum", "items", "minItems", "maxItems", "minimum", "maximum", "anyOf"),
@@ -25,10 +25,10 @@ _MAX_ITEMS = 10
 
 @functools.cache
 def reply_schema(actions: tuple[str, ...] = ()) -> dict[str, Any]:
-    """JSON schema of a reply, for models of others.
+    """Makes the JSON schema of a reply for hosted models.
 
     Args:
-      actions: names of those that it may hold; empty: all but `execute_js`.
+      actions: names of the allowed actions; empty: all but `execute_js`.
     """
     return _reply(actions, MAX_ACTIONS, _KNOWN)
 
@@ -36,14 +36,14 @@ def reply_schema(actions: tuple[str, ...] = ()) -> dict[str, Any]:
 def bounded_reply_schema(
     actions: tuple[str, ...] = (), *, max_actions: int = MAX_ACTIONS, max_chars: int = 4000
 ) -> dict[str, Any]:
-    """JSON schema of a reply, for a decoder that holds a model to all of it.
+    """Makes the JSON schema of a reply for constrained decoding.
 
-    What follows it is accepted by `parse_reply`, and is never without end: texts, numbers and lists have
+    `parse_reply` accepts every text of this schema, and every text is finite: strings, numbers and lists have
     limits here that the parser does not have.
 
     Args:
       actions: as for `reply_schema`.
-      max_chars: of each text.
+      max_chars: limit for each string.
     """
     return _bounded(_reply(actions, max_actions, _KNOWN_TO_GRAMMARS), max_chars)
 
@@ -51,7 +51,7 @@ def bounded_reply_schema(
 def _reply(actions: tuple[str, ...], max_actions: int, known: Collection[str]) -> dict[str, Any]:
     names = actions or tuple(name for name in ACTIONS if name not in _OFF_BY_DEFAULT)
     text = {"type": "string"}
-    # The order is the order in which a model writes; the action list comes last.
+    # Models write keys in this order; the action list comes last, after the reasoning.
     properties = {
         "thinking": text,
         "evaluation_previous_goal": text,
@@ -79,15 +79,15 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 def _params(type_: type[ActionParams], known: Collection[str]) -> dict[str, Any]:
     schema = plain_schema(type_.model_json_schema(), known)
     if type_ is Done:
-        # Optional for the parser, which distinguishes a missing flag from a wrong one; required of models.
+        # Optional for the parser, which distinguishes a missing flag from a wrong one; required in schemas.
         schema["required"] = ["text", "success"]
     return schema
 
 
 def plain_schema(schema: dict[str, Any], known: Collection[str] = _KNOWN) -> dict[str, Any]:
-    """A schema of pydantic's (without references) with only what decoders know.
+    """Reduces a pydantic schema (without references) to the keywords that decoders know.
 
-    A parameter that may be null may be left out as well.
+    Drops null as an alternative, since such a parameter may be omitted.
     """
     given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(given) == 1:
@@ -97,7 +97,7 @@ def plain_schema(schema: dict[str, Any], known: Collection[str] = _KNOWN) -> dic
 
 
 def _inside(schema: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """A schema with the schemas within it changed."""
+    """Applies `change` to the schemas within a schema."""
     changed = dict(schema)
     if "properties" in schema:
         changed["properties"] = {name: change(one) for name, one in schema["properties"].items()}
@@ -112,7 +112,7 @@ def _bounded(schema: dict[str, Any], max_chars: int) -> dict[str, Any]:
     limits = {
         "string": {"maxLength": max_chars},
         "integer": {"maximum": _MAX_INTEGER},
-        # Without it a number's decimals have no end.
+        # Without it a number may have any number of decimals.
         "number": {"maximum": _MAX_INTEGER, "multipleOf": 0.01},
         "array": {"maxItems": _MAX_ITEMS},
     }

@@ -15,13 +15,13 @@ from rmsweb_jax.actions.schema import ACTIONS, Action, Reply, to_integer, to_num
 _TEXT_KEYS = ("evaluation_previous_goal", "memory", "next_goal")
 _KEYS = frozenset(("thinking", *_TEXT_KEYS, "action"))
 _SPACE = re.compile(r"[ \t\n\r]*")
-# Older agents scrolled by pixels, newer ones by pages; no page is as small as this many pixels.
+# Older agents scrolled by pixels, newer ones by pages: larger amounts than this are pixels.
 _LARGEST_PAGE_AMOUNT = 20
 _PIXELS_PER_PAGE = 1000.0
 
 
 class ReplyError(ValueError):
-    """A reply that cannot be used; the message is one line, fit to be shown to the agent."""
+    """The reply cannot be used; the message is one line that may be shown to the agent."""
 
 
 def parse_reply(text: str) -> Reply:
@@ -38,15 +38,15 @@ def parse_reply(text: str) -> Reply:
 
 
 def repair_reply(text: str) -> tuple[Reply, bool]:
-    """Parses a reply, mending its JSON if that is needed; for collection only.
+    """Parses a reply, and repairs its JSON if necessary; for collection only.
 
-    A repair may invent the end of a truncated reply, so the result says that it was repaired.
+    A repair may invent the end of a truncated reply, so the result tells repaired replies from others.
 
     Returns:
-      The reply, and whether its JSON had to be repaired.
+      The reply, and True if its JSON had to be repaired.
 
     Raises:
-      ReplyError: the text is valid JSON but no valid reply, or cannot be repaired into one.
+      ReplyError: the text is valid JSON but not a valid reply, or cannot be repaired into one.
     """
     try:
         return parse_reply(text), False
@@ -64,14 +64,14 @@ def repair_reply(text: str) -> tuple[Reply, bool]:
 
 
 def render_reply(reply: Reply) -> str:
-    """The one canonical text of a reply, which is also the training target."""
+    """Renders the canonical text of a reply, which is also the training target."""
     head = {"thinking": reply.thinking} if reply.thinking is not None else {}
     body = {key: getattr(reply, key) for key in _TEXT_KEYS}
     return _dump(head | body | {"action": [action.to_json() for action in reply.actions]})
 
 
 def render_actions(actions: Iterable[Action]) -> str:
-    """The canonical text of an action list alone."""
+    """Renders the canonical text of an action list."""
     return _dump([action.to_json() for action in actions])
 
 
@@ -79,8 +79,9 @@ def action_span(text: str) -> tuple[int, int]:
     """Returns the span of the value of the top-level key `action`, from its `[` to after its `]`.
 
     Raises:
-      ReplyError: the text is no JSON object with such a key.
+      ReplyError: the text is not a JSON object with such a key.
     """
+    # By walking the top-level keys: a search for "action" could find the word inside another text.
     decoder = json.JSONDecoder()
     try:
         at = _skip(text, _skip(text, 0, "{"))
@@ -96,7 +97,7 @@ def action_span(text: str) -> tuple[int, int]:
 
 
 def normalize_action(raw: Any) -> Action:
-    """One action object to its canonical form: aliases resolved, nulls and defaults dropped.
+    """Converts an action object to its canonical form: resolves aliases, drops nulls and defaults.
 
     Args:
       raw: a JSON object with exactly one key, for example `{"click": {"index": "3"}}`.
@@ -183,7 +184,7 @@ def _dump(value: Any) -> str:
 
 
 def _skip(text: str, at: int, mark: str = "") -> int:
-    """Position behind optional white space and then `mark`."""
+    """Returns the position after optional white space and then `mark`."""
     match = _SPACE.match(text, at)
     at = match.end() if match else at
     if not text.startswith(mark, at):
@@ -239,7 +240,7 @@ def _scrolled(down: bool) -> _Change:
 
 
 def _tab(params: dict[str, Any]) -> dict[str, Any]:
-    """An integer `page_id` becomes the four-character form of tab ids."""
+    """Converts an integer `page_id` to the four-character form of tab ids."""
     page = to_integer(params.get("page_id"))
     if not isinstance(page, int) or isinstance(page, bool) or page < 0 or "tab_id" in params:
         return params

@@ -1,9 +1,9 @@
-"""The polarized reward: how right a response's actions are, in four levels (RMSWeb, section 3.4).
+"""The polarized reward: scores a response's actions in four levels (RMSWeb, section 3.4).
 
     1.0 exact    0.7 core-correct    0.3 right type, wrong key parameter    0.0 wrong or invalid
 
-Only actions are judged; the text before them is free. A text counts as nearly right only if the
-values in it are the same (`similarity`), so that "100" never passes for "1000".
+Only actions are scored; the text before them is free. A text counts as nearly right only if its values are
+the same (`similarity`), so that "100" never counts as "1000".
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rmsweb_jax.actions.parse import ReplyError, parse_reply, render_actions
 from rmsweb_jax.actions.rules import EXACT, WRONG, compare_actions
 from rmsweb_jax.actions.schema import Action
 
+# Weights of an action in the soft F1; passive actions only look, wait or move the view.
 ACTIVE_WEIGHT, PASSIVE_WEIGHT = 1.0, 0.5
 
 
@@ -34,7 +35,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why a response got its score; `error` is why it could not be parsed, if so."""
+    """Explains the score of a response; `error` is the reason why it could not be parsed, or ""."""
 
     score: float
     pairs: tuple[Pair, ...] = ()
@@ -42,16 +43,16 @@ class Explanation:
 
 
 def score_response(response: str, target: str) -> float:
-    """The reward in [0, 1] of a response against the verified reply `target`.
+    """Computes the reward in [0, 1] of a response against the verified reply `target`.
 
     Raises:
-      ReplyError: `target` itself is no valid reply. An invalid response scores 0.0 instead.
+      ReplyError: `target` itself is not a valid reply. An invalid response scores 0.0 instead.
     """
     return explain_response(response, target).score
 
 
 def exact_response(response: str, target: str) -> float:
-    """The binary reward, an ablation: 1.0 where `score_response` says 1.0, otherwise 0.0.
+    """Computes the binary reward, an ablation: 1.0 where `score_response` is 1.0, otherwise 0.0.
 
     Raises:
       ReplyError: as for `score_response`.
@@ -60,10 +61,10 @@ def exact_response(response: str, target: str) -> float:
 
 
 def text_response(response: str, target: str) -> float:
-    """The text reward, an ablation: how similar the canonical JSON of the two action lists is, in [0, 1].
+    """Computes the text reward, an ablation: the similarity of both lists as canonical JSON, in [0, 1].
 
-    Similarity is rapidfuzz's `ratio` (the longest common subsequence against both lengths); equal
-    lists have 1.0, an invalid response 0.0.
+    Similarity is rapidfuzz's `ratio` (the longest common subsequence relative to both lengths); equal lists
+    have 1.0, an invalid response 0.0.
 
     Raises:
       ReplyError: as for `score_response`.
@@ -84,17 +85,17 @@ REWARDS: dict[str, Callable[[str, str], float]] = {
 
 
 def target_type(target: str) -> str:
-    """The name of a target's deciding action, for breakdowns: the first that is not passive, else the first.
+    """Returns the name of a target's deciding action, for breakdowns: the first active one, else the first.
 
     Raises:
-      ReplyError: `target` is no valid reply.
+      ReplyError: `target` is not a valid reply.
     """
     actions = _target_actions(target)
     return next((action for action in actions if not action.params.passive), actions[0]).name
 
 
 def explain_response(response: str, target: str) -> Explanation:
-    """As `score_response`, with the level of every aligned pair and the field that decided it."""
+    """Scores as `score_response`, and returns the level of every aligned pair with its deciding field."""
     wanted = _target_actions(target)
     try:
         predicted = parse_reply(response).actions
@@ -110,7 +111,7 @@ def _target_actions(target: str) -> tuple[Action, ...]:
 
 
 def explain_actions(predicted: Sequence[Action], wanted: Sequence[Action]) -> Explanation:
-    """As `explain_response`, for lists that are parsed already; neither may be empty."""
+    """Scores as `explain_response`, but parsed action lists; neither may be empty."""
     pairs = _align(predicted, wanted)
     matched = sum(_weight(wanted[pair.target]) * pair.level for pair in pairs)
     # With precision M/P and recall M/T the soft F1, their harmonic mean, is 2M / (P + T).
@@ -123,13 +124,14 @@ def _weight(action: Action) -> float:
 
 
 def _align(predicted: Sequence[Action], wanted: Sequence[Action]) -> tuple[Pair, ...]:
-    """The order-preserving alignment with the largest summed level (then the largest summed weight)."""
-    if len(predicted) == len(wanted) == 1:  # Nearly all steps; the general case says the same.
+    """Finds the order-preserving alignment with the largest summed level (then the largest summed weight)."""
+    if len(predicted) == len(wanted) == 1:  # A shortcut for nearly all steps, with the same result.
         level, field = compare_actions(predicted[0], wanted[0])
         return (Pair(0, 0, level, field),) if level > 0 else ()
     verdicts = [[compare_actions(one, other) for other in wanted] for one in predicted]
     rows, columns = len(predicted), len(wanted)
-    # best[i][j]: (summed level in tenths, summed weighted level) of predicted[i:] against wanted[j:].
+    # best[i][j]: (summed level in tenths, summed weighted level) of predicted[i:] against wanted[j:]. Tenths
+    # are integers, so that rounding does not break ties between sums of 0.7 and 0.3.
     best = [[(0, 0.0)] * (columns + 1) for _ in range(rows + 1)]
     for i in reversed(range(rows)):
         for j in reversed(range(columns)):

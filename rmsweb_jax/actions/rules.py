@@ -1,4 +1,4 @@
-"""How right one action is against another: the levels, and one rule per action type (recipe, section 6).
+"""Scores one action against another: the levels, and one rule per action type (RMSWeb, section 3.4).
 
 1.0 exact    0.7 core-correct    0.3 right type, wrong key parameter    0.0 wrong
 """
@@ -39,13 +39,13 @@ _KEY_NAMES = {
     "page up": "pageup",
     "page down": "pagedown",
 }
-# An open text ends with its line.
+# A string literal; an unterminated one ends with its line.
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|\'(?:[^\'\\\n]|\\.)*+\'?')
 _SPACES_OR_STRING = re.compile(rf"({_STRING.pattern})|[ \t]+")
 
 
 def compare_actions(predicted: Action, target: Action) -> Verdict:
-    """The level of one action against another, and the field that decided it."""
+    """Returns the level of one action against another, and the field that decided it."""
     if predicted.name != target.name:
         return WRONG, "action"
     if predicted.params == target.params:
@@ -98,13 +98,13 @@ def _scroll(p: schema.Scroll, t: schema.Scroll) -> Verdict:
 
 
 def _send_keys(p: schema.SendKeys, t: schema.SendKeys) -> Verdict:
-    # Names of keys are the same in any case and have second names; a single character is typed as it is.
+    # Key names are case-insensitive and have aliases; a single character is typed literally.
     same = min(len(p.keys.strip()), len(t.keys.strip())) > 1 and _chord(p.keys) == _chord(t.keys)
     return (CORE if same else TYPE), "keys"
 
 
 def _chord(keys: str) -> list[str]:
-    """The keys of a chord by their first names, modifiers sorted; "Control++" ends in a plus."""
+    """Returns the keys of a chord by canonical name, modifiers sorted; "Control++" ends with a plus."""
     names = re.split(r"(?<=[^+\s])\s*\+\s*(?=\S)", plain(keys))
     names = [_KEY_NAMES.get(name, name) for name in names]
     return [*sorted(names[:-1]), names[-1]]
@@ -131,7 +131,7 @@ def _dropdown_options(p: Any, t: Any) -> Verdict:
 def _select_option(p: schema.SelectDropdownOption, t: schema.SelectDropdownOption) -> Verdict:
     if p.index != t.index:
         return TYPE, "index"
-    # Options may differ by little: a similar wording is another option.
+    # Options of one list may differ by little, so a similar text may be another option.
     return (CORE if same_but_formatting(p.text, t.text) else TYPE), "text"
 
 
@@ -144,7 +144,7 @@ def _upload(p: schema.UploadFileToElement, t: schema.UploadFileToElement) -> Ver
 def _write_file(p: schema.WriteFile, t: schema.WriteFile) -> Verdict:
     if not _same_file(p.file_name, t.file_name):
         return TYPE, "file_name"
-    if p.append != t.append:  # Appending keeps what the other way destroys.
+    if p.append != t.append:  # Appending keeps the content that overwriting destroys.
         return TYPE, "append"
     if p.content == t.content:
         return CORE, "file_name" if p.file_name != t.file_name else "newline"
@@ -168,10 +168,10 @@ def _execute_js(p: schema.ExecuteJs, t: schema.ExecuteJs) -> Verdict:
 
 
 def _code_lines(code: str) -> list[str]:
-    """The lines of a script, spaced and broken anew where that cannot change what it does.
+    """Splits a script into lines, with white space normalized where that cannot change its meaning.
 
-    Spaces in a text stay, and a line end stays where it could end a statement. A script that may
-    hold comments, regular expressions or templates keeps everything but indentation.
+    Spaces in string literals stay, and so do line ends that could end a statement. A script that may contain
+    comments, regular expressions or templates keeps everything but its indentation.
     """
     bare = _STRING.sub("", code)
     if "/" not in bare and "`" not in bare:

@@ -1,7 +1,7 @@
-"""The actions an agent may take, one model per action (names and defaults of browser-use 0.6-0.7).
+"""The actions of the agent, one model per action (names and defaults of browser-use 0.6-0.7).
 
-Extra parameters are refused, values do not change after parsing, and a parameter that equals its
-default is as good as absent.
+Extra parameters are refused, instances are immutable, and a parameter that equals its default counts as
+absent. The docstrings of the actions are part of the system prompt.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _NUMBER = re.compile(r"[+-]?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})")
 
 
 def to_number(value: Any) -> Any:
-    """Numbers given as strings are numbers; everything else stays as it is."""
+    """Converts a number in a string to a number; returns everything else unchanged."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return float(value)
     return value
 
 
 def to_integer(value: Any) -> Any:
-    """As `to_number`, and whole numbers are integers."""
+    """Converts as `to_number`, and whole numbers to integers."""
     value = to_number(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -36,7 +36,7 @@ def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-# The limits stand before the validator: behind it JSON schemas would not tell of them.
+# The limits come before the validator: after it, they would be missing from JSON schemas.
 Count = Annotated[int, Field(ge=0), BeforeValidator(to_integer)]
 Index = Annotated[int, Field(ge=1), BeforeValidator(to_integer)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(to_number)]
@@ -59,7 +59,7 @@ class Done(ActionParams):
     """Finish: give the answer and say whether everything requested was fulfilled."""
 
     text: str
-    # Optional, to distinguish a reply without the flag from one with the wrong flag.
+    # Optional, so that the reward distinguishes a missing flag (0.3) from a wrong one (0).
     success: bool | None = None
     files_to_display: Strings = ()
 
@@ -237,7 +237,7 @@ class Action:
 
 
 class Reply(BaseModel):
-    """An agent's whole answer to one state."""
+    """An agent's reply to one observation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -249,7 +249,7 @@ class Reply(BaseModel):
 
     @property
     def executable(self) -> tuple[Action, ...]:
-        """What is executed: at most `MAX_ACTIONS`, and a list with a later `done` is cut before it."""
+        """The actions to execute: at most `MAX_ACTIONS`, and only those before a `done` that is not first."""
         kept = self.actions[:MAX_ACTIONS]
         for position, action in enumerate(kept):
             if action.name == "done":
@@ -258,12 +258,12 @@ class Reply(BaseModel):
 
 
 def composition(actions: Iterable[Action]) -> tuple[str, ...]:
-    """What the actions do, comparable between steps: `name {parameters}` in order."""
+    """Describes actions for comparison between steps: `name {parameters}` in order."""
     return tuple(f"{action.name} {action.params.model_dump(exclude_defaults=True)}" for action in actions)
 
 
 def action_catalogue(exclude: Collection[str] = ("execute_js",)) -> list[dict[str, str]]:
-    """`name`, `parameters` and `summary` of every action, for the full system prompt."""
+    """Returns `name`, `parameters` and `summary` of every action, for the full system prompt."""
     return [
         {"name": name, "parameters": _signature(params), "summary": (params.__doc__ or "").strip()}
         for name, params in ACTIONS.items()

@@ -1,4 +1,4 @@
-"""When two texts or addresses are "nearly the same" without ever confusing the values in them."""
+"""Decides whether two texts or URLs are nearly the same, with exactly the same values in them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rapidfuzz.distance import OSA, LCSseq
 
 from rmsweb_jax.actions.formatting import MONTHS, plain
 
-HIGH_SIMILARITY = 85.0  # Percent; below it two texts are taken to say different things.
-SHORTEST_MISSPELT = 5  # Letters; shorter words differ by one letter too often.
-# How many words ahead the misspelling of a word is looked for.
+HIGH_SIMILARITY = 85.0  # Percent; texts below it count as different.
+SHORTEST_MISSPELT = 5  # Letters; many shorter words differ by one letter only.
+# Number of words ahead among which the misspelling of a word is searched.
 _REACH = 5
-# In longer texts one word in this many may be exchanged for another that is neither value nor name.
+# One word in this many may be replaced by another that is neither a value nor a name.
 WORDS_PER_EXCHANGE = 10
 
 _NUMBER = re.compile(r"(?:(?<!\w)\.)?\d+(?:[.,:]\d+)*|(?<!\w)-(?=[\w.])")
-# Vowel signs and accents that are characters of their own belong to their word, which \w does not say.
+# Combining vowel signs and accents belong to their word, but \w does not match them.
 _MARKS = "".join(chr(code) for code in range(0x300, 0x1200) if unicodedata.category(chr(code))[0] == "M")
 _TOKEN = re.compile(
     r"(?<!\w)[-.](?=[.\d])|(?<!\w)-(?=\w)"  # a sign, a leading point, an excluded word
@@ -30,11 +30,11 @@ _TOKEN = re.compile(
     r"|(?<=\d)\*|!(?=[\w=])|[^\w\s*!.-]".replace("[W]", rf"[\w{_MARKS}]")
 )
 _VALUE_SYMBOLS = frozenset("$%<>=+#&|~!*‰§")
-# Links between words: what they join says the rest.
+# Function words, without which a text has the same meaning.
 _LINKS = frozenset(
     ("a", "an", "the", "of", "in", "on", "at", "for", "and", "with", "is", "are", "de", "do", "des")
 )
-# Other words of two letters are codes, units and titles.
+# Common words of two letters; all others may be codes, units or titles.
 _SHORT_WORDS = frozenset(
     "as be by do el en et go he if im it la le lo ma me my se so to un us we zu".split()  # noqa: SIM905
 )
@@ -87,17 +87,17 @@ _UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 
 
 def same_but_formatting(first: str, second: str) -> bool:
-    """Whether two texts differ in formatting (see `plain`), spacing or a trailing slash at most."""
+    """Returns True if two texts differ at most in formatting (see `plain`), spacing or a trailing slash."""
     return _same(plain(first), plain(second))
 
 
 def similar(first: str, second: str) -> bool:
-    """Whether two texts say nearly the same and hold exactly the same values.
+    """Returns True if two texts have nearly the same words and exactly the same values.
 
-    Values are numbers, dates, weekdays, model numbers and the words next to them, addresses, amounts
-    and signs, negations, option letters: they must be equal and in the same order. Of the other
-    words a few may be misspelt, or one text may have some that the other lacks; words exchanged for
-    others are another text, but for an occasional one in a long text that is no name.
+    Values are numbers, dates, weekdays, model numbers and the words next to them, addresses, amounts and
+    signs, negations, option letters: they must be equal and in the same order. A few of the other words may
+    be misspelt, or missing in one text. Replaced words make another text, except for a few in a long text
+    that are not names.
     """
     one, two = plain(first), plain(second)
     if _same(one, two):
@@ -115,7 +115,7 @@ def similar(first: str, second: str) -> bool:
 
 
 def values(text: str) -> list[str]:
-    """The values in a plain text, in order."""
+    """Returns the values in a plain text, in order."""
     tokens = _tokens(text)
     numeric = [not token.isalpha() and any(map(str.isdigit, token)) for token in tokens]
     found = []
@@ -129,7 +129,7 @@ def values(text: str) -> list[str]:
 
 
 def same_page(first: str, second: str) -> bool:
-    """Whether two addresses have the same host (with port) and path; query and fragment may differ.
+    """Returns True if two URLs have the same host (with port) and path; query and fragment may differ.
 
     http and https count as the same. A fragment that is a route (`#/inbox`, `#!inbox`) counts as path.
     """
@@ -140,10 +140,11 @@ def same_page(first: str, second: str) -> bool:
 
 
 def parse_url(text: str) -> ada_url.URL | None:
-    """The address as a browser reads it (WHATWG); an address without a scheme is taken as https.
+    """Parses a URL as browsers do (WHATWG); one without a scheme counts as https.
 
-    None for what is no address of a page elsewhere: `javascript:`, `data:`, `mailto:`, `file:`,
-    `about:`, a path, text.
+    Returns:
+      None for anything but an absolute URL of a page: `javascript:`, `data:`, `mailto:`, `file:`, `about:`, a
+      path, text.
     """
     text = text.strip()
     if not _SCHEME.match(text) or _HOST_AND_PORT.match(text):
@@ -173,7 +174,7 @@ def _same(one: str, two: str) -> bool:
     if one == two:
         return True
     one, two = (text[:-1] if len(text) > 1 and text[-1] == "/" else text for text in (one, two))
-    # "12 3" and "1 23" lose their difference with their spaces, so the numbers must agree too.
+    # Without spaces "12 3" and "1 23" are equal, so their numbers are compared too.
     return _squeezed(one) == _squeezed(two) and _NUMBER.findall(one) == _NUMBER.findall(two)
 
 
@@ -182,7 +183,7 @@ def _squeezed(text: str) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    """Words, numbers and symbols, without links; an address is one token."""
+    """Splits a text into words, numbers and symbols, without function words; an address is one token."""
     found: list[str] = []
     for chunk in text.split():
         if "@" in chunk or "://" in chunk:
@@ -213,9 +214,9 @@ def _words(text: str) -> list[str]:
 
 
 def _exchanged(ours: Sequence[str], theirs: Sequence[str]) -> tuple[int, set[str]]:
-    """How many words of one text the other has others for, and all words that only one of them has.
+    """Counts the words of one text that are replaced in the other, and returns all words of only one text.
 
-    A word that moved counts as exchanged, a misspelt one does not.
+    A word that moved counts as replaced, a misspelt one does not.
     """
     our_rest: list[str] = []
     their_rest: list[str] = []
@@ -229,7 +230,7 @@ def _exchanged(ours: Sequence[str], theirs: Sequence[str]) -> tuple[int, set[str
 
 
 def _unlike(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is left of two runs of words when each word has met its misspelling, in order."""
+    """Removes pairs of a word and its misspelling, in order, from two runs of words; returns the rest."""
     our_rest: list[str] = []
     start = 0
     their_rest: list[str] = []
@@ -245,9 +246,9 @@ def _unlike(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str], list
 
 
 def _misspelt(one: str, two: str) -> bool:
-    """Whether two words are one but for a plural, accents left out, or a slip.
+    """Returns True if two words are equal except for a plural, missing accents, or a typing error.
 
-    A slip is one edit in a word of five letters or more that leaves the first letter and the script.
+    A typing error is one edit in a word of five letters or more that keeps the first letter and the script.
     """
     if one[0] != two[0] and one.isascii() and two.isascii():
         return False
@@ -261,7 +262,7 @@ def _misspelt(one: str, two: str) -> bool:
 
 
 def _unaccented(text: str) -> str:
-    """Without the accents of Latin letters."""
+    """Removes the accents of Latin letters."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
@@ -272,5 +273,5 @@ def _scripts(word: str) -> set[str]:
 
 
 def _names(text: str) -> set[str]:
-    """Plain words with a capital inside a sentence."""
+    """Returns the words that are capitalized inside a sentence, in plain form."""
     return {plain(word) for word in _INSIDE_SENTENCE.findall(text) if word[0].isupper()}

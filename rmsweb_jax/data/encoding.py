@@ -136,6 +136,7 @@ def measure_all(
     Raises:
       UserError: a record or a screenshot cannot be read.
     """
+    # Measuring a large corpus takes long, and every start needs all sizes: they decide about the shapes.
     key = hashlib.sha256(source.digest.encode() + encoder.fingerprint).hexdigest()
     if cache.exists():
         stored = json.loads(cache.read_text())

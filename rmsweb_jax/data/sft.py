@@ -1,5 +1,4 @@
-"""Training steps from an SFT corpus: samples are measured once, shuffled, laid out in rows, tokenized by
-workers.
+"""Training steps from an SFT corpus: measures samples once, shuffles them, and encodes rows in workers.
 
 The samples of a step are a function of its number, the corpus, the seed and the batch size. They do not
 depend on the machines, so the position of a run is the number of the step, and a run may resume with another
@@ -28,6 +27,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.training.mesh import check_rows, process_rows
 
+# Targets of a row are padded to a multiple of this, so that similar corpora compile the same programs.
 _TARGET_MULTIPLE = 16
 # Batches that are planned in advance, to choose the widths of a run and to estimate padding.
 _TRIALS = 64
@@ -117,6 +117,7 @@ class SftData:
         plans = plan_batch(sizes, self.shapes)
         batches = []
         for plan in plans:
+            # The plan is the same on all processes; each encodes only the rows of its own devices.
             mine = [plan.rows[row] if row < len(plan.rows) else () for row in self.rows]
             rows = [[self._example(numbers[index]) for index in row] for row in mine]
             batches.append(collate(rows, self.shapes, plan.width, self.encoder.config, self.rows))
@@ -220,7 +221,7 @@ def open_sft_data(
             images=max(size.images for size in used),
             window=max(size.window for size in used),
         )
-    # Shapes, rows and packing are not in it: a run may resume with others.
+    # Without shapes, rows and packing, with which a run may resume differently: they change the layout only.
     decisive = [source.digest, encoder.fingerprint.hex(), max_length, batch_size, seed, held_out]
     return SftData(
         source=source,

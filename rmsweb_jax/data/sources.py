@@ -1,5 +1,4 @@
-"""Data set folders through Grain: random access, held-out split, global order, and workers that prefetch
-steps."""
+"""Data set folders through Grain: random access, held-out split, global order, prefetching workers."""
 
 from __future__ import annotations
 
@@ -87,6 +86,7 @@ def is_held_out(name: str, share: float, seed: int | None = None) -> bool:
       share: expected share of names that are held out.
       seed: selects one of many splits.
     """
+    # By hash and not by position, so that a task stays on its side when the corpus grows.
     parts = ("held_out", name) if seed is None else ("held_out", name, seed)
     return stable_hash(*parts) < share * 2**31
 
@@ -153,7 +153,7 @@ def stream(make: Callable[[int], T], first: int, stop: int, workers: Workers) ->
 
 
 def _begin_worker(number: int, count: int) -> None:
-    # Without this, Grain's workers outlive a trainer that was killed. The trainer alone handles an interrupt.
+    # Without this, Grain's workers outlive a killed trainer. Only the trainer handles an interrupt.
     exit_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

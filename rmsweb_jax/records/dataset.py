@@ -1,7 +1,7 @@
 """Data set folders: ArrayRecord shards, each entered in a manifest as soon as it is on disk.
 
-A writer that was stopped loses at most the shard it was at: the same call goes on behind the last one
-in the manifest. Readers take finished data sets only, and only what the manifest names.
+A stopped writer loses at most the shard that it was writing: the same call continues after the last one in
+the manifest. Readers accept finished data sets only, and read only shards that the manifest names.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rmsweb_jax.records.files import is_temporary, make_folder, replacing, sync_
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import KINDS, SCHEMA_VERSION, Record
 
+# The remedy in error messages.
 AGAIN = "make this data set again"
 MANIFEST = "manifest.json"
 
@@ -31,8 +32,9 @@ class Shard(Record):
     """One finished file of the data set.
 
     Attributes:
-      sha256: of the whole file.
-      content: SHA-256 over the records in it, by which a repeated write recognizes them.
+      sha256: SHA-256 of the whole file.
+      content: SHA-256 over its records, by which a repeated write recognizes them. The file's own may differ,
+        since compression may.
     """
 
     file: str
@@ -43,12 +45,12 @@ class Shard(Record):
 
 
 class Manifest(Record):
-    """What a data set folder holds.
+    """Contents of a data set folder.
 
     Attributes:
-      schema_version: of the records in the shards.
-      finished: all shards are there; until then only the writer reads it.
-      provenance: how the records were made: source folders, figures, model names.
+      schema_version: schema version of the records in the shards.
+      finished: True when all shards are written; until then only the writer reads it.
+      provenance: origin of the records: source folders, figures, model names.
     """
 
     schema_version: int
@@ -60,10 +62,10 @@ class Manifest(Record):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest, finished or not; no shard is looked at.
+    """Reads the manifest, finished or not, without checking the shards.
 
     Raises:
-      UserError: there is none, or it is no manifest, or of a newer schema.
+      UserError: the file is missing or is not a manifest, or has another schema version.
     """
     path = folder / MANIFEST
     try:
@@ -90,10 +92,11 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def load_manifest(folder: Path) -> Manifest:
-    """The manifest, after checking that every shard is there in its full length.
+    """Reads the manifest of a finished data set, and checks that every shard has its full length.
 
     Raises:
-      UserError: no data set or an unfinished one, a newer schema, or a missing or truncated shard.
+      UserError: there is no data set or an unfinished one, it has another schema version, or a shard is
+        missing or truncated.
     """
     manifest = read_manifest(folder)
     if not manifest.finished:
@@ -111,7 +114,7 @@ def save_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def remove_manifest(folder: Path) -> None:
-    """From here on, also after a power cut, the folder holds no data set."""
+    """Removes the manifest durably: from here on, also after a power cut, the folder holds no data set."""
     (folder / MANIFEST).unlink(missing_ok=True)
     sync_folder(folder)
 
@@ -138,19 +141,19 @@ def write_dataset(
     provenance: dict[str, Any] | None = None,
     shard_size: int = SHARD_RECORDS,
 ) -> Manifest:
-    """Writes a whole data set; one of other provenance in `folder` is replaced (its images stay).
+    """Writes a whole data set; replaces one of other provenance in `folder`, except for its images.
 
-    Shards that an earlier, perhaps interrupted call with the same provenance wrote are kept where they
-    hold just the records given now.
+    Shards of an earlier, possibly interrupted call with the same provenance are kept if they hold exactly the
+    records that are given now.
 
     Args:
-      folder: made if missing.
-      records: of the type that `KINDS` gives for `kind`; consumed once, a shard at a time.
-      shard_size: records a shard.
+      folder: created if missing.
+      records: records of the type `KINDS[kind]`; consumed once, a shard at a time.
+      shard_size: number of records in a shard.
 
     Raises:
       UserError: there are no records, or a shard could not be written whole.
-      TypeError: a record of another type.
+      TypeError: a record has another type.
     """
     type_ = KINDS[kind]
     make_folder(folder)
@@ -165,13 +168,13 @@ def write_dataset(
 
 
 def read_dataset(folder: Path | str, type_: type[R] | None = None) -> Iterator[R]:
-    """Reads all records in order; verifies each shard's checksum before it gives out the shard's records.
+    """Reads all records in order; verifies each shard's checksum before yielding its records.
 
     Args:
       type_: the expected record type; None reads any kind of data set.
 
     Raises:
-      UserError: as `load_manifest`; also another kind of data set, a changed shard, no records.
+      UserError: as `load_manifest`; or the data set is of another kind or empty, or a shard has changed.
     """
     folder = Path(folder)
     manifest = load_manifest(folder)
@@ -183,14 +186,14 @@ def read_dataset(folder: Path | str, type_: type[R] | None = None) -> Iterator[R
 
 
 def iter_records(folder: Path, manifest: Manifest) -> Iterator[Record]:
-    """The records of a data set of any kind, as `read_dataset` gives them."""
+    """Yields the records of a data set of any kind, as `read_dataset` does."""
     for shard in manifest.shards:
         for number, entry in enumerate(read_shard(folder, shard)):
             yield decode_entry(folder, manifest, shard, number, entry)
 
 
 def sample_dataset(folder: Path, number: int, seed: int) -> list[tuple[int, Record]]:
-    """Up to `number` records drawn without repetition, with their places (0-based), in order.
+    """Draws up to `number` different records; returns them in order, each with its index from 0.
 
     Raises:
       UserError: as `read_dataset`.
@@ -207,10 +210,10 @@ def sample_dataset(folder: Path, number: int, seed: int) -> list[tuple[int, Reco
 
 
 def decode_entry(folder: Path, manifest: Manifest, shard: Shard, number: int, entry: bytes) -> Record:
-    """Record `number` of a shard from its bytes.
+    """Decodes record `number` of a shard.
 
     Raises:
-      UserError: it does not fit the manifest's schema version.
+      UserError: the record does not fit the manifest's schema version.
     """
     try:
         return KINDS[manifest.kind].model_validate_json(entry)
@@ -222,12 +225,12 @@ def decode_entry(folder: Path, manifest: Manifest, shard: Shard, number: int, en
 
 
 def dataset_size(folder: Path) -> int:
-    """Number of records, by the manifest."""
+    """Returns the number of records according to the manifest."""
     return load_manifest(folder).records
 
 
 def strays(folder: Path, manifest: Manifest | None) -> list[Path]:
-    """What a stopped writer left: shards that the manifest does not name, and temporary files."""
+    """Finds leftovers of a stopped writer: shards that the manifest does not name, and temporary files."""
     named = {shard.file for shard in manifest.shards} if manifest else set()
     shards = [path for path in sorted(folder.glob("*.array_record")) if path.name not in named]
     temporary = [*folder.glob(".*.array_record.*.tmp"), *folder.glob(f".{MANIFEST}.*.tmp")]
@@ -240,7 +243,7 @@ def remove_strays(folder: Path, manifest: Manifest | None) -> None:
 
 
 class _Build:
-    """A data set that grows by a shard at a time, from where an earlier build has come."""
+    """Writes a data set a shard at a time; continues an earlier build."""
 
     def __init__(self, folder: Path, kind: str, provenance: dict[str, Any]):
         self._folder = folder
@@ -252,7 +255,8 @@ class _Build:
             shards=(),
             provenance=provenance,
         )
-        # As it comes back from the file, so that the two can be compared.
+        # Round-tripped through JSON, which changes some types of `provenance`, so that it can be compared
+        # with the manifest of an earlier build.
         self._manifest = Manifest.model_validate_json(empty.model_dump_json())
         self._earlier = self._resume()
 
@@ -275,7 +279,7 @@ class _Build:
                 f"{self._folder}: no records to write ({self._manifest.kind}): nothing came through the "
                 "stage's filters"
             )
-        # Its records name screenshots, perhaps linked just now.
+        # Records may name screenshots that were linked just now; these must be durable before the manifest.
         ImageStore(self._folder).sync()
         self._manifest = self._manifest.model_copy(update={"finished": True})
         save_manifest(self._folder, self._manifest)
@@ -283,7 +287,7 @@ class _Build:
         return self._manifest
 
     def _resume(self) -> tuple[Shard, ...]:
-        """The shards of an earlier build of the same data set; removes anything else."""
+        """Returns the shards of an earlier build of the same data set; removes all other shards."""
         try:
             earlier = read_manifest(self._folder)
         except UserError:
@@ -294,7 +298,7 @@ class _Build:
             remove_strays(self._folder, None)
             return ()
         if earlier.finished:
-            # Its shards may be replaced from now on.
+            # No longer finished, because its shards may be replaced from now on.
             save_manifest(self._folder, earlier.model_copy(update={"finished": False}))
         remove_strays(self._folder, earlier)
         return earlier.shards
@@ -305,9 +309,9 @@ class _Build:
         self._manifest = self._manifest.model_copy(update={"records": records, "shards": shards})
 
 
-# For records here and there: nothing is read ahead.
+# No read-ahead, since records are read in random order.
 _RANDOM_READS = "readahead_buffer_size:0"
-# Grain reads single records in random order: a group of one is decompressed for each.
+# A group is compressed as a whole. Grain reads single records in random order, so a group has one record.
 _WRITER_OPTIONS = "group_size:1"
 _FREE = "free disk space and run the same command again"
 
@@ -316,7 +320,7 @@ def write_shard(path: Path, entries: list[bytes]) -> Shard:
     """Writes one file of records durably.
 
     Raises:
-      UserError: it could not be written whole; nothing is left of it then.
+      UserError: the file could not be written whole; it then does not exist.
     """
     try:
         with replacing(path) as temporary:
@@ -324,6 +328,7 @@ def write_shard(path: Path, entries: list[bytes]) -> Shard:
             for entry in entries:
                 writer.write(entry)
             writer.close()
+            # Read back, because the writer does not report every failed write.
             if _count(temporary) != len(entries):
                 raise UserError(f"{path}: could not be written whole: {_FREE}")
             size, sha256 = temporary.stat().st_size, _file_sha256(temporary)
@@ -335,10 +340,10 @@ def write_shard(path: Path, entries: list[bytes]) -> Shard:
 
 
 def read_shard(folder: Path, shard: Shard) -> list[bytes]:
-    """The records of a file that is just as it was written.
+    """Reads the records of a shard after verifying its checksum.
 
     Raises:
-      UserError: it is missing, truncated or changed.
+      UserError: the file is missing, truncated or changed.
     """
     check_shard(folder, shard)
     path = folder / shard.file
@@ -353,7 +358,7 @@ def read_shard(folder: Path, shard: Shard) -> list[bytes]:
 
 
 def iter_shard(folder: Path, shard: Shard, at_once: int = 32) -> Iterator[bytes]:
-    """As `read_shard`, with few records in memory at a time.
+    """Yields what `read_shard` returns, with few records in memory at a time.
 
     Raises:
       UserError: as `read_shard`.
@@ -364,14 +369,17 @@ def iter_shard(folder: Path, shard: Shard, at_once: int = 32) -> Iterator[bytes]
 
 
 def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[bytes]:
-    """Single records of a shard that has been checked, by their numbers in it (0-based).
+    """Reads single records of a shard whose checksum has been verified.
+
+    Args:
+      numbers: indices of the records in the shard, from 0.
 
     Raises:
-      UserError: the file does not give them.
+      UserError: the records cannot be read.
     """
     path = folder / shard.file
     check_size(path, shard)
-    # A reader that has met damage says so by the error of any call, `close` too.
+    # A reader that found damage raises in every call, also in `close`.
     with (
         contextlib.suppress(RuntimeError),
         contextlib.closing(ArrayRecordReader(str(path), _RANDOM_READS)) as reader,
@@ -382,10 +390,10 @@ def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[byt
 
 
 def check_shard(folder: Path, shard: Shard) -> None:
-    """Refuses a file that is not as it was written.
+    """Verifies the size and the checksum of a shard.
 
     Raises:
-      UserError: it is missing, truncated or changed.
+      UserError: the file is missing, truncated or changed.
     """
     path = folder / shard.file
     check_size(path, shard)
@@ -394,22 +402,23 @@ def check_shard(folder: Path, shard: Shard) -> None:
 
 
 def is_intact(folder: Path, shard: Shard) -> bool:
-    """Whether the file is there and its checksum right."""
+    """Returns True if the file exists and has the right checksum."""
     path = folder / shard.file
     return path.exists() and _file_sha256(path) == shard.sha256
 
 
 def content_sha256(entries: Iterable[bytes]) -> str:
-    """A digest of the records and where each ends, however they are compressed."""
+    """Hashes records independently of their compression."""
     digest = hashlib.sha256()
     for entry in entries:
+        # With each length, so that moving a boundary between records changes the digest.
         digest.update(b"%d " % len(entry))
         digest.update(entry)
     return digest.hexdigest()
 
 
 def _count(path: Path) -> int:
-    """Number of records, 0 when the file is not sound."""
+    """Counts the records of a file; 0 if it is damaged."""
     reader = ArrayRecordReader(str(path))
     try:
         return reader.num_records() if reader.ok() else 0

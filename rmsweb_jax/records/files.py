@@ -1,4 +1,4 @@
-"""Small files that are either whole or absent."""
+"""Atomic and durable writes of small files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-# The random part is hexadecimal; earlier versions put the process number there.
+# The part before `.tmp` is hexadecimal: random, or the process number of earlier versions.
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
@@ -29,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     When the block raises, the temporary file is removed and `path` unchanged.
     """
-    # Random, since process numbers repeat among the hosts that share a disk.
+    # Random, since process numbers repeat on hosts that share a disk.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
@@ -43,19 +43,19 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `path` has a name that `replacing` gives: once no writer runs, what a crash left."""
+    """Returns True for names made by `replacing`; without a running writer they are leftovers of a crash."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes every byte; the system may take a part only at a time."""
+    """Writes all bytes; a single `os.write` may write a part only."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and its parents, durably: a file in a folder that a power cut takes is lost too."""
+    """Creates a folder and its parents durably: a power cut that loses a folder loses its files, too."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
@@ -63,7 +63,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in `folder` durable: without it a rename can be lost in a power cut."""
+    """Makes the names in `folder` durable; without it a power cut may undo a rename."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

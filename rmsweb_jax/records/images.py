@@ -24,7 +24,7 @@ _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 class ImageStore:
     """The PNG files of a data set folder, at `folder/images/ab/abcdef….png`.
 
-    Several processes may put images at the same time: equal bytes meet in one file.
+    Several processes may put images at the same time: equal bytes have the same file.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
@@ -36,11 +36,11 @@ class ImageStore:
         return self._root / sha256[:2] / f"{sha256}.png"
 
     def put(self, png: bytes) -> str:
-        """Stores the bytes durably, unless they are there already; returns their SHA-256."""
+        """Stores the bytes durably, unless they are stored already; returns their SHA-256."""
         sha256 = hashlib.sha256(png).hexdigest()
         path = self.path(sha256)
         if path.exists():
-            # Another process may have renamed it and not come to this yet.
+            # Another process may have renamed the file, but not synced the folder yet.
             sync_folder(path.parent)
         else:
             make_folder(path.parent)
@@ -48,7 +48,7 @@ class ImageStore:
         return sha256
 
     def get(self, sha256: str) -> bytes:
-        """The bytes of an image.
+        """Reads the bytes of an image.
 
         Raises:
           UserError: the file is missing or its bytes have changed.
@@ -66,9 +66,9 @@ class ImageStore:
         return self.path(sha256).exists()
 
     def link_from(self, other: ImageStore, sha256: str) -> None:
-        """Takes an image over from another store: a hard link where possible, else a copy.
+        """Adds an image of another store, by a hard link if possible, else by a copy.
 
-        A link is on disk for good after `sync`, which `write_dataset` calls.
+        A link is durable only after `sync`, which `write_dataset` calls.
 
         Raises:
           UserError: `other` lacks the image.
@@ -88,24 +88,24 @@ class ImageStore:
             self.put(other.get(sha256))
 
     def sync(self) -> None:
-        """Makes all links durable, at once: a data set may take over very many."""
+        """Makes all links durable at once, because a data set may have very many."""
         if self._root.is_dir():
             for folder in (self._root, *self._root.iterdir()):
                 sync_folder(folder)
 
 
 def image_names(messages: Iterable[Message]) -> list[str]:
-    """The images that messages show, in order."""
+    """Returns the SHA-256 of the images in messages, in order."""
     return [part.sha256 for message in messages for part in message.content if isinstance(part, ImagePart)]
 
 
 def record_images(record: BaseModel) -> list[str]:
-    """Every image that a record names, screenshots of observations too; in order, each once."""
+    """Returns the SHA-256 of all images of a record, also of its observations, in order and each once."""
     return list(dict.fromkeys(_images(record)))
 
 
 def is_image_field(model: type[BaseModel], field: str) -> bool:
-    """Whether a field of a record holds the SHA-256 of an image (or None)."""
+    """Returns True if a field of a record holds the SHA-256 of an image (or None)."""
     return (
         (issubclass(model, ImagePart) and field == "sha256")
         or field == "screenshot"

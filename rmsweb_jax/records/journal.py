@@ -1,7 +1,7 @@
-"""A file of records that loses at most the one being written when the machine stops.
+"""Append-only file of records, of which a crash loses at most the one that is being written.
 
-Each line is `length checksum record`: the record's bytes (JSON without line breaks) behind their
-number and CRC-32. Every line is forced to disk before `append` returns.
+Each line is `length checksum record`: the length and CRC-32 of the record's bytes, and these (JSON without
+line breaks). Every line is synced to disk before `append` returns.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class JournalLine:
     """A line of a journal.
 
     Attributes:
-      number: 1-based.
+      number: number of the line, from 1.
       data: its bytes in the file.
-      record: None when it is damaged.
-      last: nothing follows; a damaged last line is one whose writer was stopped.
+      record: the record, or None if the line is damaged.
+      last: True for the last line, which a stopped writer may have left unfinished.
     """
 
     number: int
@@ -38,14 +38,14 @@ class JournalLine:
 
     @property
     def torn(self) -> bool:
-        """It was never finished, so `append` never said that it is on disk."""
+        """True if the line was never finished, so that its `append` never returned."""
         return self.last and not self.data.endswith(b"\n")
 
 
 class Journal:
-    """Appends records durably; one writer at a time.
+    """Appends records durably; allows one writer at a time.
 
-    Opening cuts off a torn last line of an earlier, killed writer.
+    Opening removes an unfinished last line of a killed writer.
 
     Raises:
       UserError: a line before the last is damaged.
@@ -54,7 +54,7 @@ class Journal:
     def __init__(self, path: Path):
         make_folder(path.parent)
         good = sum(len(line.data) for line in _whole_lines(path)) if path.exists() else 0
-        # Unbuffered: what could not be written must not come again with the next record.
+        # Unbuffered: bytes of a failed write must not be written again with the next record.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         if self._file.tell() != good:
             os.ftruncate(self._file.fileno(), good)
@@ -62,13 +62,13 @@ class Journal:
         sync_folder(path.parent)
 
     def append(self, record: bytes) -> int:
-        """Writes one record; it is on disk when this returns.
+        """Writes one record, which is on disk when this returns.
 
         Returns:
           Its location, for `read_record`.
 
         Raises:
-          OSError: the disk is full; the journal then holds the records before this one.
+          OSError: the disk is full; the journal still holds all earlier records.
         """
         if b"\n" in record:
             raise ValueError("a journal record must be one line")
@@ -78,6 +78,7 @@ class Journal:
             write_all(descriptor, _line(record))
             os.fsync(descriptor)
         except OSError:
+            # A part of a line before later records would be damage, not a torn last line.
             os.ftruncate(descriptor, start)
             raise
         return start
@@ -95,23 +96,23 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[bytes]:
-    """All whole records, oldest first; none when there is no file. A torn last line is dropped.
+    """Reads all whole records, oldest first; none if there is no file. Drops an unfinished last line.
 
     Raises:
-      UserError: a line before the last is damaged, which no crash of a writer explains.
+      UserError: a line before the last is damaged, which a crash of a writer cannot cause.
     """
     return list(iter_journal(path)) if path.exists() else []
 
 
 def iter_journal(path: Path) -> Iterator[bytes]:
-    """The same one at a time, from a file that is there; the error comes where the damage is."""
+    """Yields what `read_journal` returns, from an existing file; raises when it reaches the damage."""
     for line in _whole_lines(path):
         if line.record is not None:
             yield line.record
 
 
 def read_record(path: Path, place: int) -> bytes:
-    """The record that `append` has put at `place` (bytes from the file's start).
+    """Reads the record at the location that `append` returned (bytes from the file's start).
 
     Raises:
       UserError: there is no whole record.
@@ -133,7 +134,7 @@ def is_journal(path: Path) -> bool:
 
 
 def scan_journal(path: Path) -> Iterator[JournalLine]:
-    """Every line, damaged ones too."""
+    """Yields all lines, damaged ones too."""
     with open(path, "rb") as file:
         data, number = file.readline(), 1
         while data:

@@ -32,14 +32,14 @@ _GROUP_ROWS_WITH_IMAGES = 32
 
 
 def export_parquet(folder: Path, output: Path, images: bool = False) -> int:
-    """Writes one record a row; `output` is whole or unchanged.
+    """Writes one row per record; `output` is replaced as a whole or not at all.
 
-    Records in records are structs, tuples are lists, dictionaries are lists of `key`, `value` (as
-    Hugging Face `datasets` knows no maps). The parts of a message have the fields of both kinds of
-    part, those of the other kind null.
+    Nested records are structs, tuples are lists, dictionaries are lists of `key`, `value` (Hugging Face
+    `datasets` has no maps). The parts of a message have the fields of both kinds of part; those of the other
+    kind are null.
 
     Args:
-      images: adds a column `images`: the bytes of the images a record names, in order, each once.
+      images: True adds a column `images`: the bytes of a record's images, in order and each once.
 
     Returns:
       The number of records.
@@ -57,7 +57,7 @@ def export_parquet(folder: Path, output: Path, images: bool = False) -> int:
 
 
 def arrow_schema(manifest: Manifest, images: bool) -> pa.Schema:
-    """The columns of a data set, with its origin as the file's metadata."""
+    """Makes the columns of a data set, with its provenance as the file's metadata."""
     fields = list(_struct([KINDS[manifest.kind]]))
     metadata = {"kind": manifest.kind, "provenance": orjson.dumps(manifest.provenance).decode()}
     return pa.schema([*fields, _IMAGES] if images else fields, metadata=metadata)
@@ -96,7 +96,7 @@ def _row(record: Record, schema: pa.Schema, store: ImageStore | None) -> dict[st
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """The value with dictionaries as lists of their items."""
+    """Converts dictionaries to lists of their items."""
     if value is None:
         return None
     if pa.types.is_struct(type_):

@@ -1,4 +1,4 @@
-"""What is written to disk: the contract between the browser fleet and the accelerators.
+"""Records on disk: the contract between the browser fleet and the accelerators.
 
 Every record is an immutable pydantic model; its JSON (`model_dump_json`) is one ArrayRecord entry.
 Screenshots are not in the records: an `ImagePart` names a PNG by the SHA-256 of its bytes, and the
@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Raised with every change of a record's fields. No reader exists for other versions.
+# Incremented with every change of a record's fields. There is no reader for other versions.
 SCHEMA_VERSION = 4
 
 
 class Record(BaseModel):
-    """Base of everything stored: unknown keys are refused, values do not change."""
+    """Base of all records: unknown keys are refused, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,24 +35,24 @@ Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
 class Message(Record):
-    """One chat message. Images stand in `content` where the model sees them."""
+    """One chat message; images are at their positions in `content`."""
 
     role: Literal["system", "user", "assistant"]
     content: tuple[Part, ...]
 
     @property
     def text(self) -> str:
-        """All text parts, joined."""
+        """The text parts, joined."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
 class Task(Record):
-    """Something to do on the web.
+    """A task for a web agent.
 
     Attributes:
       task_id: unique in the project, for example `miniwob/login-user/17`.
-      site: what results are grouped by: a MiniWoB++ page name, or a registrable domain.
-      seed: the page's random seed where the environment has one.
+      site: group of the task in results: a MiniWoB++ page name, or a registrable domain.
+      seed: random seed of the page, if the environment has one.
     """
 
     task_id: str
@@ -104,11 +104,11 @@ class Observation(Record):
 
 
 class ActionResult(Record):
-    """What one executed action did.
+    """Result of one executed action.
 
     Attributes:
-      text: the `Result:` line that the agent sees; an error's text when `error`.
-      changed: whether the page, a file or the tab set changed.
+      text: the `Result:` line that the agent sees; the error message if `error`.
+      changed: the page, a file or the set of tabs changed.
       output: one-step content for `<read_state>` (extractions, file reads).
     """
 
@@ -140,12 +140,12 @@ IncidentKind = Literal["injection", "refused", "popup", "download", "dialog", "p
 
 
 class Incident(Record):
-    """An event that a reader of the run should know.
+    """A notable event of a run.
 
     Attributes:
-      kind: `injection` (text of the page that gives the agent orders), `refused` (a request or an address
-        the guard did not let through), `popup` (a window that was closed), `download`, `dialog` (dismissed),
-        `page_cut` (a page too large to be shown whole).
+      kind: `injection` (page text that gives the agent instructions), `refused` (a request or an address that
+        the guard blocked), `popup` (a window that was closed), `download`, `dialog` (dismissed), `page_cut`
+        (a page too large to be shown whole).
       detail: one line, without secrets.
     """
 
@@ -157,12 +157,12 @@ class Step(Record):
     """One decision.
 
     Attributes:
-      messages: what the actor was sent, WITHOUT any reflection guidance: training reads these.
+      messages: the prompt, WITHOUT any reflection guidance: training reads it.
       response: the actor's raw reply.
-      error: why the reply could not be used (empty when it could); then `results` is empty.
+      error: reason why the reply could not be used, with empty `results`; "" for a usable reply.
       repaired: the reply's JSON had to be repaired before it parsed.
-      discarded: raw replies that had no action and were asked for again; `usage` counts them.
-      incidents: what happened from the look before this decision until its actions were done.
+      discarded: raw replies without an action, which were requested again; `usage` counts them.
+      incidents: incidents from the observation before this decision until its actions were done.
     """
 
     number: int
@@ -185,23 +185,23 @@ class Trajectory(Record):
     """One attempt at a task, successful or not.
 
     Attributes:
-      trajectory_id: `{task_id}#{actor}-{attempt}`; unique, so a repeated write can be recognised.
+      trajectory_id: `{task_id}#{actor}-{attempt}`; unique, so that a repeated write can be recognized.
       actor: `teacher` in collection, otherwise the policy's label (`base`, `sft`, `rl`).
-      model: which model or program answered, for example `scripted` or `gemini-3-pro`.
-      attempt: reflection round (1-based) or evaluation run (1-based).
-      outcome: how the episode ended; `done`: the agent declared completion; `blocked`, `captcha`: the site
-        kept it out; `unreachable`: its start page did not open; `crashed`: browser or process were lost.
+      model: the model or program that answered, for example `scripted` or `gemini-3-pro`.
+      attempt: reflection round or evaluation run, from 1.
+      outcome: end of the episode; `done`: the agent declared completion; `blocked`, `captcha`: the site
+        refused it; `unreachable`: its start page did not open; `crashed`: browser or process were lost.
       declared_success: the `success` flag of its `done`.
-      reward: the environment's own reward, where it has one.
+      reward: the environment's own reward, if it has one.
       success: the agent declared completion AND the judge (or the reward) passes.
       judge: source of the verdict: `reward`, or a judge's name; empty without a verdict.
-      judge_text, judge_usage: what the judge wrote, even where it is no verdict, and its cost.
-      judge_score: how much of the task was done, in [0, 1], where a judge says so apart from its verdict.
-      retries: how often it was begun again because its browser, its guard or its worker was lost; nothing is
-        kept of what was lost, and nothing is known where the whole run was killed.
-      incidents: on the way to a start page that did not open; all others are their steps'.
-      source: the system it was imported from, for example `browser-use`; empty: recorded by this project.
-      missing: what that system's files did not hold, as field names (`steps.observation.elements`).
+      judge_text, judge_usage: the judge's answer, even if it is not a verdict, and its cost.
+      judge_score: completed share of the task in [0, 1], if a judge gives one in addition to its verdict.
+      retries: number of restarts because browser, guard or worker were lost. Lost attempts leave no record,
+        and restarts of the whole run are not counted.
+      incidents: incidents before a start page that did not open; all others are in the steps.
+      source: system from which it was imported, for example `browser-use`; empty: recorded by this project.
+      missing: fields that the system's files lack, by name (`steps.observation.elements`).
     """
 
     trajectory_id: str
@@ -228,7 +228,7 @@ class Trajectory(Record):
 
 
 class Reflection(Record):
-    """Guidance written after attempt `attempt`, for the next one. Kept apart from every corpus."""
+    """Guidance written after attempt `attempt` for the next one; never part of a corpus."""
 
     task_id: str
     attempt: int
@@ -247,7 +247,7 @@ class SftSample(Record):
 
 
 class RlPrompt(Record):
-    """A mined decision: the successful side's state and its verified reply, nothing else."""
+    """A mined decision: the state of the successful run and its verified reply, nothing else."""
 
     prompt_id: str
     task_id: str
@@ -258,10 +258,10 @@ class RlPrompt(Record):
 
 
 class AuditPair(Record):
-    """Why a task was mined or dropped. Never read by training.
+    """Record of a mining decision on a task, kept or dropped; training never reads it.
 
     Attributes:
-      decision: `kept`, or the name of the gate that stopped it.
+      decision: `kept`, or the name of the gate that dropped it.
       scores: every component of the best candidate (`state`, `action`, `category`, `total`, ...).
       success_step, localization_step: 1-based step numbers of the chosen divergence.
     """
@@ -284,7 +284,7 @@ class AuditPair(Record):
     notes: tuple[str, ...] = ()
 
 
-# What a data set may hold, by the name in its manifest.
+# Record types by the name in a data set's manifest.
 KINDS: dict[str, type[Record]] = {
     "trajectories": Trajectory,
     "sft_samples": SftSample,

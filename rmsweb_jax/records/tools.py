@@ -1,7 +1,7 @@
-"""Finding, and clearing up, what stopped writers left behind.
+"""Finds and removes leftovers of stopped writers.
 
-Nothing here is needed to go on after a crash: readers pass over all of it. It gives the space back,
-and saves the whole records of a journal whose file has been damaged.
+Continuing after a crash does not need this, because readers ignore leftovers. It frees their space, and saves
+the whole records of a damaged journal.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ JOURNALS = "journal"  # The folder of a collecting stage's journals.
 
 @dataclasses.dataclass
 class Check:
-    """What was found in a folder.
+    """Result of checking a folder.
 
     Attributes:
-      records: those that can be read.
-      images: different ones that they name.
-      without_screenshot: steps at which none could be taken; no fault of the data set.
-      problems: a line each: what is wrong, where, what to do.
+      records: number of readable records.
+      images: number of different images that they name.
+      without_screenshot: steps whose screenshot could not be taken; not a defect of the data set.
+      problems: one line per problem: what is wrong, where, what to do.
     """
 
     records: int = 0
@@ -79,7 +79,7 @@ def check_dataset(folder: Path) -> Check:
 
 
 def check_journals(folder: Path) -> list[str]:
-    """A line for each journal of the folder that is damaged other than by a writer's stop."""
+    """Reports each journal of the folder with damage that a stopped writer cannot cause."""
     problems = []
     for path in [*journals(folder), *journals(folder / JOURNALS)]:
         damaged = [line.number for line in scan_journal(path) if line.record is None and not line.last]
@@ -92,13 +92,17 @@ def check_journals(folder: Path) -> list[str]:
 
 
 def journals(folder: Path) -> list[Path]:
-    """The journals among a folder's files of lines."""
+    """Lists the journals among a folder's JSONL files."""
     paths = sorted(folder.glob("*.jsonl"))
     return [path for path in paths if folder.name == JOURNALS or is_journal(path)]
 
 
 def _check_records(folder: Path, manifest: Manifest, check: Check) -> dict[str, str]:
-    """Counts and problems go to `check`; returns the images by name, with the first place naming each."""
+    """Checks all records and adds counts and problems to `check`.
+
+    Returns:
+      For each image its first record.
+    """
     named: dict[str, str] = {}
     for shard in manifest.shards:
         try:
@@ -145,8 +149,8 @@ class Repair:
     """One problem that can be repaired.
 
     Attributes:
-      what: a line: where, what is wrong, what will be done.
-      apply: does it; None where only the command that wrote it can.
+      what: one line: where, what is wrong, and the repair.
+      apply: makes the repair; None if only the command that wrote the file can.
     """
 
     what: str
@@ -156,13 +160,13 @@ class Repair:
 def find_repairs(root: Path) -> list[Repair]:
     """Finds problems in a folder and those below it; changes nothing.
 
-    No writer may be at work there: what it has begun looks just like what a stopped one left.
+    No writer may be running there: its unfinished files cannot be distinguished from leftovers.
     """
     return [repair for folder in folders(root) for repair in _find(folder)]
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """A folder and those below it, but not those of screenshots, whose number is without bound."""
+    """Yields a folder and those below it, except for screenshots, which may be very many."""
     for path, below, _ in os.walk(root):
         below[:] = sorted(name for name in below if name != _IMAGES and not name.startswith("."))
         yield Path(path)
@@ -248,7 +252,8 @@ def _find_orphans(folder: Path, manifest: Manifest) -> Iterator[Repair]:
 
 
 def _named_images(folder: Path, manifest: Manifest) -> set[str] | None:
-    """Whatever in the folder looks like the name of an image; None when not all of it can be read."""
+    """Finds everything in the folder that looks like the name of an image; None if a shard cannot be read."""
+    # By pattern, not by field: an image that any file may refer to must not be removed.
     named: set[str] = set()
     try:
         for shard in manifest.shards:
@@ -264,7 +269,7 @@ def _named_images(folder: Path, manifest: Manifest) -> set[str] | None:
 
 
 def export_jsonl(folder: Path, output: Path) -> int:
-    """Writes one record a line, as JSON in the present schema; `output` is whole or unchanged.
+    """Writes one JSON record per line; `output` is replaced as a whole or not at all.
 
     Returns:
       The number of records.
@@ -280,7 +285,7 @@ def export_jsonl(folder: Path, output: Path) -> int:
 
 
 def readable(value: Any, images: ImageStore) -> Any:
-    """A record (or a part of one) as plain JSON values, each image's name replaced by its file."""
+    """Converts a record (or a part of one) to plain JSON values, with image names replaced by paths."""
     if isinstance(value, tuple):
         return [readable(item, images) for item in value]
     if not isinstance(value, BaseModel):

@@ -1,4 +1,4 @@
-"""The settings of supervised fine-tuning, with the paper's values for Qwen3-VL-8B-Instruct."""
+"""Settings of supervised fine-tuning, with the paper's values for Qwen3-VL-8B-Instruct."""
 
 from __future__ import annotations
 

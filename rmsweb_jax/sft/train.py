@@ -50,11 +50,11 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 
     Raises:
       UserError: the corpus or model cannot be used, or the loss stopped being a number.
-      StoppedError: a signal asked it to stop; everything is saved.
+      StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
-    # 1. The policy: a given model, with adapters or whole.
+    # 1. The policy: a given model, of which adapters or all weights are trained.
     mesh = make_mesh(**vars(config.mesh))
     source = resolve_model(config.model)
     model = load_policy(config, source, mesh)
@@ -133,7 +133,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
                 writer.write_replies(done, replies)
             writer.write(done, metrics)
             progress.update(done, f"loss {metrics['loss/train']:.3f}")
-            # Asked at the same step by all processes, so that they stop together.
+            # Exchanged at the same step by all processes, so that they stop together.
             stopped = any_process(stop.requested)
             # Also after each evaluation, since the best checkpoint is chosen by its metrics.
             if done % config.checkpoint_every == 0 or evaluated or ended or stopped:
@@ -191,6 +191,7 @@ def run_step(
     """
     total = steps.zero(state.params)
     for number, micro_batch in enumerate(batch.micro_batches):
+        # Dispatched without waiting: the host puts the next micro-batch on the mesh while this one runs.
         on_mesh = shard_batch(micro_batch, mesh, batch_axes(micro_batch))
         total = steps.add(total, state.params, frozen, on_mesh, jax.random.fold_in(key, number))
     state, metrics = steps.update(state, total)
