@@ -152,7 +152,7 @@ class EpisodeRunner:
         reward = self.environment.reward()
         judge = self.judge if reward is None else EnvironmentReward()
         trajectory = trajectory.model_copy(update={"reward": reward})
-        # Without a reward yet, an environment that pays rewards was left too early: no success, no judge.
+        # An environment that has not paid its reward yet was left too early: no success, no need for a judge.
         if judge is None or (reward is None and trajectory.task.environment != "web"):
             return trajectory
         verdict = judge.judge(trajectory, self.images)

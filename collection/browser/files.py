@@ -21,7 +21,7 @@ _PARTIAL = (".crdownload", ".tmp")
 _WAIT_S = 10.0
 # A page can start any number of downloads; the first ones are kept and reported, the others removed.
 MAX_AT_ONCE = 10
-_DISK_FACTOR = 10
+_DISK_FACTOR = 10  # Limit for all files, in limits of one file; unfinished downloads cannot be cancelled.
 
 
 class FileError(Exception):

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from rmsweb_jax.records.schema import Element
 
-MAX_PAGE_CHARS = 40_000
+MAX_PAGE_CHARS = 40_000  # browser-use's `max_clickable_elements_length`.
 MAX_ATTRIBUTE_CHARS = 100
 _SPACE = re.compile(r"\s+")
 # All tags of the state message; `test_page_text` compares them with the templates.

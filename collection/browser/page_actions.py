@@ -20,7 +20,7 @@ from collection.browser.action_types import (
 from collection.browser.session import Browser, first_line
 from rmsweb_jax.actions.schema import MAX_WAIT_S
 
-MAX_EXTRACT_CHARS = 30_000
+MAX_EXTRACT_CHARS = 30_000  # browser-use's limit for its extraction action.
 # Converting this much HTML to Markdown takes about 1 s.
 _MAX_HTML_CHARS = 2_000_000
 

@@ -12,8 +12,8 @@ import pypdf
 
 MAX_PAGES = 50
 MAX_CHARS = 200_000
-_SECONDS = 30
-_MEMORY_BYTES = 1_000_000_000
+_SECONDS = 30  # CPU time; wall-clock time may be twice as long on a busy machine.
+_MEMORY_BYTES = 1_000_000_000  # Address space, including the interpreter's.
 
 
 class PdfError(Exception):

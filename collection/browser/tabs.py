@@ -26,8 +26,8 @@ _PRELOAD = "".join(
 # of a first tab that appears late. Neither pages nor keys can open them.
 _BROWSER_UI = re.compile(r"chrome://[a-z-]+\.top-chrome(?:[/?#]|$)")
 _START_PAGE = re.compile(r"chrome://(?:newtab|new-tab-page[a-z-]*)(?:[/?#]|$)")
-_PROBE_S = 3.0
-_MEMORY_INTERVAL_S = 1.0
+_PROBE_S = 3.0  # Time for `window.stop()` to answer after a time-out; a page that hangs never answers.
+_MEMORY_INTERVAL_S = 1.0  # Reading the memory of all processes takes about 1 ms.
 _MAX_URL_CHARS, _MAX_TITLE_CHARS, _MAX_DETAIL_CHARS, _SHORT_URL_CHARS = 2000, 300, 500, 300
 # A page can cause any number of incidents; the first ones are enough for the record.
 _MAX_INCIDENTS = 30

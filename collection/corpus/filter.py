@@ -121,12 +121,12 @@ PAPER_MIN_EFFECTIVE_STEPS = 3
 
 @dataclasses.dataclass(frozen=True)
 class QualityConfig:
-    """Bounds for a trajectory to be learned from.
+    """Bounds on trajectories for training. RMSWeb gives 3 to 30 steps, and no number for stalls.
 
     Attributes:
       min_effective_steps, max_effective_steps: bounds, inclusive, on the steps that changed something
         or produced output.
-      stall_repeats: the same actions on the same page so many times in a row are a stalled loop.
+      stall_repeats: number of successive repetitions of the same actions on the same page that make a loop.
     """
 
     min_effective_steps: int = PAPER_MIN_EFFECTIVE_STEPS
@@ -164,7 +164,7 @@ class ParsedTrajectory:
 def quality_filter(
     trajectories: Iterable[Trajectory], config: QualityConfig, counts: FilterCounts
 ) -> Iterator[ParsedTrajectory]:
-    """Keeps complete successes without stalls, of the right length, each only once."""
+    """Keeps complete successes without stalls, within the length bounds, each only once."""
     runs = successful(_parsed(trajectories, counts), counts)
     runs = complete(runs, counts)
     runs = unstalled(runs, config, counts)

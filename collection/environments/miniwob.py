@@ -139,7 +139,7 @@ class MiniWobEpisode:
         return task.model_copy(update={"objective": utterance})
 
     def status(self) -> tuple[bool, float | None]:
-        """Returns whether the page's episode has ended, and its reward (-1..1).
+        """Returns True if the page's episode has ended, and its reward (-1..1).
 
         The first result is final: an episode that the agent restarts on the page does not count.
         """

@@ -267,7 +267,7 @@ def _redacted_element(element: Element, redact: Callable[[str], str]) -> Element
 
 
 # Behind a proxy, a site that cannot be reached is a short plain-text page with a gateway's status. The length
-# limit keeps real documents apart that a site serves as plain text with an error status.
+# limit excludes real documents that a site serves as plain text with an error status.
 _FAILURE = """
 const status = (performance.getEntriesByType('navigation')[0] || {}).responseStatus || 0;
 const text = document.contentType === 'text/plain' && document.body ? document.body.innerText : '';

@@ -20,9 +20,9 @@ class RecyclePolicy:
     """Limits at which a browser is replaced between episodes: browsers grow, and some pages leave them slow.
 
     Attributes:
-      browser_max_age_s: since its start.
-      browser_max_mb: memory of all its processes; 0: no limit. It is unknown, and never over, on a grid.
-      browser_max_episodes: played in it.
+      browser_max_age_s: time since its start.
+      browser_max_mb: memory of all its processes; 0 means no limit. Ignored on a grid, where it is unknown.
+      browser_max_episodes: episodes played in it.
     """
 
     browser_max_age_s: float = 1800.0
@@ -77,7 +77,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
                 guard.close()
 
     def browser(self, task: Task) -> Browser:
-        """A browser for an episode of a task."""
+        """Returns a browser for an episode of a task; starts one if needed."""
         kind = (task.environment, self._config.user_agent_for(task.website))
         if self._browser is not None and (kind != self._kind or self._is_due()):
             self.discard()
@@ -93,7 +93,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         if environment == "miniwob":
             if self._server is None:
                 self._server = MiniWobServer()
-            # The guard lets this browser alone reach the local pages, and only by their own name.
+            # Through the guard, only this browser reaches the local pages, and only by their own name.
             hosts[HOST] = f"127.0.0.1:{self._server.port}"
             config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
             rules = () if config.proxy else self._server.host_rules
@@ -108,7 +108,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         self._kind, self._episodes = (environment, user_agent), 0
 
     def _is_due(self) -> bool:
-        """Whether the browser must be replaced: over a limit, or without its guard."""
+        """True if the browser must be replaced: it is over a limit, or its guard is gone."""
         assert self._browser is not None and self._guard is not None
         if not self._guard.alive or self._episodes >= self._recycle.browser_max_episodes:
             return True

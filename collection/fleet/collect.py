@@ -1,4 +1,4 @@
-"""Collecting trajectories: tasks that a teacher or a policy plays in real browsers, in reflective rounds."""
+"""Collects trajectories: a teacher or a policy plays tasks in real browsers, in reflective rounds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def collect(
 ) -> dict[str, Any]:
     """Plays all rounds of all tasks; calling it again resumes.
 
-    The workdir becomes a data set folder of trajectories with their screenshots. Guidance is kept apart in
-    `reflections.jsonl`. `report.json` is written last and says that the stage is done.
+    The workdir becomes a data set folder of trajectories with their screenshots. Guidance is stored
+    separately in `reflections.jsonl`. `report.json` is written last; its existence marks the stage as done.
 
     Args:
       settings: such as `configs.collect.get_config("demo")`.
 
     Returns:
-      The report: who acted, and what came of it.
+      The report: the actor, and the yield.
 
     Raises:
       UserError: no tasks, no browser, an actor or a policy that cannot be used, or a workdir that was begun
@@ -70,7 +70,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
 
 
 def _model_calls(path: Path) -> dict[str, Any]:
-    """Calls and their cost by purpose; none of a teacher that is no model."""
+    """Returns calls and their cost by purpose; empty for a teacher that is not a model."""
     if not path.exists():
         return {}
     with contextlib.closing(CallLedger(path)) as ledger:
@@ -88,7 +88,7 @@ def _tasks(settings: CollectSettings) -> list[Task]:
         source = read_dataset(Path(settings.tasks_from), Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
-    # Seed by seed, so that an early look at a run shows every page.
+    # Seed by seed, so that partial results cover every page.
     tasks = [make_task(page, seed) for seed in seeds for page in settings.pages]
     if not tasks:
         raise UserError(

@@ -27,9 +27,9 @@ class FleetSettings(SiteLimits, RecyclePolicy):
 
     Attributes:
       engine: `local`, processes on this machine; `ray`, actors on a cluster whose machines share the workdir.
-      ray_address: of the cluster; empty starts Ray here.
-      workers: processes, each with a browser.
-      retries: times a round is started again after its worker died.
+      ray_address: address of the cluster; empty starts Ray on this machine.
+      workers: number of processes, each with a browser (RMSWeb: 16).
+      retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
       drain_seconds: time that running episodes get after SIGTERM.
     """
@@ -48,8 +48,8 @@ class EpisodeSettings:
 
     Attributes:
       judge: decides whether an episode on live pages was a success.
-      search_urls: of live pages: engine name -> URL with `{query}`; the guard must allow their hosts.
-      allow_js: of live pages: whether the agent may run scripts.
+      search_urls: on live pages, engine name -> URL with `{query}`; the guard must allow their hosts.
+      allow_js: on live pages, allow the agent to run scripts.
       secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
         them.
       fleet: where and how fast episodes run; it does not change their results.
@@ -74,12 +74,12 @@ class CollectSettings(EpisodeSettings):
 
     Attributes:
       pages, first_seed, seeds: MiniWoB++ pages, and how many seeds of each from the first on.
-      tasks_from: instead, the tasks of an earlier data set.
-      tasks_file: instead, a JSONL file of tasks on live pages: `website` and `objective` in each line.
-      rounds: the most attempts at a task.
-      stop_after: successes that end a task early; 0: never.
-      reflection: whether an attempt is followed by guidance for the next.
-      mistakes: of the scripted teacher.
+      tasks_from: alternatively, an earlier data set whose tasks are played.
+      tasks_file: alternatively, a JSONL file of tasks on live pages, with `website` and `objective`.
+      rounds: maximum number of attempts at a task.
+      stop_after: number of successes that end a task early; 0 means never.
+      reflection: reflect on each attempt and give the next one guidance.
+      mistakes: seeded mistakes of the scripted teacher.
     """
 
     pages: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class CollectSettings(EpisodeSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FleetConfig(FleetSettings):
-    """A fleet that can be run.
+    """Settings of a fleet, resolved.
 
     Attributes:
       worker: settings of each worker.
@@ -112,18 +112,18 @@ class FleetConfig(FleetSettings):
     worker: WorkerConfig
 
     def with_actor(self, actor: ActorConfig) -> FleetConfig:
-        """This with another actor, for example with a policy whose server has started."""
+        """Returns the config with another actor, for example with a policy whose server has started."""
         return dataclasses.replace(self, worker=dataclasses.replace(self.worker, actor=actor))
 
 
 def fleet_config(settings: EpisodeSettings, notes: Mapping[str, TaskNotes] | None = None) -> FleetConfig:
-    """The fleet that plays these episodes.
+    """Resolves the settings of a fleet.
 
     Args:
       notes: a benchmark's notes for the judge, by task id.
 
     Raises:
-      UserError: settings do not fit each other.
+      UserError: settings contradict each other.
     """
     actor = dataclasses.replace(settings.actor, mistakes=settings.mistakes).resolve()
     worker = WorkerConfig(

@@ -1,6 +1,6 @@
-"""The journals of a run: what its workers have on disk, an index of it that stays small, and the data set.
+"""Journals of a run: the workers' records on disk, a small index of them, and the published data set.
 
-The parent process keeps the index in memory and reads a record only where it needs the whole of it.
+The parent process has the index in memory and reads a full record only when it needs one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JournalEntry:
 
     Attributes:
       journal: the file's name.
-      offset: its first byte there.
+      offset: position of its first byte in the journal.
       attempt: of the episode, or of the episode that is reflected on.
       cost: in US dollars.
       round: None for a reflection.
@@ -51,7 +51,7 @@ class JournalEntry:
 
 
 class JournalIndex:
-    """The entries of each task. Of a record that was written twice the first one counts.
+    """The entries of each task. If a record was written twice, the first one counts.
 
     Raises:
       UserError: a damaged journal, or one of another version.
@@ -72,13 +72,13 @@ class JournalIndex:
                 entry = JournalEntry.of(_parse(path, line.record), journal, offset)
                 new += [entry] if self.add(entry) else []
             elif not line.last:
-                # A kill tears only the last line. Any other one is damaged, and reading it raises.
+                # A kill can truncate only the last line. Any other bad line is damage, and reading it raises.
                 read_record(path, offset)
             offset += len(line.data)
         return new
 
     def add(self, entry: JournalEntry) -> bool:
-        """Adds an entry; False when that attempt is known."""
+        """Adds an entry; returns False if that attempt is known."""
         index = self._reflections if entry.round is None else self._rounds
         return index.setdefault(entry.task_id, {}).setdefault(entry.attempt, entry) is entry
 
@@ -110,7 +110,7 @@ def read_entry(workdir: Path, entry: JournalEntry) -> Trajectory | Reflected:
     """Reads the record of an entry.
 
     Raises:
-      UserError: it is not there any more.
+      UserError: the record no longer exists.
     """
     path = workdir / FOLDER / entry.journal
     return _parse(path, read_record(path, entry.offset))
@@ -141,8 +141,8 @@ def load_histories(workdir: Path) -> dict[str, TaskHistory]:
 def new_journal(workdir: Path) -> str:
     """Creates a journal and returns its name.
 
-    Each writer gets a journal of its own: then a line that a kill has torn is always the last one of a file
-    that nothing is appended to again, and no journal ever needs a repair.
+    Each writer gets its own journal, to which no later process appends. So a line truncated by a kill is
+    always the last one of its file, and no journal ever needs a repair.
     """
     folder = workdir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ def publish(jobs: Iterable[Job], workdir: Path, actor: ActorConfig, index: Journ
         "tasks": len(tasks),
         "reflections": len(reflected),
     }
-    # One record at a time: the runs of a large fleet do not fit into memory.
+    # One record at a time, because the runs of a large fleet do not fit into memory.
     records = (record for entry in rounds if isinstance(record := read_entry(workdir, entry), Trajectory))
     write_dataset(workdir, records, "trajectories", provenance)
     return reflected

@@ -18,7 +18,7 @@ from rmsweb_jax.processes import ChildProcess, StallClock
 from rmsweb_jax.progress import read_progress
 
 _POLL_S = 0.2
-# Loading and compiling may take an hour on a busy machine, but then log, progress or CPU time still grows.
+# Time without growth of log, progress or CPU time. Loading and compiling may take an hour on a busy machine.
 _STALL_S = 600.0
 
 
@@ -55,7 +55,7 @@ def serve_policy(model: str, workdir: Path, settings: Mapping[str, Any]) -> Iter
 
 
 def _ready_url(endpoint: Path) -> str | None:
-    """The server's base URL once it answers."""
+    """Returns the server's base URL once it answers, else None."""
     try:
         url = json.loads(endpoint.read_bytes())["url"].rstrip("/").removesuffix("/v1")
         healthy = httpx.get(url + "/health", timeout=5.0).status_code == 200
@@ -66,7 +66,7 @@ def _ready_url(endpoint: Path) -> str | None:
 
 @contextlib.contextmanager
 def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
-    """Makes the actor ready to be called: a policy is served while the block runs, others need nothing.
+    """Makes the actor ready: serves a policy while the block runs; other actors need nothing.
 
     Args:
       actor: resolved.

@@ -1,7 +1,7 @@
 """The pool of workers on Ray: actors on a cluster whose machines share the workdir.
 
-Ray only places them. Its own retries stay off: a lost worker's journal says what it had finished, and the
-fleet hands out the rest again.
+Ray only places them. Its own retries stay off: a lost worker's journal records what it had finished, and the
+fleet schedules the rest again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rmsweb_jax.errors import UserError
 if TYPE_CHECKING:
     from collection.fleet.config import FleetConfig
 
-_POLL_S = 0.5
-_STOP_S = 10.0
+_POLL_S = 0.5  # Ray's `wait` cannot be interrupted by a signal handler.
+_STOP_S = 10.0  # As in `worker_pool`.
 
 
 class RayWorkerPool:
@@ -32,7 +32,7 @@ class RayWorkerPool:
 
     def __init__(self, workdir: Path, config: FleetConfig):
         self._ray = _import_ray()
-        # The absolute path: it is the same on every machine, working folders are not.
+        # Absolute, because actors on other machines have other working folders.
         self._workdir, self._config = workdir.resolve(), config.worker
         self._own = not self._ray.is_initialized()
         if self._own:
@@ -52,7 +52,7 @@ class RayWorkerPool:
         self._calls[self._actors[worker].play.remote(request)] = worker
 
     def wait(self, seconds: float) -> list[tuple[int, Message]]:
-        """As the protocol's. Ray cannot be woken by a signal handler, so it looks twice a second."""
+        """Waits as the protocol says; notices `wake` within `_POLL_S`."""
         left = seconds
         while True:
             ready: list[Any] = []
@@ -89,7 +89,7 @@ class RayWorkerPool:
         if config.ray_address:
             settings["address"] = config.ray_address
         else:
-            # A Ray of our own, on this machine alone.
+            # Our own Ray, on this machine only.
             settings |= {"num_cpus": config.workers, "include_dashboard": False}
             settings["_node_ip_address"] = "127.0.0.1"
         try:
@@ -123,7 +123,7 @@ class _Actor:
 
 def _import_ray() -> Any:
     try:
-        # By name: a type checker runs without Ray, too.
+        # By name, so that type checkers also work without Ray.
         importlib.import_module("ray.exceptions")
         return importlib.import_module("ray")
     except ImportError as error:

@@ -13,7 +13,7 @@ from collection.llm.scripted.guidance import warnings_in
 from rmsweb_jax.actions import ReplyError, repair_reply
 from rmsweb_jax.records.schema import CallUsage, Outcome, Record, Reflection, Step, Task, Trajectory
 
-SOLVED_BY = 2  # Successes that make a task solved: solve@2.
+SOLVED_BY = 2  # Number of successes that make a task solved: RMSWeb's solve@2.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Job:
     """A task and its rules for rounds.
 
     Attributes:
-      attempts: the most rounds it gets.
-      stop_after: successes that end it early; 0 always plays `attempts` rounds.
-      reflective: whether a round's reflection guides the next one.
+      attempts: maximum number of rounds.
+      stop_after: number of successes that end it early; 0 always plays `attempts` rounds.
+      reflective: a round's reflection guides the next one.
     """
 
     task: Task
@@ -32,7 +32,7 @@ class Job:
     reflective: bool = False
 
     def is_over(self, successes: Sequence[bool]) -> bool:
-        """Whether no further round is due after rounds with these successes."""
+        """Returns True if no further round is due after rounds with these successes."""
         return len(successes) >= self.attempts or 0 < self.stop_after <= sum(successes)
 
 
@@ -68,7 +68,7 @@ def run_round(job: Job, history: TaskHistory, play: Play, reflect: Reflect, appe
     """Plays the first round of `job` that `history` lacks (RMSWeb, section 3.1).
 
     Args:
-      history: gets the new records, too.
+      history: the new records are added to it.
       play: (task, attempt, guidance) -> one episode.
       reflect: (trajectory, its guidance) -> guidance for the next round.
       append: makes a record durable; called before anything builds on it, so that a run that is killed
@@ -82,10 +82,10 @@ def run_round(job: Job, history: TaskHistory, play: Play, reflect: Reflect, appe
 
 
 def _guidance(history: TaskHistory, attempt: int, reflect: Reflect, append: Append) -> str:
-    """Guidance after round `attempt` (the paper's rho); reflects first where no reflection is on disk."""
+    """Returns guidance after round `attempt` (the paper's rho); reflects if no reflection is on disk."""
     if attempt == 0:
         return ""
-    # Missing after each new round, and for earlier ones where a kill came between a round and its reflection.
+    # Missing for a new round, and for an earlier one if a kill came between the round and its reflection.
     if attempt not in history.reflections:
         before = _guidance(history, attempt - 1, reflect, append)
         reflected = reflect(history.trajectories[attempt], before)
@@ -107,7 +107,7 @@ _OUTCOMES = {
 
 
 def summarize(trajectory: Trajectory) -> str:
-    """A line for each step: `number. URL | thinking | goal: GOAL | N actions` (RMSWeb, section 3.1)."""
+    """Returns one line per step: `number. URL | thinking | goal: GOAL | N actions` (RMSWeb, section 3.1)."""
     return "\n".join(_summarize_step(step) for step in trajectory.steps)
 
 
@@ -124,7 +124,7 @@ def _summarize_step(step: Step) -> str:
 
 
 def describe_outcome(trajectory: Trajectory) -> str:
-    """The end of a round in words; begins with `reached the goal` exactly when it was a success."""
+    """Describes the end of a round; starts with `reached the goal` if and only if it was a success."""
     if trajectory.success:
         return "reached the goal"
     text = f"did not reach the goal: {_OUTCOMES[trajectory.outcome]}"
@@ -218,7 +218,7 @@ def yield_report(trajectories: Iterable[Trajectory], rounds: int) -> dict[str, A
 
 
 def group_rounds(played: Iterable[Round]) -> dict[str, list[Round]]:
-    """Rounds by task, in order of attempt."""
+    """Groups rounds by task, in order of attempt."""
     tasks: defaultdict[str, list[Round]] = defaultdict(list)
     for one in sorted(played, key=lambda one: (one.task_id, one.attempt)):
         tasks[one.task_id].append(one)

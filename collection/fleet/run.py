@@ -1,4 +1,4 @@
-"""The parent process of a fleet: hands out rounds, counts results, replaces dead workers, stops in order."""
+"""Parent process of a fleet: schedules rounds, counts results, replaces dead workers, shuts down."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Trajectory
 
-# After so many tasks in a row that were given up something is wrong with all of them.
+# Number of successive tasks given up that stops the run: the cause is then not a single task.
 _MAX_GIVEN_UP = 3
-# The status counts down seconds, of closed sites for example.
+# The status shows seconds left, of sites in backoff for example.
 _STATUS_INTERVAL_S = 1.0
 
 
@@ -39,7 +39,7 @@ class RunResult:
     Attributes:
       folder: the data set.
       reflections: sorted by task and attempt.
-      seconds: wall-clock time of this run and of those it resumed, up to their last save.
+      seconds: wall-clock time of this run and of the runs that it resumed, up to their last save.
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class RunResult:
 def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
     """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
 
-    `reflections.jsonl` goes there, too, when there are reflections. Trajectories are sorted by id, so the
+    Reflections, if any, are written to `reflections.jsonl`. Trajectories are sorted by id, so the
     order does not depend on the number of workers. Calling it again resumes.
 
     Args:
@@ -113,7 +113,7 @@ class Fleet:
 
     Args:
       index: of the records on disk; kept up to date.
-      stop_requested: whether to start nothing more.
+      stop_requested: returns True if nothing more must start.
       now: a monotonic clock, in seconds.
     """
 
@@ -147,7 +147,7 @@ class Fleet:
                 self._counts.tasks_done += 1
             else:
                 self._scheduler.add(task_id, _site(job))
-        # Steps of earlier runs say nothing about the speed of this one.
+        # Steps of earlier runs must not count for the speed of this one.
         self._steps, self._rate = 0, Rate(0, now())
 
     def run(self, show: Callable[[Status], None] = lambda status: None) -> None:
@@ -176,7 +176,7 @@ class Fleet:
         return self._counts
 
     def _is_stopping(self) -> bool:
-        """Whether to start nothing more; raises the reason once nothing runs or the drain time is over."""
+        """True if nothing more must start; raises the reason once nothing runs or draining is over."""
         if not self._stop_requested() and self._error is None:
             return False
         now = self._now()
@@ -189,7 +189,7 @@ class Fleet:
         return True
 
     def _wait_seconds(self) -> float:
-        """Seconds until there is something to do even if no worker reports."""
+        """Returns the seconds until there is something to do even if no worker reports."""
         now, times = self._now(), [self._now() + _STATUS_INTERVAL_S]
         if self._drain_until is not None:
             times.append(self._drain_until)
@@ -198,7 +198,7 @@ class Fleet:
         return max(0.0, min(times) - now)
 
     def _start_rounds(self) -> None:
-        """Gives rounds to workers until all are busy or no job may start; starts workers only when needed."""
+        """Assigns rounds until all workers are busy or no job may start; starts workers only when needed."""
         while len(self._playing) < self._config.workers:
             task_id = self._scheduler.next(self._now())
             if task_id is None:
@@ -234,7 +234,7 @@ class Fleet:
         error.exit_code = message.exit_code
         if message.exit_code == UserError.exit_code:
             raise error
-        # The budget is spent, and nothing is broken: running episodes may end if they need no more of it.
+        # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
         self._error = self._error or error
 
     def _add(self, entries: Sequence[JournalEntry]) -> None:
@@ -252,7 +252,7 @@ class Fleet:
             self._steps += entry.round.steps
 
     def _continue_job(self, task_id: str, entries: Sequence[JournalEntry]) -> None:
-        """Schedules the next round after one that was played, or counts the task as done."""
+        """Schedules the next round of a task, or counts the task as done."""
         self._lost.pop(task_id, None)
         job = self._jobs[task_id]
         played = next((entry.round for entry in entries if entry.round is not None), None)
@@ -266,7 +266,7 @@ class Fleet:
         """Forgets a dead worker; schedules its round again, or gives the task up."""
         self._pool.kill(worker)
         task_id = self._playing.pop(worker, None)
-        # It may have finished the round, and died before it could report that.
+        # It may have finished the round and died before reporting it.
         entries = self._index.scan(self._journals.pop(worker))
         for entry in entries:
             self._count(entry)

@@ -14,7 +14,7 @@ from rmsweb_jax.records.schema import Outcome
 
 J = TypeVar("J", bound=Hashable)
 
-# After these a site is backed off from: it refuses the agent, or is down.
+# Outcomes that start a backoff: the site refuses the agent, or is down.
 BACKOFF_OUTCOMES: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
 
 
@@ -23,8 +23,8 @@ class SiteLimits:
     """Rate limits of a site on the live web. A site is a registrable domain.
 
     Attributes:
-      max_per_site: concurrent episodes.
-      site_interval_s: between the starts of two episodes.
+      max_per_site: number of concurrent episodes.
+      site_interval_s: minimum time between the starts of two episodes.
       backoff_s: pause after an episode that was blocked, met a captcha or could not reach the site; doubled
         for each further one in a row.
       backoff_max_s: the longest pause.
@@ -64,7 +64,7 @@ class Scheduler(Generic[J]):
         (queue.appendleft if first else queue.append)(job)
 
     def next(self, now: float) -> J | None:
-        """Takes the next job and counts it as running; None when none may start now."""
+        """Takes the next job and counts it as running; returns None if none may start now."""
         ready = [name for name, site in self._sites.items() if site.waiting and self._opens(name) <= now]
         if not ready:
             return None
@@ -77,7 +77,7 @@ class Scheduler(Generic[J]):
         return job
 
     def ended(self, job: J, now: float, outcome: Outcome | None = None) -> None:
-        """Counts a job as ended. Without an outcome its worker died, which says nothing about the site."""
+        """Counts a job as ended. No outcome means that its worker died: the backoff does not change."""
         name = self._running.pop(job)
         site = self._sites[name]
         site.running -= 1
@@ -86,17 +86,17 @@ class Scheduler(Generic[J]):
             wait = min(self._limits.backoff_s * 2.0 ** min(site.refusals, 60), self._limits.backoff_max_s)
             site.refusals += 1
             site.closed_until = max(site.closed_until, now + wait)
-        # A crashed browser is no answer of the site; any other outcome shows that it is open again.
+        # A crashed browser is not the site's answer; any other outcome ends the backoff.
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0
 
     def wake_at(self) -> float | None:
-        """Earliest time at which a waiting job may start; None when all wait for running episodes."""
+        """Returns the earliest time for a waiting job to start; None if all wait for running episodes."""
         times = [self._opens(name) for name, site in self._sites.items() if site.waiting]
         return min((time for time in times if time < float("inf")), default=None)
 
     def closed(self, now: float) -> dict[str, float]:
-        """Sites in backoff, with the seconds left."""
+        """Returns the sites in backoff, with the seconds left."""
         return {
             name: site.closed_until - now for name, site in self._sites.items() if site.closed_until > now
         }
@@ -110,7 +110,7 @@ class Scheduler(Generic[J]):
         return len(self._running)
 
     def _opens(self, name: str) -> float:
-        """Time from which a site's next episode may start; infinite while it runs as many as it may."""
+        """Returns the time of a site's next possible start; infinite while it is at its episode limit."""
         if not name:
             return float("-inf")
         site = self._sites[name]

@@ -1,4 +1,4 @@
-"""Status of a run: counts, one line of them, a table on a terminal, and wall-clock time."""
+"""Status of a run: counts, their display as a line or a table on a terminal, and wall-clock time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.files import write_atomic
 
 _REFRESH_S = 0.5
-_LINE_S = 60.0
+_LINE_S = 60.0  # Without a terminal, so that logs stay short.
 _SITES_SHOWN = 5
-_SAVE_S = 5.0
+_SAVE_S = 5.0  # A kill loses at most this much of the recorded wall-clock time.
 
 
 @dataclasses.dataclass
@@ -28,12 +28,12 @@ class Status:
 
     Attributes:
       rounds: episodes on disk.
-      outcomes: of episodes; `done` counts both those that passed and those that did not.
+      outcomes: of episodes; `done` includes episodes that failed the judge.
       closed_sites: sites in backoff, with the seconds left.
       cost: of acting and reflecting, in US dollars.
       steps_per_second: of all workers together, recently; None before the first step.
-      busy: workers that play an episode.
-      deaths: workers that had to be replaced.
+      busy: number of workers that play an episode.
+      deaths: number of workers that had to be replaced.
     """
 
     tasks: int
@@ -65,7 +65,7 @@ class Status:
         return [(name, value) for name, value in cells if value]
 
     def line(self) -> str:
-        """The counts in one line, without the tasks, which a progress line shows itself."""
+        """Returns the counts in one line, without the number of tasks, which a progress line shows itself."""
         return "; ".join(f"{name} {value}" for name, value in self.cells()[1:])
 
 
@@ -103,7 +103,7 @@ class ProgressDisplay:
         self._shown = time.monotonic()
 
     def show(self, status: Status) -> None:
-        """Takes a new status; redraws at most twice a second, so call it as often as you like."""
+        """Takes a new status; redraws at most twice a second, so frequent calls are cheap."""
         line = status.line()
         self._progress.update(status.tasks_done, line)
         interval = _REFRESH_S if self._live else _LINE_S

@@ -38,7 +38,7 @@ from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Task, Trajectory
 
 FILES = "files"  # Folder of files that running episodes download or write.
-# Attempts to start a browser. A grid makes each of them wait for a free node first.
+# Attempts to start a browser. On a grid each attempt waits for a free node first.
 _STARTS = 4
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -50,11 +50,11 @@ class WorkerConfig:
     Attributes:
       actor: resolved; a policy's `base_url` is set.
       browser: without host rules, which depend on the environment.
-      guard: addresses that browsers may reach, besides those that each task names.
-      recycle: when a browser is replaced.
+      guard: addresses that browsers may reach, in addition to each task's site.
+      recycle: limits at which a browser is replaced.
       crashes: times an episode is started again after its browser or its guard was lost.
       web: tools and searches that the agent may use on live pages.
-      judge: decides whether an episode on live pages was a success; without one none is.
+      judge: decides if an episode on live pages is a success; without a judge none is.
       secrets: environment variables whose values the agent may type without seeing them.
     """
 
@@ -75,8 +75,8 @@ class RoundRequest:
     """Asks for one round: the first of the job that has no entry.
 
     Attributes:
-      entries: of the job's task.
-      lost: workers that died in this round.
+      entries: journal entries of the job's task.
+      lost: number of workers that died in this round.
     """
 
     job: Job
@@ -93,7 +93,7 @@ class RoundDone:
 
 @dataclasses.dataclass(frozen=True)
 class RunFailure:
-    """An error that every other job would meet, too, such as an endpoint that is down."""
+    """An error that every other job would also meet, such as an endpoint that is down."""
 
     reason: str
     exit_code: int
@@ -164,7 +164,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return reflect(trajectory, guidance, self._actor)
 
     def _browser(self, task: Task) -> Browser:
-        """A browser for an episode. Tried several times: a grid that has lost a node may have room later."""
+        """Returns a browser for an episode; retries, because a grid may have a free node later."""
         for left in reversed(range(_STARTS)):
             try:
                 return self._browsers.browser(task)
@@ -179,7 +179,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         if task.environment == "miniwob":
             yield MiniWobEnvironment(browser, self._images)
             return
-        # In the workdir, where the parent removes the files of a killed worker.
+        # In the workdir, so that the parent can remove the files of a killed worker.
         folder = self._workdir / FILES / Path(self._name).stem
         with contextlib.closing(
             WebEnvironment(browser, self._images, folder, self._config.web)
@@ -197,7 +197,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             judge=self._judge,
         )
 
-    # Made when first used: their errors are then a round's, which the parent hears of.
+    # Created on first use, so that their errors belong to a round and are reported to the parent.
     @functools.cached_property
     def _browsers(self) -> BrowserPool:
         config = self._config
@@ -214,12 +214,12 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
 def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:
     """Plays and answers requests from `link` until it closes; the target of a worker process."""
-    # A group of its own: Ctrl-C reaches the parent alone, and the parent can kill a worker with its children.
+    # Own process group: Ctrl-C reaches only the parent, and the parent can kill a worker with its children.
     os.setpgrp()
     die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:
-        return  # The parent ended before the kernel was asked; its request may still be in the pipe.
+        return  # The parent ended before `die_with_parent`; its request may still be in the pipe.
     with (
         contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError),
         Worker(workdir, journal, config) as worker,

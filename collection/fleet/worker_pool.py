@@ -1,4 +1,4 @@
-"""Pools of workers: what the fleet asks of one, and the pool of processes on this machine."""
+"""Pools of workers: their interface, and the pool of processes on this machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from collection.browser.driver import find_programs
 from collection.browser.processes import reap_orphans
 from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, WorkerConfig, work
 
-_STOP_S = 10.0
+_STOP_S = 10.0  # Time for an idle worker to close its browser, whose processes get up to 5 s to end.
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerDied:
-    """A worker is gone. Its journal holds what it had finished, reported or not."""
+    """A worker is gone. Its journal contains what it had finished, reported or not."""
 
     reason: str
 
@@ -29,7 +29,7 @@ Message = RoundDone | RunFailure | WorkerDied
 
 
 class WorkerPool(Protocol):
-    """Starts workers; each has a number that is never used again."""
+    """Starts workers; worker numbers are never reused."""
 
     def start(self, journal: str) -> int:
         """Starts a worker that writes that journal."""
@@ -40,7 +40,7 @@ class WorkerPool(Protocol):
         ...
 
     def wait(self, seconds: float) -> list[tuple[int, Message]]:
-        """Messages of workers as soon as there is one, or none after that time or on `wake`."""
+        """Returns messages of workers as soon as there is one, or none after that time or on `wake`."""
         ...
 
     def wake(self) -> None:
@@ -48,7 +48,7 @@ class WorkerPool(Protocol):
         ...
 
     def kill(self, worker: int) -> None:
-        """Ends a worker at once with all it has started. A dead one may have left processes, too."""
+        """Kills a worker with all processes that it has started; also cleans up after a dead one."""
         ...
 
     def close(self, idle: frozenset[int]) -> None:
@@ -109,7 +109,7 @@ class LocalWorkerPool:
         return [(number, message) for number in reporting if (message := self._message(number)) is not None]
 
     def wake(self) -> None:
-        # A full pipe wakes as well.
+        # A full pipe also wakes.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_writer, b"!")
 
@@ -118,7 +118,7 @@ class LocalWorkerPool:
         reap_orphans()
 
     def close(self, idle: frozenset[int]) -> None:
-        # Closing its pipe ends an idle worker; all get that before the first one is waited for.
+        # Closing its pipe ends an idle worker; closing all before the first join ends them in parallel.
         for number in idle & self._workers.keys():
             self._workers[number].link.close()
         for number in idle & self._workers.keys():
@@ -139,12 +139,12 @@ class LocalWorkerPool:
             return WorkerDied(f"exit code {worker.process.exitcode}")
 
     def _end(self, worker: _WorkerProcess) -> None:
-        """Ends a worker and, through its process group, all that it has started."""
+        """Ends a worker and, through its process group, all processes that it has started."""
         worker.link.close()
         if worker.process.is_alive():
             try:
                 os.killpg(worker.process.pid, signal.SIGKILL)
             except ProcessLookupError:
-                worker.process.kill()  # It has not made its group yet.
+                worker.process.kill()  # It has not created its process group yet.
         worker.process.join()
         worker.process.close()

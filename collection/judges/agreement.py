@@ -12,7 +12,7 @@ from collection.evaluation.statistics import CONFIDENCE, RESAMPLES, Interval
 # Rows and columns of a confusion table, and their names.
 VERDICTS: tuple[bool | None, ...] = (True, False, None)
 NAMES = ("passed", "failed", "unjudged")
-# Numbers per block of resamples, which bounds memory.
+# Numbers per block of resamples: 32 MB of float64, whatever the number of tasks.
 _CHUNK = 4_000_000
 
 # One judge's verdicts by trajectory id.
@@ -54,7 +54,7 @@ def kappa_interval(
       tasks: task of each run; the runs of a task are resampled together.
 
     Returns:
-      None where kappa is undefined.
+      None if kappa is undefined.
     """
     by_task: dict[str, np.ndarray] = {}
     for run in sorted(first.keys() & second.keys()):

@@ -48,7 +48,7 @@ class Judge(Protocol):
 
 
 def declared(trajectory: Trajectory) -> bool:
-    """Returns whether the agent declared success."""
+    """Returns True if the agent declared success."""
     return trajectory.outcome == "done" and trajectory.declared_success is True
 
 
@@ -68,7 +68,7 @@ def failed_without_a_call(trajectory: Trajectory, needs_answer: bool) -> Verdict
 
 
 def unjudged(trajectory: Trajectory) -> bool:
-    """Returns whether a run may have succeeded but has no verdict.
+    """Returns True if a run may have succeeded but has no verdict.
 
     Such a run was on live pages, declared success, and has neither reward nor verdict. It does not count
     as a success; reports give their number.

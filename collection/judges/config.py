@@ -36,7 +36,7 @@ class JudgeSettings(ModelEndpoint):
       kind: `actor` asks the actor's model, `none` leaves the judge out.
       method: `outcome` (last page, last screenshots), `webjudge` (key points, relevant screenshots) or
         `rubric` (points for each line of a task's rubric, and a verdict).
-      reference: show the benchmark's reference answer to the judge, if there is one.
+      reference: show the benchmark's reference answer to the judge.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"

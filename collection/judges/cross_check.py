@@ -25,7 +25,8 @@ from rmsweb_jax.records.schema import CallUsage, Step, Trajectory
 Finding = Literal["dom_only_evidence", "incomplete_screenshots", "judge_error", "confirmed_failure"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 FALSE_NEGATIVES = FINDINGS[:3]
-SCREENSHOTS = 30
+SCREENSHOTS = 30  # The limit of WebJudge.
+# Characters (about 4 per token) of all pages together, shared equally; minimum per page.
 _PAGES_CHARS = 80_000
 _LEAST_PAGE_CHARS = 1_000
 _MAX_WORDS_CHARS = 8_000
@@ -108,7 +109,7 @@ class CrossCheck:
 
 
 def is_worth_it(run: Trajectory, judgement: Judgement) -> bool:
-    """Returns whether a judge failed a run that the agent had finished."""
+    """Returns True if a judge failed a run that the agent had finished."""
     finished = failed_without_a_call(run, needs_answer=False) is None
     return finished and judgement.success is False and judgement.text != NO_ANSWER
 

@@ -12,10 +12,11 @@ from collection.agent.prompt import fenced_line, fenced_text
 from collection.corpus.steps import StepView, view
 from rmsweb_jax.records.schema import Step, Trajectory
 
+# Limits on untrusted text in a prompt, in characters (about 4 per token).
 MAX_REQUEST_CHARS = 8_000
 MAX_ANSWER_CHARS = 30_000
 MAX_PAGE_CHARS = 8_000
-# Maximum characters of one line of the history.
+# Limits on one line of the history, and on one action's result.
 _MAX_LINE_CHARS = 300
 _MAX_RESULT_CHARS = 600
 

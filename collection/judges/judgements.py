@@ -118,7 +118,7 @@ def read_labels(path: Path) -> dict[str, bool]:
     """
     lines = read_lines(path, Label.model_validate_json, "labels (trajectory_id and success, one a line)")
     if lines.bad:
-        raise UserError(f"{lines.warning(path)}: mend them, since a label that is missing skews the figures")
+        raise UserError(f"{lines.warning(path)}: fix them, because missing labels bias the figures")
     labels: dict[str, bool] = {}
     for number, label in lines.good:
         if label.trajectory_id in labels:

@@ -31,7 +31,7 @@ class Criterion(_Note):
     """One line of a rubric.
 
     Attributes:
-      condition: the criterion applies only if this holds; empty for always.
+      condition: the criterion applies only if this is true; empty for always.
     """
 
     criterion: str
@@ -61,7 +61,7 @@ def read_notes(path: Path) -> dict[str, TaskNotes]:
         path, _NotesOfTask.model_validate_json, "notes (task_id, reference, rubric; one a line)"
     )
     if lines.bad:
-        raise UserError(f"{lines.warning(path)}: mend them, since a task without its rubric is not judged")
+        raise UserError(f"{lines.warning(path)}: fix them, because a task without its rubric is not judged")
     notes: dict[str, TaskNotes] = {}
     for number, one in lines.good:
         if one.task_id in notes:

@@ -10,7 +10,7 @@ from collection.judges.notes import Reference, TaskNotes
 from collection.judges.reading import read_verdict
 from rmsweb_jax.records.schema import Trajectory
 
-SCREENSHOTS = 4
+SCREENSHOTS = 4  # RMSWeb, appendix: the last four screenshots.
 NO_LINE = "[no verdict: the last line is neither SUCCESS nor NOT SUCCESS alone]"
 
 

@@ -13,7 +13,7 @@ _LABEL = (
 _BOLD = r"[#*_\s]*"
 _END = r"[*_\s.!]*"
 _LABELLED = rf"{_LABEL}[\s*_]*(?:(?::|=|-|–|—|is:?)[\s*_]*)?"
-# ASCII alone, so that no look-alike passes.
+# ASCII only, so that no look-alike letter passes.
 _LABEL_LINE = re.compile(rf"{_BOLD}{_LABELLED}", re.IGNORECASE | re.ASCII)
 _NOT = r"[\s*_`]+SUCCESS(?:FUL)?(?!\w)"
 # Also inside a word: "SUCCESSNOT", then SUCCESS, is not clear enough to pass.
@@ -105,7 +105,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _leads_on(before: list[str]) -> bool:
-    """Returns whether the lines above a verdict continue into it, as a sentence or a quotation."""
+    """Returns True if the lines above a verdict continue into it, as a sentence or a quotation."""
     above = [line for line in before if line.strip()]
     if not above or _LABEL_LINE.fullmatch(above[-1]):
         return False
@@ -124,9 +124,9 @@ def _status(words: str) -> bool | None:
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("a key is repeated")
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

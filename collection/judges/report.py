@@ -141,7 +141,7 @@ def _cross_check(found: Mapping[str, Any]) -> list[str]:
         for finding in FINDINGS
     ]
     return [
-        f"## Failures of {found['of']}, looked at again by {found['name']}\n",
+        f"## Failures of {found['of']}, re-examined by {found['name']}\n",
         f"{found['checked']} failures: {found['false_negatives']} are false negatives, "
         f"{found['without_finding']} got no finding.\n",
         _table(("finding", "runs", "share of the false negatives"), rows),
@@ -156,7 +156,7 @@ def _unjudged(judges: Mapping[str, Any]) -> list[str]:
     ]
     if not rows:
         return []
-    return [f"## Unjudged (at most {_MAX_LISTED} a judge)\n", _table(("judge", "run", "why"), rows)]
+    return [f"## Unjudged (at most {_MAX_LISTED} a judge)\n", _table(("judge", "run", "reason"), rows)]
 
 
 def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:

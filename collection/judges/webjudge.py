@@ -16,7 +16,7 @@ from collection.judges.reading import read_score, read_status
 from rmsweb_jax.records.schema import Trajectory
 
 LEAST_SCORE = 3
-SCREENSHOTS = 30
+SCREENSHOTS = 30  # RMSWeb, appendix: up to 30 screenshots.
 NO_STATUS = "[no verdict: the last line is neither Status: success nor Status: failure]"
 _MAX_POINTS_CHARS = 4_000
 _MAX_REASON_CHARS = 600

@@ -162,7 +162,7 @@ def reflection_messages(request: ReflectionRequest) -> tuple[Message, ...]:
 
 
 def extraction_messages(request: ExtractionRequest) -> tuple[Message, ...]:
-    """Returns one user message with the query and the page, which is fenced as untrusted text."""
+    """Returns one user message with the query and the page, fenced as untrusted text."""
     text = _template("extraction.j2").render(
         query=request.query, text=_FENCE_MARK.sub("&lt;", request.text), fence=FENCE
     )

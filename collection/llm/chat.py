@@ -23,6 +23,7 @@ from collection.llm.model import ImageSource, ModelReply, ModelRequest, Structur
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part
 
+# Timeouts, conflicts, rate limits, and server or gateway errors: a retry may succeed.
 _TRANSIENT = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 
 

@@ -16,6 +16,7 @@ from rmsweb_jax.errors import UserError
 _MAX_BACKOFF_S = 60.0
 # If a server asks for a longer wait, the run stops instead of waiting.
 MAX_RETRY_AFTER_S = 600.0
+# Interval at which a call that does not fit under the cap checks if other open calls have been settled.
 _POLL_S = 1.0
 # Time beyond an attempt's own timeout before its process counts as dead: a busy machine may be late.
 _LEASE_MARGIN_S = 60.0

@@ -1,1 +1,1 @@
-"""Failure-mode mining: which decision of a successful run is worth practising (RMSWeb, section 3.3)."""
+"""Failure-mode mining: finds the decisions that failed runs got wrong (RMSWeb, section 3.3)."""

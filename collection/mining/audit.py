@@ -1,4 +1,4 @@
-"""Records that mining writes: RL prompts for training, and audit records for people."""
+"""Records that mining writes: RL prompts for training, and audit records for manual inspection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmsweb_jax.records.schema import AuditPair, RlPrompt
 
 
 def to_prompt(divergence: Divergence) -> RlPrompt:
-    """The prompt of the success step and its verified reply; nothing of the localization run."""
+    """Makes the RL prompt from the success step and its verified reply, without the localization run."""
     run, at = divergence.pair.success, divergence.success_at
     task = run.record.task
     if at is None:
@@ -29,7 +29,7 @@ def to_prompt(divergence: Divergence) -> RlPrompt:
 
 
 def to_audit(best: Divergence, tried: Sequence[Divergence]) -> AuditPair:
-    """Both sides of a task's best divergence with all scores, and a note for each pair that was tried."""
+    """Makes the audit record of a task's best divergence: both sides, scores, a note per pair tried."""
     success, localization = best.pair.success, best.pair.localization
     ours, theirs = _side(success, best.success_at), _side(localization, best.localization_at)
     notes = [f"{best.pair.kind} pair"]
@@ -56,7 +56,7 @@ def to_audit(best: Divergence, tried: Sequence[Divergence]) -> AuditPair:
 
 
 def without_pair(runs: Sequence[ParsedRun]) -> AuditPair:
-    """The audit record of a task without a pair of runs to compare."""
+    """Makes the audit record of a task without a pair of runs to compare."""
     success = next((run.record.trajectory_id for run in runs if run.record.success), "")
     return AuditPair(
         task_id=runs[0].record.task.task_id,
@@ -72,7 +72,7 @@ def without_pair(runs: Sequence[ParsedRun]) -> AuditPair:
 
 
 def explain(audit: AuditPair, objective: str) -> str:
-    """An audit record as text: the decision, the label and its source, the scores, all pairs tried."""
+    """Formats an audit record: the decision, the label and its source, the scores, all pairs tried."""
     lines = [
         f"task          {audit.task_id}: {objective}",
         f"decision      {audit.decision}",
@@ -90,7 +90,7 @@ def explain(audit: AuditPair, objective: str) -> str:
 
 
 def _tried(divergence: Divergence) -> str:
-    """One pair that was tried: its runs, its label, its decision and its best candidate."""
+    """Formats one pair that was tried: its runs, its label, its decision and its best candidate."""
     pair, i, j = divergence.pair, divergence.success_at, divergence.localization_at
     ours, theirs = pair.success.record, pair.localization.record
     best = ""

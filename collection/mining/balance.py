@@ -12,12 +12,12 @@ from rmsweb_jax.records.schema import AuditPair
 
 @dataclasses.dataclass(frozen=True)
 class BalanceConfig:
-    """Shares of the final corpus (RMSWeb, section 3.3) and the gate for runtime failures.
+    """Maximum shares of the final corpus (RMSWeb, appendix) and the gate for runtime failures.
 
     Attributes:
-      max_domain_share: of the cases of one site. With so few sites that this is impossible, each may have an
-        equal share.
-      max_obstruction_share: of access obstructions.
+      max_domain_share: share of one site. With so few sites that this is impossible, each may have an equal
+        share.
+      max_obstruction_share: share of access obstructions.
       runtime_min_confidence, runtime_min_category: RMSWeb asks for a stricter gate without figures; these are
         chosen by hand.
     """
@@ -36,7 +36,7 @@ def balance(cases: Sequence[AuditPair], config: BalanceConfig) -> dict[str, str]
     comes back when that obstruction is dropped, so no site is lost to the caps.
 
     Args:
-      cases: one for each task that passed every gate before.
+      cases: one for each task that passed every earlier gate.
 
     Returns:
       task id -> `kept`, `runtime_gate`, `obstruction_cap` or `domain_cap`.
@@ -57,7 +57,7 @@ def balance(cases: Sequence[AuditPair], config: BalanceConfig) -> dict[str, str]
 
 
 def passes_runtime_gate(case: AuditPair, config: BalanceConfig) -> bool:
-    """Applies the gate for runtime failures, which say little about decisions."""
+    """Applies the stricter gate for runtime failures, whose cause is often no decision of the agent."""
     if case.category != "runtime_evaluation":
         return True
     return (
@@ -75,7 +75,7 @@ def _cap_sites(cases: list[AuditPair], max_share: float) -> list[AuditPair]:
     sites = {case.site for case in cases}
     share = max(max_share, 1 / max(len(sites), 1))
     while True:
-        # The small addition keeps 0.3 * 10 at 3. Each site keeps one case, so the sites stay the same.
+        # 1e-9 absorbs rounding: 0.3 * 10 must give 3. Each site keeps one case, so no site is lost.
         cap = max(1, int(share * len(cases) + 1e-9))
         kept = _cap_each(cases, lambda case: case.site, dict.fromkeys(sites, cap))
         if len(kept) == len(cases):
@@ -86,7 +86,7 @@ def _cap_sites(cases: list[AuditPair], max_share: float) -> list[AuditPair]:
 def _cap_each(
     cases: list[AuditPair], group: Callable[[AuditPair], Hashable], caps: Mapping[Hashable, int]
 ) -> list[AuditPair]:
-    """The first cases of each group, at most its cap; groups without a cap are left whole."""
+    """Keeps the first cases of each group, up to its cap; groups without a cap stay complete."""
     taken: Counter[Hashable] = Counter()
     kept = []
     for case in cases:

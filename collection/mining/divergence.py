@@ -16,7 +16,7 @@ from collection.mining.step_flags import trivial
 from collection.mining.step_scores import action_scores, category_scores, eligible
 from rmsweb_jax.actions import score_response
 
-# In the order in which they are applied. A pair is reported under the first gate that no candidate passed.
+# In order of application. A pair is reported under the first gate that no candidate passed.
 GATES = (
     "no_eligible_pair",
     "state_score",
@@ -31,7 +31,7 @@ KEPT = "kept"
 
 @dataclasses.dataclass(frozen=True)
 class MiningConfig:
-    """Weights of the parts of S_total and the least scores of a candidate (RMSWeb, section 3.3)."""
+    """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix)."""
 
     state_weight: float = 0.50
     action_weight: float = 0.25
@@ -76,7 +76,7 @@ class Divergence:
 def find_divergences(
     pairs: Sequence[RunPair], labels: Sequence[FailureLabel], config: MiningConfig
 ) -> list[Divergence]:
-    """The last critical divergence of each pair.
+    """Finds the last critical divergence of each pair.
 
     Args:
       pairs: of one task.
@@ -88,7 +88,7 @@ def find_divergences(
 
 
 def find_divergence(pair: RunPair, config: MiningConfig) -> Divergence:
-    """The last critical divergence of a single pair, with the rule label."""
+    """Finds the last critical divergence of a single pair, with the rule label."""
     return find_divergences((pair,), (rule_label(pair.success, pair.localization),), config)[0]
 
 
@@ -120,7 +120,7 @@ def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: Mi
 def _apply_last_gates(
     pair: RunPair, label: FailureLabel, parts: dict[str, np.ndarray], alive: np.ndarray, config: MiningConfig
 ) -> Divergence:
-    """The best candidate that passes the remaining gates, or the first gate that none passes."""
+    """Returns the best candidate that passes the remaining gates, or the first gate that none passes."""
     success, localization = pair.success, pair.localization
     # These gates parse prompts, which is slow: apply them only to steps with a sufficient score.
     rows = np.flatnonzero((alive & (parts["total"] >= config.min_total)).any(1))
@@ -146,19 +146,19 @@ def _passing(run: ParsedRun, rows: np.ndarray, gate: Callable[[ParsedRun, int], 
 
 
 def makes_progress(success: ParsedRun, at: int) -> bool:
-    """The step had an effect that the next step did not undo, and did more than look around."""
+    """Returns True if a step had an effect that the next step did not undo, and was not trivial."""
     step = success.steps[at]
     undone = at + 1 < len(success) and set(success.steps[at + 1].action_names) == {"go_back"}
     return step.complete and step.effective and not step.failed and not undone and not trivial(success, at)
 
 
-# A success is in several pairs.
+# Cached, because a success is in several pairs.
 @functools.lru_cache(maxsize=64)
 def valid_sample(success: ParsedRun, at: int) -> bool:
-    """The step can be trained on.
+    """Returns True if a step can be trained on.
 
-    Its prompt ends with a user message and holds no reflection guidance; its reply, with itself as the
-    target, gets the full reward.
+    Its prompt must end with a user message and contain no reflection guidance; its reply, with itself as the
+    target, must get the full reward.
     """
     step = success.steps[at]
     messages = step.step.messages

@@ -24,7 +24,7 @@ class FailureMode:
     Attributes:
       title: the paper's.
       share: of the paper's corpus, in percent.
-      explanation: the failures that belong to it, as the judge reads it; from the paper's appendix.
+      explanation: description for the judge, from the paper's appendix.
       features: features of `collection.mining.pair_features` and their weights in the rule label.
       closure: flags of the success's steps that resolve the matter.
       violation: flags of the localization's steps that leave it open.
@@ -147,8 +147,8 @@ TAXONOMY: dict[str, FailureMode] = {
 
 # Share of each failure mode in the paper's corpus, in percent.
 PAPER_SHARES = {name: mode.share for name, mode in TAXONOMY.items()}
-# Weight of the paper's share in the rule label: far below that of a feature, it decides only where there is
-# next to no evidence. Chosen by hand.
+# Weight of the paper's share in the rule label: far below that of a feature, so it decides only between modes
+# with almost no evidence. Chosen by hand.
 _BASE_RATE = 0.05
 
 
@@ -174,7 +174,7 @@ class FailureLabel:
 
 
 def rule_label(success: ParsedRun, localization: ParsedRun) -> FailureLabel:
-    """The failure mode with the largest weighted sum of features; ties go to the first in `TAXONOMY`."""
+    """Returns the failure mode with the largest weighted sum of features; ties go to the first one."""
     features = pair_features(success, localization)
     scores = np.array(
         [

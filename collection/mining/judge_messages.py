@@ -1,4 +1,4 @@
-"""Messages to a judge of failure modes, and how its answers are read.
+"""Builds the messages to a judge of failure modes, and parses its answers.
 
 The judge gets the task, the last steps of both runs and the rule features. It answers with one JSON object.
 """
@@ -36,7 +36,7 @@ _BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
 _FENCED = re.compile(r"\A\s*```(?:json)?\s(.*)```\s*\Z", re.DOTALL)
 
 
-# Longest texts, in characters. Chosen by hand: the steps of both runs stay within a few thousand tokens.
+# Maximum lengths in characters. Chosen by hand: the steps of both runs stay within a few thousand tokens.
 _MAX_ADDRESS = 300
 _MAX_WORDS = 500
 _MAX_PARAMS = 300
@@ -60,7 +60,7 @@ class LabelAnswer:
     """The answer of the judge or of the reviewer.
 
     Attributes:
-      text: unchanged, but for lone surrogates; empty or incomplete where the model gave no answer.
+      text: unchanged except for lone surrogates; empty or incomplete if the model gave no answer.
       verdict: None for an unusable answer.
       fault: the reason why it is unusable; None for a usable answer.
       note: one line about the fault.
@@ -84,7 +84,7 @@ def label_messages(
     final_steps: int,
     first: LabelAnswer | None = None,
 ) -> tuple[Message, ...]:
-    """The prompt for a label: one user message.
+    """Builds the prompt for a label: one user message.
 
     Args:
       features: pair features in [0, 1]; zeros may be left out.
@@ -163,7 +163,7 @@ def _template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("collection.mining", "prompts"),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # Chat text, not HTML: escaping would change what is quoted.
+        autoescape=False,  # Chat text, not HTML: escaping would change quoted text.
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -172,7 +172,7 @@ def _template(name: str) -> jinja2.Template:
 
 
 def verdict_schema() -> dict[str, Any]:
-    """JSON schema of a verdict."""
+    """Returns the JSON schema of a verdict."""
     schema = plain_schema(LabelVerdict.model_json_schema())
     del schema["description"]  # For developers, not for the model.
     schema["properties"]["category"]["enum"] = list(TAXONOMY)

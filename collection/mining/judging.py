@@ -29,7 +29,7 @@ from collection.mining.runs import ParsedRun, RunPair
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage
 
-# The usual name of the cache of answers in a workdir.
+# File name of the cache of answers in a workdir.
 ANSWERS = "answers.sqlite"
 SOURCES = ("judge", "review", "rule")
 
@@ -118,9 +118,9 @@ class FailureLabeler:
         self.close()
 
     def label(self, success: ParsedRun, localization: ParsedRun) -> JudgedLabel:
-        """The failure mode of a pair; `source` is judge, review or rule.
+        """Labels a pair; `source` is judge, review or rule.
 
-        An unusable answer counts as one of no confidence: it leads to the review, and after the review to the
+        An unusable answer counts as confidence 0: it leads to the review, and after the review to the
         rule label.
 
         Raises:
@@ -142,7 +142,7 @@ class FailureLabeler:
         workers: int = 1,
         on_label: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[JudgedLabel]:
-        """Labels of all pairs, in their order.
+        """Labels all pairs, in their order.
 
         Args:
           workers: number of pairs labelled at the same time; they share the model's limits.
@@ -214,7 +214,7 @@ def summarize_labels(labels: Sequence[FailureLabel]) -> dict[str, Any]:
 
 
 def mean_confidence(labels: Sequence[FailureLabel]) -> float | None:
-    """The mean confidence to four places; None without labels."""
+    """Returns the mean confidence to four places; None without labels."""
     return round(sum(label.confidence for label in labels) / len(labels), 4) if labels else None
 
 

@@ -30,16 +30,16 @@ _TRUST = re.compile(
     re.IGNORECASE,
 )
 
-# Tuned by hand. Shares of steps are scaled so that a feature reaches 1 where half of the replies are
-# unusable, two steps in five have trouble, or half more of the steps look around than in the success.
+# Tuned by hand. Factors on shares of steps: a feature reaches 1 if half of the replies are unusable, if two
+# steps in five have trouble, or if the share of passive and search steps is 0.5 above the success's.
 _INVALID_SCALE, _TROUBLE_SCALE, _WANDERING_SCALE = 2.0, 2.5, 2.0
-# A run that claims success after a refusal found another way in most of the tuned cases.
+# Weight of `stopped` for a run that claims success: in most tuned cases it found a way around the refusal.
 _STOPPED_CLAIMED = 0.4
-# Agents wait or retry after a refusal before they end: look for it in this many last steps.
+# Number of last steps to search for a refusal, because agents wait or retry before they give up.
 _LAST_REFUSALS = 3
-# A final `done` may be on another page than the login page before it.
+# Number of last steps to search for a login page: the final `done` may be on another page.
 _LAST_LOGIN_WALLS = 2
-# From this share of wrong facts on, an answer is wrong rather than incomplete.
+# An answer with more wrong facts than this share counts as wrong, not as incomplete.
 _MAX_WRONG = 0.4
 
 Feature = Callable[[RunDiff], float]
@@ -87,7 +87,7 @@ def gave_up(diff: RunDiff) -> float:
 
 @_feature
 def detour(diff: RunDiff) -> float:
-    """The run is a success, too, but a longer one."""
+    """The run is also a success, but a longer one."""
     return float(not diff.failed and len(diff.localization) > len(diff.success))
 
 
@@ -104,7 +104,7 @@ def verdict_doubted(diff: RunDiff) -> float:
 def failing(diff: RunDiff) -> float:
     """The share of steps that failed, had no effect or were repeated, scaled."""
     flags = diff.localization_flags
-    # Scrolling the same page again is looking around, not trouble.
+    # Repeated scrolling is passive, not trouble.
     repeated = flags["repeats"] & ~flags["passive"] & ~flags["invalid"]
     trouble = (flags["fails"] & ~flags["invalid"]) | flags["no_effect"] | repeated
     return min(1.0, _TROUBLE_SCALE * _mean(trouble & ~flags["blocked"] & ~flags["notes"]))
@@ -175,7 +175,7 @@ def page_unclaimed(diff: RunDiff) -> float:
 
 
 def control_unused(diff: RunDiff) -> float:
-    """The success used a control (a tab, a box, a list) of a page that the run visited, too."""
+    """The success used a control (a tab, a box, a list) on a page that the run also visited."""
     here = set(diff.localization.pages)
     adjusts = diff.success_flags["adjusts"]
     unused = any(adjusts[at] and diff.success.pages[at] in here for at in diff.missing_acts)
@@ -254,7 +254,7 @@ def rival_claimed(diff: RunDiff) -> float:
 
 @_feature
 def constraint_decided(diff: RunDiff) -> float:
-    """A missing act names a word of the constraints that the run never acts on or types."""
+    """A missing act contains a word of the constraints that the run never acts on or types."""
     return float(diff.failed and bool(diff.missed_constraint_words))
 
 
@@ -348,7 +348,7 @@ def unseen(diff: RunDiff) -> float:
 
 @_feature
 def from_memory(diff: RunDiff) -> float:
-    """The run mentions its own knowledge or a guess, and there is an answer."""
+    """The run answers, and mentions its own knowledge or a guess."""
     return float(bool(diff.given_facts) and bool(_TRUST.search(diff.statements)))
 
 

@@ -49,11 +49,11 @@ from rmsweb_jax.workdir import run_stage
 Labels = Callable[[Sequence[RunPair]], Sequence[FailureLabel]]
 
 DECISIONS = ("no_success", "no_contrast", *GATES, "runtime_gate", "obstruction_cap", "domain_cap", KEPT)
-# The recipe reviews labels of less confidence; the report counts them.
+# RMSWeb reviews labels below this confidence; the report counts them.
 MIN_CONFIDENCE = 0.70
-# Tasks that a process gets at once: few enough for an even load, enough to hide the cost of a message.
+# Tasks per message to a process: small enough for an even load, large enough to hide the message's cost.
 _BATCH = 8
-# Smaller pools are mined in less time than it takes to start processes.
+# Smaller pools are mined faster than processes start.
 _SMALL_BYTES = 32 * 2**20
 
 
@@ -122,9 +122,9 @@ def mine(
 ) -> dict[str, Any]:
     """Finds the decisions that failed runs got wrong and successful runs got right.
 
-    The workdir gets `prompts/` (what RL trains on), `audit/` (one record a task, with both sides) and, last,
-    `report.json`. Where a model names the failures, `calls.sqlite` holds what was spent and `answers.sqlite`
-    what was answered, so that a second call asks nothing twice.
+    The workdir gets `prompts/` (for RL), `audit/` (one record per task, with both sides) and, last,
+    `report.json`. If a model labels the failures, `calls.sqlite` records the cost and `answers.sqlite` the
+    answers, so that a second call repeats no question.
 
     Args:
       settings: such as `configs.mine.get_config("demo")`, with `pools`.
@@ -133,14 +133,14 @@ def mine(
       The report.
 
     Raises:
-      UserError: a pool cannot be read, nothing could be mined, or the workdir was begun with other settings.
+      UserError: a pool cannot be read, nothing could be mined, or the workdir has other settings.
     """
     return run_stage(_mine, from_config(MineSettings, settings), workdir)
 
 
 def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     for left in filter(is_temporary, workdir.iterdir()):
-        left.unlink()  # A run that was killed has left it.
+        left.unlink()  # Left over from a killed run.
     start = time.monotonic()
     pools = pool_folders(settings.pools)
     progress = Progress(workdir, "mine", 1)
@@ -189,7 +189,7 @@ def mine_pools(
       on_task: called with the number of tasks done and the number of all tasks.
 
     Raises:
-      UserError: a folder holds no finished data set of trajectories, or a file has changed.
+      UserError: a folder has no finished data set of trajectories, or a file has changed.
     """
     sources = find_sources(folders)
     if sum(source.shard.bytes for source in sources) < _SMALL_BYTES:
@@ -206,7 +206,7 @@ def mine_pools(
 
 
 def mine_task(runs: Sequence[ParsedRun], settings: TaskSettings, labels: Labels) -> MinedTask:
-    """The last critical divergence among the runs of a task, or the reason why there is none."""
+    """Finds the last critical divergence among the runs of a task, or the reason why there is none."""
     pairs = run_pairs(runs, settings.pairs)
     tried = find_divergences(pairs, labels(pairs), settings.select)
     if not tried:
@@ -222,7 +222,7 @@ def _rule_labels(pairs: Sequence[RunPair]) -> list[FailureLabel]:
     return [rule_label(pair.success, pair.localization) for pair in pairs]
 
 
-# One for each process: connections and threads of a model cannot be sent to another.
+# One per process: a model's connections and threads cannot be sent to another process.
 _labels: Labels = _rule_labels
 
 
@@ -242,7 +242,7 @@ def _open_labels(judging: LabelerSettings | None) -> Iterator[None]:
             _labels = _rule_labels
 
 
-# Held open until the process ends; answers are on disk as soon as they arrive.
+# Stays open until the process ends; answers are on disk as soon as they arrive.
 _open = contextlib.ExitStack()
 
 
@@ -259,7 +259,7 @@ def _mine_batch(
         try:
             results.append(mine_task(list(read_runs(sources, locations)), settings, _labels))
         except ValueError:
-            # A prompt is parsed when it is used, and that error does not name its file: find it.
+            # Prompts are parsed lazily, and that error does not name its file: parse all of them to find it.
             check_messages(sources, locations)
             raise
     return results
@@ -337,7 +337,7 @@ def _labeler_settings(settings: MineSettings, workdir: Path) -> LabelerSettings 
 
 
 def pool_folders(pools: str) -> list[Path]:
-    """The folders of `config.pools`, which are separated by commas.
+    """Splits `config.pools` at commas.
 
     Raises:
       UserError: none is named.
@@ -349,14 +349,14 @@ def pool_folders(pools: str) -> list[Path]:
 
 
 def explain_task(workdir: Path, pools: Sequence[Path], task_id: str) -> str:
-    """The stored decision about a task, in words.
+    """Formats the stored decision about a task.
 
     Args:
       workdir: of `mine`.
       pools: that were mined.
 
     Raises:
-      UserError: mining has not run here, or knows no such task.
+      UserError: mining has not run here, or the task is unknown.
     """
     audit = next(
         (item for item in read_dataset(workdir / "audit", AuditPair) if item.task_id == task_id), None

@@ -57,10 +57,10 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 def find_sources(folders: Iterable[Path]) -> tuple[ShardSource, ...]:
-    """All shards of some data sets.
+    """Finds all shards of some data sets.
 
     Raises:
-      UserError: a folder holds no finished data set of trajectories.
+      UserError: a folder has no finished data set of trajectories.
     """
     return tuple(source for folder in folders for source in _sources(folder))
 
@@ -85,7 +85,7 @@ def open_pool(sources: Sequence[ShardSource], map_: Map = map) -> RunPool:
 
 
 def read_runs(sources: Sequence[ShardSource], locations: Sequence[RunLocation]) -> Iterator[ParsedRun]:
-    """The runs at some locations, in the given order.
+    """Yields the runs at some locations, in the given order.
 
     Raises:
       UserError: a record does not fit its schema version.
@@ -124,7 +124,7 @@ def check_messages(sources: Sequence[ShardSource], locations: Sequence[RunLocati
 def _sources(folder: Path) -> Iterator[ShardSource]:
     manifest = load_manifest(folder)
     if manifest.kind != "trajectories":
-        raise UserError(f"{folder}: holds {manifest.kind}, not trajectories: give another folder")
+        raise UserError(f"{folder}: contains {manifest.kind}, not trajectories: give another folder")
     if not manifest.records:
         raise UserError(f"{folder}: the data set is empty: {AGAIN}")
     for shard in manifest.shards:

@@ -19,7 +19,7 @@ from rmsweb_jax.records.schema import Task, Trajectory
 
 
 def read_split(runs: Iterable[Trajectory]) -> tuple[list[Task], list[RunPair]]:
-    """The tasks of a split and all pairs of their runs.
+    """Reads the tasks of a split and all pairs of their runs.
 
     Raises:
       UserError: there is no pair.
@@ -58,12 +58,12 @@ def refuse_benchmark_tasks(tasks: Iterable[Task], index: BenchmarkIndex) -> None
                 f"config.pools: task {task.task_id} repeats {question.benchmark} {question.task_id} "
                 f"({overlap.test} {overlap.value:.2f}, from {overlap.threshold:.2f}: "
                 f"{question.text[:80]!r}); "
-                "a development split holds no benchmark task: take its runs out of the pools"
+                "a development split must not contain benchmark tasks: remove its runs from the pools"
             )
 
 
 def summarize_prior(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> dict[str, Any]:
-    """The distribution for the report; shares are percent of all pairs, like the paper's."""
+    """Returns the distribution for the report; shares are percent of all pairs, as in the paper."""
     kinds = Counter(pair.kind for pair in pairs)
     categories = {name: [label for label in labels if label.category == name] for name in PAPER_SHARES}
     return {
@@ -84,7 +84,7 @@ def summarize_prior(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) ->
 
 
 def label_lines(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> Iterator[str]:
-    """One JSON object for each pair: its runs, its label, and all answers of the model."""
+    """Yields one JSON object per pair: its runs, its label, and all answers of the model."""
     for pair, label in zip(pairs, labels, strict=True):
         answers = label.answers if isinstance(label, JudgedLabel) else ()
         yield json.dumps(
@@ -114,7 +114,7 @@ def label_lines(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> Ite
 
 
 def prior_table(report: dict[str, Any]) -> str:
-    """The distribution as a table in text, most frequent category first."""
+    """Formats the distribution as a text table, most frequent category first."""
     head = f"{'category':<24}{'pairs':>7}{'share %':>9}{'paper %':>9}{'confidence':>12}"
     lines = [head + "".join(f"{source:>8}" for source in SOURCES)]
     for name, row in sorted(report["categories"].items(), key=lambda item: -item[1]["pairs"]):

@@ -23,7 +23,7 @@ _ORDER = re.compile(
     r"|unsubscribe|update|upload|vote|write)\b",
     re.IGNORECASE,
 )
-# What an answer is compared by: numbers, and words that begin with a capital letter.
+# The facts of an answer: numbers, and words with a capital letter.
 _FACT = re.compile(r"\d[\d,.:/-]*\d|\d|\b[A-Z][\w'-]{2,}")
 _COMMON = words("the this that there these they its you your from with and for not are was none all")
 _SMALL = _COMMON | words("a an in of on at to by or be as is it no any most least must only")
@@ -126,19 +126,19 @@ class RunDiff:
 
 
 def thoughts(run: ParsedRun, at: int) -> str:
-    """Memory and goal of a step; empty for an unusable reply."""
+    """Returns memory and goal of a step; empty for an unusable reply."""
     reply = run.steps[at].reply
     return f"{reply.memory} {reply.next_goal}" if reply else ""
 
 
 def facts(text: str) -> frozenset[str]:
-    """The numbers and capitalized words of an answer, in lower case and without commas."""
+    """Returns the numbers and capitalized words of an answer, in lower case and without commas."""
     found = (fact.replace(",", "").strip(".:/-").casefold() for fact in _FACT.findall(text))
     return frozenset(fact for fact in found if fact and fact not in _COMMON)
 
 
 def seen(run: ParsedRun, fact: str) -> bool:
-    """True if a fact is on a page of the run, in the output of an action, or in the task."""
+    """Returns True if a fact is on a page of the run, in the output of an action, or in the task."""
     if fact in run.task_words:
         return True
     return any(

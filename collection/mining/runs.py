@@ -18,7 +18,7 @@ from rmsweb_jax.records.schema import Trajectory
 _WORD = re.compile(r"[^\W_]+")
 
 
-# Compared and hashed by identity, so that results can be cached by run.
+# eq=False: compared and hashed by identity, so that results can be cached by run.
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParsedRun:
     """A run with its replies parsed.
@@ -143,7 +143,7 @@ class RunPair:
 
 @dataclasses.dataclass(frozen=True)
 class PairConfig:
-    """The largest number of pairs of a task that are compared; a judge is called for each of them."""
+    """Maximum numbers of pairs of a task to compare; the judge is called for each of them."""
 
     max_primary: int = 12
     max_secondary: int = 4

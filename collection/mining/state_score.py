@@ -1,4 +1,4 @@
-"""S_state: how alike the states of two runs are, step by step (RMSWeb, section 3.3)."""
+"""S_state: similarity of the states of two runs, step by step (RMSWeb, section 3.3)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rmsweb_jax.records.lean import LeanElement
 # most; memory and progress are noisy and break ties. With them the scores of the paper's four published
 # contrasts are reproduced within 0.08, see docs/results/mining.md.
 URL_WEIGHT, DOM_WEIGHT, MEMORY_WEIGHT, PROGRESS_WEIGHT = 0.30, 0.40, 0.15, 0.15
-# Similarity of two addresses that differ only in the query or fragment; shorter shared paths get less of it.
+# Similarity of two addresses that differ only in query or fragment; a shared prefix of the path gets a part.
 # Chosen by hand.
 _SAME_PAGE = 0.8
-# Least overlap of two pages that may show the same state. Tuned on the generator's seeds 0-19.
+# Minimum overlap of two pages that may show the same state. Tuned on the generator's seeds 0-19.
 SAME_STATE = 0.8
 _INDEX = re.compile(r"\*?\[\d+\]")
 
@@ -145,7 +145,7 @@ class Pages:
         return table[np.ix_(self._page_of, self._page_of)]
 
     def likeness(self, ours: slice, theirs: slice) -> np.ndarray:
-        """Overlap of the pages of two runs; an element weighs less, the more of these pages hold it.
+        """Overlap of the pages of two runs; an element weighs less the more of these pages contain it.
 
         Args:
           ours, theirs: the steps of each run.

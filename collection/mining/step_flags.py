@@ -2,7 +2,7 @@
 
 A flag is a function of a run and a position in it; `step_flags` computes all of them for a run. RMSWeb names
 the kinds of evidence (action types, terminal behaviour, blocker signatures), but no word list and no pattern.
-The lists and patterns here are this project's, in English alone. They were written by hand and revised on
+The lists and patterns here are this project's, in English only. They were written by hand and revised on
 the tuned labelled cases and the generator's seeds 0-19, see docs/results/mining.md.
 """
 
@@ -44,7 +44,7 @@ DATE = re.compile(
     r"|check-?(?:in|out)|depart\w*|arriv\w*|availab\w+|in stock|dates?|\d{1,2}:\d{2}|[ap]m)\b",
     re.IGNORECASE,
 )
-# Phrases of pages that turn programs away. In lower case, as substring search is far faster than a pattern.
+# Phrases of pages that refuse bots. In lower case, because substring search is far faster than a pattern.
 _REFUSALS = (
     "captcha",
     "are you a human",
@@ -76,7 +76,7 @@ _REFUSALS = (
     "not available in your",
     "bot detection",
 )
-# A page of more characters mentions such a phrase rather than being a refusal. Chosen by hand.
+# A longer page (in characters) mentions such a phrase, but is not a refusal. Chosen by hand.
 _REFUSAL_CHARS = 4_000
 _LOGIN_WALL = re.compile(
     r"\b(sign|log) ?in to (continue|view|see|your|access|proceed)|please (sign|log) ?in|members only"
@@ -88,7 +88,7 @@ _SENSITIVE = re.compile(
     r"|billing|iban|social security|ssn|passport|account number|date of birth)\b",
     re.IGNORECASE,
 )
-# Accounts, money and personal data: where an agent has to decide whether to go on without the user.
+# Accounts, money and personal data: steps where an agent must decide if it may continue without the user.
 BOUNDARY = re.compile(
     r"\b(sign(?:ed|ing)? ?(?:in|up)|logg?(?:ed|ing)? ?in|log ?in|account|password|credentials?|guest|card"
     r"|pay(?:ing|ment)?"
@@ -278,14 +278,14 @@ def claims_success(run: ParsedRun, position: int) -> bool:
 
 @_flag
 def blocked(run: ParsedRun, position: int) -> bool:
-    """The page of the step turns the visitor away."""
+    """The page of the step refuses the visitor."""
     observation = run.steps[position].step.observation
     short = len(observation.page_text) <= _REFUSAL_CHARS
     return refuses(observation.title) or (short and refuses(observation.page_text))
 
 
 def refuses(text: str) -> bool:
-    """True if a text holds a phrase with which sites turn programs away."""
+    """Returns True if a text contains a phrase with which sites refuse bots."""
     text = text.casefold()
     return any(refusal in text for refusal in _REFUSALS)
 

@@ -14,12 +14,12 @@ from collection.mining.state_score import equal_pages
 from collection.mining.step_flags import step_flags
 from rmsweb_jax.actions import explain_actions
 
-# S_action. RMSWeb says what raises and lowers it; the weights are this project's, chosen by hand: of how
-# different the actions are, of one of them being an operation, and of both being one.
+# S_action. RMSWeb names what raises and lowers it; the weights are this project's, chosen by hand: for the
+# difference of the actions, for at least one operation, and for two operations.
 CONTRAST_WEIGHT, OPERATION_WEIGHT, BOTH_WEIGHT = 0.5, 0.3, 0.2
-# Halves the contrast of a success action that the other run took as well, at another step. Not in the paper.
+# Factor on the contrast of a success action that the other run took at another step. Not in the paper.
 _TAKEN_ELSEWHERE = 0.5
-# Halves the score of two passive or repeated-search actions.
+# Factor on the score of two passive or repeated-search actions; RMSWeb lowers it without a figure.
 _LOW_INFORMATION = 0.5
 
 # S_category. Steps around each side in which its evidence counts: RMSWeb's radius.
@@ -28,21 +28,21 @@ RADIUS = 2
 _BY_DISTANCE = (1.0, 0.7, 0.5)
 # Evidence of one side alone gives at most 0.4, below the gate of 0.45; of both sides 0.9. Chosen by hand.
 _ONE_SIDE, _BOTH_SIDES = 0.4, 0.1
-# Subtracted where the other run recovered from the divergence. RMSWeb only says that the score falls where
-# the other run shows the positive evidence, too. Tuned on the generator's seeds 0-19.
+# Subtracted if the other run recovered from the divergence. RMSWeb only says that the score decreases if the
+# other run also shows the positive evidence. Tuned on the generator's seeds 0-19.
 _RECOVERED = 0.6
 # Certainty of a state, or of a recovery, that is likely but not proven. Chosen by hand.
 _LIKELY = 0.5
 # A label of no confidence halves the score: RMSWeb calls the label a soft prior. Chosen by hand.
 _PRIOR_FLOOR = 0.5
-# A longer success made its detour in these steps, whatever its label.
+# Violations of a longer success, whose detour has these flags for any label.
 _DETOUR_VIOLATION = ("absent_in_success", "fails", "no_effect")
-# Flags of nearly every step that does something. The other flags of a closure are the category's own checks.
+# Flags of almost every effective step. The other flags of a closure are specific to the category.
 GENERAL = frozenset(("acts", "submits", "navigates", "opens", "on_target"))
 
 
 def action_scores(success: ParsedRun, localization: ParsedRun, where: np.ndarray | None = None) -> np.ndarray:
-    """S_action: how different the actions of two steps are, and whether they matter.
+    """S_action: how different the actions of two steps are, and how much they matter.
 
     Args:
       where: bool [num_success_steps, num_localization_steps], the pairs to score, since comparing actions is
@@ -61,7 +61,7 @@ def action_scores(success: ParsedRun, localization: ParsedRun, where: np.ndarray
     contrast *= np.where(taken, _TAKEN_ELSEWHERE, 1.0)[:, None]
     ours, theirs = _operations(success)[:, None], _operations(localization)[None, :]
     low = ~(ours | theirs)
-    # A `done` of the other run is no second operation to learn from.
+    # A `done` of the other run does not count as a second operation.
     both = ours & theirs & ~step_flags(localization)["finishes"][None, :]
     scores = CONTRAST_WEIGHT * contrast + OPERATION_WEIGHT * (ours | theirs) + BOTH_WEIGHT * both
     return np.where(where, np.where(low, _LOW_INFORMATION * scores, scores), 0.0)
@@ -113,7 +113,7 @@ def _equal(ours: Iterable[object], theirs: Iterable[object]) -> np.ndarray:
 def category_scores(
     success: ParsedRun, localization: ParsedRun, label: FailureLabel, same_states: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """S_category: whether the steps around a pair show the labelled failure.
+    """S_category: evidence for the labelled failure in the steps around a pair.
 
     The evidence is the label's closure around the success step and its violation around the localization
     step. It counts less where the localization run later recovered.
@@ -205,7 +205,7 @@ def _recovered(
     else:
         taken = np.any(taken_by_now, axis=1)
         reached = _reached_later(success, same_states)
-        # A run may well reach the end without a check of the category, or with another text in a field.
+        # A run can reach the end without the category's checks, or with another text in a field.
         unseen = _any(step_flags(success), set(mode.closure) - GENERAL) | _fills_in_place(success)
         reached = np.where((unseen & ~taken)[:, None], np.minimum(reached, _LIKELY), reached)
         recovered = np.maximum(reached, taken[:, None])
@@ -268,7 +268,7 @@ def _reached_later(success: ParsedRun, same_states: np.ndarray) -> np.ndarray:
     done = _acts_before(success)
     result = np.zeros(same_states.shape)
     # By number of acts: how certain it is that the localization is at that state of the success later on. The
-    # success's last state says little, since failed runs reach it, too.
+    # success's last state is weak evidence, because failed runs also reach it.
     reached = np.zeros(int(done.max(initial=0)) + 2)
     certainty = np.where(done == done.max(initial=0), _LIKELY, 1.0)
     for j in reversed(range(same_states.shape[1])):

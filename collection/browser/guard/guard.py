@@ -57,7 +57,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self.close()
 
     def start(self) -> None:
-        """Starts the proxy with the policy of the config alone."""
+        """Starts the proxy with the policy of the config only."""
         if self._proxy is not None:
             self._proxy.start((*self.config.allowed, *self._sources), self.config.private, self._ports)
 
