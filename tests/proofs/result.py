@@ -66,7 +66,8 @@ class Proof:
       claims: judges the figures.
       tables: the page's tables and notes, Markdown.
       packages: distributions whose versions are part of the result.
-      browser: whether Chromium is needed.
+      browser: True if Chromium is needed.
+      command: the study's own command; "" for `make proof-NAME`.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Proof:
     tables: Callable[[Figures], str] = lambda figures: ""
     packages: Sequence[str] = ()
     browser: bool = False
+    command: str = ""
 
     @property
     def name(self) -> str:
@@ -128,7 +130,7 @@ def run(proof: Proof) -> dict[str, Any]:
     return {
         "name": proof.name,
         "title": proof.title,
-        "command": f"make proof-{proof.name.replace('_', '-')}",
+        "command": proof.command or f"make proof-{proof.name.replace('_', '-')}",
         "commit": commit,
         "dirty": dirty,
         "machine": machine(),

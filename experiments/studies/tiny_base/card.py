@@ -61,18 +61,12 @@ def write_card(
       metrics: rows of the run's `metrics.jsonl`.
       phases: settings of the curriculum, in order.
     """
-    rows, tokens, before = [], 0.0, 0
-    for phase in phases:
-        own = [row for row in metrics if row["phase"] == phase.name]
-        if not own:
-            continue
-        steps = own[-1]["step"] - before
-        before = own[-1]["step"]
-        size = phase.length * phase.rows
-        tokens += steps * size
-        rows.append(
-            f"| {phase.name} | {steps} | {size} | {own[-1]['accuracy']:.3f} | {own[-1]['chance']:.3f} |"
-        )
+    trained = phase_rows(metrics, phases)
+    tokens = sum(row["steps"] * row["tokens"] for row in trained)
+    rows = [
+        f"| {row['phase']} | {row['steps']} | {row['tokens']} | {row['accuracy']:.3f} | {row['chance']:.3f} |"
+        for row in trained
+    ]
     head = _HEAD.format(
         millions=num_params / 1e6, steps=report["steps"], tokens=tokens / 1e6, minutes=report["seconds"] / 60
     )
@@ -93,6 +87,19 @@ def write_card(
     write_atomic(
         folder / "README.md", (head + "\n".join(rows) + "\n" + scores + "\n".join(table) + "\n").encode()
     )
+
+
+def phase_rows(metrics: Sequence[Mapping[str, Any]], phases: Sequence[Phase]) -> list[dict[str, Any]]:
+    """Steps, tokens per step, and accuracy and chance at the end of each phase of the run."""
+    rows, before = [], 0
+    for phase in phases:
+        own = [row for row in metrics if row["phase"] == phase.name]
+        if own:
+            last = own[-1]
+            row = {"phase": phase.name, "steps": last["step"] - before, "tokens": phase.length * phase.rows}
+            rows.append(row | {"accuracy": last["accuracy"], "chance": last["chance"]})
+            before = last["step"]
+    return rows
 
 
 def write_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
