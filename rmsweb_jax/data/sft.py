@@ -27,7 +27,6 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.training.mesh import check_rows, process_rows
 
-# Targets of a row are padded to a multiple of this, so that similar corpora compile the same programs.
 _TARGET_MULTIPLE = 16
 # Batches that are planned in advance, to choose the widths of a run and to estimate padding.
 _TRIALS = 64

@@ -86,7 +86,6 @@ def is_held_out(name: str, share: float, seed: int | None = None) -> bool:
       share: expected share of names that are held out.
       seed: selects one of many splits.
     """
-    # By hash and not by position, so that a task stays on its side when the corpus grows.
     parts = ("held_out", name) if seed is None else ("held_out", name, seed)
     return stable_hash(*parts) < share * 2**31
 

@@ -85,6 +85,7 @@ def attend_part(
       values: [*lead, positions, head_dim].
       mask: visible positions, the same for all queries.
     """
+    # m: queries, d: head_dim, p: positions.
     scores = jnp.einsum("...md,...dp->...mp", q, keys.data.astype(q.dtype), **_IN_FLOAT32)
     # Scales multiply the small score and weight matrices, so that the cache itself is read in 8 bits.
     if keys.scale is not None:
@@ -128,6 +129,7 @@ def attend_span(
         def flat(x: jax.Array) -> jax.Array:
             return x.reshape(-1, *x.shape[len(lead) :])
 
+        # The samples of a prompt have one span: their lengths differ, but they were all begun at one step.
         repeats = flat(q).shape[0] // len(span.start)
         starts, counts = (jnp.repeat(x, repeats) for x in span)
         keys, values = jax.tree.map(flat, (keys, values))
@@ -166,6 +168,7 @@ def attend_prefix(
     # The samples' queries become one matrix, so that a prompt's keys are read once for all of them.
     rows = q.transpose(0, 2, 1, 3, 4).reshape(groups, heads, samples * query, size)
     part = attend_span(rows, keys, values, span, attention)
+    # Back to [groups, samples, kv_heads, queries, ...].
     return PartialAttention(
         *(jnp.moveaxis(x.reshape(groups, heads, samples, query, *x.shape[3:]), 2, 1) for x in part)
     )
@@ -188,6 +191,7 @@ def attend_recent(
         # On TPU the elementwise products below would go through memory in float32.
         return attend_part(q, keys, values, mask[:, None, None])
     # Elementwise: for a matrix product CPUs would copy the caches, which the step has just written into.
+    # [groups, samples, kv_heads, queries, head_dim, block], summed over head_dim.
     scores = (q[..., None] * keys.data.astype(q.dtype)[:, :, :, None]).astype(jnp.float32).sum(-2)
     if keys.scale is not None:
         scores = scores * keys.scale[:, :, :, None]
@@ -195,5 +199,6 @@ def attend_recent(
     top = scores.max(-1)
     weights = jnp.exp(scores - top[..., None])
     scaled = weights if values.scale is None else weights * values.scale[:, :, :, None]
+    # [groups, samples, kv_heads, queries, block, head_dim], summed over the block.
     mixed = (scaled[..., None] * values.data[:, :, :, None].astype(jnp.float32)).sum(-2)
     return PartialAttention(top, weights.sum(-1), mixed)

@@ -121,7 +121,7 @@ def prefill(
     length = mask.shape[1]
     last = jnp.max(jnp.where(mask, jnp.arange(length), 0), axis=1)
     last_hidden = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
-    # Responses continue at the largest position on any axis, as in `inputs.response_positions`.
+    # Responses continue after the largest position on any axis, as in `inputs.response_positions`.
     top = jnp.max(jnp.where(mask, jnp.asarray(prompts.positions), -1), axis=(0, 2))
     # Heads come before positions, as the products of a step batch over heads. One array per layer instead of
     # a stack, since a step would have to slice each layer's cache out of it.
@@ -145,6 +145,7 @@ def empty_suffix(
     attention: AttentionConfig,
 ) -> SuffixCache:
     """Allocates a cache for `length` tokens of every sample, rounded up to whole blocks."""
+    # [groups, samples, kv_heads, ...] for keys, values and their scales.
     lead, size = (groups, num_samples, config.num_key_value_heads), config.head_dim
     stored = dtype if cache_dtype == "model" else jnp.dtype(cache_dtype)
 
@@ -156,6 +157,7 @@ def empty_suffix(
     ring = -(-length // block) * block
     recent = RecentBlock(empty(block, size, block), empty(block, block, size))
     if ring == block:
+        # Short responses never complete a block: the recent block is all there is.
         return SuffixCache(recent, RingCache((), ()))
     keys = (ring, size) if keys_by_position(attention) else (size, ring)
     return SuffixCache(recent, RingCache(empty(ring, *keys), empty(ring, ring, size)))
@@ -172,6 +174,7 @@ def flush_block(suffix: SuffixCache, step: Int32[jax.Array, ""], attention: Atte
     if not suffix.ring.values:
         return suffix
     block = suffix.recent.values[0].data.shape[3]
+    # First position of the block that step - 1 wrote to.
     start = (step - 1) % ring_size(suffix) // block * block
     complete = step % block == 0
 
@@ -230,6 +233,7 @@ def decode_step(
     groups, samples = tokens.shape
     mesh = attention.mesh
     rows, heads, size = groups * samples, config.num_key_value_heads, config.head_dim
+    # Text has one position on all three axes; the samples of a group advance together.
     positions = jnp.broadcast_to((prefix.next_position + num_fed - 1)[:, None], (3, groups, samples))
     cos, sin = mrope_cos_sin(positions, config)
     ring, block = ring_size(suffix), suffix.recent.values[0].data.shape[3]
@@ -245,6 +249,7 @@ def decode_step(
         # The recent block is the whole ring buffer: positions after this one hold the tokens of the turn
         # before.
         recent_age = recent_age % block
+    # Steps since each position was written; older than the response means an earlier request of the slot.
     recent_mask = (recent_age >= 0) & (recent_age < num_fed[:, None])
     all_keys, all_values = [], []
     qkv_axis = head_axis(weights.layers[0].qkv.shape[2], mesh)
@@ -258,7 +263,9 @@ def decode_step(
         return x + constrain(change.reshape(x.shape), mesh, "data", None, None)
 
     x = constrain(weights.embedding[tokens], mesh, "data", None, None)
+    # Unrolled: a scan over layers would take stacked caches apart and put them together in every step.
     for index, layer in enumerate(weights.layers):
+        # [rows, kv_heads, group_dim]
         qkv = project(normed(x, layer.input_norm), layer.qkv, layer.qkv_lora)
         # Two constraints, first on the product, then on the rows: with the second alone XLA gathers the
         # weights.
@@ -285,6 +292,7 @@ def decode_step(
         # outputs, and needs all rows of a `data` part on every device.
         mixed = constrain(mixed.astype(x.dtype).reshape(rows, -1), mesh, "data", "tensor")
         x = added(x, project(mixed, layer.out, layer.out_lora))
+        # [rows, parts, 2, part_dim]
         gate_up = project(normed(x, layer.post_norm), layer.gate_up)
         # Split like the inputs of `down`, so that silu(gate) * up stays on its device.
         gate_up = constrain(gate_up, mesh, "data", output_axes(layer.down.shape[0], mesh), None, None)

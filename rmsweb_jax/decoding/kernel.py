@@ -55,6 +55,7 @@ def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, positions: i
     heads, size = keys_ref.shape[1:3]
     start, count = start_ref[row], count_ref[row]
 
+    # The grid runs the blocks of a row in order; a new row resets the scratch memory.
     @pl.when(step == 0)
     def _() -> None:
         running[...] = jnp.zeros_like(running)
@@ -67,6 +68,7 @@ def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, positions: i
         # Distance of each position from the span's start, going round the ring.
         offset = first - start + jax.lax.broadcasted_iota(jnp.int32, (1, size), 1)
         visible = jnp.where(offset < 0, offset + positions, offset) < count
+        # A static loop over the heads of the block: one fetch serves all of them.
         for head in range(heads):
             q = q_ref[0, head]
             scores = jax.lax.dot_general(
@@ -83,6 +85,7 @@ def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, positions: i
             weights, shrink = jnp.exp(scores - new_top), jnp.exp(top[head] - new_top)
             top[head] = new_top
             total[head] = total[head] * shrink + weights.sum(-1, keepdims=True)
+            # After `total`: the scale belongs to the values, not to the weights of the softmax.
             if scaled:
                 weights = weights * scale_refs[1][0, head : head + 1]
             running[head] = running[head] * shrink + jnp.dot(
@@ -95,6 +98,7 @@ def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, positions: i
     def _() -> None:
         # No key in the span: write zeros with a log-sum-exp of -1e30, so that `merge` gives them no weight.
         some = jnp.maximum(total[...], jnp.finfo(jnp.float32).tiny)
+        # Normalized here, so that the caller needs one log-sum-exp instead of maximum and sum.
         mixed_ref[0] = running[...] / some
         log_total_ref[0] = jnp.where(total[...] > 0, top[...] + jnp.log(some), _MASKED)
 

@@ -111,6 +111,7 @@ class DecodePool(NamedTuple):
     state: DecodeState
 
 
+# Everything of a slot is on the devices of its shard; only the step is the same everywhere.
 _ROW = cast(Any, BATCH)
 PROMPT_SPECS = PromptState(PREFIX_SPECS, _ROW, _ROW, _ROW, _ROW)
 DECODE_SPECS = DecodeState(cast(Any, P()), *[_ROW] * 7, suffix=SUFFIX_SPECS)
@@ -233,6 +234,7 @@ def enlarge_pool(pool: DecodePool, *, slots: int, width: int, attention: Attenti
       slots, width: at least those of the pool.
       attention: that of the model; its mesh must not split rows, since each shard has its own slots.
     """
+    # Running requests keep their slots and positions; the caches are copied once.
     extra = slots - pool.state.done.shape[0]
 
     def more(x: jax.Array, filling: Any = 0) -> jax.Array:
@@ -242,6 +244,7 @@ def enlarge_pool(pool: DecodePool, *, slots: int, width: int, attention: Attenti
     step, done = pool.state.step, pool.state.done
     # `step` is a scalar and cannot be padded: any array takes its place meanwhile.
     state = jax.tree.map(more, pool.state._replace(step=done))
+    # New slots are free, that is all of their samples are done.
     state = state._replace(step=step, done=more(done, True))
     prompts = _resized(jax.tree.map(more, pool.prompts), width, attention)
     return constrain_tree(DecodePool(prompts, state), POOL_SPECS, attention.mesh)

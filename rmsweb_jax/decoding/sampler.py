@@ -122,6 +122,7 @@ class SamplingFuture:
     ):
         self._count = len(examples)
         lengths = [example.prompt_length for example in examples]
+        # One pool after the other: two would need the memory of both caches.
         self._queues = deque(
             _WidthQueue(sampler, policy, width, numbers, examples, seeds, sampling)
             for width, numbers in _by_width(lengths, sampler.shapes)
@@ -153,6 +154,7 @@ def _by_width(lengths: Sequence[int], shapes: BatchShapes) -> list[tuple[int, li
     for number, length in enumerate(lengths):
         found.setdefault(shapes.width(length), []).append(number)
     queues: list[tuple[int, list[int]]] = []
+    # Widest first: narrower prompts may still join a wider pool, but not the other way round.
     for width in sorted(found, reverse=True):
         if queues and len(queues[-1][1]) < shapes.rows:
             queues[-1][1].extend(found[width])
@@ -212,6 +214,7 @@ class _WidthQueue:
             prompt_ids=np.asarray([stable_hash(example.sample_id) for example in examples], np.uint32),
             temperature=np.full(len(numbers), sampling.temperature, np.float32),
         )
+        # Allocated after the first prefill, whose result has the dtypes of the caches.
         if self._pool is None:
             self._pool = self._policy.empty_pool(
                 prompts,

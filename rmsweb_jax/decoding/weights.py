@@ -140,6 +140,7 @@ def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, mesh: Mesh 
         return Adapter(lora.a[...].astype(dtype), outputs((lora.scale * lora.b[...]).astype(dtype)))
 
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    # Where q and k end among the outputs of RL's fused adapter, [q; k; v].
     ends = [attention.q_proj.kernel.shape[-1], attention.q_proj.kernel.shape[-1] + kv_heads * size]
     qkv = by_head([kernel(linear) for linear in projections])
     qkv_lora = out_lora = None
@@ -154,6 +155,7 @@ def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, mesh: Mesh 
         out_lora = separate(attention.o_proj.lora, lambda b: b)
     axes = output_axes(mlp.up_proj.kernel.shape[1], mesh)
     parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
+    # [hidden, parts, 2, part_dim]: a device's part holds matching columns of gate and up.
     gate_up = jnp.stack(
         [kernel(part).reshape(part.kernel.shape[0], parts, -1) for part in (mlp.gate_proj, mlp.up_proj)], 2
     )

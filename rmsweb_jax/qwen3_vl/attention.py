@@ -104,9 +104,12 @@ def attend(
     # The queries of a group follow one another on the token axis, so that a block is one batched matrix
     # product.
     q = (q * size**-0.5).reshape(batch, length, kv_heads, group, size)
+    # q: [rows, kv_heads, tokens * group, head_dim]; k, v: [rows, kv_heads, tokens, head_dim].
     q = q.transpose(0, 2, 1, 3, 4).reshape(batch, kv_heads, length * group, size)
     k, v = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)
     mask = jnp.repeat(mask, group, axis=1)
+    # Eight blocks: causal ones skip later keys, which saves 7/16 of the scores, and only one block's scores
+    # are in memory at a time.
     block = max(_BLOCK, length // 8) if causal else length
     blocks = []
     for start in range(0, length, block):

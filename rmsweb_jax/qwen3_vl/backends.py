@@ -23,6 +23,7 @@ def default_attention(
       platform: "tpu", "gpu" or "cpu"; by default the one that JAX runs on.
     """
     platform = platform or jax.default_backend()
+    # The fused kernels' own limits; anything else takes the reference.
     if platform == "tpu" and head_dim % TPU_LANES == 0:
         return AttentionConfig("splash", mesh)
     if platform == "gpu" and jnp.dtype(dtype).itemsize == 2 and head_dim % 8 == 0 and head_dim <= 128:
@@ -79,6 +80,8 @@ def _shared_prefix(kernel: Any, segment_ids: Array, layout: RowLayout) -> Attend
     rows, length = segment_ids.shape
     prompt, slot = layout.prompt, layout.slot
     slots = (length - prompt) // slot
+    # One mask [rows * slots, 1, slot, prompt + slot] instead of one over the whole row: a slot sees the real
+    # tokens of its prompt, and itself causally.
     read = jnp.asarray(segment_ids)[:, None, :prompt] > 0
     own = jnp.tril(jnp.ones((slot, slot), bool))
     parts = [jnp.broadcast_to(part, (rows, slot, part.shape[-1])) for part in (read, own)]
@@ -93,6 +96,7 @@ def _shared_prefix(kernel: Any, segment_ids: Array, layout: RowLayout) -> Attend
         return jnp.concatenate([jnp.repeat(x[:, :prompt], slots, axis=0), replies(x)], axis=1)
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        # Prompts begin at position 0, so that causality hides their padding from all real tokens.
         of_prompt = kernel(q[:, :prompt], k[:, :prompt], v[:, :prompt], is_causal=True)
         of_slots = kernel(replies(q), visible(k), visible(v), mask=mask)
         return jnp.concatenate([of_prompt, of_slots.reshape(rows, slots * slot, *q.shape[2:])], axis=1)

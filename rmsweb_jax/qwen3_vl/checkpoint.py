@@ -63,6 +63,7 @@ def base_state(model: Qwen3VL) -> dict[tuple[Any, ...], nnx.Variable]:
 def _hf_name(path: tuple[Any, ...], layer: int) -> str:
     *parts, leaf = path
     names = [str(part) for part in parts]
+    # Checkpoints have one list of layers; the model splits off the first ones and stacks the others.
     if names[:2] == ["language_model", "first_layers"]:
         names[1] = "layers"
     elif names[:2] in (["language_model", "layers"], ["visual", "blocks"]):
@@ -75,6 +76,7 @@ def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
     """Yields every tensor of the model's checkpoint; also of abstract models."""
     config = model.config
     vision = config.vision
+    # The patch embedding is stored as a 3-D convolution's kernel.
     conv = (
         vision.hidden_size,
         vision.in_channels,
@@ -84,6 +86,7 @@ def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
     )
     for path, variable in base_state(model).items():
         shape = tuple(variable.get_value().shape)
+        # torch stores [outputs, inputs]; x @ kernel needs [inputs, outputs].
         transposed = path[-1] == "kernel"
         stacked = path[:2] in (("language_model", "layers"), ("visual", "blocks"))
         first = config.num_deepstack if path[0] == "language_model" else 0
@@ -217,6 +220,7 @@ def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     get = functools.partial(snapshot_download, name, allow_patterns=["*.json", "*.safetensors"])
+    # The cache first: a run without network access must find the model that it has already.
     try:
         return Path(get(local_files_only=True))
     except OSError:
@@ -249,6 +253,7 @@ def load_model(
     if mesh is not None:
         check_mesh(config, mesh)
     param_dtype = dtype if param_dtype is None else param_dtype
+    # Shapes only: random weights would take the memory that the loaded ones need.
     model = nnx.eval_shape(
         lambda: Qwen3VL(config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat)
     )
@@ -273,6 +278,7 @@ def gather(value: jax.Array, layer: int | None = None) -> np.ndarray:
 
     With several processes all of them must call this, in the same order.
     """
+    # By a compiled program with the layer as an argument: one compilation for all layers.
     part = value if layer is None else _take_layer(value, layer)
     if isinstance(part, jax.Array) and not part.is_fully_addressable:
         part = multihost_utils.process_allgather(part, tiled=True)

@@ -53,7 +53,7 @@ def decoder_flops(config: Qwen3VLConfig, tokens: int, pairs: int) -> int:
     text = config.text
     projections = text.hidden_size * (2 * text.query_dim + 2 * text.kv_dim)
     mlp = 3 * text.hidden_size * text.intermediate_size
-    # Scores, then values: D multiply-adds each for a pair and a query head.
+    # Scores, then values: head_dim multiply-adds each for a pair and a query head.
     attention = 2 * text.query_dim * pairs
     return 2 * text.num_hidden_layers * (tokens * (projections + mlp) + attention)
 
@@ -68,6 +68,8 @@ def vision_flops(config: Qwen3VLConfig, patches: int, patch_pairs: int) -> int:
     vision = config.vision
     block = 4 * vision.hidden_size**2 + 2 * vision.hidden_size * vision.intermediate_size
     attention = 2 * vision.hidden_size * patch_pairs
+    # A merger has two matrices, [merged, merged] and [merged, out_hidden_size]; there is one per DeepStack
+    # tap and one for the output.
     merged = vision.hidden_size * vision.merge_unit
     merger = (patches // vision.merge_unit) * merged * (merged + vision.out_hidden_size)
     mergers = (1 + config.num_deepstack) * merger

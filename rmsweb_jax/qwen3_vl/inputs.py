@@ -93,6 +93,7 @@ class ModelInputs:
 def _patch_coordinates(grid: Grid, merge: int) -> Int32[np.ndarray, "patches 2"]:
     """Computes row and column of each patch in merge-block order."""
     frames, height, width = grid
+    # [blocks down, blocks across, rows of a block, columns of a block, 2] after the transpose.
     rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
     blocks = np.stack([rows, columns], -1).reshape(height // merge, merge, width // merge, merge, 2)
     return np.tile(blocks.transpose(0, 2, 1, 3, 4).reshape(-1, 2), (frames, 1)).astype(np.int32)
@@ -128,6 +129,7 @@ def image_starts(grids: Sequence[Grid], window: int = 0) -> list[int]:
                 f"an image of {size} patches does not fit a vision window of {window}; raise the window"
             )
         if window and cursor // window != (cursor + size - 1) // window:
+            # Rounded up to the next window; the gap is padding.
             cursor = -(-cursor // window) * window
         starts.append(cursor)
         cursor += size
@@ -229,8 +231,11 @@ def mrope_positions(
             raise UserError(
                 f"image tokens from {start} do not match the grid {tuple(grid)}; re-encode the prompt"
             )
+        # The text before the image: equal on all axes.
         positions[:, at:start] = np.arange(cursor, cursor + start - at)
         cursor, at = cursor + start - at, start + size
+        # The image: time, row and column of each merged patch. The text after it continues behind the longer
+        # side, so that an image takes max(height, width) positions and not height * width.
         positions[:, start:at] = np.indices((frames, height, width)).reshape(3, -1) + cursor
         cursor += max(height, width)
     if used < len(image_tokens):

@@ -41,6 +41,7 @@ class LoRA(nnx.Module):
         dropout: float,
         key: jax.Array,
     ):
+        # Kaiming uniform with a = sqrt(5) has gain sqrt(1/3) and bound gain * sqrt(3 / fan_in).
         bound = fan_in**-0.5
         self.a = LoRAParam(jax.random.uniform(key, (*lead, fan_in, rank), jnp.float32, -bound, bound))
         self.b = LoRAParam(jnp.zeros((*lead, rank, fan_out), jnp.float32))
@@ -52,6 +53,7 @@ class LoRA(nnx.Module):
     ) -> Float[jax.Array, "*lead outputs"]:
         """Computes what the adapter adds to a layer's output; a key enables dropout."""
         if key is not None and self.dropout > 0:
+            # On the adapter's input only; the frozen path has no dropout (as in PEFT).
             keep = jax.random.bernoulli(key, 1 - self.dropout, x.shape)
             x = jnp.where(keep, x / (1 - self.dropout), 0).astype(x.dtype)
         # The parameters stay float32: an update of 1e-5 would vanish in bfloat16, whose values near 0.01 are
@@ -107,6 +109,7 @@ def rms_norm(
     x: Float[jax.Array, "*lead size"], scale: Float[jax.Array, " size"], eps: float
 ) -> Float[jax.Array, "*lead size"]:
     """Normalizes the last axis by its root mean square, in float32; returns the dtype of `x`."""
+    # A bfloat16 mean of squares over thousands of entries would have two or three digits.
     x32 = x.astype(jnp.float32)
     x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + eps)
     return (scale.astype(jnp.float32) * x32).astype(x.dtype)
@@ -158,6 +161,8 @@ def rotate(
 ) -> Float[jax.Array, "*lead heads head_dim"]:
     """Applies rotary embeddings: each entry of the first half of a head is rotated with one of the second
     half."""
+    # The same angles for all heads. Halves, not neighbouring pairs as in the RoPE paper: checkpoints of
+    # Llama-like models are stored for this order.
     cos, sin = cos[..., None, :], sin[..., None, :]
     first, second = jnp.split(x.astype(jnp.float32), 2, -1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(x.dtype)

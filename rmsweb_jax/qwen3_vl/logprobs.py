@@ -50,6 +50,7 @@ def score_tokens(
     def score(part: tuple[jax.Array, jax.Array]) -> TokenScores:
         hidden, tokens = part
         logits = head(hidden) / temperature
+        # The picked logit minus the log-sum-exp, without a softmax over the vocabulary in memory.
         picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         return TokenScores(picked - jax.nn.logsumexp(logits, axis=-1), jnp.argmax(logits, axis=-1) == tokens)
 
@@ -67,5 +68,6 @@ def score_tokens(
         x = jnp.pad(x, ((0, 0), (0, count * chunk - length), *[(0, 0)] * (x.ndim - 2)))
         return jnp.moveaxis(x.reshape(rows, count, chunk, *x.shape[2:]), 1, 0)
 
+    # Checkpointed: otherwise the backward pass would keep the logits of all chunks.
     scored = jax.lax.map(jax.checkpoint(score), (cut(hidden), cut(tokens)))
     return TokenScores(*(jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :length] for part in scored))

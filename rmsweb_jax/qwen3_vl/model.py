@@ -25,6 +25,8 @@ def place_features(
 ) -> Hidden:
     """Puts vision features at their tokens, and zeros at text."""
     index = jnp.asarray(image_index)
+    # A gather with a mask, not a scatter, which accelerators do row by row. Text (-1) reads row 0 and drops
+    # it.
     return jnp.where((index >= 0)[..., None], features[jnp.maximum(index, 0)], 0)
 
 
@@ -60,6 +62,7 @@ class Qwen3VL(nnx.Module):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
         self.visual = VisionTower(config.vision, remat=remat, embedding_std=embedding_std, **kw)
         self.language_model = LanguageModel(config, remat=remat, embedding_std=embedding_std, **kw)
+        # Tied in the released 2B and 4B models, separate in 8B and 32B.
         self.lm_head: Linear | None = (
             nnx.data(None)
             if config.tie_word_embeddings
@@ -90,6 +93,7 @@ class Qwen3VL(nnx.Module):
     ) -> tuple[Hidden, KeyValues | None]:
         """Computes hidden states as `__call__` does, and if `return_kv` the keys and values of all layers."""
         x, deepstack = self.embed(inputs, adapters=adapters, dropout_key=dropout_key)
+        # Once per call: masks and kernels are the same for all layers.
         attend = make_attend(self.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
         return self.language_model(
             x,
@@ -130,10 +134,13 @@ class Qwen3VL(nnx.Module):
 
         Its calls share one gathered kernel; each call of `logits` gathers its own.
         """
+        # Gathered over `fsdp`: otherwise every product of a chunk would leave partial sums of logits, which
+        # are far larger than the kernel.
         kernel = constrain(self.head_kernel().astype(self.dtype), self.attention.mesh, None, "tensor")
 
         def logits(hidden: jax.Array) -> jax.Array:
             flat = hidden.astype(self.dtype).reshape(-1, hidden.shape[-1])
+            # Accumulated and returned in float32: log-probabilities are differences of large logits.
             return jnp.matmul(flat, kernel, preferred_element_type=jnp.float32).reshape(
                 *hidden.shape[:-1], -1
             )

@@ -142,6 +142,7 @@ def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
     folder = Path(folder)
     config = _read_config(folder / CONFIG_FILE)
     adapters = _Adapters(folder, _read_tensors(folder / WEIGHTS_FILE))
+    # Everything is checked before the model changes, so that an error leaves it as it was.
     parts = [(stack, adapters.modules(stack, config.rank)) for stack in layer_stacks(model)]
     _check_all_known(adapters, parts)
     decoder = [part for part in parts if part[0].is_decoder()]
@@ -191,5 +192,6 @@ def _read_config(path: Path) -> LoRAConfig:
 def _read_tensors(path: Path) -> dict[str, np.ndarray]:
     if not path.exists():
         raise UserError(f"{path} is missing; give a PEFT folder with safetensors")
+    # Checks the header first: safetensors' own errors do not name the file.
     read_header(path)
     return load_file(path)

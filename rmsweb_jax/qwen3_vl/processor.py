@@ -127,10 +127,13 @@ def image_patches(
     patch, merge = config.patch_size, config.spatial_merge_size
     image = open_image(source)
     image = image.resize(target_size(*image.size, max_pixels, patch * merge), Image.Resampling.BICUBIC)
+    # Mean and standard deviation are 0.5 on all channels.
     pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
     height, width = pixels.shape[0] // patch, pixels.shape[1] // patch
     blocks = pixels.reshape(height // merge, merge, patch, width // merge, merge, patch, 3)
+    # [block rows, block columns, merge rows, merge columns, channels, 1, patch rows, patch columns]
     blocks = blocks.transpose(0, 3, 1, 4, 6, 2, 5)[:, :, :, :, :, None]
+    # The model expects pairs of video frames; a still image is repeated.
     frames = np.repeat(blocks, config.temporal_patch_size, axis=5)
     return np.ascontiguousarray(frames.reshape(height * width, -1)), (1, height, width)
 
@@ -199,6 +202,7 @@ class Processor:
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
         self._backend.no_padding()
+        # Special tokens in a text are encoded as characters, so that a web page cannot end a message.
         self._backend.encode_special_tokens = True
         self._system_ids: dict[str, list[int]] = {}
         self.config = config

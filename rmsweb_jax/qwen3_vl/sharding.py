@@ -52,6 +52,7 @@ def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
 
 
 # Parameter -> its logical axes. Names leave out list indices, and axes the leading one of stacked layers.
+# Loading, training, decoding's abstract programs and the mesh check all read this table.
 _WEIGHTS: dict[str, tuple[str, ...]] = {
     "language_model.embed_tokens.embedding": ("vocab", "embed"),
     "language_model.layers.input_layernorm.scale": ("embed",),
@@ -145,9 +146,11 @@ def logical_axes(path: Sequence[str], ndim: int) -> tuple[str | None, ...]:
 # Logical axis -> the mesh axis that splits it. `tensor` splits the axis between two matrices in sequence
 # (up and down, v and o), so that the pair needs one reduction (Megatron-LM, Shoeybi et al. 2019).
 RULES: dict[str, str | None] = {
+    # Scanned: a device needs its part of every layer.
     "layers": None,
     "lora_rank": None,
     "vocab": "tensor",
+    # Weights and optimizer state are stored split by it, and gathered layer by layer (`gather_weights`).
     "embed": "fsdp",
     "heads": "tensor",
     "kv_heads": "tensor",
@@ -210,6 +213,7 @@ def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
         counts = {axis: size.count for axis, size in axis_sizes(config).items() if RULES[axis] == name}
         bad = [f"{count} {axis}" for axis, count in counts.items() if count % mesh.shape[name]]
         if bad:
+            # The largest size that divides all of them.
             most = math.gcd(*counts.values())
             problems.append(
                 f"{name}={mesh.shape[name]} does not divide {', '.join(bad)} (a divisor of {most} would)"

@@ -45,6 +45,7 @@ class SharedPrefixMask(Mask):
         visible = (key < self.layout.prompt) | (slots[0][:, None] == slots[1])
         return (key <= query[:, None]) & visible
 
+    # By value: splash processes equal masks of several heads once.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SharedPrefixMask) and vars(self) == vars(other)
 
@@ -95,6 +96,7 @@ def make_splash_attend(
     )
 
     def local(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array) -> jax.Array:
+        # Made inside of shard_map, with the number of heads of one device.
         kernel = make_splash_mha(
             MultiHeadMask([_mask(length, layout)] * q.shape[2]),
             block_sizes=sizes,
@@ -108,6 +110,7 @@ def make_splash_attend(
             assert isinstance(out, jax.Array)
             return out
 
+        # Splash does not scale, and takes heads before tokens.
         q, k, v = (part.transpose(0, 2, 1, 3) for part in (q * q.shape[-1] ** -0.5, k, v))
         return jax.vmap(row)(q, k, v, segments).transpose(0, 2, 1, 3)
 

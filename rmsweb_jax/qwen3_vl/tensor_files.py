@@ -132,6 +132,7 @@ def write_file(path: Path, tensors: Iterable[TensorInfo], read: Callable[[str], 
             "data_offsets": [offset, offset + info.nbytes],
         }
         offset += info.nbytes
+    # The format: header length (8 bytes), header, then the tensors' bytes at the header's offsets.
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
 

@@ -111,6 +111,7 @@ class Attention(nnx.Module):
         self.k_proj = Linear(config.hidden_size, config.kv_dim, **kw)
         self.v_proj = Linear(config.hidden_size, config.kv_dim, **kw)
         self.o_proj = Linear(config.query_dim, config.hidden_size, **kw)
+        # Over each head's own entries; Qwen3 has these instead of biases on q, k and v.
         self.q_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
         self.k_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
         self.qkv_lora: LoRA | None = nnx.data(None)
@@ -266,6 +267,7 @@ class LanguageModel(nnx.Module):
         layers = list(self.first_layers)
         if self.layers is not None:
             graphdef, state = nnx.split(self.layers)
+            # The leading axis of every stacked parameter is the layer.
             count = self.layers.input_layernorm.scale.shape[0]
             layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
         return layers
@@ -298,6 +300,7 @@ class LanguageModel(nnx.Module):
             # Training needs no keys and values; stacked outputs of a scan would keep those of all layers.
             return x, kv if return_kv else None
 
+        # The layers are equal, so that a scan compiles one of them for any depth of the model.
         count = len(keys)
         return jax.lax.scan(step, x, (state, layer_keys), unroll=count if count <= MAX_UNROLL else 1)
 

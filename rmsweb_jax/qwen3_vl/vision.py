@@ -71,8 +71,10 @@ class VisionAttention(nnx.Module):
     def __call__(self, x: Patches, context: BlockContext, keys: Keys) -> Patches:
         lora, mask = context.adapters, context.mask
         qkv = self.qkv(x, adapters=lora, key=keys[0])
+        # [3, patches, heads, head_dim]
         q, k, v = jnp.moveaxis(qkv.reshape(len(x), 3, self.num_heads, -1), 1, 0)
         q, k = rotate(q, context.cos, context.sin), rotate(k, context.cos, context.sin)
+        # Windows take the place of rows: [windows, window, heads, head_dim].
         q, k, v = (part.reshape(*mask.shape[:2], *part.shape[1:]) for part in (q, k, v))
         mixed = attend(q, k, v, mask, causal=False).reshape(len(x), -1)
         return self.proj(mixed, adapters=lora, key=keys[1])
@@ -84,6 +86,7 @@ class VisionMLP(nnx.Module):
         self.linear_fc2 = Linear(config.intermediate_size, config.hidden_size, use_bias=True, **kw)
 
     def __call__(self, x: Patches, adapters: bool, keys: Keys) -> Patches:
+        # The tanh approximation, as in the reference (`gelu_pytorch_tanh`).
         x = jax.nn.gelu(self.linear_fc1(x, adapters=adapters, key=keys[0]), approximate=True)
         return self.linear_fc2(x, adapters=adapters, key=keys[1])
 
@@ -118,6 +121,7 @@ class PatchMerger(nnx.Module):
         self.linear_fc2 = Linear(self.size, config.out_hidden_size, use_bias=True, **kw)
 
     def __call__(self, x: Patches) -> Float[jax.Array, "merged out_hidden"]:
+        # The reshape merges 2x2 patches, because patches come in merge-block order.
         if self.norm_after_shuffle:
             x = self.norm(x.reshape(-1, self.size))
         else:
@@ -181,6 +185,7 @@ class VisionTower(nnx.Module):
     ) -> VisionOutput:
         """Computes the features of all images; those of padding are finite, and no token refers to them."""
         weight = jnp.asarray(inputs.pos_weight)[..., None]
+        # Outside of the scan these weights are gathered once per call; those of blocks one by one.
         patch_embed = _gathered(self.patch_embed, mesh, "patch_embed")
         pos_embed = _gathered(self.pos_embed, mesh, "pos_embed")
         x = patch_embed(jnp.asarray(inputs.patches))
@@ -222,6 +227,7 @@ class VisionTower(nnx.Module):
             # blocks.
             return (x, jnp.where((tap_blocks == index)[:, None, None], x, taps)), None
 
+        # [taps, patches, hidden]
         taps = jnp.zeros((len(tap_blocks), *x.shape), x.dtype)
         carry, _ = jax.lax.scan(
             step, (x, taps), (state, jnp.arange(depth), keys), unroll=depth if depth <= MAX_UNROLL else 1

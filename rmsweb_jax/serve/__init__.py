@@ -1,1 +1,1 @@
-"""The policy behind a chat-completions API."""
+"""Serves a policy by a chat-completions API."""

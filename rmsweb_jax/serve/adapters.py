@@ -41,7 +41,7 @@ class AdapterRegistry:
         return self._generators.get(name)
 
     def holds(self, generator: Generator) -> bool:
-        """Returns whether a generator belongs to a loaded adapter or the model."""
+        """Returns True if a generator belongs to a loaded adapter or the model."""
         return any(generator is one for one in list(self._generators.values()))
 
     def load(self, name: str, folder: Path) -> None:
@@ -50,9 +50,11 @@ class AdapterRegistry:
         Raises:
           BadRequestError: the name is taken, or the adapters cannot be used.
         """
+        # One change at a time, but without blocking requests: `get` reads the dictionary without the lock.
         with self._changing:
             if name in self._generators:
                 raise BadRequestError(f"lora_name: {name!r} has already been loaded", "lora_name")
+            # A copy, since adapters are merged: running requests of other adapters keep their weights.
             model = nnx.clone(self._model)
             try:
                 load_adapters(model, folder)

@@ -136,6 +136,7 @@ class AuthMiddleware:
         self._expected = f"Bearer {api_key}".encode() if api_key else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Health checks and metrics need no key: they reveal no prompts and are read by monitoring.
         if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
@@ -181,6 +182,7 @@ async def _read_body(request: Request, config: AppConfig) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise TooLargeError(f"body: {announced} bytes exceed the limit of {limit}")
+    # A chunked body has no declared size, and a declared one may be wrong.
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -282,6 +284,7 @@ def bind(port: int, host: str = "127.0.0.1") -> socket.socket:
     """
     family = socket.AF_INET6 if read_host(host).version == 6 else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
+    # A restarted server can bind while old connections are in TIME_WAIT.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))

@@ -113,6 +113,7 @@ class DecodeBatch:
         self._pool = generator.insert(self._pool, chat_request, np.asarray([slot], np.int32))
         self._active[slot] = _ActiveRequest(pending)
         self._has_new_requests = True
+        # A pool's samples are a power of two; those that the request does not need end at once.
         if prepared.n < self.key.samples:
             unused = np.zeros((shape.slots, self.key.samples), bool)
             unused[slot, prepared.n :] = True
@@ -132,6 +133,7 @@ class DecodeBatch:
             max_new_tokens=self.shape.max_new_tokens,
             eos=self._processor.end_id,
             banned=self._processor.banned_ids,
+            # Returns as soon as one more request may be complete, so that its slot is used again.
             free_slots=self.free + 1,
             steps=steps,
             allowed=self._allowed() if self.key.bound else None,
@@ -162,6 +164,7 @@ class DecodeBatch:
                     self._take(active, sample, *answers.response(slot, sample))
             except GrammarError as error:
                 active.pending.fail(error)
+            # A stop text or the request's own limit ends a sample that the device still draws.
             over = [number for number in range(len(active.completions)) if number not in active.open]
             if not active.open:
                 complete.append((active.pending, [one for one in active.completions if one is not None]))
@@ -187,6 +190,7 @@ class DecodeBatch:
             if len(tokens) < limit:
                 return
             length = limit
+        # The last token may complete a stop text and go on after it: the text is cut, the tokens are kept.
         text = self._processor.decode_response(tokens[:length])
         found = [at for at in map(text.find, prepared.stop) if at >= 0]
         active.completions[sample] = Completion(
@@ -202,7 +206,8 @@ class DecodeBatch:
         Args:
           known: number of tokens that were checked before.
         """
-        # A stop text may span several tokens, so the decoded text is searched.
+        # A stop text may span several tokens, so the decoded text is searched: first all of it, then, in a
+        # hit, each new prefix for the token that completes it.
         if stop and self._holds(tokens, stop):
             return next(end for end in range(known + 1, len(tokens) + 1) if self._holds(tokens[:end], stop))
         return len(tokens) if tokens[-1] == self._processor.end_id else None

@@ -1,4 +1,4 @@
-"""Settings of the server. This module imports no jax: what starts a server need not have it."""
+"""Settings of the server. This module imports no jax, so that a launcher without jax can use it."""
 
 from __future__ import annotations
 

@@ -101,6 +101,7 @@ class DecodeWorker:
     def _run(self) -> None:
         try:
             while self._wait_for_work():
+                # Frees the caches of unloaded adapters before new requests may need a pool.
                 self.batches = [batch for batch in self.batches if not self._is_stale(batch)]
                 self.admit()
                 for batch in self.batches:
@@ -137,12 +138,13 @@ class DecodeWorker:
             return not queue.closing
 
     def _is_stale(self, batch: DecodeBatch) -> bool:
-        """Returns whether an idle batch only keeps the weights of an unloaded adapter in memory."""
+        """Returns True if a batch is idle and keeps the weights of an unloaded adapter in memory."""
         return not batch.busy and not self._adapters.holds(batch.key.generator)
 
     def _is_next(self) -> bool:
-        """Returns whether a request waits and this worker has less than its fair share of all requests."""
+        """Returns True if a request waits and this worker has less than its fair share of all requests."""
         running, waiting = self._queue.counts()
+        # Without shares the first worker to wake up would take all requests into one large pool.
         return waiting > 0 and self._queue.active[self._number] * self._config.workers < running + waiting
 
     def admit(self) -> None:
@@ -155,8 +157,10 @@ class DecodeWorker:
                 found = self._find_batch() if self._is_next() else None
                 if found is None:
                     return
+                # Counted under the lock, so that other workers see this one's new share.
                 pending = self._admitting = queue.waiting.popleft()
                 queue.active[self._number] += 1
+            # Outside of the lock: prefill must not block `submit` and other workers.
             batch, shape = found
             if batch.shape != shape:
                 # One large pool takes fewer decoding steps than two small ones.
@@ -269,6 +273,7 @@ class ServingEngine:
         """
         widths = self._config.prompt_widths[: self._config.warm_widths]
         shapes = list(itertools.product(self._config.slots, widths))
+        # Two tokens, so that prefill, insertion and a decoding step are compiled for every shape.
         for done, (slots, width) in enumerate(shapes, start=1):
             shape = self._shapes.shape(slots, width)
             batch = DecodeBatch(BatchKey.of(self._warm_up_request(width)), shape, self._processor)
@@ -349,6 +354,7 @@ class ServingEngine:
             waiting = len(self._queue.waiting)
             if waiting >= self._config.max_waiting:
                 raise OverloadedError(f"{waiting} requests wait already; try again later")
+            # Refused above instead of queued without bound: a client can retry after the 503.
             self._queue.add(pending)
             self.metrics.holding(*self._queue.counts())
         return pending

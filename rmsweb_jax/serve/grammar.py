@@ -75,6 +75,7 @@ class Grammar:
 
     def begin(self) -> GrammarState:
         """Returns a fresh state for one reply."""
+        # A copy of the start state is far cheaper than compiling the schema again.
         return GrammarState(self._start.deep_copy())
 
 
@@ -100,6 +101,7 @@ def allowed_tokens(states: Mapping[int, GrammarState], rows: int, vocab_size: in
     Returns:
       [rows, words] int32, one bit per token, lowest bit first.
     """
+    # -1 has all bits set: free slots and finished samples may draw anything.
     masks = np.full((rows, (vocab_size + 31) // 32), -1, np.int32)
     pairs = [(state.matcher, row) for row, state in states.items()]
     fill_next_token_bitmask_par(_executor(), pairs, masks)

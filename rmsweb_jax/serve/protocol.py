@@ -1,7 +1,7 @@
-"""The part of the chat-completions protocol that the server speaks, checked strictly.
+"""The supported part of the chat-completions protocol, checked strictly.
 
-Anything the policy cannot honour (streaming, tools, nucleus sampling, ...) is refused with one line
-instead of being ignored: an evaluation whose settings were silently dropped looks like a result.
+Unsupported parameters (streaming, tools, nucleus sampling, ...) are refused with one line instead of being
+ignored: an evaluation whose settings were silently dropped would look like a valid result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ END = "<|im_end|>"
 
 
 class BadRequestError(Exception):
-    """The request cannot be served as asked; the message goes to the client with status 400."""
+    """The request cannot be served; the message goes to the client with status 400."""
 
     def __init__(self, message: str, param: str | None = None):
         super().__init__(message)
@@ -68,19 +68,19 @@ class ChatMessage(_Strict):
 class _NamedSchema(_Strict):
     name: str = ""
     description: str | None = None
-    # pydantic's own models have a `schema`.
+    # Not named `schema`, which is a method of pydantic's models.
     body: dict[str, Any] = Field(alias="schema")
     strict: bool | None = None
 
 
 class ResponseFormat(_Strict):
-    """What replies are held to: nothing, some JSON object, or a JSON schema."""
+    """Constraint on replies: none, any JSON object, or a JSON schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _NamedSchema | None = None
 
     def as_schema(self) -> dict[str, Any] | None:
-        """None for text.
+        """Returns the JSON schema, or None for text.
 
         Raises:
           BadRequestError: the schema is missing.
@@ -97,15 +97,15 @@ class ResponseFormat(_Strict):
 class ChatRequest(_Strict):
     """Body of POST /v1/chat/completions, with vLLM's additions for reinforcement learning.
 
-    Much is accepted only with the values that describe what is done anyway: no nucleus, penalties or
-    streaming, and tokens that cannot be decoded are never drawn.
+    Many parameters are accepted only with their neutral values: no nucleus, penalties or streaming. Tokens
+    that cannot be decoded are never drawn.
 
     Attributes:
       stop: texts that end a reply, as `<|im_end|>` always does; the reply ends before them.
       logprobs: return the log-probability of every token, under the model at this temperature.
       return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
-      logit_bias: -100 for tokens that are banned anyway.
-      ignore_eos: with `stop_token_ids`, which then alone end a reply.
+      logit_bias: -100, for tokens that are always banned.
+      ignore_eos: only with `stop_token_ids`, which are then the only end tokens.
     """
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -134,19 +134,19 @@ class ChatRequest(_Strict):
 
     @property
     def token_limit(self) -> int | None:
-        """The smaller of the two names for the same limit, None when neither is given."""
+        """Smaller value of the two names for this limit; None if neither is given."""
         limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
         return min(limits) if limits else None
 
     @property
     def stop_texts(self) -> tuple[str, ...]:
-        """Those of the request's own."""
+        """Stop texts of the request, without the end token, which always ends a reply."""
         texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(text for text in texts if text != END)
 
 
 class LoadAdapterRequest(_Strict):
-    """Body of POST /v1/load_lora_adapter: a PEFT folder and what to call it."""
+    """Body of POST /v1/load_lora_adapter: a PEFT folder, and a name for it."""
 
     lora_name: str = Field(min_length=1)
     lora_path: str = Field(min_length=1)
@@ -179,7 +179,8 @@ def parse_body(kind: type[_Body], body: bytes) -> _Body:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        # Content is text or parts: what is wrong with a part lies deeper than "not a text".
+        # Content is text or a list of parts, and pydantic reports an error for each. The one with the deepest
+        # location is about the part itself.
         deepest = max(error.errors(include_url=False), key=lambda problem: len(problem["loc"]))
         where = ".".join(str(name) for name in deepest["loc"] if "[" not in str(name))
         raise BadRequestError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
@@ -193,7 +194,7 @@ def check_tokens(request: ChatRequest, end_id: int, banned: Collection[int]) -> 
       banned: tokens that are never drawn.
 
     Raises:
-      BadRequestError: other tokens would have to end a reply, or to be banned.
+      BadRequestError: the request names other end tokens or banned tokens.
     """
     if request.stop_token_ids not in (None, [], [end_id]):
         raise BadRequestError(
@@ -210,10 +211,10 @@ def check_tokens(request: ChatRequest, end_id: int, banned: Collection[int]) -> 
 
 
 def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Image.Image]]:
-    """The chat as records, and its images by SHA-256.
+    """Converts the chat to records, and its images to a dictionary by SHA-256.
 
     Raises:
-      BadRequestError: an image URL of another kind (nothing is downloaded), bad base64 or no image inside.
+      BadRequestError: an image URL is not a data URL (nothing is downloaded), or does not hold an image.
     """
     images: dict[str, Image.Image] = {}
     messages = []
@@ -251,5 +252,5 @@ def _data_url_bytes(url: str) -> bytes:
 
 
 def error_body(message: str, kind: str, param: str | None = None) -> dict[str, Any]:
-    """What clients of the protocol expect beside a status of 400 or above."""
+    """Makes the body of an error response in the form that clients of the protocol expect."""
     return {"error": {"message": message, "type": kind, "param": param, "code": None}}

@@ -24,15 +24,16 @@ from rmsweb_jax.training.mesh import make_mesh
 
 
 def serve(settings: ServeSettings, workdir: Path) -> None:
-    """Loads, compiles, serves until a signal.
+    """Loads the model, compiles its programs, and serves until a signal.
 
-    When requests can be sent, `endpoint.json` in `workdir` holds the address; it is gone when the server has
-    ended, which SIGTERM and Ctrl-C make it do after all requests that it has taken.
+    `endpoint.json` in `workdir` holds the address while requests are accepted. SIGTERM and Ctrl-C stop the
+    server after it has answered all running requests; the file is then removed.
 
     Raises:
-      UserError: settings make no sense, the model cannot be loaded, or the port is taken.
+      UserError: settings contradict each other, the model cannot be loaded, or the port is taken.
     """
     endpoint = workdir / "endpoint.json"
+    # A killed server may have left it.
     endpoint.unlink(missing_ok=True)
     folder = resolve_model(settings.model)
     settings = dataclasses.replace(settings, api_key=read_api_key(settings.api_key_env, settings.host))
@@ -42,12 +43,14 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
         engine.warm_up(lambda done, total: progress.update(done, "compiled", total))
         engine.start()
         with contextlib.closing(engine):
+            # Bound at the start, so that a taken port fails before compiling; listening only now, so that
+            # clients are refused until the server is warm.
             sock.listen(128)
             url = base_url(sock)
             state = {"url": url, "model": settings.model, "pid": os.getpid()}
             write_atomic(endpoint, json.dumps(state).encode())
             try:
-                # A signal is how a server is meant to end.
+                # A signal is the normal end of a server.
                 with contextlib.suppress(KeyboardInterrupt):
                     run_server(make_app(engine, settings), sock, settings.drain_seconds)
             finally:
@@ -55,10 +58,10 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
 
 
 def make_engine(settings: ServeSettings, folder: Path) -> ServingEngine:
-    """The engine of a model folder, neither warm nor started.
+    """Makes the engine of a model folder; does not warm it up or start it.
 
     Raises:
-      UserError: the folder holds no usable model, the shapes make no sense, or the devices do not divide it.
+      UserError: the folder holds no usable model, or the devices do not divide it.
     """
     schema = None
     if settings.replies == "agent":
@@ -74,10 +77,10 @@ def make_engine(settings: ServeSettings, folder: Path) -> ServingEngine:
 
 
 def read_api_key(name: str, host: str) -> str:
-    """The value of an environment variable; empty where none is named.
+    """Reads the API key from an environment variable; "" if none is named.
 
     Raises:
-      UserError: it is not set, or other machines could send requests without a key.
+      UserError: the variable is not set, or other machines could send requests without a key.
     """
     if name and not os.environ.get(name):
         raise UserError(f"config.api_key_env={name}: not set; export {name}=KEY")
