@@ -88,6 +88,7 @@ def execute(browser: Browser, action: Action, context: ActionContext) -> ActionR
 def _execute(browser: Browser, action: Action, params: Any, context: ActionContext) -> ActionOutcome:
     before = set(browser.handles())
     outcome = _ACTIONS[action.name](browser, params, context)
+    # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome
     followed = _catch_errors(lambda: _follow(browser, action, before, outcome))
@@ -137,6 +138,7 @@ def _follow(browser: Browser, action: Action, before: set[str], outcome: ActionO
     # An empty tab that replaced the current one was not opened by the page.
     opened = [handle for handle in browser.handles() if handle not in before | {browser.current_handle}]
     if opened and action.name != "go_to_url":
+        # Ctrl+click asks for a tab in the background.
         background = action.name == "click_element_by_index" and getattr(
             action.params, "while_holding_ctrl", False
         )

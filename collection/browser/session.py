@@ -66,6 +66,7 @@ class Browser(Tabs):
             here, failure = url, None  # The page is open but breaks scripts; the next snapshot recovers.
         if failure is not None:
             raise PageError(f"Cannot open {self.short_url(url)}: {page_problem(failure)}")
+        # The address has not changed: the site never answered, and the old page is still shown.
         if slow and here == before and here != url:
             raise PageError(
                 f"Cannot open {self.short_url(url)}: no answer in {self.config.page_load_seconds:g} s"

@@ -170,6 +170,7 @@ def _walk_frame(
 ) -> dict[str, Any]:
     limits = {"max_lines": MAX_LINES - len(parts.lines), "max_chars": MAX_CHARS - parts.chars}
     answer = browser.script(_SCRIPT, {**options, **limits})
+    # A page can change the answer by replacing built-ins that the script or the driver uses.
     if not isinstance(answer, dict) or not isinstance(answer.get("lines"), list):
         raise JavascriptException("the page has changed what scripts answer")
     parts.links += answer["counts"]["links"]
@@ -178,6 +179,7 @@ def _walk_frame(
     parts.cut = parts.cut or answer["cut"]
     dx, dy = round(offset[0]), round(offset[1])
     for raw in answer["lines"]:
+        # The script measures in its own frame; boxes are in the window.
         left, top, right, bottom = raw[6] or (0, 0, 0, 0)
         box = (left + dx, top + dy, right + dx, bottom + dy)
         parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))

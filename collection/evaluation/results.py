@@ -260,6 +260,7 @@ def _difference(first: Results, second: Results, seed: int) -> dict[str, Any]:
     for k in range(1, runs + 1):
         mine, theirs = (statistics.pass_at_k(one.successes, k) for one in (first, second))
         difference[f"pass_at_{k}"] = _as_dict(statistics.paired_difference(mine, theirs, seed))
+    # Steps are means over solved runs, so different numbers of runs do no harm.
     both = (first.successes, first.steps, second.successes, second.steps)
     mine, theirs = (np.asarray(one.successes[:, :runs].any(axis=1)) for one in (first, second))
     only_first, only_second = statistics.disagreements(mine, theirs)
@@ -281,6 +282,7 @@ def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: i
         for name, group in groups.items()
         if len(group.tasks) >= MIN_GROUP_TASKS
     }
+    # Each grouping is one family of tests: sites, kinds and levels are separate questions.
     corrected = statistics.holm([one["mcnemar_p"] for one in found.values()])
     return {name: {**one, "holm_p": p} for (name, one), p in zip(found.items(), corrected, strict=True)}
 

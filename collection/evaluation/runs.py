@@ -103,6 +103,7 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
     Raises:
       UserError: the workdir belongs to a run with other tasks.
     """
+    # Over prompts and notes: two evaluations are comparable only if both are equal.
     asked = hashlib.sha256()
     for task in benchmark.tasks:
         notes = benchmark.notes.get(task.task_id)

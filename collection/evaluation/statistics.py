@@ -90,8 +90,10 @@ def _resampled(tasks: int, seed: int, resamples: int) -> np.ndarray:
     Counts turn a statistic into one matrix product; floats make that product ten times as fast. The last
     result is cached, because several statistics of the same tasks follow one another.
     """
+    # Drawing n tasks with replacement is a multinomial draw of their counts.
     counts = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=resamples)
     draws = counts.astype(np.float64)
+    # The cache returns this array to every caller.
     draws.flags.writeable = False
     return draws
 

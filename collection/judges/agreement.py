@@ -59,6 +59,7 @@ def kappa_interval(
     by_task: dict[str, np.ndarray] = {}
     for run in sorted(first.keys() & second.keys()):
         one, other = first[run], second[run]
+        # Kappa is over two categories; runs that a judge left undecided are in the confusion table only.
         if one is not None and other is not None:
             by_task.setdefault(tasks[run], np.zeros((2, 2)))[int(one), int(other)] += 1
     if not by_task:

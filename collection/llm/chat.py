@@ -172,6 +172,7 @@ class ChatModel:
 
 
 def _to_chat(message: Message, images: ImageSource | None) -> dict[str, Any]:
+    # Plain strings, because not all text-only endpoints accept lists of parts.
     if all(part.type == "text" for part in message.content):
         return {"role": message.role, "content": message.text}
     return {"role": message.role, "content": [_to_part(part, images) for part in message.content]}
@@ -200,6 +201,7 @@ def _message(body: Any) -> str:
 
 def _is_quota(text: str, body: Any) -> bool:
     """Returns True for an exhausted quota, which has status 429 as well, but which waiting does not help."""
+    # OpenAI's error code, and the quota id of Google's OpenAI-compatible endpoint.
     return "insufficient_quota" in text or "PerDay" in str(list(error_details(body)))
 
 

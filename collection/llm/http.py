@@ -35,6 +35,7 @@ class HttpClient(httpx2.Client):
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Raises `ReadTimeout` if the answer is not complete in time, `ReadError` if it is too long."""
         end = self._clock() + self._timeout_s
+        # Always streamed, so that size and time are checked while the body arrives.
         response = super().send(request, stream=True, **options)
         assert isinstance(response.stream, httpx2.SyncByteStream)
         response.stream = _BoundedStream(response.stream, end, self._clock, request)
@@ -86,6 +87,7 @@ _REQUEST = re.compile(
 
 def is_about_this_request(status: int, message: str) -> bool:
     """Returns True if only this request is refused, so that other requests can still succeed."""
+    # 413 is "Content Too Large". 400 and 422 also mean wrong settings, which affect all requests.
     return status == 413 or (status in (400, 422) and _REQUEST.search(message) is not None)
 
 
@@ -136,6 +138,7 @@ def _seconds(value: str, now: float) -> float | None:
     except ValueError:
         return None
     if date.tzinfo is None:
+        # HTTP dates are in GMT (RFC 9110, 5.6.7).
         date = date.replace(tzinfo=datetime.UTC)
     return max(0.0, date.timestamp() - now)
 

@@ -118,6 +118,7 @@ class CallLedger:
                 running = self._one(
                     "SELECT TOTAL(unanswered_cost) FROM calls WHERE ended IS NULL AND expires > ?", now
                 )
+                # `running` may shrink when open calls are settled: only the rest is certain to be spent.
                 if spent - running + max_cost > cap:
                     raise _over_budget(self._path, spent - running, max_cost, cap)
                 if spent + max_cost > cap:
@@ -154,6 +155,7 @@ class CallLedger:
         with self._transaction():
             level, paused = self._level(bucket, full, rate, now)
             self._set_level(bucket, level - amount, now)
+            # A call larger than the bucket waits for a full one; the debt delays the calls after it.
             return max(0.0, (min(amount, full) - level) / rate, paused - now)
 
     def give(self, bucket: str, amount: float, per_minute: float, now: float) -> None:
@@ -203,6 +205,7 @@ class CallLedger:
         if row is None:
             return full, 0.0
         level, at, paused = row
+        # max: another process may have entered a later time.
         return min(full, level + max(0.0, now - at) * rate), paused
 
     def _set_level(self, bucket: str, level: float, now: float) -> None:

@@ -143,6 +143,7 @@ class MeteredModel:
         tokens = request.estimated_tokens
         wait = self._take(tokens)
         if wait or progress.attempts:
+            # Waiting must not let the lease expire, or the cap would count this call as abandoned.
             self._ledger.extend_call(call, self._clock() + wait + self._lease_s)
         if wait:
             self._sleep(wait)
@@ -159,6 +160,7 @@ class MeteredModel:
             progress.in_flight = False  # A refused call is not billed.
             raise
         progress.in_flight = False
+        # The bucket was charged with an estimate of the prompt; correct it to the real usage.
         used = reply.usage.prompt_tokens + reply.usage.response_tokens
         if self._limits.tokens_per_minute:
             self._ledger.give(

@@ -42,6 +42,7 @@ def balance(cases: Sequence[AuditPair], config: BalanceConfig) -> dict[str, str]
       task id -> `kept`, `runtime_gate`, `obstruction_cap` or `domain_cap`.
     """
     passed = [case for case in _by_category(cases) if passes_runtime_gate(case, config)]
+    # Upper bound: the final corpus is at most as large as `passed`.
     max_obstructions = int(config.max_obstruction_share * len(passed))
     while True:
         allowed = _cap_each(passed, _is_obstruction, {True: max_obstructions})

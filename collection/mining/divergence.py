@@ -69,6 +69,7 @@ class Divergence:
         """Sort key, larger is better: gates passed, score, failures before detours, later steps."""
         later = (self.success_at or 0, self.localization_at or 0)
         names = (self.pair.success.record.trajectory_id, self.pair.localization.record.trajectory_id)
+        # Rounded as in `_best`. The ids make the choice independent of the order of the pairs.
         total = round(self.scores.get("total", 0.0), 9)
         return (self.depth, total, self.pair.kind == "primary", *later, -len(self.pair.success), *names)
 
@@ -83,6 +84,7 @@ def find_divergences(
       labels: the failure mode of each pair.
     """
     runs = dict.fromkeys(run for pair in pairs for run in (pair.success, pair.localization))
+    # One alignment for all pairs of the task, because a run is in several pairs.
     states = StateAlignment(list(runs))
     return [_find(pair, label, states, config) for pair, label in zip(pairs, labels, strict=True)]
 
@@ -148,6 +150,7 @@ def _passing(run: ParsedRun, rows: np.ndarray, gate: Callable[[ParsedRun, int], 
 def makes_progress(success: ParsedRun, at: int) -> bool:
     """Returns True if a step had an effect that the next step did not undo, and was not trivial."""
     step = success.steps[at]
+    # An act that the next step goes back from has not brought the task closer.
     undone = at + 1 < len(success) and set(success.steps[at + 1].action_names) == {"go_back"}
     return step.complete and step.effective and not step.failed and not undone and not trivial(success, at)
 
@@ -164,8 +167,10 @@ def valid_sample(success: ParsedRun, at: int) -> bool:
     messages = step.step.messages
     if not step.complete or not messages or messages[-1].role != "user":
         return False
+    # The policy never gets guidance when it acts, so no RL prompt may contain it.
     if any(f"<{GUIDANCE_TAG}>" in message.text for message in messages):
         return False
+    # No sampled reply could get the full reward against such a target.
     return score_response(step.target, step.target) == 1.0
 
 

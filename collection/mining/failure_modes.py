@@ -38,6 +38,7 @@ class FailureMode:
     violation: tuple[str, ...]
 
 
+# In the paper's order, which is that of the shares; a tie between labels goes to the more frequent mode.
 TAXONOMY: dict[str, FailureMode] = {
     "unverifiable_evidence": FailureMode(
         "Unverifiable evidence, source, or compliance failure",

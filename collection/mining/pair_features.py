@@ -94,6 +94,7 @@ def detour(diff: RunDiff) -> float:
 @_feature
 def verdict_doubted(diff: RunDiff) -> float:
     """The run has the success's answer and acts, but was judged a failure."""
+    # Only if no other feature explains the failure is the verdict itself in doubt.
     same = diff.claimed and bool(diff.given_facts) and diff.expected_facts <= diff.given_facts
     return float(same and not (act_missing(diff) or rival(diff) or page_missing(diff) or secret_strays(diff)))
 
@@ -106,6 +107,7 @@ def failing(diff: RunDiff) -> float:
     flags = diff.localization_flags
     # Repeated scrolling is passive, not trouble.
     repeated = flags["repeats"] & ~flags["passive"] & ~flags["invalid"]
+    # Unusable replies, refusals and notes have features of their own or are no trouble.
     trouble = (flags["fails"] & ~flags["invalid"]) | flags["no_effect"] | repeated
     return min(1.0, _TROUBLE_SCALE * _mean(trouble & ~flags["blocked"] & ~flags["notes"]))
 

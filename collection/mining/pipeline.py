@@ -211,6 +211,7 @@ def mine_task(runs: Sequence[ParsedRun], settings: TaskSettings, labels: Labels)
     tried = find_divergences(pairs, labels(pairs), settings.select)
     if not tried:
         return MinedTask(without_pair(runs))
+    # RMSWeb retains one prompt per task.
     best = max(tried, key=lambda divergence: divergence.rank)
     prompt = to_prompt(best) if best.decision == KEPT else None
     return MinedTask(
@@ -247,6 +248,7 @@ _open = contextlib.ExitStack()
 
 
 def _begin_process(judging: LabelerSettings | None) -> None:
+    # An executor's processes would outlive a killed parent.
     exit_with_parent()
     _open.enter_context(_open_labels(judging))
 

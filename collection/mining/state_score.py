@@ -66,9 +66,11 @@ class StateAlignment:
         Returns:
           float [num_success_steps, num_localization_steps]: 1 certain, 0.5 likely, 0 no.
         """
+        # Same host and path; query and fragment may differ.
         here = url_similarity(_urls(success), _urls(localization)) >= _SAME_PAGE
         equal = self._between(self._same_text, success, localization) & here
         likeness = self._pages.likeness(self._steps(success), self._steps(localization)) * here
+        # 1e-6 absorbs float32 rounding between equally similar pages.
         nearest = likeness >= np.maximum(likeness.max(0, initial=0.0) - 1e-6, SAME_STATE)
         return np.where(equal.any(0), equal, 0.5 * nearest)
 
@@ -157,6 +159,7 @@ class Pages:
         pages, places = np.unique(np.concatenate((first, second)), return_inverse=True)
         holds = self._holds[pages]
         held = holds.sum(0)
+        # Elements on every page (menus, footers) weigh 0. The root, because a product of two rows squares it.
         holds = holds[:, held > 0] * np.sqrt(1 - held[held > 0] / max(len(pages), 1))
         table = _jaccard(holds @ holds.T, (holds**2).sum(1))
         return table[np.ix_(places[: len(first)], places[len(first) :])]

@@ -201,6 +201,7 @@ def on_target(run: ParsedRun, position: int) -> bool:
 def off_target(run: ParsedRun, position: int) -> bool:
     """The step acts on, or types, words that are not in the task."""
     named = words(run.action_texts[position])
+    # The label of a submit button is rarely a word of the task, but not off target for that reason.
     neutral = submits(run, position) or finishes(run, position)
     return not neutral and bool(named) and not named <= run.task_words
 
@@ -280,6 +281,7 @@ def claims_success(run: ParsedRun, position: int) -> bool:
 def blocked(run: ParsedRun, position: int) -> bool:
     """The page of the step refuses the visitor."""
     observation = run.steps[position].step.observation
+    # A title is decisive on pages of any length.
     short = len(observation.page_text) <= _REFUSAL_CHARS
     return refuses(observation.title) or (short and refuses(observation.page_text))
 

@@ -69,6 +69,7 @@ def action_scores(success: ParsedRun, localization: ParsedRun, where: np.ndarray
 
 def _contrast(ours: StepView, theirs: StepView) -> float:
     """One minus the RL reward of the localization's actions with the success's actions as the target."""
+    # An unusable reply has no action in common with any other.
     if ours.reply is None or theirs.reply is None:
         return 1.0
     return 1.0 - explain_actions(theirs.reply.executable, ours.reply.executable).score
@@ -182,6 +183,7 @@ def _relative_flags(
             for i, other in enumerate(zip(success.pages, success.signatures, strict=True))
             if step == other
         ]
+        # The earliest place of this step in the success is behind every state that the run can be at.
         skips[j] = bool(took) and here.any() and min(took) > done[here].max()
     return {
         "absent_in_success": absent & step_flags(localization)["acts"],
@@ -209,6 +211,7 @@ def _recovered(
         unseen = _any(step_flags(success), set(mode.closure) - GENERAL) | _fills_in_place(success)
         reached = np.where((unseen & ~taken)[:, None], np.minimum(reached, _LIKELY), reached)
         recovered = np.maximum(reached, taken[:, None])
+    # Steps at different states are no alternatives, so they cannot be a divergence.
     return np.maximum(recovered, ~_at_same_state(success, same_states))
 
 
@@ -273,6 +276,7 @@ def _reached_later(success: ParsedRun, same_states: np.ndarray) -> np.ndarray:
     certainty = np.where(done == done.max(initial=0), _LIKELY, 1.0)
     for j in reversed(range(same_states.shape[1])):
         further = np.maximum.accumulate(reached[::-1])[::-1]
+        # A later state counts with its certainty; the next state counts fully, even if only likely.
         result[:, j] = np.maximum(further[done + 1], reached[done + 1] > 0)
         here = same_states[:, j] > 0
         if here.any():

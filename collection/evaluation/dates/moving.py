@@ -102,6 +102,7 @@ def refresh(
     if earliest >= floor:
         return Refreshed(text)
     event_year = _event_year(text, mentions)
+    # Negative floor division rounds the number of weeks up.
     first = -((earliest - floor).days // _WEEK)
     choices = [(weeks, False) for weeks in range(first, first + _CHOICES)]
     if event_year or _FEAST.search(text):
@@ -110,6 +111,7 @@ def refresh(
         moved, changes = _moved(text, mentions, days, weeks)
         # Flattened, because a range may have become two dates.
         read = itertools.chain.from_iterable(resolve(find_mentions(moved), today))
+        # Accepted only if the parser reads the new text as the intended days.
         if list(read) == [day for change in changes for day in change.after]:
             return Refreshed(moved, weeks, changes, yearly, event_year)
     moved, changes = _moved(text, mentions, days, first)
@@ -139,6 +141,7 @@ def bound_by_rule(text: str) -> bool:
 
 def _yearly(earliest: date, floor: date) -> list[int]:
     """Returns the numbers of weeks to about the same day of the next years."""
+    # 29 February does not exist in most years.
     day = min(earliest.day, 28) if earliest.month == 2 else earliest.day
     years = range(floor.year, floor.year + 3)
     weeks = [round((date(year, earliest.month, day) - earliest).days / _WEEK) for year in years]

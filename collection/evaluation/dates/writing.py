@@ -117,6 +117,7 @@ def _numbered(text: str, known: Collection[tuple[int, int]]) -> Iterator[Mention
         if is_known or joined or _BEFORE_BARE.search(text[: match.start()]):
             accepted.append(match)
     fields = [match[name] for match in (*full, *accepted) for name in ("one", "two")]
+    # One first number above 12 shows the order for the whole text; otherwise month first, as in the US.
     day_first = any(int(match["one"]) > len(MONTHS) for match in full)
     # If all numbers have two digits, the text pads days below ten with a zero.
     padded = all(len(field) == 2 for field in fields)
@@ -282,6 +283,7 @@ def _first_from(anchor: date, mention: Mention) -> int:
 def _nearest(reference: date, mention: Mention) -> int:
     month = mention.month
     assert month is not None
+    # The wide range is for 29 February, which a century year can put 8 years apart.
     years = _years(mention, reference.year - 1, 3) or _years(mention, reference.year - 8, 17)
     return min(years, key=lambda year: abs((date(year, month, mention.days[0]) - reference).days))
 
