@@ -136,6 +136,7 @@ class EpisodeRunner:
 
     def _session(self, attempt: int, guidance: str) -> ActorSession:
         prompt = self.prompt
+        # Read once per episode, so that the date does not change at midnight.
         if prompt.style == "full" and not prompt.date:
             prompt = dataclasses.replace(prompt, date=datetime.date.today().isoformat())
         return ActorSession(
@@ -150,6 +151,7 @@ class EpisodeRunner:
 
     def _judged(self, trajectory: Trajectory) -> Trajectory:
         reward = self.environment.reward()
+        # An environment's own reward is exact, so no model is asked.
         judge = self.judge if reward is None else EnvironmentReward()
         trajectory = trajectory.model_copy(update={"reward": reward})
         # An environment that has not paid its reward yet was left too early: no success, no need for a judge.
@@ -174,8 +176,10 @@ class EpisodeRunner:
             episode.count_blocked(view)
             if episode.blocker and episode.blocker.outcome and episode.blocked >= self.limits.max_blocked:
                 return episode.blocker.outcome
+            # Checked again, because an observation may wait for a slow page.
             if episode.is_late:
                 return "timeout"
+            # The agent gets one last step in which it can only report what it has done.
             given_up = episode.failures >= self.limits.max_failures
             self._step(episode, view, number, given_up or number == self.limits.max_steps)
             if episode.done is not None:
@@ -197,6 +201,7 @@ class EpisodeRunner:
         answer = episode.session.query(state, view, done_only)
         extractor = StepExtractor(episode.session, episode.task.task_id, number)
         outcome, error = self._act(episode, answer, extractor, done_only)
+        # The last result decides: a list stops at its first error.
         failed = bool(error) or any(result.error for result in outcome.results[-1:])
         episode.failures = episode.failures + 1 if failed else 0
         episode.read_state = "\n".join(result.output for result in outcome.results if result.output)

@@ -114,6 +114,7 @@ class DriverConnection(abc.ABC):
         """
         self._calls += 1
         previous = None
+        # The driver has dismissed the dialog when it reports it, so the same call can be repeated.
         for _ in range(_MAX_DIALOG_REPORTS):
             try:
                 return function(*args)
@@ -152,6 +153,7 @@ class DriverConnection(abc.ABC):
 
     def _recover(self, repair: Callable[[], None], error: Exception) -> None:
         """Repairs the current tab. A browser that does not answer during the repair counts as lost."""
+        # The repair itself uses `call`: a second failure must not start another repair.
         if self._recovering:
             raise BrowserLostError(f"the browser does not answer: {first_line(error)}") from error
         self._recovering = True

@@ -62,6 +62,7 @@ class Tabs(DriverConnection):
             # A spare window, unknown to all pages, from which a page that hangs can be closed.
             self._spare = self.cdp("Target.createTarget", url="about:blank", background=True)["targetId"]
             self._closed.add(self._spare)
+            # Leaves the start page before any task: it belongs to the browser and makes requests of its own.
             self._driver.get("about:blank")
             self._prepare_tab()
             self._tab_id(self._current)
@@ -84,6 +85,7 @@ class Tabs(DriverConnection):
                     self.add_incident("refused", f"{self.short_url(info['url'])}: {verdict.detail}")
                     self.notices.append(f"Window closed: {verdict.detail}")
                 self._close_page(pages, handle)
+        # Pages are oldest first, so the newest windows are closed.
         extra = list(pages)[self.config.max_tabs :]
         for handle in extra:
             self.add_incident(
@@ -96,6 +98,7 @@ class Tabs(DriverConnection):
         self._pages = pages
         if self._current not in pages:
             self.switch_handle(list(pages)[-1])
+        # Here, because every step sweeps.
         self._check_memory()
         self._swept = self._calls
 
@@ -143,6 +146,7 @@ class Tabs(DriverConnection):
     def switch_handle(self, handle: str) -> None:
         self.call(self._driver.switch_to.window, handle)
         self._current = handle
+        # Indices of the other tab's snapshot must not be used in this one.
         self.snapshot = self.latest = None
         self._prepare_tab()
 
@@ -204,6 +208,7 @@ class Tabs(DriverConnection):
         try:
             targets = self.cdp("Target.getTargets")["targetInfos"]
         except PageError:
+            # The current tab is gone, and DevTools commands need a live one.
             self.call(self._driver.switch_to.window, self._spare)
             targets = self.cdp("Target.getTargets")["targetInfos"]
         pages = {
@@ -221,6 +226,7 @@ class Tabs(DriverConnection):
 
     def _is_browser_ui(self, info: dict[str, Any]) -> bool:
         """Returns True for the browser's own UI and for a target without address; known tabs never are."""
+        # A window with an opener was opened by a page.
         if info["targetId"] in self._tab_ids or info.get("openerId"):
             return False
         url = info["url"]
@@ -233,6 +239,7 @@ class Tabs(DriverConnection):
         if len(pages) == 1:
             empty = self.cdp("Target.createTarget", url="about:blank")
             pages[empty["targetId"]] = {"url": "about:blank", "title": ""}
+            # The empty tab takes over the id, so the agent still has the tab that it knows.
             self._tab_ids[empty["targetId"]] = self._tab_ids.pop(handle, self._tab_id(handle))
         with contextlib.suppress(WebDriverException):
             self.cdp("Target.closeTarget", targetId=handle)
@@ -273,6 +280,7 @@ class Tabs(DriverConnection):
             "Emulation.setDeviceMetricsOverride",
             width=self.config.width,
             height=self.config.height,
+            # One CSS pixel is one pixel of the screenshot, as boxes and clicks assume.
             deviceScaleFactor=1,
             mobile=False,
         )

@@ -79,6 +79,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
     def browser(self, task: Task) -> Browser:
         """Returns a browser for an episode of a task; starts one if needed."""
         kind = (task.environment, self._config.user_agent_for(task.website))
+        # Host rules and the user agent are command-line flags, so another kind needs a new browser.
         if self._browser is not None and (kind != self._kind or self._is_due()):
             self.discard()
         if self._browser is None:
@@ -95,6 +96,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
                 self._server = MiniWobServer()
             # Through the guard, only this browser reaches the local pages, and only by their own name.
             hosts[HOST] = f"127.0.0.1:{self._server.port}"
+            # The page server is on loopback, which the guard forbids by default.
             config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
             rules = () if config.proxy else self._server.host_rules
         try:

@@ -232,6 +232,7 @@ class Fleet:
     def _fail(self, message: RunFailure) -> None:
         error = UserError(message.reason)
         error.exit_code = message.exit_code
+        # Every other episode would meet the same error, so do not wait for running ones.
         if message.exit_code == UserError.exit_code:
             raise error
         # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
@@ -260,6 +261,7 @@ class Fleet:
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
         else:
+            # First in its queue, so that tasks finish early instead of all at the end.
             self._scheduler.add(task_id, _site(job), first=True)
 
     def _handle_death(self, worker: int, reason: str) -> None:
@@ -277,6 +279,7 @@ class Fleet:
         if any(entry.round is not None for entry in entries):
             self._continue_job(task_id, entries)
             return
+        # Without an outcome: a worker's death says nothing about the site.
         self._scheduler.ended(task_id, self._now())
         self._deaths[task_id] += 1
         self._lost[task_id] += 1

@@ -102,6 +102,7 @@ class _Reader:
             detail=f"messages rebuilt for {self._notes.rebuilt} of {len(steps)} steps",
             declared_success=last.success if last.is_done else None,
             final_text=(last.extracted_content or "") if last.is_done else "",
+            # As for our own runs: declared by the agent and passed by a judge.
             success=bool(last.is_done and last.success and verdict),
             judge=judge,
             seconds=self._seconds(),
@@ -110,6 +111,7 @@ class _Reader:
         )
 
     def _describe(self, name: str, path: Path) -> Task:
+        # A tasks file may name a run by its path, its folder or its file.
         self._names = (name, path.parent.name, path.stem)
         info = self._context.info(*self._names)
         stated = next((state.objective for state in self._states if state and state.objective), "")
@@ -224,6 +226,7 @@ class _Reader:
         for action, result in zip(actions, found, strict=False):
             content = result.extracted_content or ""
             once = result.include_extracted_content_only_once
+            # Content with `once` is shown in the next step only (`read_state`), so it is output, not history.
             text = result.error or result.long_term_memory or ("" if once else content)
             results.append(
                 ActionResult(

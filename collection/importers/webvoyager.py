@@ -244,6 +244,7 @@ def _answer(turn: _Turn) -> str | None:
 
 def _observe(number: int, turn: _Turn, folder: Path, website: str, context: RunContext) -> Observation:
     screenshot = store_file(context.images, [folder / f"screenshot{number}.png"])
+    # Only the start address is in the files.
     url = website if number == 1 else ""
     text = _page_text(number, turn, folder)
     lacks = {"url": url, "screenshot": screenshot, "page_text": text, "elements": text}
@@ -286,4 +287,5 @@ def _usages(log: Path, calls: int) -> list[CallUsage]:
     except OSError:
         return []
     usages = [CallUsage(prompt_tokens=int(sent), response_tokens=int(got)) for sent, got in found]
+    # With another number of calls, tokens cannot be assigned to steps.
     return usages if len(usages) == calls else []

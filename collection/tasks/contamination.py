@@ -112,6 +112,7 @@ class BenchmarkIndex:
             return Overlap("exact", self._questions[number], 1.0, 1.0, same_site)
         own = shingles(task)
         holding = [self._holding[shingle] for shingle in own if shingle in self._holding]
+        # Without a shared 3-gram only equality is possible, which was checked above.
         if not holding:
             return None
         shared = np.bincount(np.concatenate(holding), minlength=len(self._questions))
@@ -132,6 +133,7 @@ class BenchmarkIndex:
         factor = np.full(len(shared), 1 - 1e-9)
         if (same := self._at.get(site)) is not None:
             factor[same] *= self._thresholds.same_site
+        # The three tests of `_compare`, in numpy and for all questions at once.
         near = shared >= factor * self._thresholds.jaccard * (own + self._sizes - shared)
         near |= shared >= factor * self._thresholds.containment * self._sizes
         near |= shared == np.minimum(own, self._sizes)
@@ -157,6 +159,7 @@ class BenchmarkIndex:
 
 def find_overlap(index: BenchmarkIndex, task: Task) -> Overlap | None:
     """Returns the question that a task repeats, by its objective alone or with constraints; None if new."""
+    # Constraints may hold a part of the question, but also dilute the overlap of the objective.
     texts = (task.objective, " ".join((task.objective, *task.constraints)))
     found = (index.find(text, task.website) for text in dict.fromkeys(texts))
     return next((overlap for overlap in found if overlap is not None), None)

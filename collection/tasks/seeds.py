@@ -91,7 +91,9 @@ def read_queries(path: Path) -> ParsedLines[Query]:
       UserError: the file cannot be read, or has no good line.
     """
     if path.suffix == ".jsonl":
-        return read_lines(path, _parse_json, "search queries (JSON objects with query, one a line)")
+        return read_lines(
+            path, Query.model_validate_json, "search queries (JSON objects with query, one a line)"
+        )
     return read_lines(path, lambda line: Query(query=line), "search queries, one a line")
 
 
@@ -122,6 +124,7 @@ def answer_schema() -> dict[str, Any]:
 def _request(query: Query, attempt: int) -> ModelRequest:
     text = _template().render(query=query.query, locale=query.locale or "", categories=CATEGORIES)
     message = Message(role="user", content=(TextPart(text=text),))
+    # The attempt is part of the seed, so that the second answer can differ.
     return ModelRequest((message,), "task", call_seed("task", query.key, attempt), schema=answer_schema())
 
 
@@ -159,6 +162,7 @@ def _naming(objective: str, website: str) -> str:
     """Returns the objective; prefixes the site if the text does not name it."""
     site = site_of(website)
     letters = "".join(filter(str.isalnum, objective.casefold()))
+    # "home-depot.com" counts as named by "Home Depot".
     name = "".join(filter(str.isalnum, site.split(".")[0].casefold()))
     return objective if name in letters else f"On {site}: {objective}"
 
@@ -169,10 +173,6 @@ def _bare(text: str) -> str:
     if text.startswith("```") and text.endswith("```"):
         return text.removeprefix("```").removeprefix("json").removesuffix("```").strip()
     return text
-
-
-def _parse_json(line: str) -> Query:
-    return Query.model_validate_json(line)
 
 
 def _add(one: CallUsage, other: CallUsage) -> CallUsage:
