@@ -70,6 +70,7 @@ class ActorSession:
         catalogue = action_catalogue(exclude=self.excluded)
         shown = catalogue if self.prompt.style == "full" else ()
         page = (view.observation, view.page_stats, self.prompt)
+        # Two versions: training must not see guidance, which the policy will not have.
         recorded = live = build_messages(state, *page, actions=shown)
         if self.guidance:
             live = build_messages(state, *page, self.guidance, actions=shown)

@@ -72,6 +72,7 @@ def go_back(browser: Browser, _params: Any, _: ActionContext) -> ActionOutcome:
     history = browser.cdp("Page.getNavigationHistory")
     if history["currentIndex"] == 0:
         raise ActionError("There is no page to go back to")
+    # Checked in advance, because going back gives no chance to refuse the address.
     browser.check(history["entries"][history["currentIndex"] - 1]["url"])
     browser.call(browser.driver.back)
     return ActionOutcome("Went back", changed=True)
@@ -102,6 +103,7 @@ def close_tab(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
 def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     if context.extract is None:
         raise ActionError("Extraction is not available")
+    # Before the cut, which could split a secret.
     text = browser.redact(page_markdown(browser, params.extract_links))
     part = text[params.start_from_char : params.start_from_char + MAX_EXTRACT_CHARS]
     if not part.strip():

@@ -149,10 +149,12 @@ def find_blocker(url: str, title: str, text: str, status: int | None = None) -> 
       text: the page's lines, as shown to the agent.
       status: HTTP status of the page; None if unknown.
     """
+    # On a long page only the address can show a captcha; its text may be about anything.
     if len(text) > _SHORT_PAGE:
         return _found("captcha", "address", _CAPTCHA_URL.search(url))
     words, refused = " ".join(_MARKUP.sub(" ", text).split()), status in _REFUSED
     login = _login_wall(url, title.strip(), text, words)
+    # 401 with a login form is a login wall; without one it is a refusal.
     if status == 401 and login:
         return login
     form = len(_FIELD.findall(text)) >= _FORM_FIELDS

@@ -101,6 +101,7 @@ class WebEnvironment:
             browser.goto(website)
             browser.settle()
             failure = self._read_failure()
+            # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
             browser.sweep()
         except (PageError, WebDriverException) as error:
             raise SiteUnreachableError(f"{website}: {first_line(error)}", browser.take_incidents()) from error
@@ -125,6 +126,7 @@ class WebEnvironment:
         notices = [*([notice] if notice else []), *self._browser.notices, *self._late_downloads()]
         self._browser.notices.clear()
         observation = self._redacted(observation)
+        # Titles too: a page can put orders to the agent into every text that the prompt shows.
         shown = [observation.title, observation.page_text, *(tab.title for tab in observation.tabs)]
         return View(
             observation=observation,
@@ -139,6 +141,7 @@ class WebEnvironment:
     def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
         def answer(query: str, text: str) -> str:
             try:
+                # The extraction model must not see secrets either.
                 return extract(query, self.redact(text))
             except ExtractionError as error:
                 raise ActionError(f"Extraction failed: {error}") from error

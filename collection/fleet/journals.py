@@ -148,6 +148,7 @@ def new_journal(workdir: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     number = max((int(path.stem) for path in folder.glob("*.jsonl")), default=0) + 1
     name = f"{number:06d}.jsonl"
+    # Created now, so that the next call gets another number.
     (folder / name).touch(exist_ok=False)
     return name
 
@@ -188,6 +189,7 @@ def publish(jobs: Iterable[Job], workdir: Path, actor: ActorConfig, index: Journ
 
 def _parse(path: Path, line: bytes) -> Trajectory | Reflected:
     try:
+        # `reflection` is the first field of `Reflected`.
         is_reflection = line.startswith(b'{"reflection":')
         return (Reflected if is_reflection else Trajectory).model_validate_json(line)
     except ValidationError as error:

@@ -233,6 +233,7 @@ def _success_by_round(played: Sequence[Round], rounds: int) -> dict[str, float |
 
 
 def _solve_by_round(tasks: Mapping[str, Sequence[Round]], rounds: int) -> dict[str, float | None]:
+    # RMSWeb reports solve@2 on the tasks that failed round 1.
     failed = [runs for runs in tasks.values() if not runs[0].success]
     return {
         str(last): _share([sum(one.success for one in runs[:last]) >= SOLVED_BY for runs in failed])

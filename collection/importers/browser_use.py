@@ -63,6 +63,7 @@ def read_run(name: str, path: Path, attempt: int, context: RunContext) -> Trajec
     if not isinstance(raw, dict) or "history" not in raw:
         raise BrokenRunError(f"{path.name} is not a browser-use history (no key 'history')")
     items = validated(History, raw, path.name).history
+    # Step 0 holds the actions that the user configured to run first; the model did not choose them.
     played = [item for item in items if item.metadata is None or item.metadata.step_number != 0]
     if len(played) < len(items):
         context.notes.left_out["initial_actions"] += len(items) - len(played)
@@ -151,6 +152,7 @@ class _Reader:
         images = self._context.images
         if state.screenshot:
             try:
+                # A data URL, or bare base64.
                 data = base64.b64decode(state.screenshot.rpartition("base64,")[2], validate=True)
             except (binascii.Error, ValueError):
                 return None

@@ -29,6 +29,7 @@ class Questions:
 
     def __init__(self, model: CachedModel, trajectory: Trajectory, images: ImageSource):
         self._model, self._images = model, images
+        # A fixed seed per run, so that a repeated judgement sends the same request.
         self._seed = call_seed("judge", trajectory.task.task_id, trajectory.actor, trajectory.attempt)
         self.usage, self.key = CallUsage(), ""
 

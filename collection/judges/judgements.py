@@ -101,6 +101,7 @@ def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
         try:
             for call in calls:
                 waiting.append(pool.submit(made, call))
+                # Bounds the number of runs in memory, and still gives all threads work.
                 if len(waiting) > _WAITING * workers:
                     yield waiting.popleft().result()
             while waiting:

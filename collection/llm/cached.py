@@ -42,6 +42,7 @@ class CachedModel:
         self._connection = connect(path)
         try:
             self._run(_TABLE)
+            # An existing file may have a table of that name with other columns.
             self._run("SELECT key, reply FROM replies LIMIT 1")
         except sqlite3.DatabaseError as error:
             self._connection.close()

@@ -178,6 +178,7 @@ def _endpoint(config: ModelConfig) -> Model:
 
     return ChatModel(
         base_url=config.base_url,
+        # Our server serves one model, so requests need not name it.
         model="" if config.kind == "policy" else config.model,
         name=config.model,
         api_key=os.environ.get(config.api_key_env, "") if config.api_key_env else "",

@@ -47,6 +47,7 @@ def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Differenc
         for benchmark in benchmarks:
             mine, theirs = by_key.get((first, benchmark)), by_key.get((second, benchmark))
             if mine and theirs:
+                # Results from before the digest was recorded count as the same.
                 same = len({mine.tasks_sha256, theirs.tasks_sha256} - {""}) < 2
                 figures = compare(mine.results, theirs.results, mine.seed)
                 compared.append((first, second, benchmark, same, figures))

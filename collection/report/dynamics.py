@@ -106,6 +106,7 @@ def common_scales(groups: Sequence[Sequence[Rows]]) -> dict[str, tuple[float, fl
                 values.append(sum(float(mean.mean.max()) for mean in found[:2]))
         if values:
             low, high = min(values), max(values)
+            # A constant metric has no range, and an all-zero one no scale; an axis needs both.
             margin = 0.06 * (high - low) or 0.05 * abs(high) or 1e-6
             scales[key] = (0.0 if key == "gates" else low - margin, high + margin)
     return scales

@@ -98,6 +98,7 @@ def shown_trajectory(run: RunFolder) -> ShownTrajectory | None:
     for stage, actor in [*sources, ("collect", "Teacher")]:
         solved = [one for one in run.trajectories(stage) if one.success and len(one.steps) <= _MAX_STEPS]
         if solved:
+            # The id breaks ties, so that the page is the same every time.
             best = min(solved, key=lambda one: (-len(one.steps), one.trajectory_id))
             images = run.images(stage)
             return ShownTrajectory(best, actor, tuple(_shown(step, images) for step in best.steps))

@@ -185,6 +185,7 @@ def draw_curve(axes: Any, curve: Series, color: str) -> None:
         return
     width = max(5, len(x) // 25)
     axes.plot(x, y, color=color, linewidth=0.6, alpha=0.35)
+    # "valid": no padding, which would bend the curve at its ends; the first width - 1 points are missing.
     smooth = np.convolve(y, np.ones(width) / width, mode="valid")
     axes.plot(x[width - 1 :], smooth, color=color, linewidth=1.7, label=curve.label)
 

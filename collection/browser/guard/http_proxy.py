@@ -253,6 +253,7 @@ class ProxyConnection:
             lengths = [
                 text for text in header_values(response.headers, b"content-length") if text.isdecimal()
             ]
+            # Refused before the browser gets a byte. A HEAD response announces a body that never comes.
             if head.method != b"HEAD" and lengths and int(lengths[0]) > left:
                 raise RequestRefusedError("response_size", f"{int(lengths[0]) / MB:.1f} MB")
             decompression = DecompressionLimit(
@@ -288,6 +289,7 @@ class ProxyConnection:
             self._drop_server()
 
     async def _response_head(self, head: h11.Request, server: _ServerConnection) -> h11.Response:
+        # A server may close a kept connection at any time; only then is a second try justified.
         stale = server.used and head.method in _REPEATABLE
         try:
             while True:
@@ -296,6 +298,7 @@ class ProxyConnection:
                     return event
                 if not isinstance(event, h11.InformationalResponse):
                     raise UpstreamUnreachableError("the server has closed without an answer")
+                # The server has started to answer, so the connection was alive.
                 stale = False
         except (ConnectionError, h11.RemoteProtocolError, UpstreamUnreachableError) as error:
             if stale and not server.http.trailing_data[0]:

@@ -88,6 +88,7 @@ class Connector:
         if mapped is not None:
             if policy.is_own_port(mapped[1]):
                 raise RequestRefusedError("own_port", f"port {mapped[1]} is the browser's own")
+            # None: addresses from the user's configuration are not judged, so they may be private.
             return [None], mapped
         addresses = await _look_up(target)
         for address in addresses:
@@ -104,6 +105,8 @@ class Connector:
                 reader, writer = await asyncio.open_connection(
                     str(address or mapped[0]), mapped[1], limit=CHUNK
                 )
+                # Connected to the judged address itself: a second look-up could give another one (DNS
+                # rebinding).
                 return Upstream(target, address, reader, writer)
             except OSError as error:
                 reason = error.strerror or str(error)
@@ -130,6 +133,7 @@ async def _look_up(target: RequestTarget) -> list[Address]:
     literal = literal_address(target.host)
     if literal is not None:
         return [literal]
+    # Resolved as browsers do, without a name service.
     if is_local_name(target.host):
         return list(_LOOPBACK)
     try:

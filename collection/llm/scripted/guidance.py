@@ -78,6 +78,7 @@ def goals_of(summary: str) -> list[str]:
 def diagnose(plan: Plan, goals: list[str], success: bool) -> list[MistakeKind]:
     """Returns the kinds of mistake that the goals of a round reveal."""
     found: list[MistakeKind] = ["needless_scroll"] if any(goal.startswith("Scroll") for goal in goals) else []
+    # A success can still have had a detour.
     if success:
         return found
     missing, stray = _match(plan, [goal for goal in goals if not _FOR_NOTHING.fullmatch(goal)])

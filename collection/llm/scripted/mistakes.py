@@ -55,6 +55,7 @@ def draw_mistake(
     Args:
       warned: kinds that the guidance warns of.
     """
+    # Not the step: all steps of an episode must agree on its mistake.
     rng = random.Random(call_seed("mistake", task_id, attempt))
     kinds = [kind for kind in KINDS if kind != "skipped_field" or len(plan) > 1]
     total = sum(config.weights.get(kind, 0.0) for kind in kinds)

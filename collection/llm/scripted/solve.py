@@ -80,6 +80,7 @@ def next_move(state: ParsedState, plan: Plan | None, skipped: int | None = None)
 
 
 def _scroll_or_finish(state: ParsedState) -> Move:
+    # The threshold of the state message, whose numbers have one decimal.
     return scroll(down=True) if state.pages_below >= 0.05 else finish(False)
 
 
