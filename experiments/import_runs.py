@@ -65,7 +65,7 @@ def _watched(stream: Iterator[Trajectory], progress: Progress, report: ImportRep
 
 
 def _listing(paths: list[Path]) -> str:
-    """Tells one state of the source from another by the names and times of its runs."""
+    """Fingerprint of the source: changes with the names and times of its runs."""
     stamps = [f"{path} {path.stat().st_mtime_ns}" for path in paths]
     return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
 

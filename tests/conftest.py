@@ -1,4 +1,4 @@
-"""What all tests share: the order they run in, and one cache of compiled programs."""
+"""Order of the tests and one cache of compiled programs for all of them."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 
 
-# The same examples in every run, whatever the machine and its load; `make fuzz` draws new ones.
+# The same examples in every run, on any machine and load; `make fuzz` draws new ones.
 # How fast examples are drawn depends on the machine, so it fails no test.
 _UNTIMED = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fixed", derandomize=True, **_UNTIMED)
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The whole recipe takes longest, so the others run beside it."""
+    """The longest tests start first, so that the others run in parallel."""
     items.sort(key=lambda item: item.path.name != "test_demo.py")
 
 

@@ -1,4 +1,4 @@
-"""What the tests of both training stages share: a random policy, prompts with screenshots, results."""
+"""A random policy, prompts with screenshots and results, for the tests of both training stages."""
 
 import dataclasses
 import io
@@ -25,7 +25,7 @@ REPLY = (
 
 
 class KilledError(Exception):
-    """Stands for `kill -9`: nothing after it runs."""
+    """Simulates `kill -9`: nothing after it runs."""
 
 
 def save_random_policy(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings: a dataclass into a ConfigDict and back, and what a user is told of a wrong one."""
+"""Settings: dataclass to ConfigDict and back, and error messages for wrong keys and values."""
 
 import dataclasses
 from collections.abc import Mapping

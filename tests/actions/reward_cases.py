@@ -106,7 +106,7 @@ CASES = [
     # search_engine
     (one("search", query="jax"), query("jax"), EXACT, "alias"),
     (one("search_google", query="jax"), query("jax"), EXACT, "alias"),
-    (query("jax", engine="bing"), query("jax"), EXACT, "the query is the level, on whatever engine"),
+    (query("jax", engine="bing"), query("jax"), EXACT, "the query is the level, on any engine"),
     (query("JAX"), query("jax"), CORE, "case"),
     (query("jax", engine="bing"), query("flax"), TYPE, "another query"),
     (query("site:a.org jax docs tutorial"), query("site:b.org jax docs tutorial"), TYPE, "another site"),

@@ -108,7 +108,7 @@ def test_files_are_set_back_and_journals_go(tmp_path: pathlib.Path) -> None:
     (live / "wiki.sqlite-wal").write_text("more edits")
     with (live / "wiki.sqlite").open() as reader:
         restore_files(kept, live)
-        assert reader.read() == "edited"  # Whoever reads it is not torn away.
+        assert reader.read() == "edited"  # The open page still shows the edit.
     assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "as made"}
 
 

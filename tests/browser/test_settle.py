@@ -37,7 +37,7 @@ LATE = {
     "img": "<img src=/late.png>",
     "list": "<ul><li class=wide></ul>",
     "mask": "<div class=box style='background: red; mask-image: url(/late.png)'></div>",
-    "beside what stays away": "<div class='box late'></div><img class=far loading=lazy src=/unseen.png>"
+    "next to a missing image": "<div class='box late'></div><img class=far loading=lazy src=/unseen.png>"
     "<div class='none'></div>",
 }
 

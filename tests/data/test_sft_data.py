@@ -1,4 +1,4 @@
-"""A corpus as training sees it: one global order, whoever makes the batches and however they lie."""
+"""Training data: one global order, independent of worker processes and of the layout on disk."""
 
 import dataclasses
 import json

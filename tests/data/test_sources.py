@@ -137,7 +137,7 @@ def test_worker_processes_end_with_a_trainer_that_is_killed():
     trainer = subprocess.Popen(
         [sys.executable, "-m", "tests.data.killed_trainer"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # Where multiprocessing tells of semaphores that nobody could free.
+        stderr=subprocess.DEVNULL,  # multiprocessing reports leaked semaphores there.
         text=True,
         cwd=ROOT,
     )

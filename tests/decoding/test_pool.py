@@ -38,7 +38,7 @@ WIDE = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def model() -> Qwen3VL:
-    """With random adapters."""
+    """A model with random adapters."""
 
     def build() -> Qwen3VL:
         model = Qwen3VL(SHALLOW, rngs=nnx.Rngs(0), embedding_std=0.4)
@@ -71,7 +71,7 @@ def forget() -> None:
 
 @pytest.fixture(scope="module")
 def plain(model):
-    """Adapters beside the weights, as training has them."""
+    """Separate adapters, as in training."""
     inputs = text_inputs(PROMPTS, length=WIDTH)
     return Generator(model, merge=False)(inputs, num_samples=SAMPLES, max_new_tokens=NEW, eos=-1, seed=3)
 

@@ -136,7 +136,7 @@ def test_secrets_are_hidden_from_agent_and_record(play):
     assert step.observation.title == step.observation.tabs[0].title == "<secret>password</secret>"
     assert "<secret>password</secret>" in run.task.objective and "saw <secret>password" in step.response
     assert "password=<secret>password</secret>" in step.messages[-1].text
-    assert not run.success and run.judge == ""  # Nobody was there to judge.
+    assert not run.success and run.judge == ""  # There is no judge.
 
 
 def test_secrets_are_painted_over_in_screenshots(play, live_browser, tmp_path):

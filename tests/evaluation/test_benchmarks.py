@@ -1,4 +1,4 @@
-"""Benchmarks' files become tasks, and what is wrong with a file is told in one line that names it."""
+"""Benchmark files become tasks; an invalid file gives one line with its name and the error."""
 
 import json
 from pathlib import Path

@@ -53,7 +53,7 @@ def build(workdir: Path, sources: str, variant="demo") -> dict:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Everything in the folder but what tells of the run itself: seconds, progress."""
+    """Contents of the folder without seconds and progress of the run."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     kept = {name: path.read_bytes() for name, path in files.items() if name != "progress.json"}
     report = json.loads(kept.pop("report.json"))

@@ -58,7 +58,7 @@ MAX_PIXELS = 4096
 
 
 def begin(config: ConfigDict, workdir: Path) -> ConfigDict:
-    """As the command line does before a stage's own `main`."""
+    """Writes the config as the command line does before a stage's `main`."""
     workdir.mkdir()
     check_config(config, workdir, frozenset())
     return config
@@ -85,7 +85,7 @@ def sft_run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def rl_run(sft_run) -> Path:
-    """What RL leaves behind, by its own loaders and writers, with adapters that went somewhere."""
+    """Writes an RL workdir with the real loaders and writers, and non-zero adapters."""
     root = sft_run.parent
     images = ImageStore(root / "prompts")
     prompts = [
@@ -148,7 +148,7 @@ def evaluation(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def merged(sft_run, evaluation, tmp_path_factory) -> Path:
-    """In shards of a few kilobytes."""
+    """Saves the model in shards of a few kilobytes."""
     folder = tmp_path_factory.mktemp("merged")
     return release(sft_run, folder, max_file_gb=4e-5, results=f"sft={evaluation}")
 
@@ -300,7 +300,7 @@ def test_the_card_is_read_by_the_hub_and_tells_of_data_config_metrics_and_licenc
     card = ModelCard((merged / "README.md").read_text())
     assert card.data.license == "apache-2.0"
     assert card.data.library_name == "transformers"
-    assert card.data.to_dict().get("base_model") is None  # Nobody said what it is called on a hub.
+    assert card.data.to_dict().get("base_model") is None  # The hub name is unknown.
     results = {one.metric_type: one for one in card.data.eval_results}
     assert results.keys() == {"pass@1", "pass@3"}
     assert results["pass@1"].dataset_type == "webvoyager"
@@ -373,7 +373,7 @@ def test_the_contamination_check_of_the_tasks_is_on_the_card(rl_run, tmp_path):
 
 
 def test_files_of_the_base_are_taken_over_but_for_what_was_trained_otherwise(sft_run, tmp_path):
-    """As Qwen's own folders: a template in a file of its own, another limit of pixels, a video processor."""
+    """A folder like Qwen's: a template in a separate file, another limit of pixels, a video processor."""
     run = tmp_path / "run"
     shutil.copytree(sft_run, run)
     tokenizer = run / "export/tokenizer_config.json"

@@ -1,4 +1,4 @@
-"""When a worker's browser is replaced, and what its guard is told."""
+"""Replacement of a worker's browser, and the domains that its guard gets."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def strip(trajectory):
 
 
 def assert_equal(found, wanted):
-    """But for seconds and how often an episode was begun again; tells where they are not."""
+    """Asserts equality except for seconds and retries, and names the differences."""
     pairs = zip(found.trajectories(), wanted.trajectories(), strict=True)
     differences = [
         f"{one.trajectory_id}{first_difference(strip(one).model_dump(), strip(other).model_dump())}"
@@ -139,7 +139,7 @@ def assert_gone(family):
 
 
 def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, parent, tmp_path):
-    """By one worker, so that the number of workers is seen to change nothing, too."""
+    """An uninterrupted run with one worker, so that the number of workers is covered too."""
     workdir = tmp_path / "run"
     process, family = parent(workdir, 1, workers=1)
     process.kill()
@@ -149,8 +149,8 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     process, family = parent(workdir, 1, workers=1, drain_seconds=60.0)
     before = len([one for history in load_histories(workdir).values() for one in history.trajectories])
     process.terminate()
-    _, told = process.communicate("go on\n")
-    assert process.returncode == 75 and "run the same command again" in told.splitlines()[-1], told
+    _, output = process.communicate("go on\n")
+    assert process.returncode == 75 and "run the same command again" in output.splitlines()[-1], output
     assert_gone(family)
     after = len([one for history in load_histories(workdir).values() for one in history.trajectories])
     assert after == before

@@ -1,4 +1,4 @@
-"""From a finished round to the guidance of the next."""
+"""The guidance for the next round, made from a finished one."""
 
 import pytest
 
@@ -54,5 +54,5 @@ def test_a_reflection_cut_off_or_blocked_leaves_the_guidance_as_it_was(text):
     ],
 )
 def test_how_it_ended_in_words(changes, words):
-    told = describe_outcome(RUN.model_copy(update=changes))
-    assert told.startswith("did not reach the goal: ") and words in told
+    description = describe_outcome(RUN.model_copy(update=changes))
+    assert description.startswith("did not reach the goal: ") and words in description

@@ -17,7 +17,7 @@ def attempt_at(one, attempt, success):
 
 
 class Run:
-    """Plays a job whose attempts end as told, and keeps what was kept."""
+    """Plays a job whose attempts end as given, and collects the journaled ones."""
 
     def __init__(self, outcomes):
         self.outcomes, self.kept, self.guided = outcomes, [], []

@@ -140,7 +140,7 @@ class Watched:
         return found
 
     def left_files(self) -> list[str]:
-        """What is left in the temporary folder."""
+        """Files left in the temporary folder."""
         return sorted(path.name for path in self.temporary.iterdir())
 
     def played(self) -> list[Trajectory]:
@@ -165,7 +165,7 @@ def without_times(trajectory: Trajectory) -> Trajectory:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """Two data sets beside each other, by the ids of their episodes."""
+    """Compares two data sets by the ids of their episodes."""
 
     wanted: int
     lost: list[str]
@@ -178,7 +178,7 @@ class Compared:
 
 
 def compare(wanted: Sequence[Trajectory], found: Sequence[Trajectory]) -> Compared:
-    """What a run has otherwise than another."""
+    """Differences of a run from another."""
     before = {one.trajectory_id: one for one in wanted}
     after: dict[str, Trajectory] = {}
     doubled = []

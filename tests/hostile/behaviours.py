@@ -25,7 +25,7 @@ class Behaviour:
       incidents: kinds that its record must hold.
       domain: the rest of its host's name.
       start: path of the page where the episode begins.
-      leaks: its page reaches for the forbidden server, and does reach it from a browser that nobody guards.
+      leaks: its page connects to the forbidden server, and succeeds in an unguarded browser.
     """
 
     name: str

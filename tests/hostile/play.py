@@ -102,7 +102,7 @@ def incidents(trajectory: Trajectory) -> list[Incident]:
 def as_expected(behaviour: Behaviour, trajectory: Trajectory) -> bool:
     """Returns True if an episode ended as its endpoint's entry says.
 
-    Incidents belong to steps: where the start page does not open there is none, and `detail` tells why.
+    Incidents belong to steps: if the start page does not open there is none, and `detail` has the reason.
     """
     kinds = {one.kind for one in incidents(trajectory)}
     reported = not trajectory.steps or kinds >= set(behaviour.incidents)

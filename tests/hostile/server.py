@@ -164,7 +164,7 @@ def _read_head(connection: socket.socket) -> bytes:
 class ForbiddenServer:
     """Counts every TCP connection and every UDP datagram that reaches it, on one port of 127.0.0.1.
 
-    It answers whatever it is sent, so that a page that gets through knows, and tells.
+    It answers every request, so that a page that gets through can report it.
 
     Attributes:
       contacts: first lines of what came in, at most 200 characters each; empty for a bare connection.

@@ -57,7 +57,7 @@ class Running:
     """The servers while they run.
 
     Attributes:
-      hosts: every name with the address that it stands for, the forbidden one among them: what holds a
+      hosts: every name with its address, the forbidden one among them: what holds a
         browser back is the guard, not a name that leads nowhere.
     """
 

@@ -115,7 +115,7 @@ def history_item(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def browser_use_run(folder: Path, items: list[dict[str, Any]] | None = None) -> Path:
-    """`FOLDER/history.json` beside its screenshots."""
+    """Writes `FOLDER/history.json` and its screenshots."""
     items = [history_item(number) for number in (1, 2, 3, 4)] if items is None else items
     (folder / "screenshots").mkdir(parents=True)
     for number in range(1, len(items) + 1):
@@ -128,7 +128,7 @@ def without(item: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def first_version_item(actions: list[dict[str, Any]], done: bool = False) -> dict[str, Any]:
-    """As the versions with `current_state` wrote it: the screenshot inside, pages by number."""
+    """Writes it as the versions with `current_state` did: the screenshot inside, pages by number."""
     result = {"is_done": done, "extracted_content": "did it", "include_in_memory": True}
     return {
         "model_output": {
@@ -228,7 +228,7 @@ def mind2web_v1(folder: Path, **changes: Any) -> Path:
 
 def mind2web_v2(folder: Path, **changes: Any) -> Path:
     site = "https://www.gamestop.com/"
-    told = (
+    actions = (
         (f"page -> NAVIGATE -> {site} | SUCCESS", site, None),
         ("CLICK coords(320, 180) -> click primary result | FAILED", f"{site}stores", None),
         ("WAIT page -> load", f"{site}stores", "SUCCESS"),
@@ -243,7 +243,7 @@ def mind2web_v2(folder: Path, **changes: Any) -> Path:
             "action_status": status,
             "thought": f"thought {number}",
         }
-        for number, (action, url, status) in enumerate(told)
+        for number, (action, url, status) in enumerate(actions)
     ]
     result = {
         "schema_version": "online-mind2web-v2",

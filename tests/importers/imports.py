@@ -17,7 +17,7 @@ OURS_ALONE = ("incidents", "judge_text", "judge_usage", "judge_score", "retries"
 def read(
     kind: str, folder: Path, tasks: dict[str, TaskInfo] | None, actor: str
 ) -> tuple[list[Trajectory], dict[str, Any], list[dict[str, Any]]]:
-    """Trajectories, the report, and the line of each run; images go to `out` beside the folder."""
+    """Trajectories, the report, and the line of each run; images go to `out` next to the folder."""
     lines = []
     report = ImportReport(lines.append)
     images = ImageStore(folder.parent / "out")

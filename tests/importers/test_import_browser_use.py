@@ -133,7 +133,7 @@ def test_the_first_versions(tmp_path):
     assert run.steps[0].observation.tabs[0].tab_id == "0000"
     assert ImageStore(tmp_path / "out").get(run.steps[0].observation.screenshot or "") == png(9)
     assert run.steps[0].usage == CallUsage(prompt_tokens=1200)
-    # It says that it is done, but nobody judged it.
+    # It reports done, but there is no judgement.
     assert (run.outcome, run.declared_success, run.success, run.judge) == ("done", True, False, "")
     assert "success" in run.missing and "steps.usage" not in run.missing
 

@@ -1,4 +1,4 @@
-"""What imports of every format share: files of tasks, and screenshots."""
+"""Task files and screenshots, which all import formats share."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whatever a foreign file holds, an import gives a whole record or names the run that it skipped."""
+"""From any file content, an import gives a complete record or names the run that it skipped."""
 
 import copy
 import json

@@ -142,7 +142,7 @@ def test_failures_in_a_webvoyager_chat(tmp_path):
     assert last.observation.page_text == ELEMENTS
     assert (run.outcome, run.declared_success, run.final_text) == ("max_steps", None, "")
     assert "steps.response.action.scroll.num_pages" in run.missing
-    # Two calls in the log for four replies: whose tokens they are cannot be told.
+    # Two calls in the log for four replies: their tokens cannot be assigned.
     assert "steps.usage" in run.missing
     assert report["actions_not_mapped"] == {"Click [0]": 1} and report["steps_mapped"] == 2
 

@@ -38,7 +38,7 @@ def _run(number: int, **changes: Any) -> Trajectory:
 
 
 def put_data(folder: Path) -> Path:
-    """The data set, with labels of its first six runs beside it."""
+    """Writes the data set and a file with labels of its first six runs."""
     ImageStore(folder).put(b"png")
     write_dataset(folder, runs(), "trajectories")
     labels = [
@@ -52,7 +52,7 @@ def put_data(folder: Path) -> Path:
 
 
 def settings(folder: Path, url: str, **changes: Any) -> dict[str, Any]:
-    """Of a run with all judges, by dotted keys."""
+    """Settings of a run with all judges, by dotted keys."""
     return {
         "data": str(folder),
         "labels": str(folder / "labels.jsonl"),

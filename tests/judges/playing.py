@@ -23,7 +23,7 @@ APIS: tuple[Api, ...] = get_args(Api)
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """What a judge made of words that came from an endpoint."""
+    """A judge's reading of the words of an endpoint."""
 
     said: Said
     api: Api

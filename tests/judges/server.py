@@ -29,7 +29,7 @@ class Pictures:
 
 
 def kind_of(prompt: str) -> str:
-    """Which question of which judge a prompt is."""
+    """The judge and question that a prompt belongs to."""
     kinds = {
         "You check whether": "outcome",
         "List what a result must have": "key_points",

@@ -1,4 +1,4 @@
-"""The judging of a data set as a whole: files, figures, nothing asked twice, mistakes told in a line."""
+"""Judging a data set: files, figures, no repeated calls, and one line for each error."""
 
 import json
 import re
@@ -57,11 +57,11 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     }
     assert report["judges"]["rubric"]["mean_score"] == pytest.approx(0.8)
     assert report["judges"]["outcome"]["name"] == "outcome (judge-1)"
-    told = lines(tmp_path / "judge/judgements.jsonl")
-    assert len(told) == 7 * 5 and {tuple(sorted(line)) for line in told} == {
+    judgements = lines(tmp_path / "judge/judgements.jsonl")
+    assert len(judgements) == 7 * 5 and {tuple(sorted(line)) for line in judgements} == {
         ("judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
     }
-    assert [line["success"] for line in told if line["judge"] == "outcome"] == [
+    assert [line["success"] for line in judgements if line["judge"] == "outcome"] == [
         *(True, True, False, False, None, None, False)
     ]
     pair = next(one for one in report["pairs"] if (one["first"], one["second"]) == ("outcome", "webjudge"))
@@ -121,7 +121,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
     report = judge(tmp_path / "judge", changes)
     assert len(server.calls) == QUESTIONS - 8 == report["requests"]["asked"]
     assert report["judges"]["webjudge"]["passed"] == 2
-    # The call whose answer nobody has stays in the ledger.
+    # The call whose answer was lost stays in the ledger.
     assert report["calls"]["judge"]["calls"] == QUESTIONS + 1
 
 

@@ -164,7 +164,7 @@ JSON = st.recursive(
 
 @given(st.data())
 def test_one_wrong_part_makes_a_rubric_answer_none(data):
-    """What still counts as an answer has every criterion once, and points within its range."""
+    """An accepted answer has every criterion once, with points within its range."""
     answer = rubric_answer(3, 1, 2)
     part = data.draw(
         st.sampled_from(["criteria", "outcome", "reason", "number", "applies", "points", "none"])
@@ -197,7 +197,7 @@ def test_nesting_without_end_is_no_object():
 
 def test_what_is_unjudged_by_the_record():
     asked = run(judge_text="UNKNOWN")
-    # Nor does it count as judged when nobody was asked.
+    # A run that no judge was asked about is unjudged.
     assert unjudged(asked) and unjudged(asked.model_copy(update={"judge_text": ""}))
     for changes in (
         {"judge": "outcome (m)"},

@@ -1,4 +1,4 @@
-"""What judges wrote, or may write, and the one right reading of it. None is no verdict: never a pass."""
+"""Texts of judges and their correct reading. None means no verdict and never passes."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def _rubric() -> list[tuple[str, str, bool | None, float | None]]:
 
 
 def _endpoints() -> list[Said]:
-    """Answers that are none, whatever words come with them."""
+    """Responses without a verdict, with any text."""
     refusal = {"message": {"content": "SUCCESS", "refusal": "I can't judge this."}, "finish_reason": "stop"}
     blocked = Answer(body={"promptFeedback": {"blockReason": "SAFETY"}})
     cut = ("cut off behind the verdict", "SUCCESS")

@@ -64,7 +64,7 @@ def test_the_cap_ends_the_run_with_its_own_code_and_says_what_to_do(tmp_path):
     assert error.value.exit_code == 4
     for part in ("$0.9000 spent", "cap of $1.0000", "may cost $0.2000", str(path), "config.actor.cap_usd"):
         assert part in str(error.value)
-    # Whoever comes after, too, until the cap is raised.
+    # Later calls too, until the cap is raised.
     with pytest.raises(BudgetError):
         metered(Script(REPLY), CallLedger(path), Clock(), UsageLimits(cap_usd=1.0)).complete(REQUEST)
     metered(Script(REPLY), CallLedger(path), Clock(), UsageLimits(cap_usd=1.2)).complete(REQUEST)

@@ -17,8 +17,10 @@ from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, su
 from tests.trajectories import SHOT
 
 GUIDANCE = "Do not finish before the password is typed"
-TOLD = success(attempt=2).model_copy(update={"task": success().task.model_copy(update={"category": "Other"})})
-TEACHER = [success(), TOLD, PREMATURE.model_copy(update={"trajectory_id": "premature", "actor": "teacher"})]
+SECOND = success(attempt=2).model_copy(
+    update={"task": success().task.model_copy(update={"category": "Other"})}
+)
+TEACHER = [success(), SECOND, PREMATURE.model_copy(update={"trajectory_id": "premature", "actor": "teacher"})]
 POLICY = [WRONG_TEXT, success(task_id="miniwob/login-user/2", actor="sft")]
 
 

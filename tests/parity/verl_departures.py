@@ -1,4 +1,4 @@
-"""Where the training semantics depart from verl on purpose: how far apart that is, and what closes it.
+"""Deliberate departures of the training semantics from verl: their size, and the change that removes them.
 
 All in float64. Each departure gives ours, verl's as it is, and verl's (or ours) after the stated change.
 """
@@ -131,7 +131,7 @@ def _salvage(verl: Verl, case: Case) -> Departure:
     return Departure(
         "The salvage anchor",
         "verl has no such term (compared with 0), and a group's 8 samples share one target: one forward a "
-        "group stands for 8",
+        "group replaces 8",
         "`agg_loss` of negative log-probabilities over action spans, every target 8 times",
         [(ours.value, np.zeros(()))],
         [(flat(ours), flat(once))],
@@ -192,7 +192,7 @@ def _whole_step(verl: Verl, case: Case) -> Departure:
     tokens = [part.mask.sum() for part in own]
     return Departure(
         "Metrics are of the whole optimizer step, over accepted rows",
-        "verl averages the micro-batches' means, whatever tokens each has, over every row of its mask. Its "
+        "verl averages the micro-batches' means, unweighted by tokens, over every row of its mask. Its "
         "`pg_clipfrac_lower` is our `pg_clipfrac_dual`: ours of that name is the part of `pg_clipfrac` below "
         "`1 - clip_low`",
         "verl's on accepted rows alone, weighted by tokens",

@@ -128,8 +128,8 @@ _LESSONS = """\
 - The skill appears abruptly and needs easier pages first. Asking for the index right after the label, on
   pages of two to four one-word elements, was above guessing after 0.5 million tokens and at 0.9 after 2.6
   million. Generated pages of up to five elements in the agent's format stayed near guessing for another 0.9
-  million tokens and then rose from 0.43 to 0.89 within 1.1 million. Every later phase began near the accuracy of the
-  previous one.
+  million tokens and then rose from 0.43 to 0.89 within 1.1 million. Every later phase began near the accuracy
+  of the previous one.
 - A trial that started with those pages, without the first phase (and with unit norms of queries and keys),
   was at guessing after 1.1 million tokens, when it was ended.
 - Muon at 0.02 for the decoder's matrices and Adam at 0.005 for the rest were the first values tried and were

@@ -77,7 +77,7 @@ def _collect(folder: Path, tasks: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a run has left.
+    """The files of a run after its end.
 
     Attributes:
       records: each record of each data set, in order, by set.
@@ -96,7 +96,7 @@ Tell = Callable[[Any], None]
 
 
 def look(tell: Tell, root: Path) -> None:
-    """Mends what the kills left, reads everything and tells `Found`."""
+    """Repairs the data after the kills, reads all of it and reports `Found`."""
     for repair in find_repairs(root):
         if repair.apply:
             repair.apply()
@@ -113,7 +113,7 @@ def look(tell: Tell, root: Path) -> None:
 
 
 def watched_work(tell: Tell, root: Path, tasks: int, point: Point | None) -> None:
-    """Tells all operations; never comes to that when it comes to `point`."""
+    """Reports all operations, unless the process dies at `point` first."""
     root.mkdir(exist_ok=True)
     disk = Disk(root, point, die)
     with disk.watched():
@@ -127,7 +127,7 @@ def die() -> NoReturn:
 
 
 def in_child(function: Callable[..., None], *arguments: Any) -> tuple[Any, int]:
-    """Calls a function in a forked process: what it told, and the exit code (-9: killed)."""
+    """Calls a function in a forked process; returns its report and the exit code (-9: killed)."""
     ours, theirs = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_call, args=(theirs, function, arguments))
     process.start()

@@ -47,7 +47,7 @@ def with_killed_node(run: Watched, grid: Grid, episodes: int) -> int:
     orphans = psutil.Process(node.pid).children(recursive=True)
     node.kill()
     run.finish_started()
-    # Nobody but the machine of a node can end what the node has started.
+    # Processes of a node can be ended only from its own machine.
     for process in orphans:
         with contextlib.suppress(psutil.Error):
             process.kill()

@@ -20,14 +20,14 @@ from tests.fleet.watched import Watched
 from tests.proofs.result import RESULTS, Claim, Figures, Proof, filled, main, table
 
 ROUNDS = 5
-# In a report a variant stands under its name.
+# Name in the page -> variant of the config.
 VARIANTS = {"with reflection": "demo", "without": "no_reflection"}
 _COLORS = {"with reflection": "C0", "without": "C1"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a run has played: each task's rounds, in order of attempt."""
+    """The rounds of each task of a run, in order of attempt."""
 
     tasks: dict[str, list[Round]]
 
@@ -122,7 +122,7 @@ def _values(interval: Interval | None) -> list[float] | None:
 
 
 def same_start(outcomes: dict[str, Outcome]) -> bool:
-    """Whether both played the same tasks, and the first round, which knows no guidance, ended alike."""
+    """True if both played the same tasks with the same first round, which has no guidance."""
     firsts = [
         {task: (runs[0].success, runs[0].steps) for task, runs in outcome.tasks.items()}
         for outcome in outcomes.values()
@@ -131,7 +131,7 @@ def same_start(outcomes: dict[str, Outcome]) -> bool:
 
 
 def gain(outcomes: dict[str, Outcome], last: int) -> Interval | None:
-    """By how much more of the tasks that failed are solved by a round, task by task."""
+    """Paired difference in the share of failed tasks solved by a round."""
     guided, blind = outcomes.values()
     failed = guided.failed > 0
     return paired_difference(guided.solved(last)[failed], blind.solved(last)[failed])

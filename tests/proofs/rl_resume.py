@@ -166,7 +166,7 @@ def two_processes(run: Run, straight: Run, few: list[str]) -> list[Check]:
 
 
 def what_happened(run: Run) -> Check:
-    """That all parts of the loop were in play."""
+    """Checks that the run used all parts of the loop."""
     groups = run.rows(GROUPS_FILE)
     fates = Counter(group["fate"] for group in groups)
     names = ("accepted", "salvaged", "stale", "exhausted")
@@ -210,7 +210,7 @@ def same_bits(claim: str, straight: Run, run: Run) -> Check:
 
 
 def kept_values(run: Run) -> dict[str, Any]:
-    """What the last checkpoint keeps beside arrays: surplus groups and the order of prompts."""
+    """State of the last checkpoint without arrays: carried-over groups and the order of prompts."""
     values = json.loads((run.workdir / "checkpoints" / str(ITERATIONS) / "extra" / "metadata").read_text())
     return {name: value for name, value in values.items() if name != "seconds"}
 

@@ -142,7 +142,7 @@ class Run:
         reader = ocp.StandardCheckpointer()
         stored = reader.metadata(folder.resolve()).item_metadata
         assert stored is not None, f"{folder}: no checkpoint"
-        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])  # Whatever devices have saved it.
+        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])  # On any device.
         wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), stored.tree)
         tree = reader.restore(folder.resolve(), wanted)
         return {
@@ -171,7 +171,7 @@ def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_adapter(path: str) -> bool:
-    """Whether an array of a checkpoint's state is an adapter's weight."""
+    """True for arrays of a checkpoint's state that are adapter weights."""
     return "'params'" in path.split("]")[0]
 
 

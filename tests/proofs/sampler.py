@@ -148,7 +148,7 @@ def speed_row(cell: Measured) -> dict[str, Any]:
 
 
 def bound_rows(cell: Measured, peaks: Peaks) -> Iterable[dict[str, Any]]:
-    """How close prefill and a decoding step of both sides come to the machine's peaks."""
+    """Prefill and decoding step of both sides relative to the machine's peaks."""
     # A dynamic cache is copied into a longer one, then read: three moves a step.
     for side, runs, fed, peak, moves in (
         ("ours", cell.ours, PROMPTS * SAMPLES, peaks.ours, 1),
@@ -343,7 +343,7 @@ def tables(figures: Figures) -> str:
             table(("pool", "seconds", "steps", "share of slots that made a token"), pools),
             "## Log-probabilities against the training forward",
             table(("what", "tokens", "largest, nats", "mean, nats", "judged"), gaps),
-            "## The same tokens whatever the batch",
+            "## The same tokens in any batch",
             table(
                 ("against one call with four slots", "tokens", "other responses", "log-probabilities"), same
             ),

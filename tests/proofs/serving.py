@@ -32,7 +32,7 @@ from tests.serve.speed_sides import make_servers
 CLIENTS = (1, 8, 32)
 # As long as the replies that the demo's server gives at most.
 WORDS, NEW_TOKENS = 150, 128
-# Of ours, beside what configs/serve.py:demo has. Prompts of the benchmark fit the second width.
+# Changes to configs/serve.py:demo. Prompts of the benchmark fit the second width.
 SETTINGS = {
     "prompt_widths": (256, 320, 384, 512),
     "warm_widths": 3,
@@ -47,7 +47,7 @@ REPLIES, CHOICES = 1000, 8
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What so many clients got, each sending its next request when the last one was answered.
+    """Measurement with `clients` that each send the next request when the last one was answered.
 
     Attributes:
       seconds: of each request.
@@ -207,7 +207,7 @@ def _load_row(name: str, clients: int, rounds: list[Load]) -> dict[str, Any]:
 
 
 def _ratios(figures: Figures) -> dict[str, float]:
-    """How many times as fast ours is at most clients, by the other server."""
+    """Speed of ours relative to each other server, with the most clients."""
     speeds = {
         row["server"]: row["tokens_per_second"][1]
         for row in figures["loads"]

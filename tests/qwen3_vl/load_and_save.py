@@ -1,4 +1,4 @@
-"""Run as a process of its own: loads a model folder, on a mesh if told, saves it and says what it took.
+"""Loads a model folder in a separate process, optionally on a mesh, saves it and reports its memory.
 
     python -m tests.qwen3_vl.load_and_save SOURCE TARGET [MESH [ADDRESS COUNT NUMBER]]
 

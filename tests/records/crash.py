@@ -19,7 +19,7 @@ _SYSTEM = ("write", "fsync", "replace", "ftruncate", "unlink", "mkdir", "link")
 
 
 class Stopped(BaseException):
-    """Stands for a dead process in tests: from then on nothing reaches the disk."""
+    """Simulates a dead process: nothing reaches the disk after it."""
 
 
 def stop() -> NoReturn:
@@ -45,7 +45,7 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """Where to stop.
+    """The point at which the process dies.
 
     Attributes:
       number: 0-based, among the operations of the phase, or of all when `phase` is empty; in the middle,
@@ -82,7 +82,7 @@ class Disk:
             dataset.ArrayRecordWriter = ArrayRecordWriter
 
     def run(self, name: str, path: str, do: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
-        """Does one operation, or as much of it as comes before the stop; `half` where it can be parted."""
+        """Runs one operation, or the part of it before the stop; `half` where it can be parted."""
         if self._dead:
             self._end()
         self._phase = _phase(path, self._phase)

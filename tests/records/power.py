@@ -13,7 +13,7 @@ from tests.records.crash import Disk, Point
 
 @dataclasses.dataclass
 class _File:
-    """A file under any name, with the bytes of its last fsync; None stands for a folder."""
+    """A file under any name, with the bytes of its last fsync; None for a folder."""
 
     data: bytes | None
 

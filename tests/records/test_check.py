@@ -1,4 +1,4 @@
-"""Each kind of damage is told in a line of its own."""
+"""Each kind of damage gets its own line."""
 
 import json
 

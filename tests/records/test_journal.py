@@ -82,7 +82,7 @@ def test_what_was_appended_survives_a_kill(tmp_path):
     assert read_journal(path) == [b"one", b"two", b"three"]
 
 
-# The file size limit stands for a full disk: writes beyond it fail in the same way.
+# The file size limit simulates a full disk: writes beyond it fail in the same way.
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lean records: what is left out is only left out, whatever the record's version."""
+"""Lean records omit fields and change nothing else, in every schema version."""
 
 import json
 from typing import Any

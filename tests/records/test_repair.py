@@ -1,4 +1,4 @@
-"""What a crash leaves is found, and nothing else is touched."""
+"""Repair finds the leftovers of a crash and touches nothing else."""
 
 import os
 
@@ -27,7 +27,7 @@ def folder(tmp_path):
     return folder
 
 
-def mend(folder) -> list[str]:
+def repaired(folder) -> list[str]:
     repairs = find_repairs(folder)
     for repair in repairs:
         if repair.apply:
@@ -42,7 +42,7 @@ def files(folder):
 def test_a_sound_folder_needs_nothing(folder):
     (folder / "reflections.jsonl").write_text('{"guidance": "not a journal"}\n')
     (folder / "report.json").write_text("{}")
-    assert mend(folder) == []
+    assert repaired(folder) == []
 
 
 def test_what_stopped_writers_left_is_removed(folder):
@@ -59,10 +59,10 @@ def test_what_stopped_writers_left_is_removed(folder):
         path.write_bytes(b"x")
     before = files(folder)
     assert len(find_repairs(folder)) == 4 and files(folder) == before
-    lines = mend(folder.parent)
+    lines = repaired(folder.parent)
     assert all(any(line.startswith(f"{path}: ") for line in lines) for path in left)
     assert files(folder) == sound
-    assert mend(folder) == []
+    assert repaired(folder) == []
 
 
 def test_screenshots_that_no_record_names_are_removed(folder):
@@ -71,7 +71,7 @@ def test_screenshots_that_no_record_names_are_removed(folder):
     with Journal(folder / "journal" / "000001.jsonl") as journal:
         # Played, and not published yet.
         journal.append(trajectory(9, png(3)).model_dump_json().encode())
-    lines = mend(folder)
+    lines = repaired(folder)
     assert len(lines) == 1 and "1 screenshots that no record names" in lines[0]
     assert orphan not in images and planned in images
     assert check_dataset(folder).problems == []
@@ -82,14 +82,14 @@ def test_screenshots_stay_while_it_is_not_clear_which_are_named(folder):
     shard = folder / load_manifest(folder).shards[0].file
     data = shard.read_bytes()
     shard.write_bytes(data[:-1])
-    assert mend(folder) == []
+    assert repaired(folder) == []
     shard.write_bytes(data)
     (folder / "manifest.json").rename(folder / "kept")
-    assert mend(folder) == [] and shard.exists()
+    assert repaired(folder) == [] and shard.exists()
     (folder / "manifest.json").write_text("{}")
-    assert ["not a manifest" in line for line in mend(folder)] == [True] and shard.exists()
+    assert ["not a manifest" in line for line in repaired(folder)] == [True] and shard.exists()
     (folder / "kept").replace(folder / "manifest.json")
-    assert len(mend(folder)) == 1 and orphan not in ImageStore(folder)
+    assert len(repaired(folder)) == 1 and orphan not in ImageStore(folder)
 
 
 def test_an_unfinished_data_set_is_left_to_its_writer(folder):
@@ -99,7 +99,7 @@ def test_an_unfinished_data_set_is_left_to_its_writer(folder):
     with Disk(folder, Point(8, "before", "shard")).watched(), pytest.raises(Stopped):
         write_dataset(folder, RUNS, "trajectories", {"other": 1}, shard_size=1)
     orphan = ImageStore(folder).put(png(2))
-    assert any("unfinished: the command that makes it goes on with it" in line for line in mend(folder))
+    assert any("unfinished: the command that makes it goes on with it" in line for line in repaired(folder))
     assert orphan in ImageStore(folder)
     write_dataset(folder, RUNS, "trajectories", {"other": 1}, shard_size=1)
     assert check_dataset(folder).problems == []
@@ -125,7 +125,7 @@ def test_a_flipped_bit_in_a_journal_costs_at_most_the_lines_it_touches(tmp_path_
     assert len(data) == 95
     data[place] ^= 1 << bit
     path.write_bytes(data)
-    mend(folder)
+    repaired(folder)
     line, at = divmod(place, 19)
     touched = {line, line + 1} if at == 18 else {line}
     kept = read_journal(path)
@@ -135,14 +135,15 @@ def test_a_flipped_bit_in_a_journal_costs_at_most_the_lines_it_touches(tmp_path_
     with Journal(path) as journal:
         journal.append(b"after")
     assert read_journal(path) == [*kept, b"after"]
-    assert mend(folder) == []
+    assert repaired(folder) == []
 
 
 def test_a_torn_line_is_cut_off_without_ado(tmp_path):
     path = journal_of(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole + b"7 0000")
-    assert ["never finished: cut it off; 5 whole records stay" in line for line in mend(tmp_path)] == [True]
+    (line,) = repaired(tmp_path)
+    assert "never finished: cut it off; 5 whole records stay" in line
     assert path.read_bytes() == whole and os.listdir(path.parent) == [path.name]
 
 
@@ -154,6 +155,6 @@ def test_a_second_quarantine_keeps_the_first(tmp_path):
         with pytest.raises(UserError, match=r"repair --data=.*journal --apply"):
             read_journal(path)
         # The folder that the message names.
-        mend(path.parent)
+        repaired(path.parent)
         assert path.with_name(f"{path.name}.{name}").read_bytes() == damaged
     assert read_journal(path) == RECORDS[2:]

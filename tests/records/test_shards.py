@@ -178,7 +178,7 @@ def test_kill_midway_leaves_no_data_set_and_the_next_run_finishes(tmp_path):
     assert list(read_dataset(tmp_path, SftSample)) == SAMPLES
 
 
-# The file size limit stands for a full disk: writes beyond it fail in the same way.
+# The file size limit simulates a full disk: writes beyond it fail in the same way.
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path

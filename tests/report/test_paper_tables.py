@@ -1,4 +1,4 @@
-"""The paper's tables from evaluation folders: whose figure stands where, and what is refused."""
+"""The paper's tables from evaluation folders: the source of each cell, and refusals."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Tables as files: whatever stands in a cell stays text, in its cell."""
+"""Tables as files: any content of a cell stays text, in its cell."""
 
 import html.parser
 import re
@@ -49,7 +49,7 @@ _TOKEN = re.compile("|".join(sorted(map(re.escape, _BACK), key=len, reverse=True
 
 
 def plain(latex: str) -> str:
-    """What LaTeX would print of text without commands of its own."""
+    """Text that LaTeX would print, for text without commands."""
     return _TOKEN.sub(lambda found: _BACK[found[0]], re.sub(r"^\{([\[*])\}", r"\1", latex))
 
 

@@ -1,4 +1,4 @@
-"""What two servers reply to the same prompts, greedily, and whether rounding explains where they differ."""
+"""Greedy replies of two servers to the same prompts, and differences that rounding explains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reply:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A server's replies beside ours.
+    """A server's replies compared with ours.
 
     Attributes:
       counts: prompts read the same and replies that are the same, of how many, and tokens compared.
@@ -105,7 +105,7 @@ def compare(
 
 
 def _gap(one: Reply, other: Reply, place: int) -> float:
-    """How much higher the other's log-probability of its own token is; infinite where it does not tell."""
+    """Lead of the other's log-probability of its own token; infinite if it is not reported."""
     if place == min(len(one.tokens), len(other.tokens)):
         return math.inf
     best = other.best[place]

@@ -30,7 +30,7 @@ class Server:
       command: without the port.
       model: what requests call its model.
       port_flag: of the command, without the number.
-      environment: variables beside this process's own.
+      environment: variables in addition to those of this process.
     """
 
     name: str
@@ -113,7 +113,7 @@ def _is_up(url: str) -> bool:
 def install_transformers_serving() -> None:
     """Puts what `transformers serve` needs into `build/`, once."""
     if not TRANSFORMERS_PACKAGES.exists():
-        # Beside what is installed: the versions must be those of the environment.
+        # Only added packages: versions must be those of the environment.
         _run(sys.executable, *_PIP, "-c", "constraints.txt", f"--target={TRANSFORMERS_PACKAGES}", "fastapi")
 
 

@@ -182,7 +182,7 @@ def test_log_probs_are_those_of_the_training_forward(url, engine, model_folder):
 
 
 def trained_log_probs(model: Qwen3VL, prompt: EncodedPrompt, tokens: np.ndarray) -> np.ndarray:
-    """Of a response, as SFT and RL compute them."""
+    """Log-probabilities of a response, as SFT and RL compute them."""
     example = Example(
         "", np.concatenate([prompt.tokens, tokens]), len(prompt.tokens), np.zeros(len(tokens), bool),
         patches=prompt.patches, grids=prompt.grids,
@@ -292,11 +292,11 @@ def test_who_has_no_key_or_a_wrong_one_is_not_let_in(engine):
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(engine):
     large = json.dumps(ASK).encode() + b" " * 5000
     with serving(engine, "tiny", max_body_mb=4096 / 2**20) as url:
-        told = httpx.post(f"{url}/v1/chat/completions", content=large)
-        # Without a length nobody knows before it comes.
+        sized = httpx.post(f"{url}/v1/chat/completions", content=large)
+        # Without a Content-Length the size is known only at the end.
         chunked = httpx.post(f"{url}/v1/chat/completions", content=iter([large[:3000], large[3000:]]))
-        assert (told.status_code, chunked.status_code) == (413, 413)
-        assert "limit of 4096" in told.json()["error"]["message"]
+        assert (sized.status_code, chunked.status_code) == (413, 413)
+        assert "limit of 4096" in sized.json()["error"]["message"]
         assert post(url, ASK).status_code == 200
 
 

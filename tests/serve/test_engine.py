@@ -114,7 +114,7 @@ def test_who_comes_while_others_are_decoded_takes_a_free_slot(idle):
 
 
 def answer_alone(engine: ServingEngine, request: ChatRequest) -> list[str]:
-    """By the plain generator: all samples at once, nobody else."""
+    """Replies of the plain generator, with no other request."""
     prepared = engine.prepare(request)
     pending = PendingRequest(prepared, engine.adapters.base)
     batch = DecodeBatch(BatchKey.of(pending), engine._shapes.shape(1, 128), engine._processor)
@@ -150,7 +150,7 @@ def test_a_cancelled_request_leaves_its_slot_to_others(idle):
     waiting[2].cancel()
     batch.advance(1)
     assert batch.free == 1 and waiting[2] not in batch.requests
-    # Whoever takes its place is answered as ever, and so are the others.
+    # Its successor and the other requests are answered as usual.
     batch.insert(PendingRequest(prepared(idle, 4), idle.adapters.base))
     texts = {}
     while batch.busy:
@@ -164,7 +164,7 @@ def test_a_cancelled_request_leaves_its_slot_to_others(idle):
 
 
 def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
-    """Those in decoding go on as if alone."""
+    """Running requests are unaffected."""
     submitted = [PendingRequest(prepared(idle, number), idle.adapters.base) for number in (0, 1, 3, 2)]
     batch = DecodeBatch(BatchKey.of(submitted[0]), idle._shapes.shape(1, 64), idle._processor)
     batch.insert(submitted[0])
@@ -180,7 +180,7 @@ def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
 
 
 def test_who_needs_a_larger_pool_joins_those_in_decoding(idle):
-    """One pool, which grows by slots and by width, of which each reply comes as it does alone."""
+    """A pool that grows in slots and width gives every request the reply it gets alone."""
     submitted = [idle.submit(prepared(idle, 0))]
     idle._workers[0].admit()
     (batch,) = idle._workers[0].batches
@@ -217,7 +217,7 @@ def test_workers_share_who_waits(model_folder):
 
 
 def test_a_worker_that_fails_ends_the_others(model_folder, monkeypatch):
-    """Nobody waits for an engine that answers half of its requests."""
+    """No request waits for an engine that answers half of its requests."""
     shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
     engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     failures = []

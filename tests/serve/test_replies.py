@@ -14,7 +14,7 @@ OURS = {"p": Reply(PROMPT, [5, 6, 9], [-0.1, -0.7, -0.2], [])}
 
 
 def theirs(tokens: list[int], second: dict[int, float], prompt: list[int] = PROMPT) -> dict[str, Reply]:
-    """A reply of 5, and then what is told of the two best."""
+    """A reply of 5 tokens, and log-probabilities of the two best at the next one."""
     best = [{5: -0.1, 4: -3.0}, second, {9: -0.2, 4: -3.0}]
     return {"p": Reply(prompt, tokens, [-0.1, -0.7, -0.25][: len(tokens)], best[: len(tokens)])}
 

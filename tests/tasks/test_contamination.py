@@ -111,7 +111,7 @@ def test_the_index_finds_what_all_comparisons_find(texts, text, same_site):
     assert (found is not None) == bool(tripped)
     if found is not None:
         assert found.test in tripped and found.same_site == same_site
-        # The plainest is told.
+        # The strongest match is reported.
         assert found.test == "exact" or "exact" not in tripped
         assert found.test in ("exact", "substring") or "substring" not in tripped
 

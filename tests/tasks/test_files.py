@@ -1,4 +1,4 @@
-"""Files of queries and tasks: bad lines are told by number and the rest goes on."""
+"""Files of queries and tasks: bad lines are listed by number, the others are used."""
 
 import json
 import os
@@ -48,8 +48,8 @@ def test_tasks_are_read_and_bad_lines_told(tmp_path):
     assert first.website == "https://shop.example.com/" and first.site == "example.com"
     assert first.task_id == task_id("https://shop.example.com/", "Find tea.", ("Under 9 EUR.",))
     assert (second.task_id, second.site, second.category) == ("mine", "shop", "E-Commerce")
-    told = {one.number: one.reason for one in found.bad}
-    assert told.keys() == {3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+    reasons = {one.number: one.reason for one in found.bad}
+    assert reasons.keys() == {3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
     for number, reason in {
         4: "not http or https",
         5: "a name or a password",
@@ -61,7 +61,7 @@ def test_tasks_are_read_and_bad_lines_told(tmp_path):
         11: "not a JSON object",
         12: "that of line 1",
     }.items():
-        assert reason in told[number]
+        assert reason in reasons[number]
     assert "10 malformed lines are left out: line 3: " in found.warning(path)
     assert "and 5 more" in found.warning(path)
 

@@ -8,7 +8,7 @@ from rmsweb_jax.records.schema import Task
 from tests.mining.planted.pages import View, escape
 
 MAX_STEPS = 30
-# Stands for the limit until the run is over: one that ran out of steps had no more than it took.
+# Placeholder for the step limit: a run that reached it has exactly as many steps.
 LIMIT = "@LIMIT@"
 DATE = "2026-03-02"
 _ACTIONS = (
