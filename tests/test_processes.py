@@ -62,7 +62,7 @@ def test_a_child_that_ignores_the_interrupt_is_killed_after_its_grace(tmp_path):
     assert is_gone(int(grandchild))
 
 
-def test_what_an_ended_child_leaves_behind_is_killed(tmp_path):
+def test_processes_left_by_an_ended_child_are_killed(tmp_path):
     child = ChildProcess("stage", python(FAMILY), tmp_path / "log.txt")
     assert child.wait() == 0
     assert is_gone(int(lines_of(tmp_path / "log.txt", 1)[0]))

@@ -52,7 +52,7 @@ def run_on_a_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
     return process.wait(), shown.decode()
 
 
-def test_writes_what_others_read(tmp_path):
+def test_written_progress_can_be_read(tmp_path):
     progress = Progress(tmp_path, "mine", total=4, done=1)
     assert state(tmp_path) == {"stage": "mine", "done": 1, "total": 4, "eta_s": None, "note": ""}
     progress.update(6, "half", total=6)
@@ -89,7 +89,7 @@ def test_slow_units_are_averaged_over_several():
     assert rate.per_second() == pytest.approx(1 / 300, rel=0.06)
 
 
-def test_one_line_on_a_terminal_whatever_else_counts(tmp_path):
+def test_one_line_on_a_terminal_with_several_counters(tmp_path):
     code, shown = run_on_a_terminal(tmp_path)
     assert code == 0
     assert "outer" in shown and "4/4" in shown and "loss [0.5]" in shown and "all done" in shown

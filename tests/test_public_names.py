@@ -37,7 +37,7 @@ def test_every_name_is_listed_resolves_and_is_described(package):
     assert not hasattr(module, "nothing")
 
 
-def test_what_needs_no_jax_imports_none():
+def test_modules_without_jax_do_not_import_it():
     run(
         "import sys, collection, rmsweb_jax\n"
         "rmsweb_jax.read_dataset, rmsweb_jax.score_response\n"

@@ -60,7 +60,7 @@ def test_a_dataclass_is_stated_once_and_read_back():
     assert to_config_dict(Cake(recipe="a", minutes=3.0)).minutes == 3.0
 
 
-def test_a_variant_holds_what_differs():
+def test_a_variant_holds_only_differences():
     config = variant_config(Cake, VARIANTS, "large")
     assert (config.size, config.oven.degrees, config.oven.fan) == ("large", 200, False)
     assert config.weights.to_dict() == {"rye": 1.0}
@@ -68,7 +68,7 @@ def test_a_variant_holds_what_differs():
         variant_config(Cake, {"hot": {"oven": {"degree": 1}}}, "hot")
 
 
-def test_what_is_left_out_keeps_its_default():
+def test_omitted_settings_keep_their_default():
     cake = from_config(Cake, {"recipe": "a", "oven": {"fan": True}, "minutes": 50})
     assert cake.oven == Oven(fan=True, serial="x1") and cake.minutes == 50.0
 

@@ -52,7 +52,7 @@ def test_a_stage_runs_once_with_one_seed_and_any_number_of_workers(tmp_path):
         run_stage(stage, StageSettings(seed=4), run)
 
 
-def test_the_library_takes_over_what_a_script_has_opened(tmp_path):
+def test_the_library_takes_over_a_scripts_open_run(tmp_path):
     with open_workdir(tmp_path, ConfigDict({"seed": 3})):
         assert run_stage(lambda settings, workdir: {"seed": settings.seed}, StageSettings(4), tmp_path) == {
             "seed": 4

@@ -105,7 +105,7 @@ def test_wrong_parameters_are_refused(raw):
         normalize_action(raw)
 
 
-def test_what_is_wrong_is_said_in_one_line():
+def test_errors_are_one_line():
     with pytest.raises(ReplyError, match=r"extra\\nkey.*not permitted") as caught:
         normalize_action({"click": {"index": 1, "extra\nkey": 2}})
     assert "\n" not in str(caught.value)
@@ -139,7 +139,7 @@ def test_executable_part_of_long_lists():
     assert len(reply(*[back] * 12).executable) == 10
 
 
-def test_repair_mends_and_says_so():
+def test_repair_fixes_and_reports():
     assert repair_reply(CANONICAL) == (parse_reply(CANONICAL), False)
     for broken in (
         CANONICAL[:-2],

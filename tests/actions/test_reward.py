@@ -110,7 +110,7 @@ def test_levels_of_every_action(name):
         assert score(wrong, target) == 0.0
 
 
-def test_levels_that_the_recipe_gives_beside_its_table():
+def test_levels_outside_the_recipes_table():
     # A wrong index, frame, direction, tab or path; a flag that is missing, and one that is wrong.
     assert score(typed(3, "London"), typed(2, "London")) == 0.3
     assert score(scroll(True, 1, 4), scroll(True, 1)) == 0.3
@@ -145,7 +145,7 @@ def test_levels_that_the_recipe_gives_beside_its_table():
         "9" * 5000,
     ],
 )
-def test_what_does_not_parse_strictly_scores_zero(response):
+def test_a_reply_that_does_not_parse_scores_zero(response):
     explanation = explain_response(response, reply(click(3)))
     assert explanation.score == 0.0
     assert explanation.error

@@ -39,6 +39,6 @@ def test_tables_cover_every_action_and_level():
     assert {name for name, level in levels if level == 0.3} == set(ACTIONS) - {"go_back", "wait"}
 
 
-def test_no_case_stands_twice():
+def test_cases_are_unique():
     assert len({repr(case[:2]) for case in CASES}) == len(CASES)
     assert len({case[:2] for case in TEXT_CASES}) == len(TEXT_CASES)

@@ -77,7 +77,7 @@ def test_fuzzed_replies_raise_nothing():
     assert len(scores) > 10
 
 
-def test_fuzzed_texts_are_compared_without_error_and_alike_in_both_directions():
+def test_fuzzed_texts_compare_without_error_and_symmetrically():
     chance = random.Random(6)
     texts = NASTY + [text for case in TEXT_CASES for text in case[:2]]
     for _ in range(3000):

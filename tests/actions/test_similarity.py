@@ -28,7 +28,7 @@ def test_plain_form(text, expected):
     assert plain(expected) == expected
 
 
-def test_values_are_kept_in_order_with_the_words_beside_numbers():
+def test_values_keep_their_order_and_the_words_next_to_numbers():
     text = "the rtx 4070 ti costs $500 or not until monday at example.com, says anna@b.org of it"
     expected = ["rtx", "4070", "ti", "$", "500", "or", "not", "until", "monday", "example.com", "@anna@b.org"]
     assert values(text) == expected
@@ -57,7 +57,7 @@ def test_values_are_kept_in_order_with_the_words_beside_numbers():
         "https://[::1",
     ],
 )
-def test_what_is_no_address_of_a_page_elsewhere(text):
+def test_urls_that_are_no_remote_pages(text):
     assert parse_url(text) is None
     assert same_page(text, f" {text}")
     assert not same_page(text, "https://a.org/")

@@ -150,9 +150,7 @@ def test_an_application_is_made_once_and_again_for_a_new_version(
     assert (tmp_path / "notebook/kept/note").read_text() == "version 2"
 
 
-def test_instances_do_not_share_what_visitors_change(
-    notebook: type[Notebook], tmp_path: pathlib.Path
-) -> None:
+def test_instances_share_no_visitor_changes(notebook: type[Notebook], tmp_path: pathlib.Path) -> None:
     one, other = notebook(tmp_path), notebook(tmp_path)
     one.prepare()
     dead = subprocess.Popen(["true"])

@@ -225,7 +225,7 @@ def test_long_titles_are_cut(browser: Browser, site: str) -> None:
     assert len(browser.tabs()[0].title) == 300
 
 
-def test_there_is_nothing_to_go_back_to_from_an_episodes_first_page(browser: Browser, site: str) -> None:
+def test_an_episode_cannot_go_back_to_pages_of_an_earlier_one(browser: Browser, site: str) -> None:
     go(browser, f"{site}/keep")
     assert browser.script("return [localStorage.a, document.cookie]") == ["a=1", "a=1"]
     browser.reset()

@@ -44,7 +44,7 @@ def page(browser, local_pages):
     return browser
 
 
-def test_each_secret_is_in_a_box_and_nothing_else_is(page):
+def test_each_secret_has_a_box_and_nothing_else_does(page):
     rows = sorted({(top + 5) // 30 for _, top, _, _ in secret_boxes(page, REDACTOR)})
     assert rows == [0, 1, 2, 3, 4, 5, 6, 7]
     for left, top, right, bottom in secret_boxes(page, REDACTOR):

@@ -161,9 +161,7 @@ def test_a_picture_that_never_comes_is_waited_for_once(
 
 
 @pytest.mark.parametrize("html", ["<div class='box lost'></div>", "<img src=/lost.png>"])
-def test_a_picture_that_failed_or_is_known_holds_nothing_up(
-    patient: Browser, pictures: _Pictures, html: str
-) -> None:
+def test_failed_and_known_images_cause_no_wait(patient: Browser, pictures: _Pictures, html: str) -> None:
     for kind in (html, "<div class='box plain'></div>"):
         for _ in range(2):  # The second time it may come from a cache.
             show(patient, pictures, kind)

@@ -103,7 +103,7 @@ def test_a_repaired_reply_is_kept_in_its_repaired_form():
     assert json.loads(last.response)["action"] == [DONE]
 
 
-def test_a_target_holds_only_what_was_executed():
+def test_a_target_holds_only_executed_actions():
     cut = step(
         1, CLICK, DONE, results=(ActionResult(action="click_element_by_index", text="", changed=True),)
     )

@@ -76,7 +76,7 @@ def test_layout_workers_and_devices_leave_the_order_alone(open_data):
     assert ids(data, 12, first=5, workers=Workers(threads=3)) == expected[5:]
 
 
-def test_whoever_makes_a_step_makes_the_same_arrays(open_data):
+def test_every_worker_makes_the_same_arrays_for_a_step(open_data):
     data = open_data()
     here = list(data.steps(0, 3, Workers()))
     there = list(data.steps(0, 3, Workers(processes=2)))  # As on resume with two more processes.
@@ -87,7 +87,7 @@ def test_whoever_makes_a_step_makes_the_same_arrays(open_data):
             np.testing.assert_array_equal(ours.inputs.vision.patches, theirs.inputs.vision.patches)
 
 
-def test_a_change_of_what_is_learned_changes_the_fingerprint(open_data):
+def test_changed_targets_change_the_fingerprint(open_data):
     prints = {open_data(**change).fingerprint for change in ({}, {"seed": 4}, {"batch_size": 4})}
     prints |= {open_data(**change).fingerprint for change in ({"max_length": 200}, {"held_out": 0.3})}
     assert len(prints) == 5
@@ -173,7 +173,7 @@ def test_an_unreadable_screenshot_is_one_line(tmp_path, random_policy):
     assert str(image) in str(raised.value)
 
 
-def test_a_screenshot_that_is_no_picture_is_told_with_its_sample(tmp_path, random_policy):
+def test_an_invalid_screenshot_is_reported_with_its_sample(tmp_path, random_policy):
     """Its bytes are as they were stored, and its header is sound."""
     write_corpus(tmp_path, [1])
     images = ImageStore(tmp_path)

@@ -110,7 +110,7 @@ class Squares:
 
 
 @pytest.mark.parametrize("workers", [Workers(), Workers(threads=3, ahead=5), Workers(processes=2)])
-def test_workers_change_nothing_about_a_stream(workers):
+def test_a_stream_is_independent_of_workers(workers):
     assert list(stream(Squares(), 3, 17, workers)) == [step**2 for step in range(3, 17)]
 
 

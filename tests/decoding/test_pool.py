@@ -99,7 +99,7 @@ def test_caches_of_8_bits_are_near(model, dtype, tolerance):
     assert 1e-5 < error.max() < tolerance
 
 
-def test_slots_that_are_used_again_give_what_a_plain_call_gives(model, plain):
+def test_reused_slots_give_the_same_replies_as_a_plain_call(model, plain):
     """Two slots, prompts asked twice: they are inserted in mid turn of a ring that comes round.
 
     Short ones are prefilled in half the places, into slots where a longer one may have been.

@@ -26,7 +26,7 @@ from tests.evaluation.rows import (
 )
 
 
-def test_webvoyager_without_what_is_excluded_and_with_its_answers(tmp_path):
+def test_webvoyager_with_exclusions_and_answers(tmp_path):
     benchmark = load_benchmark(voyager_settings(tmp_path))
     assert [task.task_id for task in benchmark.tasks] == [
         f"webvoyager/{name}" for name in ("Stays--0", "Papers--0", "Words--0")

@@ -15,7 +15,7 @@ OWN = {"website": "https://shop.example.com/", "objective": "Put a brass lamp in
 ANSWERED = VOYAGER[0]["ques"]
 
 
-def test_without_training_tasks_the_report_says_that_nothing_was_checked(tmp_path):
+def test_without_training_tasks_the_report_states_that_nothing_was_checked(tmp_path):
     report = contamination_report(load_benchmark(voyager_settings(tmp_path)), [])
     assert report["checked"] is False and "config.training is empty" in report["reason"]
 
@@ -40,7 +40,7 @@ def test_tests_are_counted_and_overlaps_named(tmp_path):
     json.dumps(report, allow_nan=False)
 
 
-def test_data_sets_are_read_as_well_and_miniwob_is_told_apart_by_seed(tmp_path):
+def test_data_sets_are_read_too_and_miniwob_tasks_differ_by_seed(tmp_path):
     tasks = held_out_tasks(("click-tab",), 1_000_000, 2)
     trained = [tasks[1], Task(task_id="miniwob/click-tab/7", website="http://miniwob.test/", objective="Tab")]
     runs = [
@@ -75,7 +75,7 @@ def test_data_sets_are_read_as_well_and_miniwob_is_told_apart_by_seed(tmp_path):
         ("empty", "folder", r"empty"),
     ],
 )
-def test_what_cannot_be_read_is_no_proof_of_anything(tmp_path, name, rows, message):
+def test_unreadable_files_prove_nothing(tmp_path, name, rows, message):
     benchmark = load_benchmark(voyager_settings(tmp_path))
     if rows == "folder":
         (tmp_path / name).mkdir()

@@ -91,7 +91,7 @@ def test_days_move_together_and_are_written_as_they_were(old, new):
         "A hotel from December 6 to December 9, 2026",
     ],
 )
-def test_what_names_no_day_to_come_stays_as_it_is(text):
+def test_texts_without_a_future_date_are_unchanged(text):
     found = refresh(text, TODAY, WRITTEN)
     assert found.text == text and not found.weeks and not found.changes
 
@@ -104,7 +104,7 @@ def test_a_model_may_say_that_a_prompt_is_bound_or_is_not():
     assert bound_by_rule(booking) and refresh(booking, TODAY, WRITTEN, bound=False).text == booking
 
 
-def test_an_event_with_a_year_in_its_name_moves_by_years_and_is_told():
+def test_an_event_with_a_year_in_its_name_moves_by_years_and_is_reported():
     found = refresh("Tickets for the Stampede 2026 on July 6", TODAY, date(2025, 11, 10))
     assert found.text == "Tickets for the Stampede 2026 on July 5"
     assert found.yearly and found.event_year == 2026 and found.changes[0].after == (date(2027, 7, 5),)

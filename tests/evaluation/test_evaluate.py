@@ -53,7 +53,7 @@ def test_every_task_is_played_three_times_and_counted_as_it_was_played(workdir):
     assert report["contamination"]["checked"] is False and report["date_refresh"] is None
 
 
-def test_an_interrupted_evaluation_plays_only_what_is_missing(workdir):
+def test_an_interrupted_evaluation_plays_only_missing_runs(workdir):
     before = [path.read_bytes() for path in sorted((workdir / "journal").iterdir())]
     report = (workdir / "report.json").read_bytes()
     for name in ("report.json", "results.json", "manifest.json"):
@@ -226,7 +226,7 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
             evaluate_again(config, run)
 
 
-def test_a_policy_that_never_says_done_ends_and_is_told(site, tmp_path):
+def test_a_policy_that_never_calls_done_ends_and_is_counted(site, tmp_path):
     with ModelServer([NEVER]) as actor, ModelServer([DONE]) as judge:
         config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
         evaluate(config, tmp_path / "run")
@@ -241,7 +241,7 @@ def test_a_policy_that_never_says_done_ends_and_is_told(site, tmp_path):
     }
 
 
-def test_samples_are_told_apart_by_what_ended_them():
+def test_samples_are_distinguished_by_their_end():
     def run(number, outcome, **fields):
         return Trajectory(
             trajectory_id=f"{outcome}-{number}",
@@ -279,7 +279,7 @@ def test_samples_are_told_apart_by_what_ended_them():
     ],
     ids=["no day", "before today", "unknown task", "no training tasks"],
 )
-def test_what_is_wrong_is_told_before_anything_is_played(site, tmp_path, changes, message):
+def test_errors_are_reported_before_any_episode(site, tmp_path, changes, message):
     with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
         config = live(tmp_path, site[0], actor, judge, **changes)
         with pytest.raises(UserError, match=message):

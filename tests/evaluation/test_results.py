@@ -236,7 +236,7 @@ def live_runs() -> list[Trajectory]:
     ]
 
 
-def test_what_nobody_judged_is_a_failure_that_is_told_apart():
+def test_unjudged_runs_are_failures_and_counted_separately():
     report = score(gather_results("sft", "m", 2, live_runs(), "webvoyager", {"wv/a/1": "easy"}))
     assert report["benchmark"] == "webvoyager"
     assert report["pass_at_1"]["mean"] == pytest.approx(1 / 6)
@@ -251,7 +251,7 @@ def test_what_nobody_judged_is_a_failure_that_is_told_apart():
     assert report["pass_by_run"] == pytest.approx([1 / 3, 0])
 
 
-def test_what_a_page_paid_for_or_did_not_was_judged():
+def test_runs_with_a_page_reward_are_judged():
     runs = [
         trajectory("miniwob/a/1", 1, True, **LIVE, reward=1.0, judge="reward"),
         trajectory("miniwob/a/1", 2, False, **LIVE, reward=0.0),
@@ -259,7 +259,7 @@ def test_what_a_page_paid_for_or_did_not_was_judged():
     assert gather_results("sft", "m", 2, runs).tasks[0].judged == (True, True)
 
 
-def test_a_policy_that_never_says_done_solves_nothing_and_is_told_of():
+def test_a_policy_that_never_calls_done_solves_nothing_and_is_reported():
     runs = [trajectory("wv/a/1", attempt, False, outcome="max_steps") for attempt in (1, 2, 3)]
     report = score(gather_results("sft", "m", 3, runs))
     assert report["pass_at_3"]["mean"] == 0.0
@@ -267,7 +267,7 @@ def test_a_policy_that_never_says_done_solves_nothing_and_is_told_of():
     assert report["mean_steps_solved"] is None
 
 
-def test_nothing_but_unjudged_runs_have_no_judged_rate():
+def test_only_unjudged_runs_give_no_judged_rate():
     report = score(
         gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE, judge_text="[timeout]")])
     )

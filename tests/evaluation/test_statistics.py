@@ -39,7 +39,7 @@ def test_pass_at_k_is_unbiased(runs, chance):
         assert mean == pytest.approx(1 - (1 - chance) ** k, abs=1e-12)
 
 
-def test_pass_at_k_is_what_drawing_runs_gives():
+def test_pass_at_k_equals_the_average_over_drawn_runs():
     rng = np.random.default_rng(0)
     successes = rng.random((12, 5)) < 0.3
     order = rng.random((20_000, 5)).argsort(axis=1)
@@ -90,7 +90,7 @@ def test_no_tasks_give_no_interval():
     assert statistics.steps_on_solved(np.zeros((4, 3), bool), np.ones((4, 3))) is None
 
 
-def test_pairing_removes_what_tasks_share():
+def test_pairing_removes_shared_task_variance():
     rng = np.random.default_rng(0)
     difficulty = rng.normal(scale=5.0, size=60)
     first = difficulty + 1.0 + rng.normal(scale=0.1, size=60)
@@ -125,7 +125,7 @@ def test_one_training_leaves_the_bootstrap_over_tasks():
     assert crossed.high - crossed.low == pytest.approx(plain.high - plain.low, rel=0.05)
 
 
-def test_trainings_alike_on_every_task_are_no_more_tasks():
+def test_identical_trainings_add_no_tasks():
     values = np.random.default_rng(0).normal(size=80)
     one, many = (statistics.crossed_bootstrap(np.tile(values, (count, 1))) for count in (1, 9))
     assert one is not None

@@ -50,7 +50,7 @@ def run_python(folder: Path, *arguments: object) -> str:
     return done.stdout
 
 
-def test_each_example_is_run_here_fits_a_screen_and_says_how_to_run_it():
+def test_each_example_is_tested_short_and_has_its_command():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == RUN
     for name in RUN:
         text = (EXAMPLES / f"{name}.py").read_text()

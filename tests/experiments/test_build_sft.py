@@ -61,7 +61,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return kept | {"report.json": json.dumps(report).encode()}
 
 
-def test_samples_screenshots_counts_and_names_of_what_was_dropped(tmp_path):
+def test_samples_screenshots_counts_and_drop_list(tmp_path):
     source = collected(tmp_path / "collect", good(), good(success=False, attempt=2))
     report = build(tmp_path / "sft_corpus", source)
     samples = list(read_dataset(tmp_path / "sft_corpus", SftSample))

@@ -138,6 +138,6 @@ def test_interrupt_and_termination_end_in_one_line(script):
     assert_one_line(script(kill), "again to continue", code=130)
 
 
-def test_full_disk_is_told_and_other_system_errors_are_not_hidden(script):
+def test_a_full_disk_is_reported_and_other_system_errors_are_raised(script):
     assert_one_line(script(f"raise OSError({errno.ENOSPC}, 'No space left', 'shard')"), "disk full", "shard")
     assert "Traceback" in script(f"raise OSError({errno.EIO}, 'Input/output error')").stderr

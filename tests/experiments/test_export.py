@@ -296,7 +296,7 @@ def test_generation_defaults_are_the_recipes(merged):
     assert settings["suppress_tokens"] == list(processor.banned_ids)
 
 
-def test_the_card_is_read_by_the_hub_and_tells_of_data_config_metrics_and_licence(merged, sft_run):
+def test_the_hub_reads_the_cards_data_config_metrics_and_licence(merged, sft_run):
     card = ModelCard((merged / "README.md").read_text())
     assert card.data.license == "apache-2.0"
     assert card.data.library_name == "transformers"
@@ -317,7 +317,7 @@ def test_the_card_is_read_by_the_hub_and_tells_of_data_config_metrics_and_licenc
     assert str(sft_run.parent) not in text
 
 
-def test_the_card_of_rl_tells_of_both_trainings_and_of_tasks_that_were_trained_on(rl_run, tmp_path):
+def test_the_rl_card_lists_both_trainings_and_trained_tasks(rl_run, tmp_path):
     seen = make_results("rl", "webvoyager", 0.5, tasks=range(12))
     tasks = [seen.tasks[0].model_copy(update={"task_id": "t0"}), *seen.tasks[1:]]
     check = {"checked": True, "overlapping": 1, "training_tasks": 4, "questions": 643}
@@ -372,7 +372,7 @@ def test_the_contamination_check_of_the_tasks_is_on_the_card(rl_run, tmp_path):
     assert "Replies of a teacher (gemini) were learned from" in text
 
 
-def test_files_of_the_base_are_taken_over_but_for_what_was_trained_otherwise(sft_run, tmp_path):
+def test_base_files_are_copied_except_for_changed_ones(sft_run, tmp_path):
     """A folder like Qwen's: a template in a separate file, another limit of pixels, a video processor."""
     run = tmp_path / "run"
     shutil.copytree(sft_run, run)
@@ -410,7 +410,7 @@ def test_a_release_that_is_there_is_left_alone(merged, sft_run):
     assert {path.name: path.read_bytes() for path in merged.iterdir()} == before
 
 
-def test_what_fails_on_the_way_leaves_nothing(sft_run, tmp_path):
+def test_a_failed_export_leaves_no_files(sft_run, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(sft_run, run)
     (run / "export/tokenizer_config.json").write_text("{}")

@@ -89,7 +89,7 @@ def test_every_variant_imports_its_folder(tmp_path):
         (tmp_path / "out/report.json").unlink()
 
 
-def test_mistakes_are_told_in_one_line(tmp_path):
+def test_user_errors_are_one_line(tmp_path):
     browser_use_run(tmp_path / "runs/a")
     (tmp_path / "broken/taskA--1").mkdir(parents=True)
     for variant, source, message in (

@@ -58,7 +58,7 @@ def test_list(run_folder, capsys):
         records.list_datasets(run_folder / "collect" / "images")
 
 
-def test_verify_tells_each_problem_and_fails(run_folder):
+def test_verify_reports_each_problem_and_fails(run_folder):
     sound = command("verify", f"--data={run_folder / 'collect'}")
     assert (sound.returncode, sound.stderr) == (0, "")
     assert "5 readable records, 3 images, 0 steps without a screenshot, 0 problems" in sound.stdout
@@ -108,7 +108,7 @@ def test_export(run_folder, capsys):
     assert not (run_folder / "out").exists()
 
 
-def test_repair_reports_and_acts_only_when_told_to(run_folder, capsys):
+def test_repair_reports_and_acts_only_with_its_flag(run_folder, capsys):
     stray = run_folder / "collect" / "trajectories-00009.array_record"
     stray.write_bytes(b"x")
     records.repair(run_folder, apply=False)
@@ -123,7 +123,7 @@ def test_repair_reports_and_acts_only_when_told_to(run_folder, capsys):
     assert list(read_dataset(run_folder / "sft", SftSample)) == samples(RUNS)
 
 
-def test_nothing_is_mended_beside_a_run_that_is_at_work(run_folder):
+def test_repair_refuses_while_a_run_is_active(run_folder):
     with lock_workdir(run_folder / "collect"):
         for data in (run_folder, run_folder / "collect" / "journal"):
             data.mkdir(exist_ok=True)

@@ -86,7 +86,7 @@ def test_a_stage_that_makes_no_progress_is_stopped(tmp_path, run, monkeypatch):
     assert (tmp_path / "stuck/log.txt").read_text().count("step\n") == 12
 
 
-def test_closing_stops_what_runs_in_order(tmp_path, monkeypatch):
+def test_closing_stops_running_jobs_in_order(tmp_path, monkeypatch):
     # Opening a pipe waits for its other side, so that the quick one ends when the slow one is under way.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -110,14 +110,14 @@ def test_reflections_go_along_and_are_counted(tmp_path):
     assert (again.tasks_done, again.rounds, again.successes, again.cost) == (1, 3, 1, 1.0)
 
 
-def test_after_a_stop_nothing_begins_and_what_runs_may_end(tmp_path):
+def test_after_a_stop_no_job_starts_and_running_jobs_end(tmp_path):
     jobs = [web_job(f"a/{number}") for number in range(6)]
     with pytest.raises(StoppedError, match="run the same command again") as stopped:
         run(jobs, tmp_path, lambda *_: Act(seconds=4.0), config(drain_seconds=10.0), lambda now: now >= 1)
     assert stopped.value.exit_code == 75 and kept(tmp_path) == {("a/0", 1), ("a/1", 1)}
 
 
-def test_after_a_stop_what_takes_too_long_is_cut(tmp_path):
+def test_after_a_stop_slow_jobs_are_killed(tmp_path):
     jobs = [web_job(f"a/{number}") for number in range(3)]
 
     def script(task, number):

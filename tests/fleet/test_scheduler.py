@@ -50,7 +50,7 @@ def test_sites_take_turns():
     assert [made.next(float(now)) for now in range(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-def test_what_was_begun_goes_on_first():
+def test_started_jobs_resume_first():
     made = scheduler(["a1", "a2"], site_interval_s=0.0)
     job = made.next(0.0)
     made.ended(job, 1.0, "done")
@@ -80,7 +80,7 @@ def test_a_site_that_refuses_is_left_alone_longer_each_time(outcome):
     assert made.closed(now) == {"a": 60.0}
 
 
-def test_a_lost_worker_or_browser_says_nothing_about_the_site():
+def test_a_lost_worker_or_browser_does_not_count_against_the_site():
     made = scheduler(["a1"], site_interval_s=0.0)
     for outcome in ("blocked", None, "crashed"):
         now = made.closed(0.0).get("a", 0.0)
@@ -118,7 +118,7 @@ class Play:
         backoff_max_s=st.just(25.0),
     ),
 )
-def test_every_job_ends_within_the_limits_whatever_happens(rounds, ends, workers, limits):
+def test_every_job_ends_within_the_limits(rounds, ends, workers, limits):
     """Any outcomes and losses in any order: each job has all its rounds, and no site more than it may."""
     made, now, step = Scheduler(limits), 0.0, 0
     left = {number: count for number, (_, count) in enumerate(rounds)}

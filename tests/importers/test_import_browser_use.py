@@ -156,7 +156,7 @@ def test_initial_actions_are_no_decision_of_the_model(tmp_path):
     assert len(run.steps) == 4 and report["left_out"] == {"initial_actions": 1}
 
 
-def test_a_screenshot_is_found_beside_its_history_or_where_it_was_taken(tmp_path):
+def test_a_screenshot_is_found_next_to_its_history_or_at_its_original_path(tmp_path):
     elsewhere = tmp_path / "elsewhere/step_200.png"
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(png(200))

@@ -37,7 +37,7 @@ from tests.importers.imports import histories, items, samples
         ),
     ],
 )
-def test_what_a_history_does_not_hold_is_not_trained_on(tmp_path, history, missing, fault):
+def test_fields_missing_from_a_history_are_not_trained_on(tmp_path, history, missing, fault):
     browser_use_run(tmp_path / "runs", history)
     tasks = {"history": TaskInfo(objective="Find the price.", success=True)}
     (run,), report, _ = histories(tmp_path / "runs", tasks)
@@ -57,7 +57,7 @@ def test_without_the_state_text_the_page_is_missing_and_not_invented(tmp_path):
     assert not any(result.changed for step in run.steps for result in step.results)
 
 
-def test_a_step_without_a_counterpart_keeps_its_text_and_says_why(tmp_path):
+def test_a_step_without_a_counterpart_keeps_its_text_and_the_reason(tmp_path):
     strange = history_item(2)
     strange["model_output"]["action"] = [{"click": {"index": 3}}, {"drag_drop": {"element_source": "a"}}]
     silent = history_item(3, model_output=None, result=[{"error": "Rate limit reached."}])

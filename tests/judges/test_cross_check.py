@@ -107,7 +107,7 @@ def test_long_runs_are_shown_from_end_to_end():
     assert "The judge went by" not in prompt
 
 
-def test_what_is_looked_at_again():
+def test_only_declared_successes_that_were_judged_failures_are_reviewed():
     assert is_worth_it(run(), judgement())
     assert not is_worth_it(run(), judgement(success=True)) and not is_worth_it(run(), judgement(success=None))
     assert not is_worth_it(run(declared_success=False), judgement(text=GAVE_UP, key=""))

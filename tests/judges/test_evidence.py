@@ -16,7 +16,7 @@ def evidence(trajectory):
     return render("history.j2", trajectory, steps=history(trajectory)).splitlines()
 
 
-def test_history_tells_actions_and_results():
+def test_history_lists_actions_and_results():
     steps = (
         step(1, CLICK, {"input_text": {"index": 1, "text": "lámp"}}, result_text="Input 'lámp'."),
         step(2, CLICK, failed=True, result_text="No such\nelement"),
@@ -38,7 +38,7 @@ def test_history_tells_actions_and_results():
     ]
 
 
-def test_what_other_agents_did_is_told_in_their_words():
+def test_imported_actions_keep_the_other_agents_words():
     steps = (step(1, response='<a href="/lamps"> -> CLICK', error="No counterpart for action 'CLICK'"),)
     imported = run(source="online-mind2web").model_copy(update={"steps": steps})
     assert '   <a href="/lamps"> -> CLICK' in evidence(imported)
@@ -74,6 +74,6 @@ def test_nothing_from_outside_leaves_its_fence(template):
     assert text.count("</untrusted_page>") == text.count("<untrusted_page step=") <= 2
 
 
-def test_judges_say_what_they_go_by():
+def test_judges_name_their_evidence():
     assert "last 4 screenshots" in OutcomeJudge.sees and "30 screenshots" in WebJudge.sees
     assert "last 10 screenshots" in RubricVerifier.sees

@@ -69,7 +69,7 @@ def test_an_answer_cannot_leave_its_fence():
         ({"declared_success": False}, GAVE_UP),
     ],
 )
-def test_without_an_answer_nobody_is_asked(changes, reason):
+def test_without_an_answer_no_judge_is_called(changes, reason):
     model = Scripted("SUCCESS")
     verdict = judge(model, run(**changes))
     assert (verdict.success, verdict.text, model.requests) == (False, reason, [])
@@ -81,7 +81,7 @@ def test_a_cut_or_blocked_reply_is_no_verdict_and_keeps_its_cost():
     assert verdict.text == "All is well. SUCCESS\n[cut off at the token limit]"
 
 
-def test_what_is_no_verdict_says_so():
+def test_a_missing_verdict_has_a_reason():
     verdict = judge(Scripted("It may be so.\nUNKNOWN"), run())
     assert (verdict.success, verdict.text) == (None, f"It may be so.\nUNKNOWN\n{NO_LINE}")
 
@@ -101,7 +101,7 @@ def test_a_reference_answer_is_shown_where_the_notes_have_one(golden, words):
 
 
 @pytest.mark.parametrize("missing", [(), ("declared_success",)])
-def test_where_it_is_not_known_what_the_agent_thought_of_it_the_judge_is_asked(missing):
+def test_a_missing_declaration_in_a_damaged_record_is_left_to_the_judge(missing):
     model = Scripted("SUCCESS")
     verdict = judge(model, run(declared_success=None, missing=missing))
     assert (verdict.success, len(model.requests)) == ((True, 1) if missing else (False, 0))

@@ -23,7 +23,7 @@ GIVES_UP = {"outcome": "max_steps", "declared_success": None}
         ({"reward": 1.0, **GIVES_UP}, False),
     ],
 )
-def test_a_reward_passes_what_is_paid_in_full_and_declared(changes, success):
+def test_the_reward_judge_passes_full_rewards_that_were_declared(changes, success):
     assert EnvironmentReward().judge(run(**changes), Pictures()) == Verdict(success, "")
 
 
@@ -31,7 +31,7 @@ def test_without_a_reward_there_is_no_verdict_of_it():
     assert EnvironmentReward().judge(run(), Pictures()) == Verdict(None, NO_REWARD)
 
 
-def test_a_record_says_what_it_says():
+def test_a_recorded_verdict_is_used_as_it_is():
     usage = CallUsage(cost=0.5)
     said: dict[str, Any] = {
         "judge": "rubric (m)",

@@ -50,7 +50,7 @@ def test_a_task_without_a_rubric_is_unjudged(notes):
         assert judge.judge(run(declared_success=False), Pictures()).success is False
 
 
-def test_a_rubric_of_which_nothing_applies_is_no_verdict():
+def test_a_rubric_without_applicable_criteria_gives_no_verdict():
     rubric = (Criterion(criterion="Says so", condition="it is sold out", max_points=1),)
     answer = {"criteria": [{"number": 1, "reason": "", "applies": False, "points": 0}]}
     with pytest.raises(ValueError, match="no criterion applies"):

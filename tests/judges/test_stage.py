@@ -86,7 +86,7 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     assert report["cost_usd"] == 0 and report["calls"]["judge"]["calls"] == QUESTIONS
 
 
-def test_the_same_command_asks_nothing_twice(tmp_path, data, server):
+def test_the_same_command_repeats_no_call(tmp_path, data, server):
     first = judge(tmp_path / "judge", settings(data, server.url))
     kept = {
         name: (tmp_path / "judge" / name).read_bytes() for name in ("judgements.jsonl", "cross_check.jsonl")
@@ -125,7 +125,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
     assert report["calls"]["judge"]["calls"] == QUESTIONS + 1
 
 
-def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, data, server):
+def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, data, server):
     prices = {"workers": 1, "actor.price_prompt": 100.0, "actor.price_response": 100.0}
     with pytest.raises(BudgetError) as error:
         judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 0.5}))
@@ -176,7 +176,7 @@ def test_without_a_model_recorded_verdicts_are_compared(tmp_path, data, server):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_mistakes_are_told_before_the_first_call(tmp_path, data, server, changes, message):
+def test_user_errors_are_reported_before_the_first_call(tmp_path, data, server, changes, message):
     with pytest.raises(UserError, match=re.escape(message)):
         judge(tmp_path / "judge", settings(data, server.url, **changes))
     assert not server.calls
@@ -201,7 +201,7 @@ LABEL = json.dumps({"trajectory_id": runs()[0].trajectory_id, "success": True})
     ],
     ids=["none", "no truth value", "twice", "of other runs", "no points", "notes twice"],
 )
-def test_files_that_are_wrong_are_told_before_the_first_call(tmp_path, data, server, name, text, message):
+def test_invalid_files_are_reported_before_the_first_call(tmp_path, data, server, name, text, message):
     (tmp_path / "file").write_text(text)
     with pytest.raises(UserError, match=re.escape(message)):
         judge(tmp_path / "judge", settings(data, server.url, **{name: str(tmp_path / "file")}))

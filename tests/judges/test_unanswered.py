@@ -61,7 +61,7 @@ def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
         ("成功", False, False, True),
     ],
 )
-def test_what_a_judge_says_in_an_episode(words, success, named, open_):
+def test_a_judges_words_in_an_episode(words, success, named, open_):
     with PromptServer(says(outcome=words)) as server, judge_at(server, "outcome") as judge:
         trajectory = episode(judge)
         assert (trajectory.success, bool(trajectory.judge)) == (success, named)
@@ -81,7 +81,7 @@ def test_what_a_judge_says_in_an_episode(words, success, named, open_):
     ],
     ids=["key", "model", "quota", "wait of hours", "Gemini key", "Gemini quota"],
 )
-def test_what_no_other_question_will_be_answered_after_ends_the_run(api, answer, reason):
+def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
     with (
         PromptServer(lambda _: answer) as server,
         judge_at(server, "outcome", kind=api) as judge,

@@ -31,7 +31,7 @@ def test_words_are_read_right(played, said, api):
     assert one.verdict.text.strip() or one.verdict.success is not None
 
 
-def test_the_table_is_what_it_claims_to_be():
+def test_the_table_of_verdicts_is_consistent():
     assert len(SAID) >= 60 and len({(said.judge, said.name) for said in SAID}) == len(SAID)
     for judge in ("outcome", "webjudge", "rubric"):
         assert {said.success for said in SAID if said.judge == judge} == {True, False, None}
@@ -195,7 +195,7 @@ def test_nesting_without_end_is_no_object():
         read_object("[" * 100_000)
 
 
-def test_what_is_unjudged_by_the_record():
+def test_unjudged_recorded_runs():
     asked = run(judge_text="UNKNOWN")
     # A run that no judge was asked about is unjudged.
     assert unjudged(asked) and unjudged(asked.model_copy(update={"judge_text": ""}))

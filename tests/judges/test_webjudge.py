@@ -101,7 +101,7 @@ def test_a_stage_without_an_answer_leaves_the_run_unjudged(stage):
         assert verdict.usage.prompt_tokens == 1000 * len(server.calls) and verdict.key
 
 
-def test_a_status_that_is_none_says_so():
+def test_an_invalid_status_is_reported():
     with PromptServer(says(status="Status: unclear")) as server, judge_at(server, "webjudge") as judge:
         verdict = judge.judge(run(2), Pictures())
         assert verdict.success is None and verdict.text.endswith(f"can be read]\n{NO_STATUS}")

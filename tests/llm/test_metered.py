@@ -54,7 +54,7 @@ def test_an_answer_lost_on_the_way_counts_at_the_most_it_may_have_cost():
     assert ledger.spent() == pytest.approx(0.1 + 2 * MOST)
 
 
-def test_the_cap_ends_the_run_with_its_own_code_and_says_what_to_do(tmp_path):
+def test_the_cap_ends_the_run_with_its_own_code_and_advice(tmp_path):
     path = tmp_path / "calls.sqlite"
     model = metered(Script(REPLY), CallLedger(path), Clock(), UsageLimits(cap_usd=1.0))
     for _ in range(9):

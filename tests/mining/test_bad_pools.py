@@ -78,7 +78,7 @@ def test_nothing_to_compare(tmp_path, runs, decision):
     assert result.audit.localization_id == "" and result.audit.notes == (f"{len(runs)} runs",)
 
 
-def test_a_run_without_steps_beside_others_is_passed_over(tmp_path):
+def test_a_run_without_steps_is_skipped(tmp_path):
     empty = failure(task_id=BAD, outcome="unreachable", attempt=2)
     result = mined_with(tmp_path, won(), empty, lost())
     assert result.audit.decision == "kept" and result.audit.localization_id == lost().trajectory_id
@@ -198,7 +198,7 @@ def gated_away(folder: Path) -> Path:
     return put_pool(folder, runs)
 
 
-def test_a_pool_whose_every_candidate_is_gated_away_is_one_line_and_no_files(tmp_path):
+def test_a_pool_without_passing_candidates_gives_one_line_and_no_files(tmp_path):
     pool, workdir = gated_away(tmp_path / "pool"), tmp_path / "mine"
     command = [sys.executable, "-m", "experiments.mine", "--config=configs/mine.py:demo"]
     result = subprocess.run(

@@ -139,7 +139,7 @@ def test_the_order_decides_nothing(audits, order):
 
 @settings(max_examples=60)
 @given(pools())
-def test_what_is_kept_stays_when_it_is_balanced_again(audits):
+def test_balancing_is_idempotent(audits):
     kept = kept_of(audits)
     assert kept_of(kept) == kept
 

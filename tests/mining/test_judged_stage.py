@@ -79,7 +79,7 @@ def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
         assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / ANSWERS)
 
 
-def test_the_money_cap_ends_the_stage_and_keeps_what_was_answered(tmp_path, pool):
+def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, pool):
     with PromptServer(answers) as server:
         with pytest.raises(BudgetError):
             mine(pool, tmp_path / "mine", server, price_prompt=100.0, price_response=100.0, cap_usd=0.5)

@@ -34,7 +34,7 @@ def question(text, **changes):
     return ModelRequest(**({"messages": (message,), "purpose": "judge", "seed": 1} | changes))
 
 
-def test_a_second_run_asks_nothing_and_labels_alike(tmp_path):
+def test_a_second_run_makes_no_call_and_gives_the_same_labels(tmp_path):
     pairs = [pair_of(number) for number in range(1, 7)]
     with PromptServer(by_user) as server:
         with FailureLabeler(chat_model(server, price_prompt=1.0), tmp_path / ANSWERS) as labels:
@@ -96,7 +96,7 @@ def test_threads_label_in_order_and_ask_each_question_once(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_spent_budget_keeps_what_was_answered(tmp_path, workers):
+def test_a_spent_budget_keeps_answers(tmp_path, workers):
     pairs = [pair_of(number) for number in range(1, 31)]
     settings = {"ledger": tmp_path / LEDGER, "price_prompt": 1.0, "price_response": 1.0}
     with PromptServer(by_user) as server:

@@ -151,7 +151,7 @@ def test_records_are_complete_and_read_back():
         assert 4 <= len(run.steps) <= 25
 
 
-def test_pages_and_chats_show_what_the_elements_say():
+def test_pages_and_chats_show_the_elements_text():
     for run in sound_runs():
         for step in run.steps:
             seen = step.observation

@@ -159,7 +159,7 @@ def test_an_invalid_record_is_reported_with_shard_and_number(tmp_path, entry):
 
 
 @pytest.mark.parametrize("field", ["steps", "messages"])
-def test_a_record_whose_steps_do_not_fit_is_told_with_shard_and_number(tmp_path, field):
+def test_an_inconsistent_record_is_reported_with_shard_and_number(tmp_path, field):
     broken = json.loads(RUNS[0].model_dump_json())
     if field == "steps":
         broken["steps"][1]["observation"] = {"url": 7}

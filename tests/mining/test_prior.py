@@ -100,7 +100,7 @@ def test_the_distribution_by_category_and_source(tmp_path, capsys):
     assert table[-1].split()[:2] == ["all", "20"] and table[-1].split()[-3:] == ["12", "4", "4"]
 
 
-def test_rules_alone_ask_nobody(tmp_path, capsys):
+def test_rules_make_no_model_call(tmp_path, capsys):
     pools = ",".join(
         (
             pool(tmp_path / "a", success_of(1), success_of(2), failure_of(1)),
@@ -175,7 +175,7 @@ def command(tmp_path, pools, server, *more):
     ]
 
 
-def test_a_killed_run_asks_only_what_was_not_answered(tmp_path):
+def test_a_killed_run_repeats_only_unanswered_calls(tmp_path):
     pools = tasks(tmp_path / "pool", 10)
     with PromptServer(answers) as server:
         server.hang_from = 8

@@ -56,7 +56,7 @@ def test_the_order_of_runs_and_where_they_lie_decide_nothing(tmp_path, in_order,
     assert outcome(tmp_path / "mine") == in_order
 
 
-def test_two_processes_give_what_one_gives(tmp_path, in_order, monkeypatch):
+def test_two_processes_give_the_same_result_as_one(tmp_path, in_order, monkeypatch):
     monkeypatch.setattr(pipeline, "_SMALL_BYTES", 0)
     processes = []
     make = pipeline.ProcessPoolExecutor
@@ -126,7 +126,7 @@ def test_no_process_outlives_a_run_that_is_killed(tmp_path, in_order):
     assert outcome(tmp_path / "mine") == in_order
 
 
-def test_what_is_compared_is_what_was_written(in_order, tmp_path):
+def test_the_comparison_reads_the_written_data_sets(in_order, tmp_path):
     """The comparison sees a change of one letter."""
     mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", large()))
     assert {"report.json", "prompts/manifest.json", "audit/manifest.json"} <= in_order.keys()

@@ -76,7 +76,7 @@ def embedding(model):
     return np.asarray(model.language_model.embed_tokens.embedding[...])
 
 
-def test_a_save_replaces_whatever_weights_the_folder_held(model, other, tmp_path):
+def test_a_save_replaces_the_folders_old_weights(model, other, tmp_path):
     limits = (10**9, 30_000, 50_000, 10**9)
     for current, limit in zip((model, other, model, other), limits, strict=True):
         save_model(current, tmp_path, max_file_bytes=limit)

@@ -64,7 +64,7 @@ def compiler_flops(function, *arguments) -> float:
     return jax.jit(function).lower(*arguments).cost_analysis()["flops"]
 
 
-def test_forward_is_what_the_compiler_counts():
+def test_forward_flops_equal_the_compilers():
     graphdef, state = nnx.split(nnx.eval_shape(lambda: Qwen3VL(WIDE, rngs=nnx.Rngs(0))))
 
     def forward(state, inputs):
@@ -77,7 +77,7 @@ def test_forward_is_what_the_compiler_counts():
     assert forward_flops(WIDE, work()) < counted
 
 
-def test_gradient_is_what_the_compiler_counts():
+def test_gradient_flops_equal_the_compilers():
     def make():
         model = Qwen3VL(WIDE, rngs=nnx.Rngs(0))
         add_lora(model, LoRAConfig(rank=32, alpha=32.0), nnx.Rngs(0))
@@ -95,7 +95,7 @@ def test_gradient_is_what_the_compiler_counts():
     assert flops.useful == pytest.approx(counted, rel=0.05)
 
 
-def test_gradient_of_all_weights_is_what_the_compiler_counts():
+def test_gradient_flops_of_all_weights_equal_the_compilers():
     graphdef, params, frozen = split_model(nnx.eval_shape(lambda: Qwen3VL(WIDE, rngs=nnx.Rngs(0))), "all")
 
     def loss(params, frozen, inputs):

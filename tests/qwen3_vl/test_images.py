@@ -83,7 +83,7 @@ def test_patches_match_transformers(size, mode):
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P"])
-def test_transparency_lies_on_white(mode):
+def test_transparency_is_composed_on_white(mode):
     clear = Image.new("RGBA", (32, 32), (0, 0, 0, 0)).convert("RGBA" if mode == "P" else mode)
     data = encoded(clear.quantize(), transparency=0) if mode == "P" else clear
     patches, _ = image_patches(data, BASE.vision, 1024)
@@ -164,7 +164,7 @@ def animation(kind: str) -> bytes:
         (encoded(noise(64, 64))[:60] + b"x" * 60, "PNG or JPEG"),
     ],
 )
-def test_what_cannot_be_shown_is_one_line(source, message):
+def test_invalid_images_give_one_line(source, message):
     with pytest.raises(UserError, match=message) as refused:
         image_patches(source, BASE.vision, CAP)
     assert "\n" not in str(refused.value)

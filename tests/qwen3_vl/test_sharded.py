@@ -61,7 +61,7 @@ def test_eight_devices_equal_one(compared, stage):
     assert compared["one_device"]["norm/gradient"] > 1
 
 
-def test_eight_devices_draw_what_one_draws(compared):
+def test_eight_devices_sample_the_same_tokens_as_one(compared):
     assert compared["samples"]["differing"] == 0
     assert compared["samples"]["log_probs"] <= 1e-5
     assert compared["samples"]["distinct"] > 10

@@ -62,7 +62,7 @@ def test_truncated_changed_and_missing_shards(folder):
         assert line.startswith(str(path)) and words in line and line.endswith("make this data set again")
 
 
-def test_a_missing_screenshot_is_told_once_with_a_record_that_names_it(folder):
+def test_a_missing_screenshot_is_reported_once_with_a_record_that_uses_it(folder):
     path = screenshot(folder, 2)
     path.unlink()
     line = problem(folder)

@@ -122,7 +122,7 @@ def test_a_screenshot_is_there_or_not(memory_path):
         assert store.get(sha256) == b"png"
 
 
-def test_a_journal_keeps_what_was_appended(memory_path):
+def test_a_journal_keeps_appended_records(memory_path):
     records = [b'{"a":1}', b'{"a":2}', b'{"a":3}']
     confirmed = []
 

@@ -28,7 +28,7 @@ def test_links_share_the_file(tmp_path):
     assert target.path(sha).stat().st_ino == source.path(sha).stat().st_ino
 
 
-def test_missing_and_damaged_images_are_told(tmp_path):
+def test_missing_and_damaged_images_are_reported(tmp_path):
     store = ImageStore(tmp_path / "a")
     absent = hashlib.sha256(b"x").hexdigest()
     with pytest.raises(UserError, match=r"missing screenshot: make"):

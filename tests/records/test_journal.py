@@ -60,7 +60,7 @@ def test_a_record_is_one_line(tmp_path):
         journal.append(b"a\nb")
 
 
-def test_what_was_appended_survives_a_kill(tmp_path):
+def test_appended_records_survive_a_kill(tmp_path):
     path = tmp_path / "j.jsonl"
     script = (
         "import sys\nfrom pathlib import Path\nfrom rmsweb_jax.records.journal import Journal\n"

@@ -45,7 +45,7 @@ def test_a_sound_folder_needs_nothing(folder):
     assert repaired(folder) == []
 
 
-def test_what_stopped_writers_left_is_removed(folder):
+def test_files_of_stopped_writers_are_removed(folder):
     sound = files(folder)
     pictures = folder / "images" / "ab"
     pictures.mkdir(exist_ok=True)

@@ -50,14 +50,14 @@ def test_summary_has_every_figure_under_its_key(drawn):
     assert summary["total_seconds"] == pytest.approx(sum(s["seconds"] for s in summary["stages"].values()))
 
 
-def test_runs_that_nobody_judged_and_that_never_ended_are_told_of(drawn):
+def test_unjudged_and_unended_runs_are_listed(drawn):
     summary = json.loads((drawn / "summary.json").read_text())
     assert (summary["models"]["base"]["unjudged"], summary["models"]["base"]["never_done"]) == (0, 12)
     assert "0 unjudged, 12 never done, 0 kept out" in (drawn / "index.html").read_text()
     assert summary["differences"]["rl_minus_sft"]["tasks"] == 4
 
 
-def test_what_has_not_run_is_said_and_never_invented(begun_run, tmp_path):
+def test_stages_that_have_not_run_are_marked(begun_run, tmp_path):
     folder = draw(begun_run, tmp_path)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["models"] == {"base": None, "sft": None, "rl": None}

@@ -75,7 +75,7 @@ def test_every_published_row_is_there_with_the_papers_figures_in_the_papers_colu
             assert found[place] == row.rates.get(benchmark, "—")
 
 
-def test_measured_figures_stand_in_their_own_column_with_interval_tasks_runs_and_what_is_left_out(main_table):
+def test_measured_figures_have_their_own_columns_with_interval_tasks_runs_and_omissions(main_table):
     columns, found = head(main_table), cells(main_table, "8B + SFT")
     figures = read_json(main_table / "table.json")["measured"]["8b_sft"]["webvoyager"]
     rate = figures["pass_at_1"]
@@ -88,7 +88,7 @@ def test_measured_figures_stand_in_their_own_column_with_interval_tasks_runs_and
     assert figures["judged_pass_at_1"]["mean"] > rate["mean"]
 
 
-def test_what_nobody_ran_says_so_and_is_never_a_number(main_table):
+def test_missing_results_are_marked_and_never_a_number(main_table):
     columns = head(main_table)
     for title in ("8B + SFT + RL", "32B + SFT", "Fara-7B"):
         found = cells(main_table, title)
@@ -117,7 +117,7 @@ def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
     assert one[0]["by_level"].keys() == {"easy", "hard"}
 
 
-def test_evaluations_of_other_prompts_are_told_from_those_of_the_same(tmp_path):
+def test_evaluations_of_different_prompts_are_marked(tmp_path):
     def table(name: str, *digests: str) -> list[str]:
         folders = {
             label: [
@@ -178,7 +178,7 @@ def test_tokens_are_the_cost_where_a_policy_has_no_price(tmp_path):
     assert [cost[f"usd_at_{k}"] for k in (1, 2, 3)] == pytest.approx([0.0022, 0.0044, 0.0066])
 
 
-def test_the_reflection_table_has_steps_and_what_they_save(tmp_path):
+def test_the_reflection_table_has_steps_and_savings(tmp_path):
     with_, without = (make_results("r", "webvoyager", 0.8, seed=seed, tasks=range(100)) for seed in (1, 2))
     longer = tuple(
         task.model_copy(update={"steps": tuple(2 * steps for steps in task.steps)}) for task in without.tasks
@@ -204,7 +204,7 @@ def test_the_reflection_table_has_steps_and_what_they_save(tmp_path):
     assert saved[columns.index("WebTailBench: steps, measured")] == "not run"
 
 
-def test_who_is_compared_with_whom():
+def test_pairs_of_compared_policies():
     labels = ["other", "32b_rl", "8b_rl", "8b_base", "8b_sft", "another"]
     assert pairs("main", labels) == [("8b_sft", "8b_base"), ("8b_rl", "8b_sft"), ("another", "other")]
     assert pairs("ablation", ["dapo", "full", "no_kl"]) == [("dapo", "full"), ("no_kl", "full")]
@@ -215,7 +215,7 @@ def test_who_is_compared_with_whom():
     assert pairs("reflection", ["with_reflection"]) == []
 
 
-def test_the_papers_figures_agree_with_what_its_text_says_of_them():
+def test_the_papers_figures_agree_with_its_text():
     """Gains over SFT, losses of the ablations and steps saved, as the paper's sections print them."""
 
     def gap(table, first: str, second: str) -> list[float]:
@@ -265,7 +265,7 @@ def test_rows_of_the_papers_tables_have_labels_of_their_own():
         "apart",
     ],
 )
-def test_what_cannot_be_tabled_is_one_line(tmp_path, results, message):
+def test_invalid_evaluations_give_one_line(tmp_path, results, message):
     good = write_evaluation(tmp_path / "good", make_results("sft", "miniwob", 0.5))
     write_evaluation(tmp_path / "apart", make_results("rl", "miniwob", 0.5, tasks=range(100, 140)))
     (write_evaluation(tmp_path / "begun", make_results("sft", "miniwob", 0.5)) / "report.json").unlink()

@@ -131,7 +131,7 @@ class Page(html.parser.HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_html_keeps_text_as_text_and_marks_whose_a_column_is():
+def test_html_escapes_text_and_marks_the_source_of_a_column():
     page = Page()
     page.feed(to_html(DOCUMENT))
     names = [tag for tag, _ in page.tags]

@@ -135,7 +135,7 @@ def test_the_image_is_seen(url):
         (with_image("data:image/png;base64,aGVsbG8="), "cannot be read"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_line(url, change, reason):
+def test_invalid_requests_are_refused_in_one_line(url, change, reason):
     response = post(url, ASK | change)
     assert response.status_code == 400
     message = response.json()["error"]["message"]
@@ -275,7 +275,7 @@ def metric(url: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-def test_who_has_no_key_or_a_wrong_one_is_not_let_in(engine):
+def test_a_missing_or_wrong_key_is_refused(engine):
     with serving(engine, "tiny", api_key="schlüssel") as url:
         for given in (b"", b"Bearer other", "schlüssel".encode()):
             headers = {b"Authorization": given}
@@ -400,7 +400,7 @@ def test_the_script_serves_from_two_devices_until_sigterm_and_answers_all_it_has
         ("max_pools=0", "give 1 or more"),
     ],
 )
-def test_settings_that_make_no_sense_are_told(setting, reason, model_folder, tmp_path):
+def test_invalid_settings_are_reported(setting, reason, model_folder, tmp_path):
     config = get_config("demo")
     name, value = setting.split("=")
     config.update({"model": str(model_folder), name: int(value) if value.isdigit() else value})
@@ -408,7 +408,7 @@ def test_settings_that_make_no_sense_are_told(setting, reason, model_folder, tmp
         serve(config, tmp_path)
 
 
-def test_a_bad_model_folder_is_told_in_one_line(tmp_path):
+def test_a_bad_model_folder_gives_one_line(tmp_path):
     (tmp_path / "model").mkdir()
     process = start(tmp_path / "model", tmp_path / "work")
     _, errors = process.communicate(timeout=3000)

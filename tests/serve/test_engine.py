@@ -101,7 +101,7 @@ def test_a_stop_text_ends_a_reply_wherever_tokens_begin(engine):
     assert (late.tokens, late.finish_reason) == (full.tokens[:3], "length")
 
 
-def test_who_comes_while_others_are_decoded_takes_a_free_slot(idle):
+def test_a_request_during_decoding_takes_a_free_slot(idle):
     """Seven requests of two widths and two numbers of replies, more than there are slots and pools."""
     asked = [ask(text, seed=number, n=1 + 2 * (number == 5)) for number, text in enumerate(TEXTS + TEXTS[:2])]
     alone = [answer_alone(idle, one) for one in asked]
@@ -125,7 +125,7 @@ def answer_alone(engine: ServingEngine, request: ChatRequest) -> list[str]:
     return [completion.text for completion in completions]
 
 
-def test_a_prompt_is_prefilled_at_the_narrowest_width_and_answered_alike(engine, idle, model_folder):
+def test_a_prompt_is_prefilled_at_the_narrowest_width_with_the_same_reply(engine, idle, model_folder):
     shapes = dataclasses.replace(idle._config, prefill_widths=(32, 48, 96))
     finer = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     assert finer._shapes.shape(1, 128).prefill_widths == (32, 48, 64, 96, 128)
@@ -179,7 +179,7 @@ def test_a_pool_is_enlarged_for_more_and_longer_prompts(idle):
     assert texts == {number: answer_alone(idle, request(number))[0] for number in range(4)}
 
 
-def test_who_needs_a_larger_pool_joins_those_in_decoding(idle):
+def test_a_request_that_needs_a_larger_pool_joins_running_ones(idle):
     """A pool that grows in slots and width gives every request the reply it gets alone."""
     submitted = [idle.submit(prepared(idle, 0))]
     idle._workers[0].admit()
@@ -255,7 +255,7 @@ def test_too_many_who_wait_are_turned_away(idle):
     idle.close()
 
 
-def test_who_is_first_is_not_overtaken(model_folder):
+def test_requests_are_served_in_order(model_folder):
     """One for two replies waits for the only pool until others have left it, and those behind it wait too."""
     shapes = EngineConfig((2,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, max_pools=1)
     engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
@@ -292,7 +292,7 @@ def test_a_prompt_longer_than_every_width_is_refused(engine):
         engine.prepare(ask("x" * 200))
 
 
-def test_closing_tells_those_who_wait(idle):
+def test_closing_fails_waiting_requests(idle):
     future = idle.submit(prepared(idle, 0)).future
     closer = threading.Thread(target=idle.close)
     with idle._queue.changed:
@@ -306,7 +306,7 @@ def test_closing_tells_those_who_wait(idle):
         idle.submit(prepared(idle, 0))
 
 
-def test_a_failing_batch_stops_the_engine_and_tells_everyone(idle, monkeypatch):
+def test_a_failing_batch_stops_the_engine_and_fails_all_requests(idle, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     broken = TokenizedRequest(None, 1, 1.0, 0, 1)  # pyright: ignore[reportArgumentType]
     submitted = [idle.submit(broken), idle.submit(prepared(idle, 1))]

@@ -39,7 +39,7 @@ def drawn(processor: Processor, schema: dict, seed: int) -> str:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_follows_the_agents_schema_is_a_reply(words, seed):
+def test_every_text_of_the_agents_schema_is_a_reply(words, seed):
     text = drawn(words, bounded_reply_schema(max_chars=30, max_actions=2), seed)
     reply = parse_reply(text)
     assert len(reply.memory) <= 30 and 1 <= len(reply.actions) <= 2
@@ -52,7 +52,7 @@ def test_only_the_actions_named_may_be_taken(words):
 
 
 @pytest.mark.parametrize("schema", [{"type": "foo"}, {"type": "object", "properties": {"a": {"not": {}}}}])
-def test_what_cannot_be_held_to_is_refused_in_one_line(words, schema):
+def test_unsupported_schemas_are_refused_in_one_line(words, schema):
     with pytest.raises(BadRequestError, match="response_format: ") as error:
         Grammars(words).compile(schema)
     assert "\n" not in str(error.value)

@@ -133,7 +133,7 @@ def flat(state: Any) -> dict[str, np.ndarray]:
     }
 
 
-def test_layouts_are_what_they_are_called():
+def test_layouts_match_their_names():
     counts = {name: len(micro_batches(shapes)) for name, shapes in LAYOUTS.items()}
     assert counts == {"8 rows": 1, "4 rows": 2, "2 rows": 4, "packed": 1}
     (packed,) = micro_batches(LAYOUTS["packed"])
@@ -213,7 +213,7 @@ def changed(example: Example) -> Example:
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(PLACEMENTS, st.sets(st.integers(0, 7), min_size=1, max_size=7))
-def test_a_sample_is_scored_alike_to_the_last_bit_whatever_its_neighbours(trained, placement, others):
+def test_a_samples_score_is_bit_exact_with_any_neighbours(trained, placement, others):
     order, rows = placement
     before = in_rows(EXAMPLES, order, rows)
     examples = [changed(example) if n in others else example for n, example in enumerate(EXAMPLES)]

@@ -69,7 +69,7 @@ def test_worked_cases(text, website, test, question):
     assert (found and (found.test, found.question)) == (test and (test, question))
 
 
-def test_figures_are_told():
+def test_figures_are_reported():
     found = INDEX.find("Find a recipe for a vegetarian lasagna, rated five", SAME)
     # Five 3-grams are shared, of seven and sixteen.
     assert found == Overlap("jaccard", LASAGNA, 5 / 18, 0.6 * 0.4, True)
@@ -102,7 +102,7 @@ TEXTS = st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join)
 
 
 @given(st.lists(TEXTS, max_size=6), TEXTS, st.booleans())
-def test_the_index_finds_what_all_comparisons_find(texts, text, same_site):
+def test_the_index_finds_the_same_matches_as_all_comparisons(texts, text, same_site):
     questions = [
         BenchmarkQuestion("b", str(number), other, "https://a.test") for number, other in enumerate(texts)
     ]
@@ -129,7 +129,7 @@ def test_thresholds_that_cannot_be_are_refused(change):
         OverlapThresholds(**change)
 
 
-def test_all_that_is_planted_is_found_and_nothing_else():
+def test_exactly_the_planted_repetitions_are_found():
     rng = random.Random(3)
     questions = made_up_questions(150, rng)
     tasks = plant(questions, tasks=2_500, each=60, rng=rng)

@@ -22,7 +22,7 @@ def lines(*rows: object) -> bytes:
     return b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
 
 
-def test_tasks_are_read_and_bad_lines_told(tmp_path):
+def test_tasks_are_read_and_bad_lines_reported(tmp_path):
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(
         b"\xef\xbb\xbf"

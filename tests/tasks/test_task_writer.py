@@ -91,7 +91,7 @@ def test_a_query_becomes_a_task_that_names_its_site():
         (ModelReply("{", problem="cut off"), "no_answer", "cut off", 2),
     ],
 )
-def test_what_makes_no_task_is_dropped_with_the_reason(text, drop, reason, asks):
+def test_invalid_replies_are_dropped_with_the_reason(text, drop, reason, asks):
     model = Answers({"tea": text})
     written = write_task(Query(query="tea"), model)
     assert written.task is None and written.drop == drop and reason in written.reason
@@ -143,7 +143,7 @@ def test_tasks_are_published_in_order_with_reasons_for_the_others(tmp_path):
     assert publish_tasks(given, written, None, tmp_path)["contamination_checked"] is False
 
 
-def test_what_was_answered_before_an_error_is_not_asked_again(tmp_path):
+def test_answers_before_an_error_are_reused(tmp_path):
     texts = [f"query {number}" for number in range(12)]
     broken = Answers(fail={"query 5": BudgetError("spent")})
     with pytest.raises(BudgetError):
@@ -196,7 +196,7 @@ def test_the_script_makes_tasks_up_to_its_cap_and_resumes_with_another(tmp_path)
     assert report["calls"]["task"]["calls"] == 2 and report["malformed_lines"] == [2]
 
 
-def test_the_script_without_a_key_says_so_in_one_line(tmp_path):
+def test_the_script_without_a_key_ends_in_one_line(tmp_path):
     path = tmp_path / "queries.txt"
     path.write_text("green tea\n")
     ended = make_tasks(tmp_path, f"--config.queries={path}")

@@ -59,7 +59,7 @@ def test_keeps_the_latest_and_ignores_an_unfinished_one(tmp_path):
 
 
 @pytest.mark.parametrize("higher, best", [(True, 2), (False, 3)])
-def test_keeps_the_best_beside_the_latest(tmp_path, higher, best):
+def test_keeps_the_best_and_the_latest(tmp_path, higher, best):
     accuracies = {1: 0.5, 2: 0.9, 3: 0.1, 4: None, 5: float("nan"), 6: 0.4, 7: 0.4}
     options = {"keep": 2, "best": "eval/accuracy", "higher_is_better": higher}
     with Checkpoints(tmp_path, **options) as checkpoints:
@@ -79,7 +79,7 @@ def test_keeps_the_best_beside_the_latest(tmp_path, higher, best):
     assert steps(tmp_path) == [7, 8]
 
 
-def test_a_next_step_may_donate_what_is_being_saved(tmp_path):
+def test_the_next_step_may_donate_arrays_being_saved(tmp_path):
     @partial(jax.jit, donate_argnums=0)
     def advance(tree):
         return jax.tree.map(lambda x: x + 1, tree)

@@ -82,7 +82,7 @@ def test_it_is_installed_and_removed(tmp_path, monkeypatch, capsys):
     assert not path.exists()
 
 
-def test_install_without_permission_says_what_to_do(tmp_path):
+def test_install_without_permission_explains_the_fix(tmp_path):
     (tmp_path / "policies").write_text("not a folder")
     with pytest.raises(UserError, match="run it as root"):
         chromium_policy.install(tmp_path)

@@ -114,7 +114,7 @@ def test_numeric_hosts_are_parsed_as_addresses(address):
 
 
 @given(V4)
-def test_ipv4_addresses_embedded_in_ipv6_are_judged_alike(address):
+def test_ipv4_addresses_embedded_in_ipv6_get_the_same_verdict(address):
     number = int(address)
     for prefix, shift in (("::ffff:0:0", 0), ("64:ff9b::", 0), ("64:ff9b:1::", 0), ("2002::", 80)):
         found = ipaddress.IPv6Address(int(ipaddress.IPv6Address(prefix)) | number << shift)

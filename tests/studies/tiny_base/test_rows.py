@@ -58,7 +58,7 @@ def test_index_tokens_are_marked_with_kind_weight_and_choices(encoder):
     assert np.array_equal(following, batch.target[0][learned])
 
 
-def test_only_what_can_be_known_is_learned(encoder):
+def test_only_predictable_tokens_are_learned(encoder):
     row = encoder.row(encoder.encode(PAGE), [(click("Ok", 1), 0)], 64)
     free = encoder.encode("Click 'Ok")
     assert not set(free) & {token for _, token, _, _, _ in row.learned}

@@ -36,7 +36,7 @@ def test_it_is_small(model):
     assert 2e6 <= sum(value.size for value in split_params(model)[1].values()) <= 4e6
 
 
-def test_its_tokenizer_is_what_the_script_learns(tmp_path):
+def test_its_tokenizer_equals_the_scripts(tmp_path):
     config = from_config(BaseConfig, get_config("tiny"))
     load_or_make_tokenizer(config, tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -44,7 +44,7 @@ def test_its_tokenizer_is_what_the_script_learns(tmp_path):
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 4), (5, 8), (9, 20)])
-def test_it_points_at_what_a_goal_names(model, tmp_path, low, high):
+def test_it_points_at_the_goals_element(model, tmp_path, low, high):
     config = from_config(BaseConfig, get_config("tiny"))
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     processor = Processor(tokenizer, model.config, config.recorded.max_pixels)

@@ -72,7 +72,7 @@ def test_structure_is_one_token_each(tokenizer):
         assert len(tokenizer.encode(token, add_special_tokens=False).ids) == 1, token
 
 
-def test_a_label_is_written_alike_everywhere(tokenizer):
+def test_a_label_is_written_the_same_way_everywhere(tokenizer):
     for label in ("Ok", "username", "xQ7z", "Tab #2", "Cancel order"):
         alone = pieces(tokenizer, label)
         for before, after in (("\n\t", "\n"), (" id=", " />"), ("Click '", '\'","action":[{"'), (' "', '"')):

@@ -193,7 +193,7 @@ def test_the_card_names_steps_phases_and_scores(tmp_path):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_recorded_seeds_are_nobody_elses(variant):
+def test_recorded_seeds_are_used_nowhere_else(variant):
     settings = from_config(BaseConfig, get_config(variant)).recorded
     assert 100_000 <= settings.seed < settings.held_out_seed < 900_000
     assert settings.seed + max(settings.per_page, settings.per_demo_page) < settings.held_out_seed
