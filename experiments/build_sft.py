@@ -96,7 +96,7 @@ def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator
 
 
 def _provenance(sources: list[Path], quality: QualityConfig) -> dict[str, object]:
-    """What decides the data set: the input, by the digest of its manifest, and the settings."""
+    """Inputs of the data set: the settings and the digest of the source's manifest."""
     manifests = [hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest() for source in sources]
     return {
         "trajectories": [str(source) for source in sources],

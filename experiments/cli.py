@@ -1,4 +1,4 @@
-"""What every experiment script shares: flags, config checks, and one clear line for user errors."""
+"""Flags, config checks and one-line user errors for all experiment scripts."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def make_card(
 
 
 def _base_name(runs: Sequence[TrainingRun]) -> str:
-    """What the first of all trainings began with."""
+    """The initial model of the first training."""
     model = Path(runs[-1].config["model"])
     return model.parent.name if model.name == "export" else model.name
 

@@ -1,4 +1,4 @@
-"""The rules of the house: which way imports go, and that no setting is dead."""
+"""The rules of the house: import direction, no unused setting, no private words."""
 
 import ast
 import dataclasses
@@ -214,7 +214,7 @@ def sections(settings: type) -> set[type]:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """What a module names or defines, imports of its own folder, and reads as an attribute."""
+    """Names used or defined in a module, its imports from its own folder, and attributes it reads."""
 
     name: str
     names: set[str]

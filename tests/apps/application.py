@@ -1,4 +1,4 @@
-"""What real applications share: made once in a folder, served on loopback, set back between episodes.
+"""Base of the real applications: installed once in a folder, served on loopback, reset between episodes.
 
 build/apps/NAME/          what `prepare` unpacked and installed
 build/apps/NAME/kept/     its data at the start of every episode

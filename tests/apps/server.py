@@ -79,7 +79,7 @@ class ServerProcess:
         self._child.kill()
 
     def _wait(self, command: ServerCommand) -> bool:
-        """Whether it answered before it ended or got stuck."""
+        """True if it answered before it ended or got stuck."""
         stall = StallClock()
         while self._child.wait(0.05) is None and stall.seconds(self._child.activity()) < _STALL_SECONDS:
             try:

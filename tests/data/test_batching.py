@@ -87,7 +87,7 @@ def test_image_tokens_find_their_own_patches(config):
 
 
 def test_a_process_makes_its_own_rows_of_the_batch(config):
-    """Which need not be neighbours."""
+    """Replies need not be neighbours."""
     order = [0, 2, 1, 3]
     shapes = BatchShapes(rows=4, widths=(32,), num_targets=6, images=1, window=8)
     examples = [example(config, number, 12, 4, 1) for number in range(4)]

@@ -127,7 +127,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def load_benchmark(settings: dict[str, Any]) -> Benchmark:
-    """As `experiments.evaluate` does."""
+    """Runs the evaluation as `experiments.evaluate` does."""
     return registry.load_benchmark(evaluate_settings(settings))
 
 

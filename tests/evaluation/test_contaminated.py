@@ -1,4 +1,4 @@
-"""What a policy was trained on is held against the benchmark, in every report."""
+"""Every report compares the training tasks of a policy with the benchmark."""
 
 import json
 

@@ -252,7 +252,7 @@ def test_intervals_of_paired_differences_hold_the_truth_in_19_of_20_cases():
 
 
 def test_intervals_over_judged_runs_hold_the_truth_in_19_of_20_cases():
-    """Who is judged has nothing to do with the task here, so that the judged rate is the rate of all."""
+    """Judging is independent of the task here, so the judged rate equals the rate of all."""
     intervals = [
         statistics.bootstrap_ratio((won & judged).sum(axis=1), judged.sum(axis=1), resamples=1000)
         for won, judged in zip(SIMULATED.first, SIMULATED.judged, strict=True)
@@ -273,7 +273,7 @@ def test_intervals_of_steps_saved_hold_the_truth_in_19_of_20_cases():
 
 
 def test_unpaired_intervals_would_be_wider():
-    """What pairing is for: most of the spread is the tasks' own, which both policies share."""
+    """Most of the variance is between tasks and shared by both policies, so pairing removes it."""
     first, second = SIMULATED.first[0].mean(axis=1), SIMULATED.second[0].mean(axis=1)
     paired = statistics.paired_difference(second, first)
     apart = [statistics.bootstrap_mean(one) for one in (first, second)]

@@ -1,4 +1,4 @@
-"""What a browser calls itself, on the run's pages and on those of a site of its own, in real Chromium."""
+"""The user agent in real Chromium, on the run's pages and on sites with their own setting."""
 
 import http.server
 import threading

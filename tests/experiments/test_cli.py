@@ -1,4 +1,4 @@
-"""What a user sees when a command line, a setting or the machine is at fault."""
+"""User-visible errors of command lines, settings and the machine."""
 
 import errno
 import subprocess

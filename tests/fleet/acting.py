@@ -24,7 +24,7 @@ NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backo
 
 @dataclasses.dataclass(frozen=True)
 class Act:
-    """How a round goes: how long, how it ends, and whether its worker lives to report it."""
+    """Scripted round: duration, outcome, and whether its worker survives to report it."""
 
     seconds: float = 1.0
     outcome: Outcome = "done"

@@ -1,4 +1,4 @@
-"""Where two records differ, for people."""
+"""Readable differences between two records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def first_difference(one: Any, other: Any) -> str:
-    """Where two trees differ first, and how, for people."""
+    """First difference between two trees, as readable text."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = [key for key in one if one[key] != other.get(key)]
         return f".{keys[0]}" + first_difference(one[keys[0]], other.get(keys[0])) if keys else ""

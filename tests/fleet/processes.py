@@ -1,4 +1,4 @@
-"""Which processes belong to a run, and what each is."""
+"""Processes of a run, by kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ KINDS = ("worker", "driver", "browser", "proxy")
 
 
 def kind_of(process: psutil.Process) -> str:
-    """One of `KINDS`, or empty for what is none of a fleet's own.
+    """One of `KINDS`, or empty for other processes.
 
     Raises:
       psutil.Error: it is gone.

@@ -1,4 +1,4 @@
-"""From an experiment's config to the fleet: who acts, who judges, what live sites get."""
+"""The fleet made from an experiment's config: actor, judges, settings for live sites."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Which job is next: limits hold, nothing is lost, no site waits for ever."""
+"""Job order: limits hold, no job is lost, no site starves."""
 
 import dataclasses
 

@@ -60,7 +60,7 @@ class Reading:
 
     @property
     def agrees(self) -> bool:
-        """Whether draw and replay agree."""
+        """True if draw and replay agree."""
         if self.drawn is None or self.found is None:
             return self.replayed and self.found is None
         return self.replayed and (self.drawn.part is not None or self.found.step == self.drawn.step)

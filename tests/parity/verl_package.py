@@ -31,7 +31,7 @@ class Graded(NamedTuple):
 
 
 class PolicyTerms(NamedTuple):
-    """What verl says of a batch of responses.
+    """verl's loss, gradients and metrics for a batch of responses.
 
     Attributes:
       tokens: token losses [B, T]; the gradient is of their sum over the mask.

@@ -27,7 +27,7 @@ _MEMORY_LIMIT = 0.10
 
 @dataclasses.dataclass(frozen=True)
 class Kill:
-    """When so many episodes are on disk, and so many seconds have passed, one of a kind is killed."""
+    """Kills a process of one kind after a number of episodes and seconds."""
 
     episodes: int
     seconds: float
@@ -95,7 +95,7 @@ def kill_often(run: Watched, kills: list[Kill]) -> Counter[str]:
 
 
 def _kill_one(run: Watched, kill: Kill) -> None:
-    """One process of the kind, when there is one."""
+    """A process of the kind, or None."""
     killed = False
 
     def strike() -> bool:

@@ -52,7 +52,7 @@ def measure() -> Figures:
 
 
 def check(tasks: Sequence[Planted], questions: Sequence[BenchmarkQuestion]) -> tuple[dict[str, str], float]:
-    """Which tasks the report names, with the test that says so, and the seconds it took."""
+    """Tasks named in the report with the test that found them, and the seconds it took."""
     with tempfile.TemporaryDirectory(prefix="rmsweb-contamination-") as folder:
         path = Path(folder) / "tasks.jsonl"
         path.write_text("".join(one.task.model_dump_json() + "\n" for one in tasks), encoding="utf-8")

@@ -97,7 +97,7 @@ def judge_by(tasks: Sequence[AppTask]) -> PromptServer:
 
 
 def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: str) -> list[str]:
-    """Of `experiments.evaluate`; writes the file of tasks."""
+    """Flags for `experiments.evaluate`; writes the file of tasks."""
     file = folder / "tasks.jsonl"
     lines = [task.task.model_dump_json(include={"task_id", "website", "objective"}) for task in tasks]
     file.write_text("".join(f"{line}\n" for line in lines))

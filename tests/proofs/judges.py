@@ -1,4 +1,4 @@
-"""How the judges read what judge models write or may write, through the clients' own libraries. Seconds."""
+"""Judges on texts that judge models write or may write, through the client libraries. Seconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measure() -> Figures:
 
 
 def _passes_by_keyword(said: Said) -> bool:
-    """By the word alone, as the judges' published code reads it (Online-Mind2Web, WebVoyager)."""
+    """Verdict by keyword only, as in the judges' published code (Online-Mind2Web, WebVoyager)."""
     if said.judge == "webjudge":
         return "success" in said.text.lower().partition("status:")[2]
     return "SUCCESS" in said.text and "NOT SUCCESS" not in said.text
@@ -51,7 +51,7 @@ def _read(played: Played) -> str:
 
 
 def _shown(text: str) -> str:
-    """On one line, with characters that cannot be seen spelt out."""
+    """The text on one line, with invisible characters escaped."""
     short = text.replace(PLAN, "(reasons)")
     spelt = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in short)
     return (

@@ -1,4 +1,4 @@
-"""How each kind of answer of a model API is handled, through the clients' own libraries. Seconds."""
+"""Handling of every kind of API response, through the client libraries. Seconds."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _browser() -> Iterator[Browser]:
 
 
 def act_on_all() -> dict[str, int]:
-    """How many actions were tried on each page that took them without an exception."""
+    """Actions tried on each page that accepted all of them without an exception."""
     counts: dict[str, int] = {}
     with _browser() as browser, tempfile.TemporaryDirectory() as folder:
         for page in page_names():

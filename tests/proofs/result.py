@@ -57,7 +57,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What a proof module provides.
+    """A proof module's texts and functions.
 
     Attributes:
       title: heading of the page.
@@ -223,7 +223,7 @@ def filled(text: str) -> str:
 
 
 def provenance(result: Mapping[str, Any]) -> str:
-    """Where the figures come from, in one paragraph."""
+    """The origin of the figures, in one paragraph."""
     name, place = result["name"], described(result["machine"])
     when = (
         f"Measured at {result['commit']}{' with local changes' if result['dirty'] else ''}, {result['date']}"
@@ -263,7 +263,7 @@ _PRESENTATION = ("ABOUT", "claims", "tables", "PROOF")
 
 
 def digest(name: str) -> str:
-    """Of the code and data that a proof's figures depend on."""
+    """Digest of the code and data that a proof's figures depend on."""
     found = hashlib.sha256()
     own = ROOT / f"tests/proofs/{name}.py"
     for path in sources(f"tests.proofs.{name}"):
@@ -323,7 +323,7 @@ def _data_beside(folder: Path) -> tuple[Path, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class _Parsed:
-    """What a module refers to: modules (or names in them), and all words in its strings."""
+    """References of a module: modules (or names in them), and all words in its strings."""
 
     modules: frozenset[str]
     words: frozenset[str]

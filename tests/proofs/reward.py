@@ -1,4 +1,4 @@
-"""How many responses one core scores in a second, from text to reward. A minute on an idle machine."""
+"""Responses that one core scores per second, from text to reward. A minute on an idle machine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cases_by_type() -> dict[str, list[tuple[str, str]]]:
 
 
 def mixed(by_type: dict[str, list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """As many cases of each type, turn by turn."""
+    """The same number of cases of each type, interleaved."""
     most = max(map(len, by_type.values()))
     return [work[turn % len(work)] for turn in range(most) for work in by_type.values()]
 

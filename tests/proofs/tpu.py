@@ -1,4 +1,4 @@
-"""What the paper's runs need of TPU slices, from libtpu's compiler and no TPU. About an hour on two cores.
+"""TPU memory and traffic of the paper's runs, from libtpu's compiler without a TPU. An hour on two cores.
 
 A compilation that is done is not repeated: its rows are kept in build/tpu until `make clean`.
 """

@@ -91,7 +91,7 @@ def compare_tokens(verl: Verl, case: Case) -> Iterator[Pair]:
 
 
 def largest_weight(mask: np.ndarray) -> float:
-    """Of a token in the mean over rows."""
+    """Weight of a token in the mean over rows."""
     return float(1 / mask.sum(1).min() / len(mask))
 
 

@@ -70,7 +70,7 @@ def evaluation(url: str, model: str, workdir: str) -> list[str]:
 
 
 def evaluate(url: str, model: str, workdir: Path) -> dict[str, tuple[Any, ...]]:
-    """By task: whether it was solved, how it ended, steps and tokens."""
+    """Success, outcome, steps and tokens of each task."""
     subprocess.run([sys.executable, *evaluation(url, model, str(workdir))], cwd=ROOT, check=True)
     tasks = json.loads((workdir / "results.json").read_bytes())["tasks"]
     kept = ("successes", "outcomes", "steps", "prompt_tokens", "response_tokens")

@@ -113,7 +113,7 @@ def random_segment(num_images: int, config: Qwen3VLConfig, rng: np.random.Genera
 
 
 class Place(NamedTuple):
-    """Where a segment lies in a batch."""
+    """Position of a segment in a batch."""
 
     row: int
     columns: slice
@@ -156,7 +156,7 @@ def torch_inputs(segment: Segment) -> dict[str, torch.Tensor]:
 
 
 class ReferenceOutputs(NamedTuple):
-    """One segment by itself.
+    """A segment alone in its row.
 
     Attributes:
       vision: features and DeepStack outputs, [M, D] each; nothing without images.

@@ -50,7 +50,7 @@ OPTIMIZER = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
 
 
 class Result(NamedTuple):
-    """What one micro-batch gave: log-probabilities of its rows, the adapters' gradients, and metrics."""
+    """Results of a micro-batch: log-probabilities of its rows, gradients of the adapters, and metrics."""
 
     log_probs: np.ndarray
     gradients: list[np.ndarray]

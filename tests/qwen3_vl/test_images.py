@@ -1,4 +1,4 @@
-"""What may come as an image: resized as the reference does, of any mode, or refused in one line."""
+"""Images of any mode are resized as in the reference; invalid ones are refused in one line."""
 
 import io
 import struct

@@ -80,7 +80,7 @@ class Outputs(NamedTuple):
 
 @FAST_COMPILE
 def all_outputs(model: Qwen3VL, inputs: ModelInputs) -> Outputs:
-    """What every part returns: layers driven one by one, logits from the model's own call."""
+    """Outputs of every part: layers are called one by one, logits come from the whole model."""
     language = model.language_model
     x, deepstack = model.embed(inputs)
     attend = make_attend(model.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)

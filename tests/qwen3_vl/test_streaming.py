@@ -38,7 +38,7 @@ def finish(process):
 
 
 def test_memory_holds_the_model_once(tmp_path):
-    """What a 2B-shaped checkpoint showed: parameters + 0.3 GB, interpreter included."""
+    """A 2B-shaped checkpoint took its parameters + 0.3 GB, interpreter included."""
     tiny = SIZES["tiny"]
     text = dataclasses.replace(
         tiny.text, vocab_size=8192, hidden_size=1024, intermediate_size=4096, num_hidden_layers=9
@@ -65,7 +65,7 @@ def tensors(folder):
 
 
 def check_saved(source, target):
-    """What was saved from the mesh is what was loaded onto it, to the last bit."""
+    """Weights saved from the mesh equal the loaded ones bit for bit."""
     expected = tensors(source)
     assert len(list(target.glob("*.safetensors"))) > 5
     for folder in (target, target / "merged"):

@@ -1,4 +1,4 @@
-"""Where tests that write and force to disk thousands of times do so."""
+"""Folder for tests with thousands of writes and fsyncs."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What was said to be on disk is there when everything that was not forced to it is lost."""
+"""Confirmed data survives the loss of everything that was not synced to disk."""
 
 import shutil
 

@@ -52,7 +52,7 @@ def make_results(
 
 
 def write_evaluation(folder: Path, results: Results, **more: Any) -> Path:
-    """With `more` in its report."""
+    """Writes an evaluation with `more` in its report."""
     folder.mkdir(parents=True)
     (folder / "results.json").write_bytes(to_json(results.model_dump(mode="json")))
     # Of a report only this is read: all rates are computed anew.

@@ -88,7 +88,7 @@ def as_text():
 
 
 def test_log_probs_under_a_grammar_are_the_models_own(model_folder):
-    """As without it: what a reply was allowed to be does not enter them."""
+    """Log-probabilities are those without the grammar: its mask does not enter them."""
     shapes = EngineConfig((1,), (64,), max_new_tokens=24, max_images=0, warm_widths=0)
     engine = ServingEngine(
         load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), shapes

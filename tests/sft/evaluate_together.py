@@ -56,7 +56,7 @@ def evaluate(policy: Path, corpus: Path) -> dict[str, Any]:
 
 
 def stop(number: int) -> list[bool]:
-    """Whether to stop, before and after a signal to one process."""
+    """The stop decision before and after a signal to one process."""
     with StopRequest() as request:
         before = any_process(request.requested)
         if number == 1:

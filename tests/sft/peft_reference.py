@@ -30,7 +30,7 @@ IGNORED = -100
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Of a run; what AdamW's betas and epsilon and the clip are is fixed in `train_reference`."""
+    """Settings of a run; `train_reference` fixes AdamW's betas and epsilon and the clip."""
 
     steps: int
     learning_rate: float
@@ -47,7 +47,7 @@ class Screenshots(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Of every step: loss before the update, gradient norm before clipping."""
+    """Curves over steps: loss before the update, gradient norm before clipping."""
 
     losses: list[float]
     norms: list[float]
@@ -72,7 +72,7 @@ def chat_text(sample: SftSample, grids: Sequence[Grid]) -> str:
 def torch_sample(
     sample: SftSample, screenshots: Screenshots, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, torch.Tensor]:
-    """What the model is called with: labels are the reply, its `<|im_end|>` and the newline."""
+    """Inputs of the model; labels are the reply, its `<|im_end|>` and the newline."""
     prompt = tokenizer(chat_text(sample, screenshots.grids), add_special_tokens=False)["input_ids"]
     reply = tokenizer(f"{sample.response}<|im_end|>\n", add_special_tokens=False)["input_ids"]
     ids = torch.tensor([[*prompt, *reply]])

@@ -70,7 +70,7 @@ class Trained(NamedTuple):
 
 
 def random_value(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Of every kind of parameter something that matters: B and biases are not zero, scales not one."""
+    """Perturbs all kinds of parameters: B and biases are not zero, scales not one."""
     value = rng.standard_normal(shape, np.float32)
     if name == "kernel":
         return value * np.float32(shape[-2] ** -0.5)

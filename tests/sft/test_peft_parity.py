@@ -105,7 +105,7 @@ def save_model_folder(folder: Path) -> None:
 
 
 class Run(NamedTuple):
-    """What a side did: its curves, and the adapters it ended with, by PEFT's names."""
+    """Result of one side: its curves and final adapters, by PEFT's names."""
 
     curves: Curves
     adapters: dict[str, np.ndarray]
@@ -190,7 +190,7 @@ def test_a_step_has_packed_rows_and_several_micro_batches(both):
 
 
 def test_loss_curves_match(both):
-    """What is left, 3e-5, is optax's bias correction: 1 - 0.999**t in float32 is off by 2e-5 of itself."""
+    """The remaining 3e-5 is optax's bias correction: 1 - 0.999**t in float32 is off by 2e-5 of itself."""
     ours, theirs = both.ours.curves, both.theirs.curves
     np.testing.assert_allclose(ours.losses, theirs.losses, rtol=0, atol=1e-4)
     np.testing.assert_allclose(ours.norms, theirs.norms, rtol=5e-5)

@@ -66,7 +66,7 @@ def plant(questions: Sequence[BenchmarkQuestion], tasks: int, each: int, rng: ra
 
 
 class Definition:
-    """What counts as a repetition, question for question: without an index and the code under test."""
+    """The definition of a repetition, question by question, without the index and code under test."""
 
     def __init__(self, questions: Sequence[BenchmarkQuestion]) -> None:
         self._questions = [
@@ -76,7 +76,7 @@ class Definition:
         ]
 
     def meets(self, task: Task) -> bool:
-        """Whether a task repeats any question."""
+        """True if a task repeats any question."""
         words, site = plain_words(task.objective), site_of(task.website)
         text, own = f" {' '.join(words)} ", grams(words)
         for theirs, other, home in self._questions:

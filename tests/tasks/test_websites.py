@@ -1,4 +1,4 @@
-"""What results are grouped by, and what counts as the same site."""
+"""Grouping of results, and the definition of a site."""
 
 from collection.tasks.websites import site_of
 

@@ -9,7 +9,7 @@ from rmsweb_jax.training.performance import ProfilerWindow, mfu, peak_flops
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What a rate is found by, of a device that is not here."""
+    """The name of a device that is not here, used to look up its rate."""
 
     device_kind: str
 

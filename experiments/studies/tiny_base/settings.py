@@ -73,7 +73,7 @@ class ModelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedSettings:
-    """Which MiniWoB++ pages are recorded, and the shape of their batches.
+    """Recorded MiniWoB++ pages and the shape of their batches.
 
     Attributes:
       seed, held_out_seed: the first of the recorded seeds.

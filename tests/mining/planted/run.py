@@ -69,7 +69,7 @@ class Run:
         return len(self._steps)
 
     def say(self, words: Words) -> str:
-        """One of several ways to put it."""
+        """A random one of several wordings."""
         return words if isinstance(words, str) else self.rng.choice(words)
 
     def note(self, words: Words) -> None:
