@@ -58,7 +58,7 @@ def failed_without_a_call(trajectory: Trajectory, needs_answer: bool) -> Verdict
     An imported run may not record whether the agent declared success; such runs are judged.
 
     Args:
-      needs_answer: a run that ends without an answer fails, too.
+      needs_answer: a run that ends without an answer also fails.
     """
     ended = trajectory.outcome == "done" and trajectory.steps
     if not ended or (needs_answer and not trajectory.final_text.strip()):

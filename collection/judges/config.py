@@ -90,7 +90,7 @@ class JudgeDataSettings:
       labels: human verdicts: JSONL with trajectory_id and success.
       reference: the judge that the others are compared with ("labels" for human labels); empty uses the
         labels if there are any.
-      seed: of the bootstrap.
+      seed: seed of the bootstrap.
       workers: concurrent judgements.
       actor: model of the judges of kind actor, and limits for all of them.
     """
@@ -128,7 +128,7 @@ def judge_config(
 
     Args:
       actor: resolved; gives the limits, and the model for `kind=actor`.
-      name: of the section, for errors.
+      name: name of the section, for errors.
 
     Returns:
       None if the section disables the judge.

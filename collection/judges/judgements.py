@@ -18,7 +18,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, Trajectory
 
 T = TypeVar("T")
-# Queued calls per thread; each holds a run in memory.
+# Maximum number of queued calls per thread; each has a run in memory.
 _WAITING = 4
 
 

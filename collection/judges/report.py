@@ -11,7 +11,7 @@ from collection.judges.cross_check import FALSE_NEGATIVES, FINDINGS
 from collection.judges.judgements import Judgement
 
 LABELS = "labels"
-# Number of unjudged runs per judge that are listed with the reason.
+# Maximum number of unjudged runs per judge that are listed with the reason.
 _MAX_LISTED = 20
 _MAX_REASON_CHARS = 160
 
@@ -24,7 +24,7 @@ def agreement_report(
     Args:
       labels: human verdicts by trajectory, treated as one more judge, `LABELS`; may be empty.
       reference: the judge that the others are compared with; empty for none.
-      seed: of the bootstrap.
+      seed: seed of the bootstrap.
     """
     tasks = {one.trajectory_id: one.task_id for one in judgements}
     by_judge: dict[str, list[Judgement]] = {}
@@ -85,8 +85,9 @@ def agreement_page(report: Mapping[str, Any]) -> str:
 
 
 _AGAINST = """\
-Precision: of a judge's passes the reference passed; recall: of the reference's passes the judge passed, where
-unjudged is no pass; wrong_passed: of the reference's failures the judge passed.
+Precision: share of the judge's passes that the reference passed. Recall: share of the reference's passes that
+the judge passed; unjudged runs count as not passed. wrong_passed: share of the reference's failures that the
+judge passed.
 """
 
 

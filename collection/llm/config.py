@@ -32,7 +32,7 @@ class ModelEndpoint:
       model: the endpoint's name of the model; may be empty if it serves only one.
       base_url: address of a chat-completions endpoint, or another address of the Gemini API.
       api_key_env: environment variable with the endpoint's key; may be unset.
-      max_tokens: of a response.
+      max_tokens: maximum length of a response.
       timeout_s: timeout of one attempt.
       calls: maximum number of attempts at one call.
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
@@ -59,8 +59,8 @@ class ModelConfig(ModelEndpoint):
     """A model that is called within the limits of a run.
 
     Attributes:
-      kind: none where no model is called.
-      temperature: of sampling.
+      kind: `none` if no model is called.
+      temperature: sampling temperature.
       requests_per_minute, tokens_per_minute: limits over all processes of the run; 0 means no limit.
       cap_usd: US dollars that the run may spend on models, including the runs it resumes; 0 means no limit.
         It needs prices.
@@ -88,7 +88,7 @@ class ModelConfig(ModelEndpoint):
         return self
 
 
-# The recipe's model where one writes tasks or names failures.
+# Default model for writing tasks and labelling failures.
 WRITER = ModelConfig(model="gemini-3-pro-preview", max_tokens=4096)
 
 
@@ -100,9 +100,9 @@ class ActorConfig(ModelConfig):
       kind: `auto` is Gemini if GEMINI_API_KEY is set, else the scripted teacher; `policy` is our own
         server, started from the model folder `model`.
       label: value of `Trajectory.actor`.
-      server: settings of the server that is started for a policy, where they differ from the defaults of
+      server: settings of a policy's server that differ from the defaults of
         `rmsweb_jax.serve.config.ServeSettings`.
-      mistakes: of the scripted teacher.
+      mistakes: seeded mistakes of the scripted teacher.
     """
 
     # An actor need not be a model.

@@ -94,7 +94,7 @@ def task_id(website: str, objective: str, constraints: tuple[str, ...]) -> str:
 def read_tasks(path: Path) -> ParsedLines[Task]:
     """Reads tasks in the file's order; bad lines and duplicates are reported by number.
 
-    A line needs `website` and `objective`; `task_id` is derived from the content where it is missing, and
+    A line needs `website` and `objective`; a missing `task_id` is derived from the content, and
     `site` from the website.
 
     Raises:

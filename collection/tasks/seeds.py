@@ -33,7 +33,7 @@ CATEGORIES: dict[str, str] = {
 }
 
 MAX_QUERY_CHARS = 1000
-# A second attempt when an answer does not follow the schema.
+# One retry if an answer does not follow the schema.
 _ATTEMPTS = 2
 
 # Reasons why a query gives no task: the model rejects it; there was no answer (blocked, cut off); the answer
@@ -60,7 +60,7 @@ class WrittenTask(Record):
     """The result for a query: a task, or the reason why there is none; a line of the journal.
 
     Attributes:
-      key: of the query.
+      key: key of the query.
       drop: None when there is a task.
     """
 

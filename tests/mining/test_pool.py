@@ -123,7 +123,7 @@ def test_a_shard_that_changes_while_it_is_mined_is_one_line(tmp_path, part):
 def test_a_folder_of_another_kind_is_one_line(tmp_path):
     sample = SftSample(sample_id="1", task_id="t", site="s", kind="action", messages=(), response="r")
     write_dataset(tmp_path / "sft", [sample], "sft_samples")
-    with pytest.raises(UserError, match="sft: holds sft_samples, not trajectories: give another") as error:
+    with pytest.raises(UserError, match="sft: contains sft_samples, not trajectories: give another") as error:
         mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "a", RUNS), tmp_path / "sft")
     damage(error)
 

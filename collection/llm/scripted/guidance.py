@@ -114,7 +114,7 @@ def _types_prefix(part: Part, goal: str) -> bool:
 
 
 def serves(part: Part, goal: str) -> bool:
-    """Returns whether the wording of a goal matches `part`."""
+    """Returns True if the wording of a goal matches `part`."""
     clicked = goal[len("Click '") : -1] if goal.startswith("Click '") else None
     match part:
         case Type():

@@ -86,7 +86,7 @@ def _scroll_or_finish(state: ParsedState) -> Move:
 
 @functools.singledispatch
 def _is_done(part: Part, state: ParsedState) -> bool:
-    """Returns whether the history or the page shows `part` as done; parts that end the episode never are."""
+    """Returns True if the history or the page shows `part` as done; parts that end the episode never are."""
     return False
 
 
