@@ -77,7 +77,7 @@ def test_a_step_without_a_counterpart_keeps_its_text_and_the_reason(tmp_path):
     ("content", "reason"),
     [
         ("", "broken.json is not JSON"),
-        ("[1, 2]", "broken.json is no browser-use history"),
+        ("[1, 2]", "broken.json is not a browser-use history"),
         ('{"history": []}', "broken.json has no step"),
         ('{"history": [{"result": []}]}', "broken.json: history.0.state: Field required"),
         (

@@ -198,6 +198,6 @@ def test_partial_webvoyager_folders_are_skipped_and_named(tmp_path):
     assert len(runs) == 1 and report["runs"] == 5
     reasons = {entry["run"]: entry["reason"] for entry in report["skipped"]}
     assert reasons["taskEmpty--1"] == "no interact_messages.json"
-    assert reasons["taskOnly--2"] == "interact_messages.json holds no reply of the agent"
+    assert reasons["taskOnly--2"] == "interact_messages.json has no reply of the agent"
     assert reasons["taskOdd--3"] == "interact_messages.json: messages.0.content: Field required"
     assert reasons["taskTorn--4"].startswith("interact_messages.json is not JSON")
