@@ -166,6 +166,7 @@ class Policy:
         if isinstance(prompts, str):
             raise UserError("sample takes a list of prompts; give [prompt]")
         store = ImageStore(images) if isinstance(images, (str, os.PathLike)) else images or ()
+        # All prompts are encoded first, so that a bad one fails before anything is sampled.
         examples = [self._example(*read_prompt(prompt, store)) for prompt in prompts]
         return self._generate(examples, n, temperature, seed, max_new_tokens, batch_size)
 
@@ -179,6 +180,7 @@ class Policy:
         self._check_length(example.length)
         count, rows = example.num_targets, row_shards(self._mesh)
         shapes = self._shapes([example], rows, _round(count, _MIN_TARGETS))
+        # The mesh must divide the rows, so the others are empty.
         batch = collate(single_rows([example], rows), shapes, shapes.widths[0], self.model.config)
         batch = shard_batch(batch, self._mesh, batch_axes(batch))
         log_probs = np.asarray(_score(*nnx.split(self.model), batch).log_probs)[0, :count]
@@ -269,6 +271,7 @@ def read_prompt(prompt: Prompt, images: Images = (), system: str = "") -> tuple[
 
     def add(image: ImageLike) -> ImagePart:
         opened = read_image(image)
+        # Of the pixels, with the size: two images of unlike shape may have equal bytes.
         sha256 = hashlib.sha256(f"{opened.size}".encode() + opened.tobytes()).hexdigest()
         found[sha256] = opened
         return ImagePart(sha256=sha256)

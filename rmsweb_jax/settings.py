@@ -158,6 +158,7 @@ def _plain(value: Any) -> Any:
 
 
 def _apply(config: ConfigDict, settings: type, patch: Patch, where: str) -> None:
+    # Resolved types: annotations are strings here (`from __future__ import annotations`).
     hints = typing.get_type_hints(settings)
     for name, value in patch.items():
         if name not in config:
@@ -215,6 +216,7 @@ def _read(type_: Any, value: Any, default: Any, where: str, complete: bool) -> A
             _read(args[0], key, None, where, complete): _read(args[1], one, None, f"{where}.{key}", complete)
             for key, one in value.items()
         }
+    # `--config.lr=1` is an integer for the command line; True is an int for Python, but not a number here.
     elif type_ is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif type_ in _TYPE_NAMES and type(value) is not type_:

@@ -64,6 +64,7 @@ def open_workdir(
         workdir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{workdir}: a file is in the way; give the name of a folder") from error
+    # Resolved, so that two names of one folder are the same.
     folder = workdir.resolve()
     if folder in _open:
         yield
@@ -107,6 +108,7 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], w
     now = flatten_settings(json.loads(config.to_json_best_effort()))
     if path.exists():
         before = _read_settings(path)
+        # A key that only one side has comes from another version of the code, and gets a message of its own.
         keys = {key for key in before.keys() | now.keys() if not is_within(key, safe_keys)}
         if other := ", ".join(sorted(keys & (before.keys() ^ now.keys()))):
             raise UserError(
@@ -121,6 +123,7 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], w
                 f"{before[key]!r}, is {now[key]!r}): use the old ones or another --workdir"
             )
     content = config.to_json_best_effort(indent=1).encode()
+    # Written again when a safe key has changed: the file says what the latest run used.
     if write and not (path.exists() and path.read_bytes() == content):
         write_atomic(path, content)
 

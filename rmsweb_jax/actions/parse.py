@@ -52,6 +52,7 @@ def repair_reply(text: str) -> tuple[Reply, bool]:
         return parse_reply(text), False
     except ReplyError as error:
         strict_error = error
+    # Models write prose or a code fence before the object; without an object there is nothing to repair.
     start = text.find("{")
     if start < 0:
         raise strict_error
@@ -60,6 +61,7 @@ def repair_reply(text: str) -> tuple[Reply, bool]:
         again = json.dumps(repaired, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise strict_error from error
+    # Parsed strictly again: the repaired object must still have the keys and types of a reply.
     return parse_reply(again), True
 
 
@@ -110,6 +112,7 @@ def normalize_action(raw: Any) -> Action:
     ((name, params),) = raw.items()
     if params is not None and not isinstance(params, dict):
         raise ReplyError(f"action {name!r}: its parameters must be an object")
+    # Models write null for parameters that they leave out.
     params = {key: value for key, value in (params or {}).items() if value is not None}
     if name in _ALIASES:
         name, change = _ALIASES[name]

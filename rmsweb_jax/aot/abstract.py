@@ -34,7 +34,7 @@ from rmsweb_jax.training.performance import PEAK_TFLOPS
 
 @dataclasses.dataclass(frozen=True)
 class AbstractRun:
-    """A model on a mesh, split for LoRA training; all arrays are `jax.ShapeDtypeStruct`s with shardings."""
+    """A sharded model, split for LoRA training; all arrays are `jax.ShapeDtypeStruct`s with shardings."""
 
     config: Qwen3VLConfig
     mesh: Mesh
@@ -78,6 +78,7 @@ def abstract_run(
             dtype=jnp.dtype(settings.dtype),
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
+            # The target's platform, not the one on which this runs.
             attention=default_attention(config.text.head_dim, settings.dtype, mesh, platform="tpu"),
         )
         add_lora(model, lora, nnx.Rngs(0))
@@ -164,8 +165,7 @@ CHIPS = {
 
 
 def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) -> Mesh:
-    """Makes a mesh over the devices of a slice such as "v5p:2x2x2"; one size may be -1, which takes those
-    left.
+    """Makes a mesh over the devices of a slice such as "v5p:2x2x2"; one size may be -1, for those left.
 
     Raises:
       UserError: there is no such slice, libtpu is missing, or the sizes do not multiply to its devices.
@@ -174,7 +174,7 @@ def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) ->
         raise UserError(f"--topology={topology}: give one of {', '.join(CHIPS)} and a shape, as v5p:2x2x2")
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("the TPU compiler is missing: pip install libtpu (it needs no TPU)")
-    # Only the compiler is needed: a TPU of this machine may be in use by others.
+    # Only the compiler is needed, and a TPU of this machine may be in use by another process.
     jax.config.update("jax_platforms", "cpu")
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -1,8 +1,8 @@
 """Bytes that one iteration of a program's loop moves to and from a device's main memory (HBM).
 
-They are counted in the text of the optimized program, whose layouts tell the memory space of every array. The
-compiler's own "bytes accessed" is no substitute: it also counts fast memory, both ends of a prefetch, loops
-within loops, and all of an array from which a slice is read.
+They are counted in the text of the optimized program, whose layouts contain the memory space of every array.
+The compiler's own "bytes accessed" is no substitute: it also counts fast memory, both ends of a prefetch,
+loops within loops, and the whole of an array from which a slice is read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import dataclasses
 import math
 import re
 
+# dtype[sizes]{layout}, such as bf16[8,128]{1,0:T(8,128)(2,1)S(1)}: the order of axes from minor to major,
+# tiles, and the memory space.
 _TYPE = re.compile(r"([a-z]+\d*[a-z\d]*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
@@ -20,7 +22,9 @@ _ELSEWHERE = re.compile(r"S\([1-9]")
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 # Instructions that move nothing, or whose bytes are counted at their users.
 _FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "while", "after-all", "iota"}
+# Instructions inside a fusion that change the shape only.
 _VIEWS = {"bitcast", "reshape"}
+# Instructions that read only a part of their first operand.
 _SLICES = {"slice", "dynamic-slice", "gather"}
 
 
@@ -63,6 +67,7 @@ def _arrays(type_: str) -> list[tuple[int, bool]]:
 
 
 def _item_bits(kind: str) -> int:
+    # pred takes a byte; types without a number, such as token, take no memory.
     if kind == "pred":
         return 8
     found = re.search(r"\d+", kind)
@@ -83,6 +88,7 @@ def _update_bytes(array: str, update: str) -> int:
     sizes = [int(size) for size in _TYPE.findall(update)[0][1].split(",") if size]
     order, _, tiling = layout.partition(":")
     tile = re.match(r"T\(([\d,]+)\)", tiling)
+    # Sizes rounded up to whole tiles on the minor axes.
     whole = list(sizes)
     if tile:
         minor = [int(axis) for axis in order.split(",")]
@@ -140,7 +146,7 @@ def _written(body: _Computation, result: str) -> int:
 
 def _fusion_bytes(types: dict[str, str], fusion: _Instruction, body: _Computation) -> int:
     moved = 0
-    # parameter(NUMBER), ...
+    # By number, which is the position among the fusion's operands: parameter(NUMBER), ...
     parameters = {
         int(each.rest.partition(")")[0]): each.name for each in body.values() if each.opcode == "parameter"
     }
@@ -209,8 +215,7 @@ def _with_loops(computations: dict[str, _Computation], name: str) -> int:
 def iteration_bytes(text: str) -> int:
     """Counts the bytes of an iteration of the loop whose own operations move most.
 
-    Every operation counts what it reads of main memory and what it writes there: slices and gathers the part
-      that
+    Every operation counts its reads from main memory and its writes to it: slices and gathers the part that
     they take, updates in place the tiles that they touch, copies and collectives their ends in main memory,
     and kernels all of their operands and results. Padding of layouts is not counted.
 
@@ -229,4 +234,6 @@ def iteration_bytes(text: str) -> int:
     }
     if not bodies:
         return 0
+    # The main loop is not marked. A loop over decoding steps may be nested in one over blocks, whose own
+    # operations are few.
     return _with_loops(computations, max(bodies, key=lambda body: _own_bytes(computations, body)))

@@ -87,6 +87,7 @@ def sft_programs(
       response: scored tokens of a row, which come after `max_length` tokens of prompt.
       images: screenshots of a row.
     """
+    # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
     run = abstract_run(config, mesh, settings, settings.lora)
     steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh)
     rows = settings.micro_batch_size
@@ -139,6 +140,7 @@ def rl_programs(
     run = abstract_run(config, mesh, settings, settings.lora)
     steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh)
     prompt = round_up(settings.max_prompt_tokens, settings.bucket_multiple)
+    # As many slots as training would put in a row: the samples and the salvage target, if they fit.
     slots = min(settings.num_samples + 1, (settings.micro_batch_tokens - prompt) // response)
     if slots < 1:
         raise UserError(
@@ -177,8 +179,7 @@ def rl_programs(
 
 
 def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images: int) -> list[Program]:
-    """Makes the preparation of weights, the prefill of one prompt for each shard, its insertion, and
-    decoding."""
+    """Makes the programs that prepare weights, prefill one prompt per shard, insert it, and decode."""
     config, mesh = run.config, run.mesh
     slots, samples, max_new_tokens = (
         settings.rollout_slots,

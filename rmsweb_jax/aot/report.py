@@ -80,7 +80,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
             # The text comes from a dump, since some programs for v5p and v6e cannot be printed afterwards.
             options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
             compiled = program.lower().compile(compiler_options=options)
-            # Modules are numbered; those after the first are parts of the program, compiled separately.
+            # Modules are numbered; those after the first are separately compiled parts of the program.
             text = min(Path(folder).glob("*after_optimizations.txt")).read_text()
         collectives = dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
         if program.iteration_reads is not None:
@@ -88,6 +88,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     except jax.errors.JaxRuntimeError as problem:
         if "CompileTimeHbmOom" not in str(problem):
             raise
+        # A result of the table, not a failure: the user asked if it fits.
         error = _reason(str(problem))
         needed = re.search(r"HLO temporaries \(([0-9.]+)G\)", str(problem))
         peak = float(needed[1]) + sum(parts.values()) if needed else None
@@ -118,7 +119,7 @@ def _reason(message: str) -> str:
 
 
 def table(results: Sequence[Compiled], chip: Chip) -> str:
-    """The results as a Markdown table."""
+    """Formats the results as a Markdown table."""
     parts = sorted({part for result in results for part in result.parts_gib})
     head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "useful TFLOP", "executed", "floor ms"]
     head += ["MFU ceiling", "GiB a step / needed", "collectives", "compile s"]

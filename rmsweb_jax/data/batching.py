@@ -114,14 +114,15 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[int, ...]:
-    """Chooses at most `count` widths, multiples of `multiple`, that pad `lengths` least (dynamic
-    programming)."""
+    """Chooses up to `count` multiples of `multiple` that pad `lengths` least, by dynamic programming."""
     sizes, counts = np.unique([round_up(length, multiple) for length in lengths], return_counts=True)
     # Minimizing padding is minimizing padded tokens: a bucket has its largest size times its samples.
     prefix = np.concatenate([[0], np.cumsum(counts)])
     best = np.full((count + 1, len(sizes) + 1), np.inf)
     back = np.zeros((count + 1, len(sizes) + 1), np.int64)
     best[:, 0] = 0
+    # best[used, stop]: fewest padded tokens for the `stop` smallest sizes with `used` widths; back: where the
+    # last of these widths begins.
     for used in range(1, count + 1):
         for stop in range(1, len(sizes) + 1):
             costs = best[used - 1, :stop] + (prefix[stop] - prefix[:stop]) * sizes[stop - 1]
@@ -184,7 +185,7 @@ def collate(
             own_starts = [next(starts) for _ in example.grids]
             image_index[number, part] = image_rows(example.tokens, example.grids, own_starts, config)
             own_targets = slice(target, target + example.num_targets)
-            # The state before a token predicts it.
+            # The state before a token predicts it, so indices are shifted by one.
             targets.index[number, own_targets] = np.arange(at + example.prompt_length, part.stop) - 1
             targets.tokens[number, own_targets] = example.tokens[example.prompt_length :]
             targets.segment_ids[number, own_targets] = segment

@@ -95,6 +95,7 @@ class Encoder:
 
     def _example(self, sample: SftSample, prompt: EncodedPrompt) -> Example:
         response = self._processor.encode_response(sample.response, newline=True)
+        # Extractions have no action span; their mask stays empty, and action metrics leave them out.
         action_mask = np.zeros(len(response.tokens), bool)
         if sample.kind == "action":
             first, last = response.token_span(*_span(sample))

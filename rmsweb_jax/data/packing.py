@@ -77,6 +77,7 @@ def row_caps(sizes: Sequence[SampleSize], width: int, multiple: int) -> tuple[in
 
 def _plans(rows: Rows, sizes: Sequence[SampleSize], shapes: BatchShapes) -> list[RowPlan]:
     """Groups rows of similar length into micro-batches."""
+    # A micro-batch is as wide as its longest row, so that rows of similar length belong together.
     filled = sorted(((_length(row, sizes), row) for row in rows), key=lambda pair: -pair[0])
     plans = []
     for start in range(0, len(filled), shapes.rows):
@@ -116,6 +117,7 @@ class _Bin:
 
 def _fill(sizes: Sequence[SampleSize], shapes: BatchShapes, capacity: int) -> Iterator[Rows]:
     """Yields layouts with few rows of `capacity` tokens, by two heuristics."""
+    # Best-fit decreasing: the fullest row that holds the sample.
     yield _place(sizes, shapes, capacity, lambda rows: max(rows, key=lambda row: row.length), [])
     yield _least_slack(sizes, shapes, capacity)
 
@@ -127,6 +129,7 @@ def _balanced(sizes: Sequence[SampleSize], shapes: BatchShapes) -> Iterator[Rows
     """
     capacity = shapes.widths[-1]
     least = -(-sum(size.length for size in sizes) // (capacity * shapes.rows))
+    # One more micro-batch than the lower bound, in case that targets, images or large samples do not fit.
     for count in (least, least + 1):
         rows = [_Bin() for _ in range(count * shapes.rows)]
         yield _place(sizes, shapes, capacity, lambda rows: min(rows, key=lambda row: row.length), rows)

@@ -101,8 +101,7 @@ class SftData:
         )
 
     def held_out_batches(self) -> Iterator[SftBatch]:
-        """Yields the micro-batches of all held-out samples, a few at a time, since all may exceed the
-        memory."""
+        """Yields the micro-batches of all held-out samples, a few at a time, to limit memory."""
 
         def make(number: int) -> list[SftBatch]:
             start = number * self.batch_size
@@ -208,6 +207,7 @@ def open_sft_data(
             "lower config.eval.share"
         )
     order = sample_order(len(train), batch_size, seed)
+    # Held-out samples need shapes as well: they are evaluated in the same ones.
     used = [sizes[number] for number in kept]
     if pack:
         trials = [[sizes[train[index]] for index in np.asarray(order[step])] for step in range(_TRIALS)]
@@ -245,8 +245,7 @@ def _packed_shapes(
     multiple: int,
     count: int,
 ) -> BatchShapes:
-    """Chooses the shapes of packed rows: the full context, and the narrower widths that the first batches
-    use."""
+    """Chooses the shapes of packed rows: the full context, and the narrower widths of the first batches."""
     longest = round_up(max_length, multiple)
     num_targets, images = row_caps(used, longest, _TARGET_MULTIPLE)
     every = BatchShapes(

@@ -77,7 +77,7 @@ def stable_hash(*parts: object) -> int:
 
 
 def is_held_out(name: str, share: float, seed: int | None = None) -> bool:
-    """Decides by a hash of its name whether a record is held out for evaluation.
+    """Returns True if a record is held out for evaluation, by a hash of its name.
 
     The split of a record never changes when others are added.
 

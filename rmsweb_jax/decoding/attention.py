@@ -162,7 +162,7 @@ def attend_prefix(
     """Computes attention of all samples of a prompt over its one prefix cache.
 
     Args:
-      keys, values: of the prompts, a row each, as in `attend_span`.
+      keys, values: caches of the prompts, one row each, as in `attend_span`.
     """
     groups, samples, heads, query, size = q.shape
     # The samples' queries become one matrix, so that a prompt's keys are read once for all of them.

@@ -61,8 +61,7 @@ class Responses:
 
 
 class Sampler:
-    """Samples responses to prompts: each prompt waits for a slot and leaves it when its last sample has
-    ended.
+    """Samples responses: each prompt waits for a slot and leaves it when its last sample has ended.
 
     A prompt is padded to the smallest width that holds it and enough other prompts to fill the slots.
 

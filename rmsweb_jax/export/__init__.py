@@ -1,1 +1,1 @@
-"""A finished training run as a folder that others can load."""
+"""Exports a finished training run as a folder for other libraries and servers."""

@@ -1,4 +1,4 @@
-"""The weights of a release: the merged model in files of a given size, or the adapters by themselves."""
+"""The files of an export: the merged model in files of a given size, or the adapters; and the processor."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ class ExportSettings:
 
     Attributes:
       run: workdir of experiments.train_sft or experiments.train_rl.
-      format: `merged`: whole weights, for transformers and vLLM; `adapter`: LoRA adapters alone, for PEFT.
-      name: on the card; "": made of the base's name and the stage.
-      base_model: hub name of the base model (of adapters: of what they are put on); "": its folder's name.
-      license: of the weights; "": what the base model's own card says.
+      format: `merged`: all weights, for transformers and vLLM; `adapter`: LoRA adapters only, for PEFT.
+      name: name on the card; "": made of the base's name and the stage.
+      base_model: Hub name of the base model (for adapters: of the model that they belong to); "": its
+        folder's name.
+      license: license of the weights; "": that of the base model's own card.
       results: evaluations for the card: LABEL=DIR,LABEL=DIR,...
-      temperature: default of generation_config.json: as the policy is evaluated.
+      temperature: default of generation_config.json: that of the policy's evaluation.
       max_file_gb: larger weights are split into several files.
-      seed: of the bootstrap.
+      seed: seed of the bootstrap.
     """
 
     run: str = required("--config.run=DIR, a workdir of train_sft or train_rl")
@@ -80,11 +81,12 @@ _DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float32"
 def write_merged(run: TrainingRun, folder: Path, max_file_bytes: int) -> None:
     """Writes the exported model's `config.json` and weights: one file, or shards with their index.
 
-    A tensor is in memory at a time.
+    Memory holds one tensor at a time.
 
     Raises:
       UserError: the export is damaged, or a file cannot be written.
     """
+    # The tensors are copied as they are: training has merged the adapters and chosen the dtype.
     weights = TensorFolder(run.export)
     dtype = _DTYPES[json.loads((run.export / "config.json").read_bytes())["dtype"]]
     infos = [TensorInfo(name, shape, dtype) for name, shape in weights.shapes.items()]
@@ -98,10 +100,10 @@ def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
     The base weights are not needed and not read.
 
     Args:
-      base: path or hub name of the model that the adapters belong to.
+      base: path or Hub name of the model that the adapters belong to.
 
     Raises:
-      UserError: the run trained every parameter, or that checkpoint is gone or does not fit.
+      UserError: the run trained every parameter, or its checkpoint is missing or does not fit.
     """
     if run.stage == SFT and run.config["trainable"] != "lora":
         raise UserError(
@@ -109,6 +111,7 @@ def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
             "so there are no adapters: export with --config.format=merged"
         )
     lora = LoRAConfig(**run.config["lora"])
+    # `targets` is not a key of the settings, so that config.json lacks it.
     if run.stage == RL:
         lora = dataclasses.replace(lora, targets="attention")
     save_adapters(_trained_model(run, lora), lora, folder, base)
@@ -116,7 +119,7 @@ def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
 
 
 def _trained_model(run: TrainingRun, lora: LoRAConfig) -> Qwen3VL:
-    """The run's model with its trained adapters; base weights have shapes alone."""
+    """Makes the run's model with its trained adapters; base weights have shapes only."""
     config = Qwen3VLConfig.from_hf(run.export / "config.json")
     model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0)))
     add_lora(model, lora, nnx.Rngs(0))
@@ -134,7 +137,8 @@ def _trained_model(run: TrainingRun, lora: LoRAConfig) -> Qwen3VL:
 
 
 def _optimizer(run: TrainingRun) -> optax.GradientTransformation:
-    """One with the state that the run's checkpoints hold; its figures do not matter."""
+    """Makes an optimizer with the state of the run's checkpoints; it is never used to update."""
+    # A schedule adds a step count to the state, so SFT's optimizer needs one too.
     rate: Any = run.config["learning_rate"]
     if run.stage == SFT:
         rate = warmup_cosine(rate, run.report["steps"], run.config["warmup_ratio"])
@@ -142,9 +146,10 @@ def _optimizer(run: TrainingRun) -> optax.GradientTransformation:
 
 
 def _name_modules(folder: Path, lora: LoRAConfig) -> None:
-    """Lists the adapted modules by name: servers do not read the pattern that PEFT understands.
+    """Lists the adapted modules by name, because servers do not support PEFT's patterns.
 
-    With the vision tower the pattern stays, since its names also fit modules without adapters.
+    With adapters on the vision tower the pattern stays, since its module names also fit modules without
+    adapters.
     """
     if lora.vision:
         return
@@ -165,16 +170,16 @@ _OWN = ("config.json", INDEX_FILE, _IMAGES, _GENERATION, _TEMPLATE, _OLD_TEMPLAT
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Gives a folder to write into; it becomes `folder` when the block ends, and is gone when it raises.
+    """Yields a temporary folder, which is renamed to `folder` when the block ends, or removed if it raises.
 
     Raises:
-      UserError: `folder` holds something already.
+      UserError: `folder` is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty: delete it, or export to another --workdir")
     make_folder(folder.parent)
     for path in folder.parent.glob(f".{folder.name}.*.tmp"):
-        shutil.rmtree(path)  # A run that was killed has left it.
+        shutil.rmtree(path)  # Left by a killed run.
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
     temporary.mkdir()
     try:
@@ -187,14 +192,14 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_processor(export: Path, folder: Path, max_pixels: int) -> None:
-    """Writes tokenizer, chat template and image processor, of the form and size that was trained with.
+    """Writes tokenizer, chat template and image processor with the settings of training.
 
     Args:
-      export: the trained model's folder; files of its base that it still has are taken over.
-      max_pixels: of a resized screenshot.
+      export: the trained model's folder; its other files, which come from the base model, are copied.
+      max_pixels: limit for resized screenshots.
 
     Raises:
-      UserError: a file is missing or damaged, or the chat template renders another text than was trained on.
+      UserError: a file is missing or damaged, or the chat template does not render the text of training.
     """
     processor = Processor.from_pretrained(export, max_pixels)
     for path in sorted(export.iterdir()):
@@ -215,15 +220,17 @@ def write_processor(export: Path, folder: Path, max_pixels: int) -> None:
     for key in ("min_pixels", "max_pixels"):  # They would override `size`.
         images.pop(key, None)
     unit = vision.patch_size * vision.spatial_merge_size
+    # In spite of their names transformers reads both as numbers of pixels.
     size = {"shortest_edge": unit**2, "longest_edge": max_pixels}
     _write_json(folder / _IMAGES, {**images, **sizes, "size": size, "processor_class": _PROCESSOR})
+    # Qwen3VLProcessor needs a video processor, although the policy reads no videos.
     if not (folder / _VIDEOS).exists():
         videos = {"video_processor_type": "Qwen3VLVideoProcessor", "processor_class": _PROCESSOR}
         _write_json(folder / _VIDEOS, {**videos, **sizes})
 
 
 def write_generation(export: Path, folder: Path, temperature: float) -> None:
-    """Writes how replies are drawn by default: as the policy was evaluated, and only tokens that it may use.
+    """Writes the default sampling parameters: those of the policy's evaluation, with its banned tokens.
 
     Args:
       temperature: above 0.
@@ -243,7 +250,7 @@ def write_generation(export: Path, folder: Path, temperature: float) -> None:
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the SHA-256 of every file in the form that `sha256sum --check` reads."""
+    """Writes the SHA-256 of every file in the format of `sha256sum --check`."""
     lines = []
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as file:
@@ -252,7 +259,8 @@ def write_sums(folder: Path) -> None:
 
 
 def _checked_template(processor: Processor, export: Path) -> str:
-    """The model's chat template, after comparing it with what `Processor.encode_prompt` renders."""
+    """Returns the model's chat template, checked to render the same text as `Processor.encode_prompt`."""
+    # A server that renders another prompt than training would silently lower the policy's success.
     messages = [
         {"role": "system", "content": [{"type": "text", "text": "One."}]},
         {

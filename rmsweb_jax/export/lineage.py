@@ -1,4 +1,4 @@
-"""Where a training's data came from, read off the manifests that each stage left."""
+"""Provenance of a training run's data, read from the manifests of each stage."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import MANIFEST, iter_records, load_manifest, read_manifest
 
-# Provenance keys that name the data sets something was made of.
+# Provenance keys that name source data sets.
 _SOURCES = ("trajectories", "pools")
-# Local paths are private, and mean nothing on other machines.
+# Provenance keys with local paths, which are private and meaningless on other machines.
 _PLACES = ("source", "tasks_file", "folder", "path")
 
 
@@ -22,13 +22,12 @@ class DataSet:
     """A data set, described by its manifest.
 
     Attributes:
-      name: of its folder.
-      kind: of its records (`rmsweb_jax.records.schema.KINDS`).
+      name: name of its folder.
+      kind: kind of its records (a key of `rmsweb_jax.records.schema.KINDS`).
       manifest_sha256: identifies the data set.
-      facts: plain values of its provenance, such as who acted in it.
-      sources: what it was made of.
-      contamination: the contamination check of its tasks, as `make_tasks` reported it; None where none is
-        on record.
+      facts: plain values of its provenance, such as the actor's name.
+      sources: data sets that it was made from.
+      contamination: report of the contamination check of its tasks, by `make_tasks`; None if there is none.
     """
 
     name: str
@@ -40,13 +39,13 @@ class DataSet:
     contamination: dict[str, Any] | None
 
     def checks(self) -> list[dict[str, Any]]:
-        """The contamination checks of this set and of all that it was made of."""
+        """Returns the contamination checks of this set and of all its sources."""
         own = [] if self.contamination is None else [self.contamination]
         return own + [check for source in self.sources for check in source.checks()]
 
 
 def describe(folder: Path) -> DataSet | None:
-    """The data set in `folder` with its sources; None when it is no longer there or cannot be read."""
+    """Describes the data set in `folder` with its sources; None if it is missing or cannot be read."""
     try:
         manifest = read_manifest(folder)
     except UserError:
@@ -69,7 +68,7 @@ def describe(folder: Path) -> DataSet | None:
 
 
 def trained_tasks(folder: Path) -> set[str] | None:
-    """Ids of the tasks whose records are in a data set; None when it is no longer there."""
+    """Collects the ids of a data set's tasks; None if it is missing or cannot be read."""
     try:
         records = iter_records(folder, load_manifest(folder))
         return {getattr(record, "task_id", "") for record in records}
@@ -78,7 +77,7 @@ def trained_tasks(folder: Path) -> set[str] | None:
 
 
 def _contamination(folder: Path) -> dict[str, Any] | None:
-    """Reads the report that `make_tasks` wrote next to the tasks that were played in `folder`."""
+    """Reads the report that `make_tasks` wrote next to the tasks of the runs in `folder`."""
     config = _read_optional_json(folder / "config.json")
     if config.get("tasks_from"):
         return _contamination(Path(config["tasks_from"]))
@@ -117,25 +116,25 @@ class TrainingRun:
 
     @property
     def export(self) -> Path:
-        """The model folder it ended with, adapters merged."""
+        """The exported model folder, adapters merged."""
         return self.folder / "export"
 
     @property
     def data(self) -> Path:
-        """The data set it was trained on."""
+        """The data set of its training."""
         return Path(self.config["corpus" if self.stage == SFT else "prompts"])
 
     @property
     def exported_step(self) -> int:
-        """The checkpoint that `export` holds."""
+        """Step of the checkpoint that was exported."""
         return self.report["exported_step" if self.stage == SFT else "iterations"]
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """Reads a training's folder.
+    """Reads the workdir of a training run.
 
     Raises:
-      UserError: it is none, has not finished, is damaged, or its export is gone.
+      UserError: the folder is not such a workdir, the run has not finished, or a file is damaged or missing.
     """
     config = _read_json(folder / "config.json")
     report = _read_json(folder / "report.json")
@@ -156,7 +155,8 @@ def read_run(folder: Path) -> TrainingRun:
 
 
 def lineage(run: TrainingRun) -> list[TrainingRun]:
-    """This run and those before it, as far as each began with the export of another that is still there."""
+    """Returns this run and its predecessors, each of which exported the model that the next one trained."""
+    # Ends at a model that is not the export of a run, or whose run is gone.
     runs = [run]
     while True:
         model = Path(runs[-1].config["model"])

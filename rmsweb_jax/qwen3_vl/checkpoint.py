@@ -189,8 +189,7 @@ def _check(model: Qwen3VL, folder: TensorFolder) -> None:
 
 
 def resolve_model(name: str | os.PathLike[str]) -> Path:
-    """Finds the folder of a model: the packaged one ("tiny_base"), a path, or a model of the Hugging Face
-    Hub.
+    """Finds the folder of a model: the packaged one ("tiny_base"), a path, or one of the Hugging Face Hub.
 
     A Hub model (`org/name`) is taken from the local cache, and downloaded when it is not there.
 
@@ -241,7 +240,7 @@ def load_model(
 
     Args:
       folder: a model folder, or a name that `resolve_model` accepts.
-      dtype: of the computation, and of the stored weights unless `param_dtype` is given.
+      dtype: dtype of the computation, and of the stored weights unless `param_dtype` is given.
       mesh: the weights are split over it as `param_spec` says; None loads to the default device.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rmsweb_jax.errors import UserError
 
+# Keys with the same names here and in Hugging Face configs.
 _VISION_KEYS = (
     "depth",
     "hidden_size",
@@ -36,6 +37,7 @@ _TEXT_KEYS = (
 
 
 def _require(found: Any, expected: Any, key: str) -> None:
+    # Refused and not ignored: a model with another activation or RoPE would load and compute nonsense.
     if found != expected:
         raise UserError(
             f"config.json: {key} is {found!r}, only {expected!r} is supported; take a Qwen3-VL dense model"
@@ -125,6 +127,7 @@ class TextConfig:
     num_key_value_heads: int
     head_dim: int
     mrope_section: tuple[int, int, int]
+    # That of the released models; transformers' class default is another.
     rope_theta: float = 5_000_000.0
     rms_norm_eps: float = 1e-6
     max_position_embeddings: int = 262_144
@@ -139,8 +142,8 @@ class TextConfig:
 
     @classmethod
     def from_hf(cls, section: dict[str, Any]) -> TextConfig:
-        """Reads the section; RoPE is in `rope_parameters` (transformers 5) or in `rope_theta` and
-        `rope_scaling`."""
+        """Reads the section `text_config`."""
+        # transformers 5 writes `rope_parameters`, transformers 4 `rope_theta` and `rope_scaling`.
         rope = {**(section.get("rope_parameters") or {}), **(section.get("rope_scaling") or {})}
         theta = rope.get("rope_theta", section.get("rope_theta"))
         if theta is None or "mrope_section" not in rope:
@@ -197,6 +200,7 @@ class Qwen3VLConfig:
             % text.num_key_value_heads,
             "vision out_hidden_size must equal the text hidden_size": vision.out_hidden_size
             != text.hidden_size,
+            # The rotary embedding splits a head into rows and columns, and each into two halves.
             "vision head size must be a multiple of 4": vision.head_dim % 4
             or vision.head_dim * vision.num_heads != vision.hidden_size,
             "num_position_embeddings must be a square": vision.grid_side**2 != vision.num_position_embeddings,

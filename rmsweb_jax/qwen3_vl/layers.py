@@ -159,8 +159,7 @@ def rotate(
     cos: Float32[jax.Array, "*#lead half_dim"],
     sin: Float32[jax.Array, "*#lead half_dim"],
 ) -> Float[jax.Array, "*lead heads head_dim"]:
-    """Applies rotary embeddings: each entry of the first half of a head is rotated with one of the second
-    half."""
+    """Applies rotary embeddings: rotates each entry of a head's first half with one of its second half."""
     # The same angles for all heads. Halves, not neighbouring pairs as in the RoPE paper: checkpoints of
     # Llama-like models are stored for this order.
     cos, sin = cos[..., None, :], sin[..., None, :]

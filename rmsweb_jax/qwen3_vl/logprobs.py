@@ -43,7 +43,7 @@ def score_tokens(
 
     Args:
       hidden: state before each token, which for packed rows is not always that of the token's neighbour.
-      temperature: of the softmax.
+      temperature: temperature of the softmax.
     """
     head = model.head()
 

@@ -133,8 +133,7 @@ class LayerStack(NamedTuple):
 
 
 def layer_stacks(model: Qwen3VL) -> list[LayerStack]:
-    """Returns all layers that can be adapted: the decoder's first ones, its stacked ones, the vision
-    blocks."""
+    """Returns all layers that can be adapted: the decoder's first and stacked ones, the vision blocks."""
     language, prefix = model.language_model, "model.language_model.layers."
     parts = [LayerStack(prefix, number, None, layer) for number, layer in enumerate(language.first_layers)]
     first = len(parts)
@@ -225,6 +224,7 @@ def peft_config(config: LoRAConfig) -> dict[str, Any]:
     pattern = _pattern("language_model.layers", decoder)
     if config.vision:
         pattern = f"{pattern}|{_pattern('visual.blocks', VISION_TARGETS)}"
+    # A pattern over whole paths: "proj" and "linear_fc1" alone also match the patch embedding and the mergers.
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

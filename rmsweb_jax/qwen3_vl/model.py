@@ -36,8 +36,8 @@ class Qwen3VL(nnx.Module):
     Args:
       config: hyper-parameters.
       rngs: needs the stream `params`.
-      dtype: of the computation; norms, softmax, rotary embedding and logits are always float32.
-      param_dtype: of the stored base weights.
+      dtype: dtype of the computation; norms, softmax, rotary embedding and logits are always float32.
+      param_dtype: dtype of the stored base weights.
       remat: policy of rematerialization for all layers, see `text.remat`.
       attention: back end of the decoder's attention.
       embedding_std: standard deviation of fresh embeddings; that of kernels is 1 / sqrt(inputs).

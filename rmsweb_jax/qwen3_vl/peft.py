@@ -84,8 +84,7 @@ class _Adapters(NamedTuple):
     tensors: dict[str, np.ndarray]
 
     def read(self, stack: LayerStack, name: str, letter: str) -> np.ndarray:
-        """Reads A as [*lead, inputs, rank] or B as [*lead, rank, outputs] float32, stacked like the
-        layers."""
+        """Reads A [*lead, inputs, rank] or B [*lead, rank, outputs] as float32, stacked like the layers."""
         parts = [self.tensors[_key(stack, name, number, letter)].T for number, _ in stack.numbers()]
         return (parts[0] if stack.count is None else np.stack(parts)).astype(np.float32)
 
@@ -146,7 +145,7 @@ def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
     parts = [(stack, adapters.modules(stack, config.rank)) for stack in layer_stacks(model)]
     _check_all_known(adapters, parts)
     decoder = [part for part in parts if part[0].is_decoder()]
-    # Only RL's adapters look like this, so that a folder gives back what `save_adapters` was given.
+    # Only RL's adapters have this form, so that loading restores what `save_adapters` wrote.
     fused = all(set(names) == {*QKV, "self_attn.o_proj"} for _, names in decoder) and all(
         adapters.one_a(stack) for stack, _ in decoder
     )

@@ -281,8 +281,7 @@ class Processor:
         return EncodedPrompt(np.asarray(tokens, np.int32), tuple(patches), tuple(grids))
 
     def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
-        """Encodes a reply with its `<|im_end|>`, and with `newline` the newline after it, which SFT learns
-        too."""
+        """Encodes a reply with its `<|im_end|>`, and if `newline` the newline after it (for SFT)."""
         encoding = self._backend.encode(text, add_special_tokens=False)
         end = (len(text), len(text))
         after = self._newline if newline else []

@@ -52,7 +52,6 @@ def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
 
 
 # Parameter -> its logical axes. Names leave out list indices, and axes the leading one of stacked layers.
-# Loading, training, decoding's abstract programs and the mesh check all read this table.
 _WEIGHTS: dict[str, tuple[str, ...]] = {
     "language_model.embed_tokens.embedding": ("vocab", "embed"),
     "language_model.layers.input_layernorm.scale": ("embed",),

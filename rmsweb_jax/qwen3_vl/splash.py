@@ -28,8 +28,7 @@ from rmsweb_jax.training.mesh import ROWS
 
 
 class SharedPrefixMask(Mask):
-    """The mask of a row with a prompt first and then slots of equal size, which see the prompt and
-    themselves."""
+    """Mask of a row with a prompt, then slots of equal size that see the prompt and themselves."""
 
     def __init__(self, length: int, layout: RowLayout):
         self.length = length

@@ -170,6 +170,7 @@ def _write_whole(path: Path, write: Callable[[Any], Any]) -> None:
 
 def plan_files(tensors: Iterable[TensorInfo], max_bytes: int) -> dict[str, list[TensorInfo]]:
     """Assigns tensors to files, in order: one file if all fit into `max_bytes`, else numbered shards."""
+    # The number of shards is part of each name, so all files are planned before the first one is written.
     groups: list[list[TensorInfo]] = [[]]
     used = 0
     for info in tensors:
@@ -205,6 +206,7 @@ def write_folder(
         write_text(index, json.dumps(content, indent=1) + "\n")
     else:
         index.unlink(missing_ok=True)
+    # Files of an earlier export with another number of shards, which a loader might prefer.
     for path in (folder / SINGLE_FILE, *folder.glob("model-*-of-*.safetensors")):
         if path.name not in plan:
             path.unlink(missing_ok=True)

@@ -33,6 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
+        # Synced before the rename: otherwise a power cut may leave the new name with an empty file.
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -56,6 +57,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 def make_folder(folder: Path) -> None:
     """Creates a folder and its parents durably: a power cut that loses a folder loses its files, too."""
+    # From the outermost on; the entry of each new folder is in its parent.
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)

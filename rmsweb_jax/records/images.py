@@ -53,6 +53,7 @@ class ImageStore:
         Raises:
           UserError: the file is missing or its bytes have changed.
         """
+        # Verified on every read: a damaged screenshot would otherwise be trained on.
         path = self.path(sha256)
         try:
             png = path.read_bytes()
@@ -101,6 +102,7 @@ def image_names(messages: Iterable[Message]) -> list[str]:
 
 def record_images(record: BaseModel) -> list[str]:
     """Returns the SHA-256 of all images of a record, also of its observations, in order and each once."""
+    # A dictionary keeps the order, unlike a set.
     return list(dict.fromkeys(_images(record)))
 
 

@@ -57,6 +57,7 @@ class Journal:
         # Unbuffered: bytes of a failed write must not be written again with the next record.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         if self._file.tell() != good:
+            # Appending to an unfinished line would damage it and the new record.
             os.ftruncate(self._file.fileno(), good)
             os.fsync(self._file.fileno())
         sync_folder(path.parent)
@@ -162,6 +163,7 @@ def _parse(line: bytes) -> bytes | None:
     if not line.endswith(b"\n"):
         return None
     parts = line[:-1].split(b" ", 2)
+    # Compared as written by `_line`, so that only one form of the numbers is valid.
     if len(parts) != 3 or parts[0] != b"%d" % len(parts[2]) or parts[1] != b"%08x" % zlib.crc32(parts[2]):
         return None
     return parts[2]

@@ -224,6 +224,7 @@ def _quarantine(path: Path) -> None:
     while target.exists():
         number += 1
         target = path.with_name(f"{path.name}.damaged-{number}")
+    # The damaged file is kept before its journal is rewritten, so that nothing is lost in between.
     with replacing(target) as temporary:
         shutil.copyfile(path, temporary)
     _keep_whole_lines(path)
@@ -235,6 +236,7 @@ def _keep_whole_lines(path: Path) -> None:
 
 def _find_orphans(folder: Path, manifest: Manifest) -> Iterator[Repair]:
     named = _named_images(folder, manifest)
+    # Without all names, an image that a damaged shard refers to could be taken for an orphan.
     if named is None:
         return
     orphans = [path for path in sorted((folder / _IMAGES).glob("*/*.png")) if path.stem not in named]

@@ -91,12 +91,14 @@ def micro_batches(
 def collate_rows(plan: Plan, shapes: RowShapes, config: Qwen3VLConfig, held: Sequence[int]) -> MicroBatch:
     """Lays out the held rows and pads them; rows that the plan does not fill are empty."""
     shape = plan.shape
+    # Row numbers of the whole micro-batch -> places among the rows of this process.
     mine = {place: plan.rows[number] for place, number in enumerate(held) if number < len(plan.rows)}
     arrays = {
         name: np.zeros((len(held), shape.scored), np.int32 if name in ("index", "tokens") else np.float32)
         for name in TokenBatch.__dataclass_fields__
     }
     stale = np.zeros((len(held), shape.scored), bool)
+    # Scored tokens lie without gaps in the [B, N] arrays, wherever the layout has put them in the row.
     for number, row in mine.items():
         for place, position in zip(_places(number, row), shape.starts(*row.lengths), strict=True):
             slot, part = place.slot, (number, slice(place.start, place.stop))
@@ -303,6 +305,7 @@ def plan_micro_batches(rows: Sequence[Row], shapes: RowShapes, config: Qwen3VLCo
         assert shape is not None, "shapes hold every prompt with one response"
         return ranks[shape], row.length
 
+    # By shape, then by length: each micro-batch is a run of neighbours in this order.
     order = sorted(rows, key=size, reverse=True)
     costs = {shape: _row_flops(shape, config) for shape in shapes.shapes}
     # best[i]: cost, number and list of the micro-batches for the last i rows. Of equal costs the plan with

@@ -81,6 +81,7 @@ class RlConfig:
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
     remat: Literal["none", "dots", "full"] = safe("full")
+    # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
     max_prompt_tokens: int = 12_000
     max_response_tokens: int = 2_048
@@ -89,6 +90,7 @@ class RlConfig:
     seed: int = 42
     # The paper gives no number of iterations: about ten passes over 4,500 prompts with dynamic sampling.
     iterations: int = 200
+    # The appendix' train batch and mini-batch, refill target and limit, and cap on salvaged groups.
     train_groups: int = 64
     mini_batch_groups: int = 16
     gen_batch_groups: int = 64
@@ -106,6 +108,7 @@ class RlConfig:
     rollout_slots: int = safe(16)
     merge_adapters: bool = True
     cache_dtype: str = "model"
+    # epsilon_sigma and r_comp of the appendix. 0.55 lies between core-correct (0.7) and the right type (0.3).
     min_std: float = 0.10
     competent_reward: float = 0.55
     competence_gate: bool = True
@@ -113,6 +116,7 @@ class RlConfig:
     learning_rate: float = 8e-6
     weight_decay: float = 0.01
     clip_norm: float = 1.0
+    # The paper's cap of a dynamic batch on a GPU: a prompt of 12,288 tokens and four responses of 2,048.
     micro_batch_tokens: int = safe(20_480)
     bucket_multiple: int = 512
     bucket_count: int = 3

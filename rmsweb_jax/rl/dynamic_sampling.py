@@ -68,6 +68,7 @@ class PromptCycle:
 
     def give_back(self, draws: Sequence[PromptDraw]) -> None:
         """Returns unused draws, which must be the latest; `next` gives them again."""
+        # Back to the position of the first of them. The order is a function of the epoch, so it can be found.
         epoch, number = draws[0].epoch, draws[0].number
         self._position = epoch * self._num_prompts + self._order(epoch).tolist().index(number)
 
@@ -216,6 +217,7 @@ def mini_batches(
 
     Without accepted groups, the salvaged groups are split over as many steps as a full iteration has.
     """
+    # Accepted groups fill whole steps; salvaged ones are spread evenly over them, in order of arrival.
     full = train_groups // mini_batch_groups
     steps = len(sampled_groups.accepted) // mini_batch_groups or min(full, len(sampled_groups.salvaged))
     if not steps:

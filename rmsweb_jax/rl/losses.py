@@ -246,7 +246,7 @@ class GatedAdvantages(NamedTuple):
     Attributes:
       advantages: 0 in groups that are not accepted.
       accepted: k_g.
-      std, mean, best: of the raw rewards; std is Bessel-corrected.
+      std, mean, best: statistics of the raw rewards; std is Bessel-corrected.
       solved, unsolved: the std gate failed, with and without a competent sample.
       incompetent: the std gate passed, the competence gate failed.
     """

@@ -59,6 +59,7 @@ def rollout_metrics(
         "reward/correct": float((rewards >= competent_reward).mean()),
         "response/length": float(np.mean([len(response) for response in responses])),
         "response/truncated": float(np.mean([group.truncated for group in groups])),
+        # As in verl: the mean over sequences of minus the token mean of the sampler's log-probabilities.
         "rollout_log_ppl": float(np.mean([-part.mean() for part in log_probs])),
     }
 

@@ -121,6 +121,7 @@ def open_rl_data(
     held: list[int] = []
     for number in range(len(records)):
         sample = as_sample(records[number])
+        # Extractions have no actions, which the reward compares.
         if sample.kind != "action":
             continue
         _check_target(sample, folder, score)
@@ -129,6 +130,7 @@ def open_rl_data(
             dropped.append(sample.sample_id)
             continue
         measures[number], numbers[sample.sample_id] = measure, number
+        # By task, not by prompt: the prompts of one task are alike.
         (held if is_held_out(sample.task_id, held_out) else train).append(number)
     if len(train) < least:
         raise UserError(

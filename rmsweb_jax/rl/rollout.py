@@ -69,7 +69,7 @@ class Group:
       rewards: reward of each sample.
       advantages: after the gates; 0 before `with_gates`.
       accepted: the group passed both gates.
-      version: of the policy that generated the responses.
+      version: version of the policy that generated the responses.
     """
 
     prompt: Prompt
@@ -186,7 +186,7 @@ class Rollouts:
       score: (response text, target text) -> reward.
       gate: settings of `gated_advantages`.
       size: prompts per batch.
-      seed, version: of the run and of the policy; with prompt and epoch they determine the responses.
+      seed, version: of run and policy; with prompt and epoch they determine the responses.
       no_contrast: by prompt index, whether its latest group failed the std gate.
       seconds: time spent waiting for responses.
     """
@@ -223,6 +223,7 @@ class Rollouts:
 
 def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Serializes groups losslessly for a checkpoint; prompts are stored by id."""
+    # float32 values as Python floats: JSON keeps enough digits for them to come back bit for bit.
     return [
         {
             "prompt_id": group.prompt.prompt_id,
@@ -247,6 +248,7 @@ def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData) -> list[
             truncated=np.asarray(value["truncated"], bool),
             rewards=np.asarray(value["rewards"], np.float64),
             advantages=np.asarray(value["advantages"], np.float32),
+            # Only accepted groups are carried over.
             accepted=True,
             version=value["version"],
         )

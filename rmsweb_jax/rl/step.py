@@ -169,6 +169,7 @@ def make_steps(
         after = TrainState(params, opt_state)
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state), metrics
 
+    # On the devices and sharded like the rows, so that no log-probability goes through the host.
     choose = jax.jit(jnp.where, out_shardings=by_rows)
     return Steps(run, zero, add, log_probs, choose, update)
 
@@ -230,6 +231,7 @@ def update_policy(
       version: version of the policy in `state`.
     """
     start = time.monotonic()
+    # Zero adapters make the policy its reference; no second model is in memory.
     reference = steps.zero(state.params).gradients
     # All mini-batches before the first update, which changes the policy and donates its parameters.
     prepared = [
@@ -256,6 +258,7 @@ def update_policy(
     # The only wait for the device: until here everything was dispatched.
     rows = [{name: float(value) for name, value in row.items()} for row in jax.device_get(measured)]
     skipped = tuple(bool(row.pop("skipped")) for row in rows)
+    # NaN of a skipped step would hide the others in the means.
     good = [row for row, bad in zip(rows, skipped, strict=True) if not bad]
     metrics = {name: float(np.mean([row[name] for row in good])) for name in (good[0] if good else {})}
     metrics |= {"optimizer_steps": len(good), "skipped_steps": sum(skipped)}

@@ -59,7 +59,8 @@ from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
 
 STAGE = "train_rl"
-# Optimizer steps in a row whose loss or gradient is not finite, after which the run stops.
+# Number of skipped optimizer steps in a row after which the run stops. A single one may be an accident of a
+# batch; a policy that has diverged skips all.
 MAX_SKIPPED = 3
 
 
@@ -97,6 +98,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         eos=processor.end_id,
         banned=processor.banned_ids,
     )
+    # The update's shapes are chosen once from the sizes of all prompts, so that few programs are compiled.
     shapes = choose_row_shapes(
         list(data.measures.values()),
         num_samples=config.num_samples,
@@ -119,6 +121,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", config.checkpoints_kept))
         first = checkpoints.latest_step() or 0
+        # The rest of the state: a resumed run needs all of it to end bit for bit the same.
         extra: dict[str, Any] = {"seconds": 0.0, "cycle": None, "carried_over": [], "skipped": 0}
         if first:
             state, extra = checkpoints.restore(first, abstract_like(state))

@@ -162,6 +162,7 @@ async def _unless_gone(request: Request, pending: PendingRequest) -> list[Comple
     Raises:
       ClientGoneError: the client disconnected.
     """
+    # Decoding for a client that has gone would keep a slot from others.
     answer = asyncio.wrap_future(pending.future)
     # The body has been read, so the next message can only be a disconnect.
     gone = asyncio.ensure_future(request.receive())

@@ -236,7 +236,7 @@ class PoolShape:
       slots: number of requests.
       width: tokens of a padded prompt.
       prefill_widths: padded prompt lengths during prefill, ascending; the last is `width`.
-      max_new_tokens: of a reply.
+      max_new_tokens: limit for a reply.
       images, window: images of a prompt, and the most patches of one image.
     """
 
@@ -281,7 +281,7 @@ class TokenizedRequest:
     """A request as tokens and image patches.
 
     Attributes:
-      max_tokens: of each reply.
+      max_tokens: limit for each reply.
       stop: texts that end a reply; the reply is cut before them.
       grammar: constrains the replies; None for free text.
     """
@@ -300,8 +300,8 @@ class Completion:
     """One reply.
 
     Attributes:
-      tokens: of the reply, including `<|im_end|>`, or up to the token that completes a stop text.
-      log_probs: of each token, under the model at the sampling temperature (at 1 when greedy).
+      tokens: tokens of the reply, including `<|im_end|>`, or up to the token that completes a stop text.
+      log_probs: log-probability of each token under the model at the sampling temperature (at 1 when greedy).
       finish_reason: `stop` when the model ended its reply or wrote a stop text, `length` when a limit cut it.
     """
 

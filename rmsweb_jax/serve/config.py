@@ -15,11 +15,11 @@ class EngineConfig:
     """Compiled shapes of the engine and limits on its memory.
 
     Attributes:
-      slots: numbers of replies that are drawn together, ascending. A pool starts with the smallest number
+      slots: numbers of replies that are decoded together, ascending. A pool starts with the smallest number
         that fits the queue and grows when more or longer requests arrive.
       prompt_widths: prompts are padded to one of these lengths, ascending; longer prompts are refused.
-      max_new_tokens: of a reply; a request may only ask for fewer.
-      max_images: of one request. Every prompt reserves space for this many.
+      max_new_tokens: limit for a reply; requests may only lower it.
+      max_images: limit for a request. Every prompt reserves space for this many.
       warm_widths: number of prompt widths, shortest first, that are compiled before the server is ready.
       prefill_widths: more lengths, ascending, to which prompts are padded during prefill only. Each costs
         one more program and saves time on prompts shorter than the pool's width.
@@ -27,7 +27,7 @@ class EngineConfig:
         of replies need a pool of their own.
       workers: decoding threads, each with its own pools. Much of a step on a CPU runs on one core, so one
         worker per core is faster under load; accelerators need one.
-      chunk: tokens of each reply that are drawn between checks for new and cancelled requests.
+      chunk: tokens of each reply that are decoded between checks for new and cancelled requests.
       max_waiting: requests that may wait for a slot.
     """
 
@@ -82,7 +82,7 @@ class ServingMesh:
     """Devices of the server.
 
     Attributes:
-      tensor: devices that the model's matrices are split over; -1: all there are; 1: the first alone.
+      tensor: devices that split the model's matrices; -1: all devices; 1: the first one only.
     """
 
     tensor: int = -1
@@ -90,18 +90,17 @@ class ServingMesh:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeSettings(AppConfig, EngineConfig):
-    """Settings of `python -m rmsweb_jax.serve`; the defaults hold what the paper's models read and write.
+    """Settings of `python -m rmsweb_jax.serve`; the defaults fit the paper's prompts and replies.
 
     Attributes:
-      dtype: of weights and computation.
-      max_pixels: as in training: the one resize of screenshots.
-      host: address to listen at. Another than this machine's own needs a key.
-      port: 0: any free one; `endpoint.json` in the workdir says which.
+      dtype: dtype of weights and computation.
+      max_pixels: limit for resized screenshots, as in training.
+      host: address to listen on; addresses that other machines can reach need a key.
+      port: port to listen on; 0: any free one, see `endpoint.json` in the workdir.
       api_key_env: environment variable with the key that clients must send; empty: none.
-      replies: `agent` holds replies to the agent's format, token by token, where a request names no format of
-        its own; `free` does not.
+      replies: `agent` constrains replies to the agent's format if a request names none; `free` does not.
       max_reply_chars, max_reply_actions: limits of that format: characters of a text, and actions.
-      drain_seconds: how long requests may go on after SIGTERM.
+      drain_seconds: time limit for running requests after SIGTERM.
     """
 
     dtype: str = "bfloat16"
@@ -111,8 +110,10 @@ class ServeSettings(AppConfig, EngineConfig):
     port: int = 0
     api_key_env: str = ""
     slots: tuple[int, ...] = (1, 4, 16)
+    # Multiples of 128, as the fused kernels need; the last one holds the 12,000 tokens of training.
     prompt_widths: tuple[int, ...] = (4096, 8192, 12_288)
     prefill_widths: tuple[int, ...] = (2048, 6144, 10_240)
+    # The limit of a response in RL (RMSWeb, appendix "Salvage-DS RL configuration").
     max_new_tokens: int = 2048
     max_images: int = 1
     warm_widths: int = 3

@@ -202,6 +202,7 @@ def check_tokens(request: ChatRequest, end_id: int, banned: Collection[int]) -> 
         )
     if request.ignore_eos and not request.stop_token_ids:
         raise BadRequestError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
+    # Sampling bans these tokens for every request; a bias on another one would have no effect.
     others = sorted(set(request.logit_bias or ()) - set(banned))
     if others:
         raise BadRequestError(
@@ -230,6 +231,7 @@ def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Im
 def _to_part(part: _TextContent | _ImageContent, images: dict[str, Image.Image]) -> Part:
     if isinstance(part, _TextContent):
         return TextPart(text=part.text)
+    # Only data URLs: a server that fetches URLs for clients could be used to reach its own network.
     data = _data_url_bytes(part.image_url.url)
     sha256 = hashlib.sha256(data).hexdigest()
     try:

@@ -98,11 +98,13 @@ class SftConfig:
     param_dtype: str = "bfloat16"
     remat: Literal["none", "dots", "full"] = safe("full")
     trainable: Literal["lora", "all"] = "lora"
+    # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)
     max_length: int = 12_000
     max_pixels: int = 262_144
     epochs: int = 3
     seed: int = 42
+    # The paper's effective batch: 8 GPUs, one sample each, 4 accumulated.
     batch_size: int = 32
     micro_batch_size: int = safe(8)
     pack: bool = safe(True)
@@ -110,8 +112,10 @@ class SftConfig:
     bucket_count: int = safe(6)
     workers: Workers = safe(Workers(threads=4))
     learning_rate: float = 1e-4
+    # 0.1 for the 32B model.
     warmup_ratio: float = 0.03
     weight_decay: float = 0.01
+    # The paper gives none; LLaMA-Factory's default.
     clip_norm: float = 1.0
     eval: EvalConfig = EvalConfig()
     mesh: MeshConfig = safe(MeshConfig())

@@ -33,8 +33,7 @@ Score = Callable[[str, str], float]
 
 
 class Evaluator:
-    """Evaluates a policy on the held-out samples of a corpus; with several processes all of them must call
-    it.
+    """Evaluates a policy on a corpus' held-out samples; with several processes all of them must call it.
 
     Args:
       config: number of replies, and sampling parameters.
@@ -63,8 +62,7 @@ Sums = Callable[[Any, Any, SftBatch], tuple[LossSums, jax.Array]]
 
 
 def make_sums(graphdef: Any, mesh: Mesh) -> Sums:
-    """Makes the program that computes the sums of a micro-batch without dropout, over the rows of all
-    processes.
+    """Makes the program that sums a micro-batch over the rows of all processes, without dropout.
 
     Returns:
       `sums(params, frozen, batch) -> (LossSums, number of samples)`; each batch shape compiles it.
@@ -87,6 +85,7 @@ def held_out_metrics(
     Args:
       batches: this process's rows of the micro-batches, as numpy arrays.
     """
+    # Sums, not means, since micro-batches have unlike numbers of samples; fetched after all are dispatched.
     parts = [sums(params, frozen, shard_batch(batch, mesh, batch_axes(batch))) for batch in batches]
     total, samples = jax.tree.map(lambda *values: float(np.sum(values)), *jax.device_get(parts))
     metrics = {"eval/loss": total.loss / samples, "eval/token_accuracy": total.correct / total.tokens}
@@ -153,6 +152,7 @@ class GreedyReplies:
     def __call__(self, policy: Generator) -> tuple[dict[str, float], list[SampledReply]]:
         """Returns the mean reward, the shares of exact and of truncated replies, and the replies."""
         examples = [self._encoder.example(sample) for sample in self._samples]
+        # Greedy, so that the seeds do not matter.
         drawn = self._sampler.generate(policy, examples, [0] * len(examples), self._sampling)
         replies = []
         for sample, responses in zip(self._samples, drawn, strict=True):

@@ -60,6 +60,7 @@ def loss_sums(scores: TokenScores, targets: Targets) -> LossSums:
     lengths = jnp.take_along_axis(_per_sample(mask, segments), segments, axis=1)
     loss = jnp.where(mask, -scores.log_probs / jnp.maximum(lengths, 1), 0.0).sum()
     right = scores.matches & mask
+    # Per sample: an action is exact only if every token of its span is right.
     has_action = _per_sample(action, segments) > 0
     exact = has_action & (_per_sample(action & ~right, segments) == 0)
     counts = (mask, right, has_action, exact)

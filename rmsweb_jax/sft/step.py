@@ -17,7 +17,8 @@ from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.sft.loss import LossSums, sft_loss
 
-# Parameters that each value of `SftConfig.trainable` trains.
+# Parameters that each value of `SftConfig.trainable` trains. All others are an argument of the programs and
+# not part of the state, so that neither gradients nor checkpoints hold them.
 TRAINABLE = {"lora": LoRAParam, "all": nnx.Param}
 
 

@@ -43,8 +43,7 @@ STAGE = "train_sft"
 
 
 def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
-    """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run of
-    `workdir`.
+    """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run.
 
     With several processes all of them call this, with one shared `workdir`.
 

@@ -88,6 +88,7 @@ def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     sizes, devices = [data, fsdp, tensor], jax.device_count()
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = devices // math.prod(size for size in sizes if size != -1)
+    # Every device must take part: a collective of a multi-host run waits for all of them.
     if math.prod(sizes) != devices:
         raise UserError(
             f"the mesh data={data}, fsdp={fsdp}, tensor={tensor} does not fit {devices} devices: "
@@ -168,6 +169,7 @@ def process_rows(mesh: Mesh, rows: int) -> tuple[int, ...]:
     splits a row between processes, each of them holds it. The mesh must divide the rows (`check_rows`).
     """
     indices = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
+    # Several devices may hold the same rows (those along `tensor`), hence the unique numbers.
     mine = np.concatenate([np.arange(rows)[index] for index in indices if index is not None])
     return tuple(np.unique(mine).tolist())
 
@@ -182,6 +184,7 @@ def shard_batch(batch: Any, mesh: Mesh, batch_axis: Any = None) -> Any:
 
     def put(x: np.ndarray, axis: int) -> jax.Array:
         spec = P(*[None] * axis, BATCH[0])
+        # Each process gives the rows of its own devices; no process holds, or sends, the whole batch.
         return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.asarray(x))
 
     if batch_axis is None:

@@ -1,5 +1,4 @@
-"""Training curves and sampled replies as JSON lines, TensorBoard and W&B; a resumed run continues all
-three."""
+"""Metrics and sampled replies as JSON lines, TensorBoard and W&B; a resumed run continues all three."""
 
 from __future__ import annotations
 
@@ -85,6 +84,7 @@ class MetricWriter:
             if path.exists():
                 _cut(path, resume_step)
         self._metrics = open(folder / METRICS_FILE, "ab")  # noqa: SIM115 - closed by close()
+        # TensorBoard hides points from this step on that an earlier run of the folder wrote.
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -93,6 +93,7 @@ class MetricWriter:
             return
         plain = {key: _plain(value) for key, value in values.items()}
         self._metrics.write(_line({"step": step, "time": round(time.time(), 3), **plain}))
+        # A kill after a step must not lose its row: resuming reads the file.
         self._metrics.flush()
         numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
         for key, value in numbers.items():
@@ -165,7 +166,7 @@ class _Wandb:
                 f"config.wandb_project={project}: Weights & Biases did not start ({reason}): "
                 'run `wandb login`, set WANDB_MODE=offline, or give --config.wandb_project=""'
             ) from error
-        # W&B's own step may only grow, so it would drop the rows of repeated steps.
+        # W&B's own step must increase, so it would drop the rows of repeated steps.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -194,6 +195,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str | int | bool) or value is None:
         return value
     number = float(value)
+    # NaN and Infinity are not JSON.
     return number if math.isfinite(number) else None
 
 

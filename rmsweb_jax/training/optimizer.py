@@ -34,8 +34,7 @@ def warmup_cosine(peak: float, total_steps: int, warmup_ratio: float) -> Schedul
 def adamw(
     learning_rate: float | Schedule, *, weight_decay: float, clip_norm: float
 ) -> optax.GradientTransformation:
-    """Makes AdamW (0.9, 0.999, eps 1e-8) after clipping by the global norm, with decay on all trained
-    arrays."""
+    """Makes AdamW (0.9, 0.999, eps 1e-8) after clipping by the global norm; decays all trained arrays."""
     # Decay applies to adapters too, A and B alike, as in the trainers of the paper's runs.
     return optax.chain(
         optax.clip_by_global_norm(clip_norm),

@@ -42,6 +42,7 @@ class Device(Protocol):
 
 def peak_flops(device_kind: str) -> float | None:
     """Returns the peak rate of one device in dense bfloat16 FLOP/s, or None if it is not known."""
+    # The longest match: "TPU v5" is also a part of "TPU v5 lite".
     names = [name for name in PEAK_TFLOPS if name in device_kind]
     return PEAK_TFLOPS[max(names, key=len)] * 1e12 if names else None
 

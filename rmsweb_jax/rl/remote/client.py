@@ -82,7 +82,7 @@ def check_gap(metrics: Mapping[str, float], max_gap: float) -> None:
     """Stops a run whose sampler uses another policy than the one that is trained.
 
     Args:
-      metrics: of an iteration; `sampler/gap_mean` is the mean of |exp(old) - exp(sampled)| over the tokens.
+      metrics: metrics of an iteration; `sampler/gap_mean` is the token mean of |exp(old) - exp(sampled)|.
 
     Raises:
       UserError: the gap is larger than `max_gap`, or not a number.

@@ -53,6 +53,7 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
       UserError: the folder cannot be written.
     """
     root = root.absolute()
+    # Hidden and renamed when complete, so that the server cannot load a part of it.
     temporary = root / f".adapters.{secrets.token_hex(8)}.tmp"
     # Every process: the adapters may be sharded over all of them.
     save_adapters(model, lora, temporary, base)
@@ -190,6 +191,7 @@ class RemoteRolloutEngine:
             async with asyncio.TaskGroup() as group:
                 drawn = []
                 for prompt, seed in zip(prompts, seeds, strict=True):
+                    # Encoded once for all samples, in a thread: the event loop must keep the requests going.
                     images = group.create_task(asyncio.to_thread(self._data_urls, prompt))
                     samples = range(sampling.num_samples)
                     drawn.append(
