@@ -165,10 +165,10 @@ def claims(figures: Figures) -> list[Claim]:
     return [
         Claim("each episode succeeds", f"{sums['success']} of {count}", sums["success"] == count),
         Claim("each check passes", f"{sums['check_passed']} of {count}", sums["check_passed"] == count),
-        Claim("what an episode left is gone after the reset", f"{sum(left)} of {len(left)}", all(left)),
-        Claim("only loopback is listened on or spoken to", ", ".join(figures["addresses"]), not away),
+        Claim("a reset removes all effects of an episode", f"{sum(left)} of {len(left)}", all(left)),
+        Claim("all connections stay on loopback", ", ".join(figures["addresses"]), not away),
         Claim(
-            "no page requests what the proxy must refuse",
+            "no page makes a request that the proxy refuses",
             "; ".join([str(len(figures["refused_requests"])), *figures["refused_requests"]]),
             not figures["refused_requests"],
         ),
@@ -202,13 +202,13 @@ def tables(figures: Figures) -> str:
 
 
 ABOUT = """\
-Hand-written policies (`tests/apps/policies.py`) play tasks at Python's documentation, a django-oscar shop
-and a MediaWiki, in Chromium behind the guard's proxy. A policy is sent the messages that a model is sent
-and answers with the same JSON. A step is one look (elements and screenshot), one reply and its actions.
+Hand-written policies (`tests/apps/policies.py`) play tasks at Python's documentation, a django-oscar shop and
+a MediaWiki, in Chromium behind the guard's proxy. A policy is sent the messages that a model is sent and
+answers with the same JSON. A step is one observation (elements and screenshot), one reply and its actions.
 
-The *check* asks the application itself (the shop's database, the wiki's API), or compares the answer and
-the page it was given on. Then the application is reset, and the check is made again: what an episode has
-left must be *gone* (`-`: it leaves nothing but an answer).
+The *check* asks the application itself (the shop's database, the wiki's API), or compares the answer and the
+page it was given on. Then the application is reset, and the check is made again: its effects must be *gone*
+(`-`: it leaves only an answer).
 """
 PROOF = Proof("Real applications on loopback", ABOUT, measure, claims, tables, ("selenium",), browser=True)
 

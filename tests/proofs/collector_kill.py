@@ -242,10 +242,10 @@ KILLED = {
 
 ABOUT = """\
 MiniWoB++ tasks are played, two rounds each with reflection between them, by the scripted teacher in two
-workers with real Chromium, each behind its egress proxy: once without kills ({uninterrupted_seconds} s),
-and once killed ({killed_seconds} s). What is killed (SIGKILL), when and in which order is drawn by the
-seed: after a number of episodes and at a moment within one. Processes of a run are recognised by a variable
-that all of them inherit, and the run has a temporary folder of its own. They may take 10 s to end.
+workers with real Chromium, each behind its egress proxy: once without kills ({uninterrupted_seconds} s), and
+once killed ({killed_seconds} s). The seed decides what is killed (SIGKILL), when and in which order: after a
+number of episodes and at a moment within one. Processes of a run are recognised by a variable that all of
+them inherit, and the run has a temporary folder of its own. They may take 10 s to end.
 
 The soak is one run without kills; browsers are replaced after 50 episodes. Early is the second fifth of the
 episodes, late the last fifth; memory (PSS) is the median of samples each half second, open files are the

@@ -189,21 +189,21 @@ def tables(figures: Figures) -> str:
 
 
 ABOUT = """\
-**Steps.** The same MiniWoB++ pages ({pages}) from the same server, one browser a side, the sides by turns
-in each of {rounds} rounds (Chromium {chromium}). A step is an action and the observation after it: nothing
-(`noop(0)`; `wait` of 0 s), a click into a text field, typing into it. No step ends its episode; no model is
-asked. BrowserGym (browsergym-core 0.14.3, playwright 1.44) by default waits 0.5 s before every observation
-and 0.1 s in each of playwright's operations on MiniWoB++, in a window of 332x214; its observation is
-screenshot, DOM snapshot and accessibility tree, the latter as text. "No delay" leaves out the 0.5 s. Ours
-is set as the demo collects: after an action, it waits until the page has not changed for 50 ms; looks
-whether the action changed anything; reads the reward; then observes element lines, the list of tabs and the
-screenshot with boxes (500x320), written to the image store. With guard and proxy, every request goes
-through the egress proxy, all windows are judged after every step, and incidents are fetched.
+**Steps.** The same MiniWoB++ pages ({pages}) from the same server, one browser a side, in turns in each of
+{rounds} rounds (Chromium {chromium}). A step is an action and the observation after it: nothing (`noop(0)`;
+`wait` of 0 s), a click into a text field, typing into it. No step ends its episode; no model is called.
+BrowserGym (browsergym-core 0.14.3, playwright 1.44) by default waits 0.5 s before every observation and 0.1 s
+in each of playwright's operations on MiniWoB++, in a window of 332x214; its observation is screenshot, DOM
+snapshot and accessibility tree, the latter as text. "No delay" leaves out the 0.5 s. Ours is set as the demo
+collects: after an action, it waits until the page has not changed for 50 ms; looks whether the action changed
+anything; reads the reward; then observes element lines, the list of tabs and the screenshot with boxes
+(500x320), written to the image store. With guard and proxy, every request goes through the egress proxy, all
+windows are judged after every step, and incidents are fetched.
 
-**Looks.** `take_snapshot` in a window of 1280x1100, {repeats} times after a first look. `list`: a list far
-longer than the window, cards with positioned parts; `table`: everything inside the window. What is beyond a
-viewport above and below is not looked at, and page text ends at 40,000 characters, so large pages cost less
-than their size.
+**Observations.** `take_snapshot` in a window of 1280x1100, {repeats} times after a first call. `list`: a list
+far longer than the window, cards with positioned parts; `table`: everything inside the window. What is beyond
+a viewport above and below is not read, and page text ends at 40,000 characters, so large pages cost less than
+their size.
 
 **Episodes.** The fleet plays the demo's 15 pages with the scripted teacher and no mistakes, {seeds} seeds a
 page, by turns with one and two workers, a browser each, guard and proxy included. Starting workers and

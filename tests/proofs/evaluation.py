@@ -207,12 +207,18 @@ again by the same command.
   policy has seen nothing but MiniWoB++, in windows of 500x320, and has {app_steps} steps: this tests the
   harness.
 
-A page is looked at when it has not changed for 500 ms, since the demo's 50 ms are shorter than what pages
+A page is observed when it has not changed for 500 ms, since the demo's 50 ms are shorter than what pages
 wait for themselves. An episode may still differ where rounding changes logits, because other requests share
 a batch.
 """
 PROOF = Proof(
-    "A policy, served, in a real browser, judged", ABOUT, measure, claims, tables, ("jax",), browser=True
+    "Evaluation of a served policy, killed and resumed",
+    ABOUT,
+    measure,
+    claims,
+    tables,
+    ("jax",),
+    browser=True,
 )
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ ABOUT = """\
 One episode is played at each endpoint of `tests/hostile`, served on loopback, by the fleet with real
 Chromium behind guard and proxy. The model is a chat-completions endpoint that follows the plan written in
 the task; the guard allows the task's own site. An episode has {max_seconds:.0f} s before its last step
-begins, a page {page_seconds:.0f} s to load. Steps are looks at a page; an episode whose start page does not
+begins, a page {page_seconds:.0f} s to load. Steps are observations; an episode whose start page does not
 open has none. Incidents are those on record: requests refused (by place and reason), windows closed,
 dialogs dismissed, orders given by a page. *As expected*: the outcome is one that the table in
 `tests/hostile` allows, and the incidents that it asks for are there.

@@ -106,11 +106,11 @@ def _quoted(words: str | None) -> str:
 ABOUT = """\
 Each row is a finished run given to a judge (`collection/judges`) whose model is an endpoint on this machine
 that answers with the words of the second column, once through google-genai and once through openai. Where
-there is *no verdict* the run is unjudged: it is no success, and is counted apart.
+there is *no verdict* the run is unjudged: it counts as no success and is reported separately.
 `tests/judges/test_verdicts.py` holds the same cases in the test suite, with properties of arbitrary texts.
 """
 PROOF = Proof(
-    "How judges read a model's words", ABOUT, measure, claims, tables, packages=("google-genai", "openai")
+    "Reading of judge models' texts", ABOUT, measure, claims, tables, packages=("google-genai", "openai")
 )
 
 if __name__ == "__main__":

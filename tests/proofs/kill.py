@@ -254,8 +254,8 @@ same run is started (and may be killed) again until it finishes. Then its record
 screenshots and files are compared with those of a run that was not killed, and everything is checked as by
 `experiments.records verify`.
 
-SIGKILL keeps what the system holds in memory, so these kills say nothing about a power cut.
-`tests/records/test_power_cuts.py` does: it cuts at every operation and keeps only what was forced to disk.
+SIGKILL does not lose the write cache of the system, so these kills do not cover power cuts.
+`tests/records/test_power_cuts.py` does: it cuts at every operation and keeps only data synced to disk.
 """
 PROOF = Proof("Kills while records are written", ABOUT, measure, claims, tables)
 

@@ -79,7 +79,7 @@ billed, and count against the cap at the most they may cost. `tests/llm/test_res
 cases in the test suite.
 """
 PROOF = Proof(
-    "How answers of a model API are handled",
+    "Handling of model API responses",
     ABOUT,
     measure,
     claims,

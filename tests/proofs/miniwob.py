@@ -92,7 +92,7 @@ def claims(figures: Figures) -> list[Claim]:
             f"{full} of {len(figures['solved'])}",
             full >= GOAL,
         ),
-        Claim("each page can be looked at and acted on", f"{acted} of {pages} pages", acted == pages),
+        Claim("each page can be observed and acted on", f"{acted} of {pages} pages", acted == pages),
     ]
 
 
@@ -111,14 +111,14 @@ def tables(figures: Figures) -> str:
 
 ABOUT = """\
 The policies (`tests/environments/miniwob_solvers.py`) see the objective and the element lines, and act
-through the agent's own actions with real input events. An episode is solved when the page itself pays its
-full reward, 1.0. All {pages} pages of the package are served; each was looked at, with a screenshot, and
-acted on, {actions} actions in all (typing, lists, keys, scrolling, clicks). The wheel's remaining tasks,
-the recorded airline sites under `flight/`, are no pages of MiniWoB++ but copies of real sites in a frame;
-they are served, but not counted here.
+through the agent's own actions with real input events. An episode is solved when the page itself gives its
+full reward, 1.0. All {pages} pages of the package are served; each was observed, with a screenshot, and acted
+on, {actions} actions in all (typing, lists, keys, scrolling, clicks). The wheel's remaining tasks, the
+recorded airline sites under `flight/`, are no pages of MiniWoB++ but copies of real sites in a frame; they
+are served, but not counted here.
 """
 PROOF = Proof(
-    "MiniWoB++ solved from what an agent is shown",
+    "MiniWoB++ solved from the agent's observations",
     ABOUT,
     measure,
     claims,

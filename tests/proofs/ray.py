@@ -112,12 +112,11 @@ def tables(figures: Figures) -> str:
 
 _FAULTS = ("lost", "doubled", "different")
 ABOUT = """\
-{episodes} episodes on MiniWoB++ (two rounds of each task, with reflection) are played by the scripted
-teacher and two workers: by the local pool, by actors on Ray 2.60 with browsers on the same machine, and by
-actors on Ray with browsers on a Selenium Grid 4.48 of a hub and two nodes. All is on one machine. After a
-third of the episodes an actor, or a node that is playing, gets SIGKILL. Trajectories are compared with
-those of the local pool in everything but seconds. A node that is killed leaves its browsers to its machine;
-the proof ends them itself.
+{episodes} episodes on MiniWoB++ (two rounds of each task, with reflection) are played by the scripted teacher
+and two workers: by the local pool, by actors on Ray 2.60 with browsers on the same machine, and by actors on
+Ray with browsers on a Selenium Grid 4.48 of a hub and two nodes. All is on one machine. After a third of the
+episodes an actor, or a node that is playing, gets SIGKILL. Trajectories are compared with those of the local
+pool in everything but seconds. A killed node leaves its browsers running; the proof ends them.
 """
 PROOF = Proof(
     "The same run on Ray and on a Selenium Grid", ABOUT, measure, claims, tables, ("selenium",), browser=True

@@ -99,7 +99,7 @@ def main(proof: Proof) -> None:
     path = RESULTS / f"{proof.name}.json"
     stored = json.loads(path.read_bytes()) if path.exists() else {}
     if options.page:
-        result = stored | {"claims": judged(proof, stored["figures"])}
+        result = stored | {"title": proof.title, "claims": judged(proof, stored["figures"])}
     elif stored and stored.get("digest") == digest(proof.name) and not options.force:
         print(f"{path.relative_to(ROOT)}: the code is that of {stored['commit']}; FORCE=1 measures again")
         return

@@ -124,7 +124,7 @@ def claims(figures: Figures) -> list[Claim]:
     rate = mix["cold_per_second"]
     return [
         Claim(
-            f"one core scores {GOAL:,} single actions a second, without remembering targets",
+            f"one core scores {GOAL:,} single actions a second, without cached targets",
             f"{rate:,} a second",
             rate >= GOAL,
         )
@@ -148,9 +148,9 @@ ABOUT = """\
 A score is a whole `score_response(response, target)`: both replies are parsed strictly from text, compared,
 and averaged over their actions. Each reply has {thought_characters} characters of thinking, evaluation,
 memory and goal before its actions. *Cold*: the target is parsed anew for every response. *Group*: {group}
-responses share a target, as in RL; it is parsed for the first and then remembered. Rates are responses in a
-second of CPU time on one core, the median of {rounds} rounds; those in a second of wall time also count
-what else the machine did.
+responses share a target, as in RL; it is parsed for the first and then cached. Rates are responses in a
+second of CPU time on one core, the median of {rounds} rounds; rates per second of wall time include other
+load.
 
 The responses are {edge_cases} hand-written edge cases over all {action_types} action types
 (`tests/actions/reward_cases.py`) and as many exact ones, and {text_cases} pairs of texts

@@ -148,7 +148,7 @@ and warm; their ratio is the median of the pairs'. The last column is the larges
 gradient (relative to the largest of its matrix) or of the loss. Other processes kept {busy_cores} cores
 busy.
 """
-PROOF = Proof("A prompt once, or before every response", ABOUT, measure, claims, tables, packages=("jax",))
+PROOF = Proof("Prompts shared by a group, or repeated", ABOUT, measure, claims, tables, packages=("jax",))
 
 if __name__ == "__main__":
     main(PROOF)

@@ -227,7 +227,7 @@ def claims(figures: Figures) -> list[Claim]:
             f"{times:.1f} times{more}",
             times >= LEAST_RATIO,
         ),
-        Claim("greedy replies are transformers' to the letter", f"{same} of {compared}", None),
+        Claim("greedy replies equal those of transformers", f"{same} of {compared}", None),
         Claim(
             "an untrained model's replies follow the agent's schema",
             f"{parsed} of {replies}",

@@ -1,4 +1,4 @@
-"""Losses and advantages against verl's own functions on the same tensors; verl is installed into build/."""
+"""Losses and advantages compared with verl's functions on the same tensors; verl is installed into build/."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ sequences, 1 is the largest weight of a token in it (of the whole objective: the
 token losses are its gradients by its rollout weights.
 """
 PROOF = Proof(
-    "Losses and advantages against verl's own",
+    "Losses and advantages compared with verl's",
     ABOUT,
     measure,
     claims,

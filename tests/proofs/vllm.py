@@ -186,7 +186,7 @@ def tables(figures: Figures) -> str:
 CONTROL = "vLLM, the base alone"
 ABOUT = """\
 `experiments.export` writes the demo's final policy twice: merged, and as PEFT adapters, whose base is the
-merged release of its SFT policy. Three servers, all in float32 on the CPU, are asked: ours
+merged release of its SFT policy. Three servers, all in float32 on the CPU, are compared: ours
 (`experiments.serve`) and vLLM ({vllm}, torch {vllm_torch}, transformers {vllm_transformers}) on the merged
 release, and vLLM on the base with the adapters (`--enable-lora`).
 
@@ -201,7 +201,7 @@ same where outcome, number of steps and numbers of tokens are. Ours was evaluate
 episodes may differ, too: by a page that is caught in the middle of an animation, or where rounding decides
 a token, because other requests share a batch.
 """
-PROOF = Proof("Exports at vLLM", ABOUT, measure, claims, tables, packages=("jax",), browser=True)
+PROOF = Proof("Exports in vLLM", ABOUT, measure, claims, tables, packages=("jax",), browser=True)
 
 if __name__ == "__main__":
     main(PROOF)
