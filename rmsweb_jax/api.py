@@ -224,6 +224,7 @@ class Policy:
             return []
         for example in examples:
             self._check_length(example.prompt_length, max_new_tokens)
+        # No more slots than prompts, but as many as the mesh divides.
         rows = round_up(min(batch_size, len(examples)), row_shards(self._mesh))
         sampler = Sampler(self.model.config, self._shapes(examples, rows, 1), self._mesh)
         processor = self.processor

@@ -91,6 +91,7 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
         self.name, self._log, self._grace_s = name, log, grace_s
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as file:
+            # The log may hold the output of earlier children; `failure` quotes only what comes after.
             self._start = file.tell()
             self._process = subprocess.Popen(
                 command,

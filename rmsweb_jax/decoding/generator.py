@@ -249,6 +249,7 @@ def decode_responses(
             state = record(state, sample(hidden, num_fed), ~state.done, state.step % ring)
             return state._replace(step=state.step + 1)
 
+        # `step` reads the ring buffer from the enclosing scope, as a constant of this loop.
         state = state._replace(suffix=SuffixCache(suffix.recent, RingCache((), ())))
         state = jax.lax.while_loop(lambda state: running(state) & (state.step < end), step, state)
         suffix = flush_block(SuffixCache(state.suffix.recent, suffix.ring), state.step, attention)

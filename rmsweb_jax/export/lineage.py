@@ -51,6 +51,7 @@ def describe(folder: Path) -> DataSet | None:
     except UserError:
         return None
     provenance = manifest.provenance
+    # Recursively: a corpus names its trajectories, mined prompts name their pools.
     sources = [describe(Path(name)) for key in _SOURCES for name in provenance.get(key, ())]
     return DataSet(
         name=folder.resolve().name,

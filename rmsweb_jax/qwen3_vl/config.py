@@ -239,6 +239,7 @@ class Qwen3VLConfig:
             raise UserError(
                 "config.json: text_config or vision_config is missing; take a Qwen3-VL dense model"
             )
+        # Configs without the token ids have those of the released models.
         text = source["text_config"]
         tokens = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
         return cls(

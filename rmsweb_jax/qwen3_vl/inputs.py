@@ -171,6 +171,7 @@ def vision_inputs(
     if len(images_patches) != len(grids):
         raise UserError(f"{len(images_patches)} images for {len(grids)} grids; pass one grid an image")
     starts = image_starts(grids, window)
+    # Checked here, on the host: in the compiled program a wrong index would be clamped silently.
     for number, (patches, grid, start) in enumerate(zip(images_patches, grids, starts, strict=True), 1):
         _, height, width = grid
         if height % vision.spatial_merge_size or width % vision.spatial_merge_size:

@@ -224,7 +224,7 @@ def peft_config(config: LoRAConfig) -> dict[str, Any]:
     pattern = _pattern("language_model.layers", decoder)
     if config.vision:
         pattern = f"{pattern}|{_pattern('visual.blocks', VISION_TARGETS)}"
-    # A pattern over whole paths: "proj" and "linear_fc1" alone also match the patch embedding and the mergers.
+    # A pattern over whole paths: "proj" and "linear_fc1" alone match the patch embedding and mergers, too.
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -261,6 +261,7 @@ class Processor:
         for message in messages:
             tokens.append(self.start_id)
             text = f"{message.role}\n"
+            # Text parts are joined before they are tokenized, since a token may span two of them.
             for part in message.content:
                 if isinstance(part, ImagePart):
                     cut, grid = self._image(part.sha256, images)

@@ -32,6 +32,7 @@ class Axis(NamedTuple):
 def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
     """Size of every logical axis except "layers" and "lora_rank", which do not depend on `config` alone."""
     text, vision = config.text, config.vision
+    # Heads are blocks: a mesh axis must divide their number, not only the number of entries.
     return {
         "vocab": Axis(text.vocab_size),
         "embed": Axis(text.hidden_size),

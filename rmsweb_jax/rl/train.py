@@ -262,6 +262,7 @@ def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> Rollo
         return LocalRolloutEngine(slots, merge=config.merge_adapters, cache_dtype=config.cache_dtype)
     folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
 
+    # Training and evaluation prompts may be in two data sets, each with its own images.
     def image(sha256: str) -> bytes:
         stores = [ImageStore(folder) for folder in folders]
         return next((store for store in stores if sha256 in store), stores[0]).get(sha256)
@@ -331,6 +332,7 @@ def sample_groups(
     rollouts.close()
     seconds = time.monotonic() - start
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
+    # Metrics are over all groups, rejected ones too; an iteration may run on carried-over groups only.
     groups = sampled_groups.generated
     if groups:
         gates = gates_on_host(np.stack([group.rewards for group in groups]), **rollouts.gate)

@@ -251,6 +251,7 @@ class ServingEngine:
         config: EngineConfig,
         reply_schema: Mapping[str, Any] | None = None,
     ):
+        # Two threads may dispatch collectives in different orders on two devices, which deadlocks.
         if config.workers > 1 and model.attention.mesh is not None:
             raise UserError(f"config.workers is {config.workers}: a model on a device mesh needs 1 worker")
         self.adapters = AdapterRegistry(model)
@@ -311,6 +312,7 @@ class ServingEngine:
           BadRequestError: an image is unusable, the request exceeds the compiled shapes, its schema is not
             supported, or it names other banned or end tokens than the model's.
         """
+        # Everything that a client can cause is refused here: an error in a worker would stop the engine.
         check_tokens(request, self._processor.end_id, self._processor.banned_ids)
         messages, images = to_messages(request)
         if len(images) > self._config.max_images:

@@ -140,6 +140,7 @@ class GreedyReplies:
     ):
         self._samples, self._encoder, self._score = samples, encoder, score
         measures = [encoder.measure(sample) for sample in samples]
+        # The same samples in every evaluation, so that the sampler's shapes compile once.
         rows = round_up(min(config.rows, len(samples)), row_shards(mesh))
         shapes = prompt_shapes(measures, rows, _PROMPT_MULTIPLE, _PROMPT_WIDTHS)
         self._sampler = Sampler(encoder.config, shapes, mesh)

@@ -328,6 +328,7 @@ def _is_truncated(answer: Answer, tokens: list[int], sampling: SamplingParams) -
         )
     if ended:
         return False
+    # Another stop token than ours: the policy did not end its response.
     if answer.finish_reason == "stop" and answer.matched == tokens[-1]:
         return True
     if answer.finish_reason == "length" and len(tokens) == limit:
