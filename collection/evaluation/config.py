@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ml_collections import ConfigDict
 
+from collection.evaluation.dates.moving import LEAD_DAYS
 from collection.fleet.config import EpisodeSettings
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig, ModelConfig
@@ -39,7 +40,7 @@ class RefreshSettings:
     """
 
     today: str = ""
-    lead_days: int = 14
+    lead_days: int = LEAD_DAYS
     ask: ModelConfig = ModelConfig(kind="none", temperature=0.0)
 
 
