@@ -148,9 +148,10 @@ def _row(row: dict[str, Any], hbm_gib: float) -> tuple[str, ...]:
 
 
 ABOUT = """\
-`experiments.compile_tpu` compiles every program of a run with the compiler of libtpu {libtpu}, for slices and without a TPU: the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of 12,288 tokens of
-prompt with one screenshot of 262,144 pixels and 2,048 tokens of response (for RL, four slots of them),
-bfloat16 weights, full rematerialisation, fused attention. Sharding is `data x fsdp x tensor`.
+`experiments.compile_tpu` compiles every program of a run with the compiler of libtpu {libtpu}, without a TPU:
+the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of 12,288 tokens of prompt
+with one screenshot of 262,144 pixels and 2,048 tokens of response (for RL, four slots of them), bfloat16
+weights, full rematerialisation, fused attention. Sharding is `data x fsdp x tensor`.
 
 - *peak GiB* is what the compiler reserved of one device at its fullest moment. It does not include what
   lies on the device but is no argument of the program, such as the optimizer state while a gradient is
