@@ -150,7 +150,7 @@ def _whole_lines(path: Path) -> Iterator[JournalLine]:
             yield line
         elif not line.last:
             raise UserError(
-                f"{path}: line {line.number} is damaged: restore the file, or go on without it: "
+                f"{path}: line {line.number} is damaged: restore the file, or continue without it: "
                 f"python -m experiments.records repair --data={path.parent} --apply"
             )
 

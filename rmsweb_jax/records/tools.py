@@ -86,7 +86,7 @@ def check_journals(folder: Path) -> list[str]:
         if damaged:
             problems.append(
                 f"{path}: {len(damaged)} damaged lines, the first is line {damaged[0]}: restore the file, or "
-                f"go on without them: python -m experiments.records repair --data={folder} --apply"
+                f"continue without them: python -m experiments.records repair --data={folder} --apply"
             )
     return problems
 
@@ -190,7 +190,9 @@ def _find(folder: Path) -> Iterator[Repair]:
         if not is_temporary(path):
             yield Repair(f"{path}: shard that the manifest does not name: remove it", path.unlink)
     if not manifest.finished:
-        yield Repair(f"{folder / MANIFEST}: unfinished: the command that makes it goes on with it", None)
+        yield Repair(
+            f"{folder / MANIFEST}: unfinished: run the command that makes it again to finish it", None
+        )
         return
     yield from _find_orphans(folder, manifest)
 
@@ -213,7 +215,7 @@ def _find_in_journal(path: Path) -> Iterator[Repair]:
     else:
         yield Repair(
             f"{path}: {len(damaged)} damaged lines, the first is line {damaged[0].number}: keep the file as "
-            f"{path.name}.damaged and go on without them; {whole}",
+            f"{path.name}.damaged and continue without them; {whole}",
             lambda: _quarantine(path),
         )
 

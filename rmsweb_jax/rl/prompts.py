@@ -147,7 +147,7 @@ def _check_target(sample: SftSample, folder: Path, score: Callable[[str, str], f
         worst = min(rule(sample.response, sample.response) for rule in (score_response, score))
     except ReplyError as error:
         raise UserError(
-            f"{folder}: the target of prompt {sample.sample_id} is no valid reply ({error}): "
+            f"{folder}: the target of prompt {sample.sample_id} is not a valid reply ({error}): "
             "mine the prompts again"
         ) from error
     if worst != EXACT:

@@ -99,7 +99,9 @@ def test_an_unfinished_data_set_is_left_to_its_writer(folder):
     with Disk(folder, Point(8, "before", "shard")).watched(), pytest.raises(Stopped):
         write_dataset(folder, RUNS, "trajectories", {"other": 1}, shard_size=1)
     orphan = ImageStore(folder).put(png(2))
-    assert any("unfinished: the command that makes it goes on with it" in line for line in repaired(folder))
+    assert any(
+        "unfinished: run the command that makes it again to finish it" in line for line in repaired(folder)
+    )
     assert orphan in ImageStore(folder)
     write_dataset(folder, RUNS, "trajectories", {"other": 1}, shard_size=1)
     assert check_dataset(folder).problems == []

@@ -205,7 +205,7 @@ def test_a_target_that_is_no_reply_is_one_line(config, tmp_path):
     images = ImageStore(tmp_path / "bad")
     write_dataset(tmp_path / "bad", [rl_prompt(0, images, '{"action":[]}')], "rl_prompts")
     config.prompts = str(tmp_path / "bad")
-    with pytest.raises(UserError, match="p0 is no valid reply"):
+    with pytest.raises(UserError, match="p0 is not a valid reply"):
         run(config, tmp_path / "run")
 
 

@@ -316,14 +316,14 @@ def _check_values(
     for value in log_probs:
         # Rounding may leave the log-probability of a certain token slightly above 0.
         if not _MISSING < value <= 1e-3 or not math.isfinite(value):
-            raise BadAnswerError(f"{value} is no log-probability; take another server version")
+            raise BadAnswerError(f"{value} is not a log-probability; take another server version")
 
 
 def _is_truncated(answer: Answer, tokens: list[int], sampling: SamplingParams) -> bool:
     limit, ended = sampling.max_response_tokens, tokens[-1] == sampling.eos
     if sampling.eos in tokens[:-1] or len(tokens) > limit:
         raise BadAnswerError(
-            f"the response of {len(tokens)} tokens goes on after its end token or the limit of {limit}; take "
+            f"the response of {len(tokens)} tokens continues after its end token or the limit of {limit}; take "
             "a server that honours stop_token_ids and the token limit"
         )
     if ended:
