@@ -19,6 +19,7 @@ _KNOWN = frozenset(
 # Further keywords that a grammar decoder supports.
 _KNOWN_TO_GRAMMARS = _KNOWN | {"minLength", "maxLength", "exclusiveMinimum", "exclusiveMaximum"}
 _OFF_BY_DEFAULT = frozenset(("execute_js",))
+# Limits that make every text of a bounded schema finite.
 _MAX_INTEGER = 999_999
 _MAX_ITEMS = 10
 

@@ -77,6 +77,7 @@ def text_response(response: str, target: str) -> float:
     return fuzz.ratio(render_actions(predicted), render_actions(wanted)) / 100.0
 
 
+# Training rewards by their name in the settings; the last two are ablations.
 REWARDS: dict[str, Callable[[str, str], float]] = {
     "polarized": score_response,
     "binary": exact_response,

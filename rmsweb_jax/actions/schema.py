@@ -14,7 +14,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticUndefined
 
+# Actions of a reply that are executed; further ones are dropped.
 MAX_ACTIONS = 10
+# Longer waits are cut, so that they count as equal in the reward.
 MAX_WAIT_S = 30
 _NUMBER = re.compile(r"[+-]?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})")
 

@@ -282,6 +282,7 @@ def _row_keys(
     """Makes a PRNG key for each sample from its seed, its prompt's id and its index."""
 
     def group(seed: Array, prompt_id: Array) -> jax.Array:
+        # Folded in one after the other: a sample's key depends on nothing else.
         key = jax.random.fold_in(jax.random.key(seed), prompt_id)
         return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_samples))
 

@@ -179,6 +179,7 @@ def param_spec(path: Sequence[str], shape: tuple[int, ...], mesh: Mesh | Abstrac
     Raises:
       UserError: the mesh does not divide it.
     """
+    # An optimizer's moments have their parameter's path and shape, and so its sharding.
     axes = logical_axes(path, len(shape))
     names = [None if axis is None else RULES[axis] for axis in axes]
     # Norm scales and biases stay whole: gathering them costs more than the memory saved.

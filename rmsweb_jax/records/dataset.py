@@ -131,6 +131,7 @@ def check_size(path: Path, shard: Shard) -> None:
 
 R = TypeVar("R", bound=Record)
 
+# Records of a shard: what a stopped writer may have to write again, and what `read_shard` holds in memory.
 SHARD_RECORDS = 1024
 
 
@@ -292,6 +293,7 @@ class _Build:
             earlier = read_manifest(self._folder)
         except UserError:
             earlier = None
+        # Equal except for its progress, that is of the same kind, schema and provenance.
         begun = {"finished": False, "records": 0, "shards": ()}
         if earlier is None or earlier.model_copy(update=begun) != self._manifest:
             remove_manifest(self._folder)

@@ -45,6 +45,7 @@ class PromptCycle:
         state: Mapping[str, Any] | None = None,
     ):
         self._num_prompts, self._seed, self._skip_solved_weight = num_prompts, seed, skip_solved_weight
+        # Position counts over all epochs; no_contrast holds the groups in a row that failed the std gate.
         state = state or {"position": 0, "no_contrast": {}}
         self._position = state["position"]
         self._no_contrast = {int(number): count for number, count in state["no_contrast"].items()}
@@ -74,6 +75,7 @@ class PromptCycle:
 
     def observe(self, number: int, no_contrast: bool) -> None:
         """Records whether a prompt's latest group failed the std gate; affects later draws."""
+        # One group with contrast resets the count: the prompt has something to teach again.
         if no_contrast:
             self._no_contrast[number] = self._no_contrast.get(number, 0) + 1
         else:

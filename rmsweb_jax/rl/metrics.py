@@ -107,6 +107,7 @@ def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: floa
     return values
 
 
+# Fields of `GatedAdvantages`; every group has exactly one of them.
 FATES = ("accepted", "solved", "unsolved", "incompetent")
 
 

@@ -92,6 +92,8 @@ def make_steps(
 ) -> Steps:
     """Makes the programs that train `state`; each compiles on first use, once for every batch shape."""
     everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
+    # Output shardings are written out: gradients and state stay where the parameters are, so that donated
+    # buffers fit and no later call sees another sharding.
     like_params = param_shardings(state.params, mesh)
     like_state = jax.tree.map(lambda x: x.sharding, state)
     accumulated = Accumulated(like_params, jax.tree.map(lambda _: everywhere, ObjectiveSums.zero()))
@@ -149,6 +151,7 @@ def make_steps(
         params = optax.apply_updates(state.params, updates)
         norm = optax.global_norm(total.gradients)
         finite = jnp.isfinite(total.sums.loss) & jnp.isfinite(norm)
+        # A step with salvaged groups only has no tokens of accepted responses.
         tokens = jnp.maximum(total.sums.tokens, 1)
         metrics = {
             "loss": total.sums.loss,

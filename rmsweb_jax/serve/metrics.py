@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from rmsweb_jax.serve.batch import Completion, PendingRequest
 
+# Bucket bounds of the histograms, in seconds.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 
 
@@ -16,6 +17,7 @@ class ServerMetrics:
     """Counters of one engine. Thread-safe."""
 
     def __init__(self) -> None:
+        # Not the global registry, in which a second engine of the process would clash.
         registry = self._registry = CollectorRegistry()
 
         def counter(name: str, what: str, labels: Sequence[str] = ()) -> Counter:

@@ -25,6 +25,7 @@ METRICS_FILE = "metrics.jsonl"
 REPLIES_FILE = "replies.jsonl"
 GROUPS_FILE = "groups.jsonl"
 _RUN_ID_FILE = "wandb_run_id"
+# Replies of an evaluation that TensorBoard and the log show; the file has all of them.
 _BOARD_REPLIES, _LOG_REPLIES = 8, 2
 
 

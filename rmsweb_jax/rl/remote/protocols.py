@@ -323,8 +323,8 @@ def _is_truncated(answer: Answer, tokens: list[int], sampling: SamplingParams) -
     limit, ended = sampling.max_response_tokens, tokens[-1] == sampling.eos
     if sampling.eos in tokens[:-1] or len(tokens) > limit:
         raise BadAnswerError(
-            f"the response of {len(tokens)} tokens continues after its end token or the limit of {limit}; take "
-            "a server that honours stop_token_ids and the token limit"
+            f"the response of {len(tokens)} tokens continues after its end token or the limit of {limit}; "
+            "take a server that honours stop_token_ids and the token limit"
         )
     if ended:
         return False
