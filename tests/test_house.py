@@ -7,8 +7,9 @@ import importlib
 import re
 import subprocess
 import sys
+import tokenize
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,87 @@ def test_a_setting_that_nothing_reads_is_found():
         "CollectSettings", dead, bases=(CollectSettings,), frozen=True, kw_only=True
     )
     assert unread_keys(settings) == ["CollectSettings.headers", "CollectSettings.rubric"]
+
+
+# Private names of earlier versions. Ordinary English stays allowed: plots are drawn, an excerpt has room in
+# its line, and a shop has an `Order`.
+OLD_CLASSES = {
+    *("Lanes", "Rooms", "Room", "Line", "Ticket", "Kind", "Front", "Policies", "Asked", "Answers", "Drawing"),
+    *("Place", "Station", "Wear", "Kept", "Played", "Board", "Look", "Branch", "Contrast", "Teacher"),
+}
+OLD_NAMES = {
+    *("refill", "surplus", "settled_prompts", "dialects", "told_wait", "blackout", "stayed", "told", "mend"),
+    *("whoever", "nobody"),
+}
+OLD_PARAMETERS = {"room"}
+OLD_MODULES = {
+    *("refill", "dialects", "tally", "station", "lanes", "rooms", "making", "importing", "told_wait")
+}
+
+
+def checked() -> list[Path]:
+    return [path for package in (*PACKAGES, "tests") for path in sources(package) if path != Path(__file__)]
+
+
+def definitions(path: Path) -> Iterator[tuple[set[str], str]]:
+    """Names that a file defines, each with the list that forbids it."""
+    for node in nodes_of(path):
+        if isinstance(node, ast.ClassDef):
+            yield OLD_CLASSES, node.name
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield OLD_NAMES, node.name
+        elif isinstance(node, ast.arg):
+            yield OLD_NAMES | OLD_PARAMETERS, node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield OLD_NAMES, node.id if isinstance(node, ast.Name) else node.attr
+
+
+def test_replaced_names_do_not_return():
+    found = []
+    for path in checked():
+        if path.stem in OLD_MODULES:
+            found.append(str(path))
+        found += [f"{path}: {name}" for old, name in definitions(path) if name in old]
+    assert not found
+
+
+PRIVATE_WORDS = re.compile(r"\b(told|tells|besides?|nobody|whoever|mend(s|ed)?)\b", re.IGNORECASE)
+# Texts of generated pages and requests, recorded figures, and sentences that a test gives to a model.
+ALLOWED = ("unless told otherwise", "tells repaired replies from others")  # A prompt's text; plain English.
+DATA = (
+    "tests/mining/cases",
+    "tests/mining/planted",
+    "tests/environments",
+    "tests/hostile/network.py",
+    "tests/rl",
+)
+
+
+def test_prose_has_the_fields_words():
+    """Docstrings and comments of the product and documentation pages."""
+    found = []
+    for path in checked():
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(DATA):
+            found += [f"{name}: {text}" for text in prose(path) if is_private(text)]
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        found += [f"{page.name}: {line}" for line in page.read_text().splitlines() if is_private(line)]
+    assert not found
+
+
+def is_private(text: str) -> bool:
+    for phrase in ALLOWED:
+        text = text.replace(phrase, "")
+    return PRIVATE_WORDS.search(text) is not None
+
+
+def prose(path: Path) -> Iterator[str]:
+    with tokenize.open(path) as file:
+        yield from (
+            token.string
+            for token in tokenize.generate_tokens(file.readline)
+            if token.type == tokenize.COMMENT
+        )
+    for node in nodes_of(path):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""

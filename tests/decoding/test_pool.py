@@ -149,7 +149,7 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
     # A ring of a multiple of 128 places, as the kernel wants them.
     for module in (cache, decode):
         monkeypatch.setattr(module, "BLOCK", 64)
-    text, groups, room = WIDE.text, 2, 70
+    text, groups, max_new = WIDE.text, 2, 70
     graphdef, state = nnx.split(nnx.jit(lambda: Qwen3VL(WIDE, rngs=nnx.Rngs(0), embedding_std=0.4))())
     weights = prepare_weights(graphdef, state, adapters=False, merge=True, mesh=None)
     rng = np.random.default_rng(0)
@@ -170,7 +170,7 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
             config=text,
             groups=groups,
             num_samples=SAMPLES,
-            max_new_tokens=room,
+            max_new_tokens=max_new,
             dtype=jnp.dtype("float32"),
             cache_dtype="model",
             fresh=True,
@@ -182,14 +182,14 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
             answers,
             np.zeros(text.vocab_size, bool),
             np.int32(-1),
-            Pause(free_slots=np.asarray(groups + 1), steps=np.asarray(room)),
+            Pause(free_slots=np.asarray(groups + 1), steps=np.asarray(max_new)),
             config=text,
-            max_new_tokens=room,
+            max_new_tokens=max_new,
             cache_dtype="model",
             attention=attention,
         )
         drawn.append(done)
-    assert drawn[0].tokens.shape[2] == 128 and int(drawn[0].step) == room
+    assert drawn[0].tokens.shape[2] == 128 and int(drawn[0].step) == max_new
     np.testing.assert_array_equal(drawn[0].tokens, drawn[1].tokens)
     np.testing.assert_allclose(drawn[0].log_probs, drawn[1].log_probs, atol=1e-5)
     assert len(np.unique(drawn[0].tokens)) > 10

@@ -22,7 +22,7 @@ APIS: tuple[Api, ...] = get_args(Api)
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
+class JudgeRun:
     """A judge's reading of the words of an endpoint."""
 
     said: Said
@@ -36,7 +36,7 @@ class Played:
         return self.verdict.success is self.said.success and same
 
 
-def play_all(table: Iterable[Said]) -> list[Played]:
+def play_all(table: Iterable[Said]) -> list[JudgeRun]:
     """Every row, through both APIs."""
     table, played = list(table), []
     for api in APIS:
@@ -47,7 +47,7 @@ def play_all(table: Iterable[Said]) -> list[Played]:
                 # A cache of its own, since all ask the same.
                 with CachedModel(model, None) as cached:
                     judge = METHODS[said.judge](cached, rubric_notes())
-                    played.append(Played(said, api, judge.judge(run(), Pictures())))
+                    played.append(JudgeRun(said, api, judge.judge(run(), Pictures())))
     return played
 
 

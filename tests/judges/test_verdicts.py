@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collection.judges.base import unjudged
 from collection.judges.reading import read_object, read_score, read_status, read_verdict
 from collection.judges.rubric import read_answer
-from tests.judges.playing import APIS, Played, play_all
+from tests.judges.playing import APIS, JudgeRun, play_all
 from tests.judges.runs import RUBRIC, run
 from tests.judges.verdicts import all_said, rubric_answer
 
@@ -26,7 +26,7 @@ def played():
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("said", SAID, ids=lambda said: f"{said.judge}: {said.name}")
 def test_words_are_read_right(played, said, api):
-    one: Played = played[said.judge, said.name, api]
+    one: JudgeRun = played[said.judge, said.name, api]
     assert one.fits, one
     assert one.verdict.text.strip() or one.verdict.success is not None
 

@@ -43,7 +43,7 @@ REQUEST = ModelRequest(
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
+class CallRun:
     """Result of a case.
 
     Attributes:
@@ -78,7 +78,7 @@ class Played:
         return said.startswith(problem) if problem else not said
 
 
-def play(case: Case, ledger: Path | None = None) -> Played:
+def play(case: Case, ledger: Path | None = None) -> CallRun:
     """Makes one call through the wrapper to a server that answers as the case says."""
     with ModelServer(case.answers) as server:
         if case.api == "gemini":
@@ -95,4 +95,4 @@ def play(case: Case, ledger: Path | None = None) -> Played:
             error = raised
         totals = kept.totals()["reply"]
         kept.close()
-        return Played(server.url, server.calls, clock.slept, reply, error, totals)
+        return CallRun(server.url, server.calls, clock.slept, reply, error, totals)

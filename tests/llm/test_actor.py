@@ -33,7 +33,7 @@ class Images:
         raise AssertionError(sha256)
 
 
-class Asked:
+class FixedModel:
     name = "asked"
 
     def __init__(self, reply):
@@ -45,7 +45,7 @@ class Asked:
 
 
 def test_a_model_teacher_hands_on_text_usage_and_problem():
-    model = Asked(ModelReply("{", CallUsage(cost=0.5), "cut off"))
+    model = FixedModel(ModelReply("{", CallUsage(cost=0.5), "cut off"))
     messages = (Message(role="user", content=(TextPart(text="Look"),)),)
     reply = LLMActor(model).reply(StepRequest("t", 1, 2, messages, Images(), ("done", "wait")))
     assert (reply.text, reply.usage.cost, reply.problem) == ("{", 0.5, "cut off")
@@ -55,7 +55,7 @@ def test_a_model_teacher_hands_on_text_usage_and_problem():
 
 
 def test_extractions_are_seeded_one_by_one_and_recorded_as_sent():
-    model = Asked(ModelReply("9 EUR"))
+    model = FixedModel(ModelReply("9 EUR"))
     teacher = LLMActor(model)
     for number in (1, 2, 1):
         reply = teacher.extract(ExtractionRequest("t", 1, 2, number, "the price of Sencha", PAGE))
@@ -89,9 +89,9 @@ def test_every_line_found_is_of_the_page_in_its_order(page, query):
 
 def test_guidance_does_not_change_without_an_answer():
     run = trajectory(step(1, DONE))
-    assert reflect(run, "Old.", LLMActor(Asked(ModelReply(" New. ")))).reflection.guidance == "New."
+    assert reflect(run, "Old.", LLMActor(FixedModel(ModelReply(" New. ")))).reflection.guidance == "New."
     cut = ModelReply("Never", CallUsage(cost=0.5), "cut off")
-    kept = reflect(run, "Old.", LLMActor(Asked(cut)))
+    kept = reflect(run, "Old.", LLMActor(FixedModel(cut)))
     assert kept.reflection.guidance == "Old." and kept.usage.cost == 0.5
 
 

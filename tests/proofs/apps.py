@@ -40,7 +40,7 @@ CHANGING = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
+class EpisodeCheck:
     """An episode and what came after it; `gone` is None where nothing was left to go."""
 
     trajectory: Trajectory
@@ -89,7 +89,7 @@ def measure() -> Figures:
     }
 
 
-def _play(suite: Suite, tasks: list[AppTask]) -> tuple[list[Played], set[str], list[str]]:
+def _play(suite: Suite, tasks: list[AppTask]) -> tuple[list[EpisodeCheck], set[str], list[str]]:
     """The episodes, the addresses our processes listened on or spoke to, and refused requests."""
     images = ImageStore(DATASET)
     actor = ScriptedActor({task.task.task_id: POLICIES[_kind(task.task.task_id)] for task in tasks})
@@ -121,7 +121,7 @@ def _play(suite: Suite, tasks: list[AppTask]) -> tuple[list[Played], set[str], l
     return played, connections, incidents
 
 
-def _episode(runner: EpisodeRunner, task: AppTask) -> Played:
+def _episode(runner: EpisodeRunner, task: AppTask) -> EpisodeCheck:
     trajectory = runner.run_episode(task.task, attempt=1)
     last = trajectory.steps[-1].observation
     ending = Ending(last.url, trajectory.final_text)
@@ -134,7 +134,7 @@ def _episode(runner: EpisodeRunner, task: AppTask) -> Played:
     print(
         f"{task.task.task_id}: {len(trajectory.steps)} steps, {verdict} {trajectory.final_text!r}", flush=True
     )
-    return Played(trajectory, passed, seconds, gone)
+    return EpisodeCheck(trajectory, passed, seconds, gone)
 
 
 def _kind(task_id: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.judges.playing import APIS, Played, play_all
+from tests.judges.playing import APIS, JudgeRun, play_all
 from tests.judges.verdicts import PLAN, Said, all_said
 from tests.proofs.result import Claim, Figures, Proof, main, table
 
@@ -44,7 +44,7 @@ def _passes_by_keyword(said: Said) -> bool:
     return "SUCCESS" in said.text and "NOT SUCCESS" not in said.text
 
 
-def _read(played: Played) -> str:
+def _read(played: JudgeRun) -> str:
     verdict = played.verdict
     word = {True: "success", False: "failure", None: "no verdict"}[verdict.success]
     return word if verdict.score is None else f"{word}, score {verdict.score:.2f}"

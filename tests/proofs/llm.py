@@ -6,7 +6,7 @@ import random
 import warnings
 
 from tests.llm.cases import all_cases
-from tests.llm.playing import MAX_TOKENS, TIMEOUT_S, Played, play
+from tests.llm.playing import MAX_TOKENS, TIMEOUT_S, CallRun, play
 from tests.proofs.result import Claim, Figures, Proof, main, table
 
 APIS = {"gemini": "Gemini API", "chat": "Chat completions"}
@@ -33,7 +33,7 @@ def measure() -> Figures:
     return {"max_tokens": MAX_TOKENS, "timeout_s": TIMEOUT_S, "cases": cases}
 
 
-def _outcome(played: Played) -> str:
+def _outcome(played: CallRun) -> str:
     if played.error is not None:
         # The server's port differs from run to run.
         line = str(played.error).replace(played.url, "URL")

@@ -112,7 +112,7 @@ def random_segment(num_images: int, config: Qwen3VLConfig, rng: np.random.Genera
     return Segment(np.array(tokens, np.int32), tuple(patches), tuple(grids))
 
 
-class Place(NamedTuple):
+class SegmentPosition(NamedTuple):
     """Position of a segment in a batch."""
 
     row: int
@@ -121,7 +121,7 @@ class Place(NamedTuple):
 
 def lay_out(
     rows: list[list[tuple[int, Segment]]], length: int, config: Qwen3VLConfig, window: int = 0
-) -> tuple[ModelInputs, list[Place]]:
+) -> tuple[ModelInputs, list[SegmentPosition]]:
     """Rows of (padding before it, segment) as one batch, and the place of each segment."""
     segments = [segment for row in rows for _, segment in row]
     grids = [grid for segment in segments for grid in segment.grids]
@@ -139,7 +139,7 @@ def lay_out(
             tokens[number, at:stop], segment_ids[number, at:stop] = segment.tokens, segment_id
             positions[:, number, at:stop] = mrope_positions(segment.tokens, segment.grids, config)
             image_index[number, at:stop] = image_rows(segment.tokens, segment.grids, own, config)
-            places.append(Place(number, slice(at, stop)))
+            places.append(SegmentPosition(number, slice(at, stop)))
     patches = [image for segment in segments for image in segment.patches]
     vision = vision_inputs(patches, grids, config, BUCKET, window) if grids else None
     return ModelInputs(tokens, positions, segment_ids, None, image_index, vision), places

@@ -25,8 +25,8 @@ from rmsweb_jax.qwen3_vl.vision import VisionOutput
 from tests.qwen3_vl.references import (
     CONTROL,
     WINDOW,
-    Place,
     Segment,
+    SegmentPosition,
     lay_out,
     random_config,
     random_segment,
@@ -52,7 +52,7 @@ class Case(NamedTuple):
     model: Qwen3VL
     segments: list[Segment]
     inputs: ModelInputs
-    places: list[Place]
+    places: list[SegmentPosition]
 
 
 def make_case(seed: int, folder: Any) -> Case:

@@ -37,8 +37,8 @@ def answer(query="tea", **change):
     )
 
 
-class Answers:
-    """Answers by what the prompt holds; `fail` raises at those queries."""
+class ScriptedAnswers:
+    """A model that answers by the query in the prompt; raises at the queries in `fail`."""
 
     name = "answers"
 
@@ -59,7 +59,7 @@ class Answers:
 
 
 def test_a_query_becomes_a_task_that_names_its_site():
-    model = Answers()
+    model = ScriptedAnswers()
     written = write_task(Query(query="green tea", locale="de-AT"), model)
     task = written.task
     assert task is not None and written.drop is None and written.usage.cost == 0.25
@@ -72,7 +72,7 @@ def test_a_query_becomes_a_task_that_names_its_site():
     assert "de-AT" in request.messages[0].text and all(
         name in request.messages[0].text for name in CATEGORIES
     )
-    nameless = write_task(Query(query="q"), Answers({"q": answer(objective="Find tea.")})).task
+    nameless = write_task(Query(query="q"), ScriptedAnswers({"q": answer(objective="Find tea.")})).task
     assert nameless is not None and nameless.objective == "On example.com: Find tea."
 
 
@@ -92,14 +92,14 @@ def test_a_query_becomes_a_task_that_names_its_site():
     ],
 )
 def test_invalid_replies_are_dropped_with_the_reason(text, drop, reason, asks):
-    model = Answers({"tea": text})
+    model = ScriptedAnswers({"tea": text})
     written = write_task(Query(query="tea"), model)
     assert written.task is None and written.drop == drop and reason in written.reason
     assert len(model.requests) == asks == len({request.seed for request in model.requests})
 
 
 def test_an_answer_of_another_shape_is_asked_for_once_more_and_both_are_paid():
-    written = write_task(Query(query="tea"), Answers({"tea": ["prose", f"```json\n{answer()}\n```"]}))
+    written = write_task(Query(query="tea"), ScriptedAnswers({"tea": ["prose", f"```json\n{answer()}\n```"]}))
     assert written.task is not None and written.usage.cost == 0.5
 
 
@@ -111,7 +111,7 @@ def queries(*texts, bad=()):
 
 def test_tasks_are_published_in_order_with_reasons_for_the_others(tmp_path):
     texts = ("tea", "coffee", "tea", "same tea", "log in", "copied")
-    model = Answers(
+    model = ScriptedAnswers(
         {
             "same tea": answer("tea"),
             "log in": answer(executable=False, drop_reason="It needs an account."),
@@ -145,13 +145,13 @@ def test_tasks_are_published_in_order_with_reasons_for_the_others(tmp_path):
 
 def test_answers_before_an_error_are_reused(tmp_path):
     texts = [f"query {number}" for number in range(12)]
-    broken = Answers(fail={"query 5": BudgetError("spent")})
+    broken = ScriptedAnswers(fail={"query 5": BudgetError("spent")})
     with pytest.raises(BudgetError):
         write_tasks([Query(query=text) for text in texts], broken, tmp_path, workers=2)
     kept = len(read_journal(tmp_path / JOURNAL))
     # Every call that was begun is kept, but for the one that failed; none is begun after it.
     assert kept == len(broken.requests) - 1 and 5 <= kept <= 7
-    model = Answers()
+    model = ScriptedAnswers()
     written = write_tasks([Query(query=text) for text in texts], model, tmp_path, workers=2)
     assert len(model.requests) == 12 - kept and len(written) == 12
     assert {one.key for one in written.values() if one.task} == {Query(query=text).key for text in texts}
@@ -159,11 +159,13 @@ def test_answers_before_an_error_are_reused(tmp_path):
 
 def test_no_task_at_all_is_an_error(tmp_path):
     given = queries("tea")
-    written = write_tasks([Query(query="tea")], Answers({"tea": answer(website="no")}), tmp_path, workers=1)
+    written = write_tasks(
+        [Query(query="tea")], ScriptedAnswers({"tea": answer(website="no")}), tmp_path, workers=1
+    )
     with pytest.raises(UserError, match=r"no query made a task: .*dropped\.jsonl"):
         publish_tasks(given, written, None, tmp_path)
     with pytest.raises(UserError, match="workers=0"):
-        write_tasks([], Answers(), tmp_path, workers=0)
+        write_tasks([], ScriptedAnswers(), tmp_path, workers=0)
 
 
 def make_tasks(tmp_path, *arguments):

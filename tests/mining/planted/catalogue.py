@@ -9,7 +9,7 @@ from rmsweb_jax.records.schema import Task
 from tests.mining.planted.pages import (
     Block,
     Effect,
-    Line,
+    ElementLine,
     Page,
     button,
     dropdown,
@@ -100,7 +100,7 @@ class Catalogue(Site):
             site=".".join(self.host.split(".")[-2:]),
         )
 
-    def _search_box(self, state: State) -> tuple[Line, ...]:
+    def _search_box(self, state: State) -> tuple[ElementLine, ...]:
         return field(
             "Search box", "box", state.get("box", ""), "search", f"Search {self.theme.noun}"
         ), button("Search", go("results", query="@box"))
@@ -114,7 +114,7 @@ class Catalogue(Site):
         enter = go("results", query="@box")
         return self.page(self.url("/", ref=state.get("ref", "")), theme.noun.title(), *lines, enter=enter)
 
-    def _card(self, number: int) -> Line:
+    def _card(self, number: int) -> ElementLine:
         item = self.items[number]
         return link(item.name, f"/p/{item.code}", go(f"item:{number}"))
 

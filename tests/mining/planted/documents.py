@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from rmsweb_jax.records.schema import Task
-from tests.mining.planted.pages import Block, Line, Page, button, field, link, text
+from tests.mining.planted.pages import Block, ElementLine, Page, button, field, link, text
 from tests.mining.planted.site import EMPTY, Site, State, go, put, slug
 from tests.mining.planted.themes import RECORDS, Records
 
@@ -156,7 +156,7 @@ class Documents(Site):
             return self._walled(url)
         return self.page(url, self.theme.document, *self._body(state), text(state.get("news", ""), "aside"))
 
-    def _body(self, state: State) -> list[Line]:
+    def _body(self, state: State) -> list[ElementLine]:
         theme, tab = self.theme, state.get("tab", TABS[0])
         lines = [text(theme.document, "h1"), text(f"Published by {theme.name}, updated this year.")]
         for words in TABS:

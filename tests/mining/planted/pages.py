@@ -31,7 +31,7 @@ class Effect(NamedTuple):
     error: str = ""
 
 
-class Line(NamedTuple):
+class ElementLine(NamedTuple):
     """An element that can be acted on, or (with `interactive` False) a piece of visible text.
 
     Attributes:
@@ -47,19 +47,21 @@ class Line(NamedTuple):
     key: str = ""
 
 
-def text(words: str, tag: str = "p") -> Line:
-    return Line(tag, words)
+def text(words: str, tag: str = "p") -> ElementLine:
+    return ElementLine(tag, words)
 
 
-def link(words: str, href: str, effect: Effect | None = None, key: str = "") -> Line:
-    return Line("a", words, (("href", href),), True, effect or Effect(), key)
+def link(words: str, href: str, effect: Effect | None = None, key: str = "") -> ElementLine:
+    return ElementLine("a", words, (("href", href),), True, effect or Effect(), key)
 
 
-def button(words: str, effect: Effect | None = None, key: str = "", **attributes: str) -> Line:
-    return Line("button", words, _attributes(attributes), True, effect or Effect(), key)
+def button(words: str, effect: Effect | None = None, key: str = "", **attributes: str) -> ElementLine:
+    return ElementLine("button", words, _attributes(attributes), True, effect or Effect(), key)
 
 
-def field(label: str, variable: str, value: str = "", kind: str = "text", placeholder: str = "") -> Line:
+def field(
+    label: str, variable: str, value: str = "", kind: str = "text", placeholder: str = ""
+) -> ElementLine:
     shown = "*" * min(len(value), 6) if kind == "password" else value
     attributes = {
         "name": variable,
@@ -68,20 +70,20 @@ def field(label: str, variable: str, value: str = "", kind: str = "text", placeh
         "placeholder": placeholder,
         "value": shown,
     }
-    return Line("input", "", _attributes(attributes), True, Effect(variable=variable), label)
+    return ElementLine("input", "", _attributes(attributes), True, Effect(variable=variable), label)
 
 
-def dropdown(label: str, variable: str, options: tuple[str, ...], value: str = "") -> Line:
+def dropdown(label: str, variable: str, options: tuple[str, ...], value: str = "") -> ElementLine:
     """A `<select>`; clicking it changes nothing and shows its options."""
     attributes = {"name": variable, "aria_label": label, "value": value or options[0]}
     attributes["options"] = "|".join(options)
-    return Line("select", "", _attributes(attributes), True, Effect((), variable, options), label)
+    return ElementLine("select", "", _attributes(attributes), True, Effect((), variable, options), label)
 
 
-def picker(label: str, variable: str, options: tuple[str, ...], value: str = "") -> Line:
+def picker(label: str, variable: str, options: tuple[str, ...], value: str = "") -> ElementLine:
     """A list box made of `<div>`s: a click on it does nothing, its options can be chosen all the same."""
     attributes = {"role": "combobox", "aria_label": label, "aria_expanded": "false"}
-    return Line("div", value or f"Choose {label.lower()}", _attributes(attributes), True,
+    return ElementLine("div", value or f"Choose {label.lower()}", _attributes(attributes), True,
                 Effect((), variable, options), label)  # fmt: skip
 
 
@@ -92,7 +94,7 @@ def _attributes(given: dict[str, str]) -> tuple[tuple[str, str], ...]:
 class Block:
     """Lines that are the same on many pages; their text is made once for each place and first index."""
 
-    def __init__(self, lines: tuple[Line, ...]):
+    def __init__(self, lines: tuple[ElementLine, ...]):
         self.lines = lines
         self._shown: dict[tuple[int, int, int], Shown] = {}
 
@@ -117,14 +119,14 @@ class Shown(NamedTuple):
     text: str
     plain: str
     elements: str
-    places: dict[str, tuple[int, Line]]
+    places: dict[str, tuple[int, ElementLine]]
     lists: tuple[str, ...]
     links: int
     interactive: int
     count: int
 
 
-def show(lines: tuple[Line, ...], index: int) -> Shown:
+def show(lines: tuple[ElementLine, ...], index: int) -> Shown:
     texts, plain, elements, places, links, first = [], [], [], {}, 0, index
     for line in lines:
         words = escape(line.text)
@@ -164,7 +166,7 @@ class Page:
 
     url: str
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[ElementLine, ...]
     footer: Block
     enter: Effect | None = None
 
@@ -182,7 +184,7 @@ class View:
     stats: str
     text_json: str
 
-    def find(self, key: str) -> tuple[int, Line]:
+    def find(self, key: str) -> tuple[int, ElementLine]:
         """Index and line of an element.
 
         Raises:

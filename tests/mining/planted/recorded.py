@@ -12,18 +12,18 @@ import json
 import pathlib
 import random
 
-from tests.mining.planted.pages import Block, Line
+from tests.mining.planted.pages import Block, ElementLine
 
 _FILE = pathlib.Path(__file__).with_name("recorded.json")
 
 
 @functools.cache
-def recorded_pages() -> tuple[tuple[Line, ...], ...]:
+def recorded_pages() -> tuple[tuple[ElementLine, ...], ...]:
     """The lines of every recorded page."""
     pages = json.loads(_FILE.read_text(encoding="utf-8"))
     return tuple(
         tuple(
-            Line(tag, words, tuple(attributes.items()), interactive, key=f"recorded {name} {number}")
+            ElementLine(tag, words, tuple(attributes.items()), interactive, key=f"recorded {name} {number}")
             for number, (tag, words, attributes, interactive) in enumerate(lines)
         )
         for name, lines in pages.items()
@@ -35,7 +35,7 @@ def filler(rng: random.Random, lines: int, apart: Block | None = None) -> Block:
     taken = set(apart.lines) if apart else set()
     pages = [page for page in recorded_pages() if not taken & set(page)]
     rng.shuffle(pages)
-    found: list[Line] = []
+    found: list[ElementLine] = []
     while len(found) < lines:
         found += pages[0]
         pages = pages[1:] + pages[:1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Callable
 
-from tests.mining.planted.pages import Block, Effect, Line, Page, View, button, field, link, text, view
+from tests.mining.planted.pages import Block, Effect, ElementLine, Page, View, button, field, link, text, view
 
 State = dict[str, str]
 ENGINE = "https://duckduckgo.com"
@@ -54,7 +54,7 @@ class Site:
         given = {name: value for name, value in query.items() if value}
         return f"https://{self.host}{path}" + (f"?{urllib.parse.urlencode(given)}" if given else "")
 
-    def page(self, url: str, title: str, *lines: Line, enter: Effect | None = None) -> Page:
+    def page(self, url: str, title: str, *lines: ElementLine, enter: Effect | None = None) -> Page:
         """A page of this site, with its navigation and the block below."""
         top = tuple(link(words, f"/{slug(words)}", go(f"side:{words}")) for words in self.navigation)
         head = (link(self.name, "/", go("home")), *top)

@@ -12,7 +12,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class Labelled:
     kind: str
     reply: str
     learned: tuple[tuple[int, int], ...]
@@ -23,11 +23,11 @@ class Asked:
 PAGE = "[1]<button />\n\tOk\n[2]<button />\n\tNo\n"
 
 
-def click(label: str, index: int) -> Asked:
+def click(label: str, index: int) -> Labelled:
     goal = f"Click '{label}'"
     reply = f'{goal}","action":[{{"click_element_by_index":{{"index":{index}}}}}]}}'
     at = reply.index('"index":') + len('"index":')
-    return Asked("click", reply, ((len(goal), len(reply)),), (at, at + 1))
+    return Labelled("click", reply, ((len(goal), len(reply)),), (at, at + 1))
 
 
 @pytest.fixture(scope="module")
