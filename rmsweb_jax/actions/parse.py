@@ -40,7 +40,7 @@ def parse_reply(text: str) -> Reply:
 def repair_reply(text: str) -> tuple[Reply, bool]:
     """Parses a reply, and repairs its JSON if necessary; for collection only.
 
-    A repair may invent the end of a truncated reply, so the result tells repaired replies from others.
+    A repair may invent the end of a truncated reply, so repaired replies are marked.
 
     Returns:
       The reply, and True if its JSON had to be repaired.

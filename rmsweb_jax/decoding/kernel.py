@@ -140,7 +140,7 @@ def flash_decode(
     scale = pl.BlockSpec((1, heads, size), lambda row, *at: (row, 0, block(row, *at)))
     scales = [part.scale for part in (keys, values) if part.scale is not None]
     shapes = ((heads, queries, dim), (heads, queries, 1))
-    # Outputs are float32 whatever the dtype of the caches, since `merge` combines them with other parts.
+    # Outputs are float32 for every dtype of the caches, since `merge` combines them with other parts.
     mixed, log_total = pl.pallas_call(
         functools.partial(_kernel, positions=positions, scaled=bool(scales)),
         grid_spec=pltpu.PrefetchScalarGridSpec(

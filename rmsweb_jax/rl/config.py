@@ -108,7 +108,7 @@ class RlConfig:
     rollout_slots: int = safe(16)
     merge_adapters: bool = True
     cache_dtype: str = "model"
-    # epsilon_sigma and r_comp of the appendix. 0.55 lies between core-correct (0.7) and the right type (0.3).
+    # epsilon_sigma and r_comp of the appendix. 0.55 is between core-correct (0.7) and the right type (0.3).
     min_std: float = 0.10
     competent_reward: float = 0.55
     competence_gate: bool = True
