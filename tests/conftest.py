@@ -1,5 +1,6 @@
 """Order of the tests and one cache of compiled programs for all of them."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -8,6 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.packaging.wheel import build_wheel, install_apart
+from tests.virtual_devices import compile_quickly
+
+# Before any other conftest.py of tests imports jax, which reads the environment then.
+compile_quickly()
 
 # The browser and the MiniWoB++ pages, which tests of several folders use.
 pytest_plugins = ("tests.browser.fixtures",)
@@ -23,13 +28,18 @@ settings.load_profile("fixed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Test processes, and those they start, compile quickly, and a program once for all of them."""
-    # Most of a test's time is XLA optimizing a program that runs a few times.
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    """Test processes, and those they start, compile a program once for all of them."""
     if _CACHE not in os.environ:  # The processes of one run inherit the folder of the first.
         folder = tempfile.TemporaryDirectory(prefix="rmsweb-jax-tests-")
         config.add_cleanup(folder.cleanup)
         os.environ |= {_CACHE: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the collector of garbage from going through modules and programs again and again."""
+    # Tracing a program allocates so much that every eighth second went into it.
+    gc.set_threshold(50_000, 20, 100)
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,6 +22,7 @@ import orbax.checkpoint as ocp
 
 from rmsweb_jax.training.metrics import METRICS_FILE
 from tests.proofs.result import ROOT, Claim, Figures
+from tests.virtual_devices import device_environment
 
 # How long things took, by the first part of a metric's name.
 TIMING = {"time", "tokens_per_second", "step_seconds", "data_wait"}
@@ -60,9 +61,7 @@ class Run:
           devices: virtual ones of each process.
         """
         command = [sys.executable, *self._command, f"--workdir={self.workdir}", *changes]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-        if devices > 1:
-            environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        environment = device_environment(devices)
         if processes == 1:
             return [self._popen(command, environment)]
         address = f"127.0.0.1:{free_port()}"

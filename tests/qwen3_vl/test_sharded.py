@@ -1,7 +1,6 @@
 """Training steps and samples give the same numbers on one device, on eight, and on two processes of four."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from tests.virtual_devices import device_environment
+
 ROOT = Path(__file__).parents[2]
 
 
 def start(devices: int, *arguments: str) -> subprocess.Popen[str]:
     """The steps' script in a process that sees `devices` virtual devices."""
-    # Without most optimizations: what is compiled here runs once.
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
     return subprocess.Popen(
         [sys.executable, "-m", "tests.qwen3_vl.sharded_steps", *arguments],
         cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env=device_environment(devices),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -19,16 +18,17 @@ from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.qwen3_vl.tensor_files import TensorFolder
+from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
 MB = 10**6
 
 
 def start(*args, devices=1):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     command = [sys.executable, "-m", "tests.qwen3_vl.load_and_save", *map(str, args)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=device_environment(devices), stdout=subprocess.PIPE, text=True
+    )
 
 
 def finish(process):

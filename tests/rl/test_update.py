@@ -1,5 +1,4 @@
 import dataclasses
-import os
 import subprocess
 import sys
 
@@ -18,6 +17,7 @@ from rmsweb_jax.training.performance import PEAK_TFLOPS
 from tests.qwen3_vl.sharded_steps import make_group
 from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
 from tests.rl.update_together import CONFIG, SHAPES, Policy, arrays_of, make_policy, update
+from tests.virtual_devices import device_environment
 
 MOVING = ("time/update", "tokens_per_second/update", "padding", "skipped_steps")
 
@@ -110,12 +110,11 @@ def test_nothing_to_train_on_is_no_step(policy):
 
 def test_two_processes_with_eight_devices_update_as_one_device_does(policy, tmp_path):
     arguments = [f"127.0.0.1:{free_port()}", "2"]
-    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.rl.update_together", *arguments, str(number), str(tmp_path)],
             cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+            env=device_environment(4),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -31,6 +31,7 @@ from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
 from rmsweb_jax.serve.protocol import parse_request
 from tests.qwen3_vl.rows import token_log_probs
 from tests.serve.conftest import serving
+from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
 ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
@@ -353,9 +354,12 @@ def start(model: Path, workdir: Path, *more: str, devices: int = 1) -> subproces
     settings = (f"model={model}", "slots=(1,)", "prompt_widths=(64,)", "max_pixels=4096", *more)
     flags = [f"--config.{setting}" for setting in settings]
     command = [sys.executable, "-m", "experiments.serve", "--config=configs/serve.py:demo", *flags]
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     return subprocess.Popen(
-        [*command, f"--workdir={workdir}"], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        [*command, f"--workdir={workdir}"],
+        cwd=ROOT,
+        env=device_environment(devices),
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

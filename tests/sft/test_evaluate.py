@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import REPLY, random_messages
 from tests.qwen3_vl.test_sharded import figures, free_port
 from tests.sft.evaluate_together import CONFIG, open_corpus
+from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,7 +122,7 @@ def test_two_processes_evaluate_as_one_does_and_stop_together(data, evaluated, r
             subprocess.Popen(
                 [sys.executable, "-m", "tests.sft.evaluate_together", *arguments, str(number)],
                 cwd=ROOT,
-                env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+                env=device_environment(1),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
