@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
@@ -148,10 +148,10 @@ def test_student_interval_of_three_values():
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_student_interval_holds_the_truth_in_19_of_20_cases(count):
-    draws = np.random.default_rng(count).normal(size=(4000, count))
+    draws = np.random.default_rng(count).normal(size=(1500, count))
     intervals = [statistics.student_interval(draw) for draw in draws.tolist()]
     held = np.mean([one is not None and one.low <= 0 <= one.high for one in intervals])
-    assert held == pytest.approx(0.95, abs=0.012)
+    assert held == pytest.approx(0.95, abs=0.02)
 
 
 def test_steps_count_only_where_solved():
@@ -308,6 +308,8 @@ def test_disagreements_are_counted_on_each_side():
     assert statistics.disagreements(*outcomes(3, 5)) == (3, 5)
 
 
+# statsmodels collects garbage at every call, which takes long where jax is loaded.
+@settings(max_examples=25)
 @given(st.lists(st.floats(0, 1), max_size=6))
 def test_holm_is_closed_testing_with_bonferroni(p_values):
     """The oracle goes through every set of hypotheses: p is the worst of the sets that hold its own."""

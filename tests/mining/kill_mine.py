@@ -1,13 +1,11 @@
 """The mining stage, killed and run again, in processes that have read no shard before.
 
-    python -m tests.mining.kill_mine every WORKDIR POOL STRIDE
     python -m tests.mining.kill_mine last WORKDIR POOL
     python -m tests.mining.kill_mine workers WORKDIR POOL
 
-`every` kills runs before, in the middle of and after each STRIDE-th change of the disk and the first and the
-last change of each kind of file, and at three reads. `last` kills them in the middle of the last change of
-each kind of file, and at one read. Both print as JSON the files that differ from an uninterrupted run's.
-`workers` starts two processes, prints their process ids and kills itself when the first tasks are mined.
+`last` kills runs in the middle of the last change of each kind of file, and at one read, and prints as JSON
+the files that differ from an uninterrupted run's. `workers` starts two processes, prints their process ids
+and kills itself when the first tasks are mined. `tests.proofs.mining_kill` kills at many more points.
 """
 
 from __future__ import annotations
@@ -55,7 +53,13 @@ def last(root: Path, folder: Path) -> dict[str, Any]:
 
 
 def every(root: Path, folder: Path, stride: int) -> dict[str, Any]:
-    """Counts of kills by the kind of file written, and the files that differ; a stride of 0 is `last`."""
+    """Kills runs before, in the middle of and after each `stride`-th change of the disk, and at three reads.
+
+    The first and the last change of each kind of file are among them. A stride of 0 is `last`.
+
+    Returns:
+      Kills by the kind of file that was being written, and the files that differ from an uninterrupted run's.
+    """
     (operations, readings), _ = in_child(run, root / "whole", folder, None, None)
     wanted, names = outcome(root / "whole"), _names(root / "whole")
     points = []
@@ -111,9 +115,8 @@ def workers(workdir: Path, folder: Path) -> None:
     mine_pools_at(workdir, folder, workers=2)
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"every": every, "last": last, "workers": workers}
+COMMANDS: dict[str, Callable[[Path, Path], Any]] = {"last": last, "workers": workers}
 
 if __name__ == "__main__":
-    command, *names = sys.argv[1:3] + sys.argv[3:]
-    folders, rest = [Path(name) for name in names[:2]], [int(name) for name in names[2:]]
-    print(json.dumps(COMMANDS[command](*folders, *rest)))
+    command, *names = sys.argv[1:]
+    print(json.dumps(COMMANDS[command](*map(Path, names))))

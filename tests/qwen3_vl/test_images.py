@@ -181,7 +181,7 @@ PICTURES = [
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::PIL.Image.DecompressionBombWarning")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(PICTURES), st.data())
 def test_damage_never_ends_in_anything_else(picture, data):
     damaged = bytearray(picture)

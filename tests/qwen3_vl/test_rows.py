@@ -106,7 +106,7 @@ def test_chunks_and_remat_change_nothing(model):
         np.testing.assert_allclose(one, two, atol=1e-4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9))
 def test_mask_and_predecessors_follow_the_rule(ids):
     segments, slots = np.array(ids, np.int32).T

@@ -28,7 +28,7 @@ def test_records_come_back(tmp_path):
     assert read_journal(path) == RECORDS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cut=st.integers(0, 5100))
 def test_a_torn_end_loses_only_the_last_record(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"

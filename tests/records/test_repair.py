@@ -118,7 +118,7 @@ def journal_of(folder, records=RECORDS):
     return path
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(place=st.integers(0, 94), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_a_journal_costs_at_most_the_lines_it_touches(tmp_path_factory, place, bit):
     folder = tmp_path_factory.mktemp("journals")

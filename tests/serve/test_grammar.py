@@ -37,7 +37,7 @@ def drawn(processor: Processor, schema: dict, seed: int) -> str:
     return processor.decode_response(tokens)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_every_text_of_the_agents_schema_is_a_reply(words, seed):
     text = drawn(words, bounded_reply_schema(max_chars=30, max_actions=2), seed)
