@@ -4,6 +4,7 @@ It runs from the installed wheel in a folder that is not the checkout, as a user
 """
 
 import json
+import os
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -45,9 +46,10 @@ def demo(python: Path, root: Path, until: Path | None = None) -> tuple[int, str]
 
 def written(root: Path) -> tuple[int, list[str]]:
     """Changes with all that a run writes, but for rewritten progress files that say the same."""
-    sizes = [path.stat().st_size for path in root.glob("**/log.txt")]
-    journals = [path.stat().st_size for path in root.glob("*/journal/*")]
-    return sum(sizes + journals), [path.read_text() for path in sorted(root.glob("**/progress.json"))]
+    # Not `glob`, which fails on a folder that the run removes meanwhile.
+    files = [Path(folder) / name for folder, _, names in os.walk(root) for name in names]
+    logs = [path.stat().st_size for path in files if path.name == "log.txt" or path.parent.name == "journal"]
+    return sum(logs), [path.read_text() for path in sorted(files) if path.name == "progress.json"]
 
 
 def under_way(folder: Path) -> bool:

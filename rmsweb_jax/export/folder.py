@@ -23,16 +23,14 @@ from rmsweb_jax.export.lineage import RL, SFT, TrainingRun
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, WEIGHTS_FILE, save_adapters
+from rmsweb_jax.qwen3_vl.peft import list_target_modules, save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.tensor_files import (
     INDEX_FILE,
     TensorFolder,
     TensorInfo,
     plan_files,
-    read_header,
     write_folder,
-    write_text,
 )
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
 from rmsweb_jax.settings import required
@@ -115,7 +113,9 @@ def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
     if run.stage == RL:
         lora = dataclasses.replace(lora, targets="attention")
     save_adapters(_trained_model(run, lora), lora, folder, base)
-    _name_modules(folder, lora)
+    # With adapters on the vision tower the pattern stays: its names also fit modules without adapters.
+    if not lora.vision:
+        list_target_modules(folder)
 
 
 def _trained_model(run: TrainingRun, lora: LoRAConfig) -> Qwen3VL:
@@ -143,20 +143,6 @@ def _optimizer(run: TrainingRun) -> optax.GradientTransformation:
     if run.stage == SFT:
         rate = warmup_cosine(rate, run.report["steps"], run.config["warmup_ratio"])
     return adamw(rate, weight_decay=run.config["weight_decay"], clip_norm=run.config["clip_norm"])
-
-
-def _name_modules(folder: Path, lora: LoRAConfig) -> None:
-    """Lists the adapted modules by name, because servers do not support PEFT's patterns.
-
-    With adapters on the vision tower the pattern stays, since its module names also fit modules without
-    adapters.
-    """
-    if lora.vision:
-        return
-    path = folder / CONFIG_FILE
-    names = sorted({key.split(".")[-3] for key in read_header(folder / WEIGHTS_FILE)})
-    settings = json.loads(path.read_bytes()) | {"target_modules": names}
-    write_text(path, json.dumps(settings, indent=2) + "\n")
 
 
 SUMS = "SHA256SUMS"

@@ -77,6 +77,13 @@ def save_adapters(model: Qwen3VL, config: LoRAConfig, folder: str | os.PathLike[
     write_from_first_process(tensors.__getitem__, (), write)
 
 
+def list_target_modules(folder: Path) -> None:
+    """Lists a folder's adapted modules by name, because servers do not support PEFT's patterns."""
+    path = folder / CONFIG_FILE
+    names = sorted({key.split(".")[-3] for key in read_header(folder / WEIGHTS_FILE)})
+    write_text(path, json.dumps(json.loads(path.read_bytes()) | {"target_modules": names}, indent=2) + "\n")
+
+
 class _Adapters(NamedTuple):
     """The tensors of a PEFT folder by name."""
 

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import json
 import os
 import secrets
 import shutil
@@ -30,9 +29,8 @@ from rmsweb_jax.decoding.sampler import Responses, SamplingParams
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, WEIGHTS_FILE, save_adapters
+from rmsweb_jax.qwen3_vl.peft import WEIGHTS_FILE, list_target_modules, save_adapters
 from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, target_size
-from rmsweb_jax.qwen3_vl.tensor_files import read_header
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.client import Client, EndpointConfig, RefusedError, not_understood
@@ -60,7 +58,7 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     if jax.process_index() != 0:
         return root
     try:
-        _name_modules(temporary)
+        list_target_modules(temporary)
         digest = hashlib.sha256((temporary / WEIGHTS_FILE).read_bytes()).hexdigest()
         folder = root / f"policy-{version:06d}-{digest[:12]}"
         # A killed run may have left it.
@@ -73,13 +71,6 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _name_modules(folder: Path) -> None:
-    """Lists the adapted modules by name, because servers do not support PEFT's patterns."""
-    path = folder / CONFIG_FILE
-    names = sorted({key.split(".")[-3] for key in read_header(folder / WEIGHTS_FILE)})
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"target_modules": names}, indent=2) + "\n")
 
 
 _T = TypeVar("_T")
