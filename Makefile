@@ -13,10 +13,10 @@ WORKDIR ?= runs/$(DEMO)
 demo: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
 
-# Four processes for two cores, since browsers are waited for; a file at a time and in the order of
+# Three processes for two cores, since browsers are waited for; a file at a time and in the order of
 # tests/conftest.py: the longest first.
 test: lint chromium
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Lint, types and the tests that need neither browser nor compiler: a minute and a half on two cores.
 FAST := actions corpus evaluation importers judges records tasks test_house.py test_settings.py
