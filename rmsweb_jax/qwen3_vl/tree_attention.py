@@ -172,11 +172,13 @@ def _save(q: Queries, k: Keys, v: Keys, until: Ends, kernel: TreeKernel) -> tupl
 
 def _backward(kernel: TreeKernel, saved: tuple[Any, ...], grad: Queries) -> tuple[Any, ...]:
     q, k, v, until, out, log_total = saved
-    # The gradient through the softmax's denominator: one number a query and head.
-    groups = (*out.shape[:2], k.shape[2], -1, out.shape[-1])
-    delta = jnp.einsum(
-        "btkgd,btkgd->bkgt", out.reshape(groups), grad.reshape(groups), preferred_element_type=jnp.float32
-    )
+    rows, _, heads, size = out.shape
+    # The gradient through the softmax's denominator: one number a query and head. As a product with zeros and
+    # ones, because a sum over the last of four axes makes XLA copy both arrays on TPU.
+    of_head = jnp.repeat(jnp.eye(heads, dtype=jnp.float32), size, axis=0)
+    products = _flat(out).astype(jnp.float32) * _flat(grad).astype(jnp.float32)
+    delta = jnp.einsum("btx,xh->bht", products, of_head, precision=jax.lax.Precision.HIGHEST)
+    delta = delta.reshape(rows, k.shape[2], -1, out.shape[1])
     backward = _pallas_backward if kernel.implementation == "pallas" else _loop_backward
     return *backward(q, k, v, jnp.asarray(until), grad, log_total, delta, kernel), None
 
