@@ -134,7 +134,7 @@ def parent(tmp_path):
 
 
 def assert_gone(family):
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -22,7 +22,7 @@ from tests.hostile.site import Running
 MAX_SECONDS = 15.0
 PAGE_SECONDS = 2.0
 # Time that one observation, one action and a browser's end may take beyond that.
-GRACE_SECONDS = 25.0
+GRACE_SECONDS = 120.0
 WORKERS = 2
 
 

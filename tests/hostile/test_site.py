@@ -63,7 +63,7 @@ def test_no_worker_dies_and_no_process_stays(visited, others):
     assert visited.workers == WORKERS
     left = [one for one in psutil.Process().children(recursive=True) if _is_of(visited.workdir, one, others)]
     # A process that received a signal may still be ending.
-    _, staying = psutil.wait_procs(left, timeout=10)
+    _, staying = psutil.wait_procs(left, timeout=600)
     assert [str(one) for one in staying] == []
     assert list((visited.workdir / "files").glob("*")) == []
 

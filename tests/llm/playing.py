@@ -20,8 +20,8 @@ from tests.llm.sharing import Clock
 PNG = b"not really a png"
 PRICES = Prices(prompt=2.0, response=10.0)
 MAX_TOKENS = 64
-# For a server on loopback that answers at once; only silence takes so long.
-TIMEOUT_S = 1.0
+# For a server on loopback that answers at once; only silence takes so long, also on a busy machine.
+TIMEOUT_S = 2.0
 
 
 class Images:
