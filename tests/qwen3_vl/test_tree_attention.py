@@ -49,7 +49,8 @@ def lay_out(trees, length=LENGTH) -> np.ndarray:
 
 def numpy_mask(until: np.ndarray) -> np.ndarray:
     """Query by key, from the words of the rule."""
-    return np.array([[k <= q < until[k] for k in range(len(until))] for q in range(len(until))])
+    query, key = np.indices((len(until), len(until)))
+    return (key <= query) & (query < until[key])
 
 
 TWO_ROWS = st.lists(st.lists(TREES, max_size=6).map(lay_out), min_size=2, max_size=2).map(np.stack)
