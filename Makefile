@@ -19,7 +19,7 @@ test: lint chromium
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Lint, types and the tests that need neither browser nor compiler: a minute and a half on two cores.
-FAST := actions corpus evaluation importers judges records tasks test_house.py test_settings.py
+FAST := actions corpus importers judges records tasks test_house.py test_settings.py
 check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; \
