@@ -12,7 +12,7 @@ from collection.evaluation.statistics import CONFIDENCE, RESAMPLES, Interval
 # Rows and columns of a confusion table, and their names.
 VERDICTS: tuple[bool | None, ...] = (True, False, None)
 NAMES = ("passed", "failed", "unjudged")
-# Numbers per block of resamples: 32 MB of float64, whatever the number of tasks.
+# Numbers per block of resamples: 32 MB of float64 for any number of tasks.
 _CHUNK = 4_000_000
 
 # One judge's verdicts by trajectory id.

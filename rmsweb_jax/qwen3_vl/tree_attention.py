@@ -21,19 +21,16 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Bool, Float, Float32, Int32
+from jaxtyping import Bool, Float32, Int32
 
+from rmsweb_jax.qwen3_vl.attention import Keys, Queries
 from rmsweb_jax.qwen3_vl.inputs import Array
 
-# Lanes of a TPU's vector registers: head dimensions and blocks of the kernel are multiples of it.
-TPU_LANES = 128
 # Finite: the exponential of a difference of two masked scores is not NaN.
 _MASKED = -1e30
 # Bits of a block's place in an entry: 512 blocks a row, 1,024 rows a device.
 _PLACE_BITS, _ROW_BITS = 9, 10
 
-Queries = Float[jax.Array, "rows tokens heads head_dim"]
-Keys = Float[jax.Array, "rows tokens kv_heads head_dim"]
 Ends = Int32[Array, "rows tokens"]
 
 
