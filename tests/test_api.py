@@ -188,5 +188,5 @@ def test_an_unknown_model_is_one_line(tmp_path):
 
 
 def test_names_of_models_are_taken_everywhere():
-    assert json.loads(rmsweb_jax.Processor.from_pretrained("tiny_base").tokenizer.backend_tokenizer.to_str())
+    assert json.loads(rmsweb_jax.Processor.from_pretrained("tiny_base").tokenizer.to_str())
     assert rmsweb_jax.load_model("tiny_base").config.text.max_position_embeddings == 4096

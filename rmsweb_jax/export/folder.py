@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import optax
 from flax import nnx
+from transformers import AutoTokenizer
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.lineage import RL, SFT, TrainingRun
@@ -191,7 +192,7 @@ def write_processor(export: Path, folder: Path, max_pixels: int) -> None:
     for path in sorted(export.iterdir()):
         if path.suffix in (".json", ".txt", ".jinja") and path.name not in _OWN:
             shutil.copyfile(path, folder / path.name)
-    write_atomic(folder / _TEMPLATE, _checked_template(processor, export).encode())
+    write_atomic(folder / _TEMPLATE, _checked_template(export).encode())
     vision = processor.config.vision
     sizes = {
         "patch_size": vision.patch_size,
@@ -228,7 +229,7 @@ def write_generation(export: Path, folder: Path, temperature: float) -> None:
         "top_p": 1.0,
         "top_k": 0,
         "eos_token_id": processor.end_id,
-        "pad_token_id": processor.tokenizer.pad_token_id,
+        "pad_token_id": AutoTokenizer.from_pretrained(export).pad_token_id,
         # Vision tokens, and rows of the embedding that belong to no token.
         "suppress_tokens": list(processor.banned_ids),
     }
@@ -244,7 +245,7 @@ def write_sums(folder: Path) -> None:
     write_atomic(folder / SUMS, "".join(lines).encode())
 
 
-def _checked_template(processor: Processor, export: Path) -> str:
+def _checked_template(export: Path) -> str:
     """Returns the model's chat template, checked to render the same text as `Processor.encode_prompt`."""
     # A server that renders another prompt than training would silently lower the policy's success.
     messages = [
@@ -262,7 +263,7 @@ def _checked_template(processor: Processor, export: Path) -> str:
         "<|im_start|>system\nOne.<|im_end|>\n<|im_start|>user\nTwo.<|vision_start|><|image_pad|><|vision_end|>"
         "Three.<|im_end|>\n<|im_start|>assistant\n"
     )
-    tokenizer = processor.tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(export)
     template = tokenizer.chat_template
     if not template and (export / _OLD_TEMPLATE).exists():
         template = json.loads((export / _OLD_TEMPLATE).read_bytes())["chat_template"]

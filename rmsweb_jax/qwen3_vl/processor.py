@@ -8,7 +8,6 @@ tokens: text that looks like one, for example on a web page, is encoded as plain
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
 import math
@@ -19,7 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float32, Int32, Integer
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import Tokenizer
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
@@ -185,7 +184,7 @@ class Processor:
     """The tokenizer and image processor of a model; safe to share between threads.
 
     Args:
-      tokenizer: its vocabulary must hold Qwen's control tokens.
+      tokenizer: its vocabulary must hold Qwen's control tokens; it is set to encode all text as plain text.
       config: that of the model.
       max_pixels: limit for resized images.
 
@@ -193,17 +192,12 @@ class Processor:
       UserError: the tokenizer lacks a control token, or disagrees with the config about one.
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, config: Qwen3VLConfig, max_pixels: int = MAX_PIXELS
-    ):
-        self.tokenizer = tokenizer
-        # A copy, configured once: transformers configures its tokenizer anew in every call, which fails when
-        # threads share it.
-        self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
-        self._backend.no_truncation()
-        self._backend.no_padding()
+    def __init__(self, tokenizer: Tokenizer, config: Qwen3VLConfig, max_pixels: int = MAX_PIXELS):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         # Special tokens in a text are encoded as characters, so that a web page cannot end a message.
-        self._backend.encode_special_tokens = True
+        tokenizer.encode_special_tokens = True
+        self.tokenizer = tokenizer
         self._system_ids: dict[str, list[int]] = {}
         self.config = config
         self.max_pixels = max_pixels
@@ -242,9 +236,15 @@ class Processor:
         """Reads tokenizer and config of a model: a folder, or a name as for `resolve_model`."""
         folder = resolve_model(folder)
         config = Qwen3VLConfig.from_hf(folder / "config.json")
-        if not (folder / "tokenizer.json").exists():
+        path = folder / "tokenizer.json"
+        if not path.exists():
             raise UserError(f"{folder} has no tokenizer.json; copy the tokenizer of its base model there")
-        return cls(AutoTokenizer.from_pretrained(folder), config, max_pixels)
+        try:
+            # Not transformers' AutoTokenizer, which takes longer to import than all other packages together.
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # The package raises nothing more specific.
+            raise UserError(f"{path} is no tokenizer: {error}; copy that of its base model there") from error
+        return cls(tokenizer, config, max_pixels)
 
     def encode_prompt(self, messages: Sequence[Message], images: ImageResolver) -> EncodedPrompt:
         """Encodes messages up to where the assistant's reply begins.
@@ -283,7 +283,7 @@ class Processor:
 
     def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
         """Encodes a reply with its `<|im_end|>`, and if `newline` the newline after it (for SFT)."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
         end = (len(text), len(text))
         after = self._newline if newline else []
         tokens = [*encoding.ids, self.end_id, *after]
@@ -294,11 +294,11 @@ class Processor:
         """Decodes a reply up to its `<|im_end|>`; leaves out control tokens."""
         ids = [int(token) for token in tokens]
         ids = ids[: ids.index(self.end_id)] if self.end_id in ids else ids
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
 
     def encode_text(self, text: str) -> list[int]:
         """Encodes plain text; text that looks like a control token is encoded as characters."""
-        return self._backend.encode(text, add_special_tokens=False).ids if text else []
+        return self.tokenizer.encode(text, add_special_tokens=False).ids if text else []
 
     def _message_ids(self, message: Message, text: str) -> list[int]:
         """Encodes a part of a message; caches system texts, which are long and the same in a whole corpus."""

@@ -373,7 +373,8 @@ class ServingEngine:
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Decodes each token alone; a partial UTF-8 character becomes the replacement character."""
-        return [str(self._processor.tokenizer.decode([token])) for token in tokens]
+        decode = self._processor.tokenizer.decode
+        return [decode([token], skip_special_tokens=False) for token in tokens]
 
     def _grammar(self, request: ChatRequest) -> Grammar | None:
         if request.response_format is None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llguidance
-import llguidance.hf
 import numpy as np
 from llguidance.numpy import fill_next_token_bitmask_par
 
@@ -46,8 +45,8 @@ class Grammars:
     @functools.cached_property
     def _tokens(self) -> llguidance.LLTokenizer:
         # Built on first use: it takes about a second with the real vocabulary.
-        return llguidance.hf.from_tokenizer(
-            self._processor.tokenizer,
+        return llguidance.LLTokenizer(
+            self._processor.tokenizer.to_str(),
             n_vocab=self._processor.config.text.vocab_size,
             eos_token=self._processor.end_id,
         )

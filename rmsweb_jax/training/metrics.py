@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from tensorboardX import SummaryWriter
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
@@ -85,6 +84,9 @@ class MetricWriter:
             if path.exists():
                 _cut(path, resume_step)
         self._metrics = open(folder / METRICS_FILE, "ab")  # noqa: SIM115 - closed by close()
+        # Imported here: it imports torch where that is installed, which takes seconds.
+        from tensorboardX import SummaryWriter
+
         # TensorBoard hides points from this step on that an earlier run of the folder wrote.
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
 

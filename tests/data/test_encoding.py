@@ -42,7 +42,7 @@ def sample(store: ImageStore, kind="action", response=REPLY) -> SftSample:
 
 
 def decode(encoder: Encoder, tokens) -> str:
-    return encoder._processor.tokenizer.decode(tokens)
+    return encoder.processor.tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
 
 
 def test_target_is_the_reply_with_its_end_and_newline(encoder, store):

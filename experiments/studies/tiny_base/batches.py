@@ -226,7 +226,7 @@ class BatchMaker:
         self._config = config
         self._processor = processor
         self._recorded = recorded
-        self.encoder = RowEncoder(processor.tokenizer.backend_tokenizer, KINDS)
+        self.encoder = RowEncoder(processor.tokenizer, KINDS)
         vision = processor.config.vision
         most = config.recorded.max_pixels // vision.patch_size**2
         self._window = most - most % vision.merge_unit

@@ -17,7 +17,6 @@ from absl import logging
 from flax import nnx
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
 
 from collection.environments.miniwob import page_names
 from experiments import cli
@@ -137,9 +136,7 @@ def main(settings: ConfigDict, workdir: Path) -> None:
         return
     tokenizer = load_or_make_tokenizer(config, workdir / "tokenizer")
     model = fresh_model(config.model, tokenizer, config.seed)
-    processor = Processor(
-        AutoTokenizer.from_pretrained(workdir / "tokenizer"), model.config, config.recorded.max_pixels
-    )
+    processor = Processor(tokenizer, model.config, config.recorded.max_pixels)
     makers = {}
     for name in ("train", "held_out"):
         record(config, workdir / "recorded" / name, name == "held_out")

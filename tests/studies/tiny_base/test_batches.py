@@ -4,14 +4,12 @@ import random
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
 from configs.studies.tiny_base import get_config
 from experiments.studies.tiny_base.batches import BatchMaker, RecordedPages
 from experiments.studies.tiny_base.corpus.recorded import pages_of, read_episodes, record_episodes
 from experiments.studies.tiny_base.settings import BaseConfig
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.settings import from_config
 
@@ -41,11 +39,10 @@ def test_pages_have_no_cover_and_keep_their_request(recorded):
 def test_recorded_batches_carry_one_small_image_a_row(recorded):
     config = from_config(BaseConfig, get_config("smoke"))
     folder = resolve_model("tiny_base")
-    model_config = Qwen3VLConfig.from_hf(folder / "config.json")
-    processor = Processor(AutoTokenizer.from_pretrained(folder), model_config, config.recorded.max_pixels)
+    processor = Processor.from_pretrained(folder, config.recorded.max_pixels)
     maker = BatchMaker(config, processor, RecordedPages(recorded, config.recorded.max_pixels, 32))
     batch = maker.recorded(random.Random(0))
-    images = (batch.inputs.tokens == model_config.image_token_id).sum(axis=1)
+    images = (batch.inputs.tokens == processor.config.image_token_id).sum(axis=1)
     assert images.tolist() == [15, 15]  # 500x320 becomes 160x96.
     assert np.array_equal(
         np.sort(batch.inputs.image_index[batch.inputs.image_index >= 0]), [*range(15), *range(16, 31)]

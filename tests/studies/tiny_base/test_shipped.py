@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
 
 from configs.studies.tiny_base import get_config
 from experiments.studies.tiny_base.batches import KINDS, BatchMaker, RecordedPages
@@ -46,7 +46,7 @@ def test_its_tokenizer_equals_the_scripts(tmp_path):
 @pytest.mark.parametrize(("low", "high"), [(2, 4), (5, 8), (9, 20)])
 def test_it_points_at_the_goals_element(model, tmp_path, low, high):
     config = from_config(BaseConfig, get_config("tiny"))
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     processor = Processor(tokenizer, model.config, config.recorded.max_pixels)
     maker = BatchMaker(config, processor, RecordedPages(tmp_path, config.recorded.max_pixels, 32))
     rng = random.Random(7)
