@@ -335,9 +335,15 @@ def _parsed(path: Path) -> _Parsed:
     # A module's package runs first, so that its `__init__` counts.
     parts = path.relative_to(ROOT).parts[:-1]
     modules |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+    lazy = {inner for part in _lazy_imports(path) for inner in ast.walk(part)}
     for node in ast.walk(_code(path)):
+        if node in lazy:  # Counted where the name is used.
+            continue
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
+            # Any of the package's names may be used.
+            packages = [ROOT / alias.name / "__init__.py" for alias in node.names]
+            modules |= {str(lazy.module) for package in packages for lazy in _lazy_imports(package)}
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -349,12 +355,24 @@ def _parsed(path: Path) -> _Parsed:
     return _Parsed(frozenset(own), frozenset(words))
 
 
+def _lazy_imports(path: Path) -> list[ast.ImportFrom]:
+    """Imports of a module that only type checkers run; a package loads their names when they are used."""
+    blocks = [node for node in _code(path).body if isinstance(node, ast.If)] if path.is_file() else []
+    checked = [node for node in blocks if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"]
+    return [node for block in checked for node in block.body if isinstance(node, ast.ImportFrom)]
+
+
 @functools.cache
 def _module_file(name: str) -> Path | None:
-    place = ROOT.joinpath(*name.split("."))
-    for path in (place.with_suffix(".py"), place / "__init__.py"):
+    *parents, last = name.split(".")
+    folder = ROOT.joinpath(*parents)
+    for path in (folder / f"{last}.py", folder / last / "__init__.py"):
         if path.is_file():
             return path
+    package = folder / "__init__.py"
+    for node in _lazy_imports(package):
+        if node.module and last in {alias.name for alias in node.names}:
+            return _module_file(node.module)
     return None
 
 

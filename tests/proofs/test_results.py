@@ -43,6 +43,13 @@ def test_a_digest_covers_what_a_proof_starts_and_reads():
     assert "tests/proofs/result.py" not in names
 
 
+def test_a_digest_covers_only_the_names_that_are_used_of_a_lazy_package():
+    names = {str(path.relative_to(RESULTS.parents[1])) for path in sources("docs.examples.score_a_reply")}
+    assert "rmsweb_jax/api.py" in names
+    names = {str(path.relative_to(RESULTS.parents[1])) for path in sources("tests.proofs.reward")}
+    assert "rmsweb_jax/__init__.py" in names and "rmsweb_jax/api.py" not in names
+
+
 def test_a_digest_ignores_comments_and_presentation(monkeypatch):
     from tests.proofs import result
 
