@@ -29,12 +29,13 @@ def random_model(
         return model
 
     model, rng = nnx.eval_shape(build), np.random.default_rng(0)
-    for kind in (nnx.Param, LoRAParam):
-        for path, variable in nnx.to_flat_state(nnx.state(model, kind)):
-            if path[-1] in ("scale", "bias"):
-                drawn = np.full(variable.shape, path[-1] == "scale")
-            else:
-                stds = {"embedding": embedding_std, "kernel": variable.shape[-2] ** -0.5}
-                drawn = stds.get(path[-1], lora_std) * rng.standard_normal(variable.shape)
-            variable.set_value(jnp.asarray(drawn, variable.dtype))
+    variables = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    # Adapters last, so that the base is the same without them.
+    for path, variable in sorted(variables, key=lambda item: isinstance(item[1], LoRAParam)):
+        if path[-1] in ("scale", "bias"):
+            drawn = np.full(variable.shape, path[-1] == "scale")
+        else:
+            stds = {"embedding": embedding_std, "kernel": variable.shape[-2] ** -0.5}
+            drawn = stds.get(path[-1], lora_std) * rng.standard_normal(variable.shape)
+        variable.set_value(jnp.asarray(drawn, variable.dtype))
     return model

@@ -17,6 +17,7 @@ from rmsweb_jax.qwen3_vl.lora import (
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.conftest import BASE
+from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.references import lay_out, random_segment
 from tests.qwen3_vl.rows import text_inputs
 
@@ -26,7 +27,7 @@ IMAGE_INPUTS, _ = lay_out([[(0, random_segment(1, BASE, np.random.default_rng(0)
 
 @pytest.fixture(scope="module")
 def base() -> Qwen3VL:
-    return nnx.jit(lambda: Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5))()
+    return random_model(BASE)
 
 
 def make_model(base: Qwen3VL, targets: str, *, dropout: float = 0.0, vision: bool = False) -> Qwen3VL:

@@ -15,6 +15,7 @@ from rmsweb_jax.qwen3_vl.attention import attention_mask
 from rmsweb_jax.qwen3_vl.inputs import image_starts, mrope_positions, response_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
+from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import log_probs, predecessors, text_inputs, token_log_probs
 
 PROMPT = [5, 6, 7, 8, 9]
@@ -23,7 +24,7 @@ REPLIES = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
 
 @pytest.fixture(scope="module")
 def model() -> Qwen3VL:
-    return Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5)
+    return random_model(BASE)
 
 
 def separate_log_probs(model):
@@ -91,7 +92,7 @@ def test_padding_is_finite_in_values_and_gradients(model):
 def test_chunks_and_remat_change_nothing(model):
     inputs, _ = shared_row()
     graphdef, state = nnx.split(model)
-    again = nnx.split(Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5, remat="full"))[0]
+    again = nnx.split(random_model(BASE, remat="full"))[0]
 
     def loss(state, definition, max_logits):
         scored = token_log_probs(nnx.merge(definition, state), inputs, max_logits=max_logits)

@@ -24,6 +24,7 @@ from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.app import AppConfig, bind, make_app
 from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
+from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
 
 CONTROL = (
@@ -71,7 +72,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
     tokenizer.save_pretrained(folder)
     config = model_config(tokenizer.get_vocab())
-    save_model(Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.3), folder)
+    save_model(random_model(config, embedding_std=0.3), folder)
     return folder
 
 
