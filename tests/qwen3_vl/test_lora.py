@@ -23,6 +23,7 @@ from tests.qwen3_vl.rows import text_inputs
 
 hidden = jax.jit(Qwen3VL.__call__, static_argnames="adapters")
 IMAGE_INPUTS, _ = lay_out([[(0, random_segment(1, BASE, np.random.default_rng(0)))]], 32, BASE)
+TEXT_INPUTS = text_inputs([[1, 2, 3, 4]])
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,9 @@ def randomise(model: Qwen3VL) -> None:
 
 @pytest.mark.parametrize(("targets", "vision"), [("all_linear", False), ("attention", True)])
 def test_fresh_adapters_change_nothing_and_trained_ones_merge(base, targets, vision):
-    inputs = IMAGE_INPUTS
-    model = make_model(base, targets, vision=vision)
+    inputs = IMAGE_INPUTS if vision else TEXT_INPUTS
+    # Dropout does nothing without a key.
+    model = make_model(base, targets, dropout=0.5, vision=vision)
     reference = np.asarray(hidden(model, inputs, adapters=False))
     np.testing.assert_array_equal(hidden(model, inputs), reference)
     randomise(model)
@@ -70,7 +72,7 @@ def test_merged_model_takes_new_adapters(base):
 @pytest.mark.parametrize("vision", [False, True])
 def test_dropout_needs_a_key(base, vision):
     """With `vision` the decoder's adapters do nothing, so that what differs is the tower's dropout."""
-    inputs = IMAGE_INPUTS if vision else text_inputs([[1, 2, 3, 4]])
+    inputs = IMAGE_INPUTS if vision else TEXT_INPUTS
     model = make_model(base, "attention", dropout=0.5, vision=vision)
     randomise(model)
     if vision:
