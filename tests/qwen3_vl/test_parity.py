@@ -40,7 +40,7 @@ SEEDS = range(8)
 LENGTH = 112
 # Programs run once or twice here: plain machine code in half the time.
 FAST_COMPILE = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-NEW = 24
+NEW = 64
 
 
 class Case(NamedTuple):
