@@ -37,7 +37,8 @@ _DEMO = {
     "max_salvage_groups": 8,
     # A model a thousand times smaller wants larger steps.
     "learning_rate": 3e-4,
-    "micro_batch_tokens": 512,
+    "row_tokens": 1_536,
+    "row_multiple": 128,
     "bucket_multiple": 64,
     "bucket_count": 2,
     "eval_every": 4,

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,11 +17,11 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.data.batching import round_up
+from rmsweb_jax.data.batching import Batch, ScoredTokens, round_up
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, RowLayout, VisionInputs
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
@@ -117,17 +118,22 @@ def abstract_vision(run: AbstractRun, images: int, max_pixels: int) -> tuple[Vis
     return inputs, count, images * window**2
 
 
-def abstract_inputs(
-    run: AbstractRun, rows: int, width: int, vision: VisionInputs, layout: RowLayout | None = None
-) -> ModelInputs:
+def abstract_inputs(run: AbstractRun, rows: int, width: int, vision: VisionInputs) -> ModelInputs:
     return ModelInputs(
         tokens=run.rows((rows, width), jnp.int32),
         positions=run.rows((3, rows, width), jnp.int32, axis=1),
-        segment_ids=run.rows((rows, width), jnp.int32),
-        slot_ids=None if layout is None else run.rows((rows, width), jnp.int32),
+        until=run.rows((rows, width), jnp.int32),
         image_index=run.rows((rows, width), jnp.int32),
         vision=vision,
-        layout=layout,
+    )
+
+
+def abstract_batch(inputs: ModelInputs, run: AbstractRun, names: Sequence[str]) -> Batch:
+    """Adds the scored tokens, with values of these names."""
+    shape = inputs.tokens.shape
+    index, tokens, branch = (run.rows(shape, jnp.int32) for _ in range(3))
+    return Batch(
+        inputs, ScoredTokens(index, tokens, branch, {name: run.rows(shape, jnp.float32) for name in names})
     )
 
 

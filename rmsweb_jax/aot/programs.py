@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,12 +14,15 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.aot.abstract import (
     AbstractRun,
+    abstract_batch,
     abstract_inputs,
     abstract_run,
     abstract_vision,
     on_mesh,
 )
-from rmsweb_jax.data.batching import SftBatch, Targets, round_up
+from rmsweb_jax.data.batching import Batch, round_up
+from rmsweb_jax.data.packing import TreeSize, useful_work
+from rmsweb_jax.data.sft import VALUES as SFT_VALUES
 from rmsweb_jax.decoding.cache import PREFILLED_SPECS
 from rmsweb_jax.decoding.generator import Pause, decode_responses, prefill_prompts, prepare_weights
 from rmsweb_jax.decoding.pool import (
@@ -38,13 +41,11 @@ from rmsweb_jax.qwen3_vl.flops import (
     causal_pairs,
     decode_flops,
     forward_flops,
-    slot_pairs,
     training_flops,
 )
-from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.batching import VALUES as RL_VALUES
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import make_steps
@@ -81,31 +82,23 @@ def _accumulated(run: AbstractRun, steps: Any) -> Any:
 def sft_programs(
     settings: SftConfig, config: Qwen3VLConfig, mesh: Mesh, response: int, images: int = 1
 ) -> list[Program]:
-    """Makes the gradient of a micro-batch of the longest rows, and the optimizer step.
+    """Makes the gradient of a micro-batch of the widest rows, and the optimizer step.
 
     Args:
-      response: scored tokens of a row, which come after `max_length` tokens of prompt.
-      images: screenshots of a row.
+      response: scored tokens of a sample, whose length is `max_length`.
+      images: screenshots of a sample.
     """
     # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
     run = abstract_run(config, mesh, settings, settings.lora)
     steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh)
-    rows = settings.micro_batch_size
-    check_rows(mesh, rows, "micro_batch_size")
-    width = round_up(settings.max_length, settings.bucket_multiple) + round_up(
-        response, settings.bucket_multiple
-    )
-    vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
-    dtypes = (jnp.int32, jnp.int32, jnp.int32, jnp.float32)
-    targets = Targets(*(run.rows((rows, response), dtype) for dtype in dtypes))
-    batch = SftBatch(abstract_inputs(run, rows, width, vision), targets)
+    sample = TreeSize(settings.max_length - response, (response,))
+    batch, work = _full_rows(run, settings, sample, images, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
-    work = Work(rows * width, rows * causal_pairs(width), rows * response, patches, patch_pairs)
     flops = training_flops(config, work, run.adapters, settings.remat)
     model = {"weights": run.frozen, "adapters": run.state.params}
     return [
         Program(
-            f"sft gradient, {rows} x {width:,}",
+            f"sft gradient, {_shape(batch)}",
             lambda: steps.add.lower(total, run.state.params, run.frozen, batch, key),
             {**model, "gradients": total, "batch": batch},
             flops.useful,
@@ -113,6 +106,39 @@ def sft_programs(
         ),
         _update_program("sft", steps, run, total),
     ]
+
+
+def _full_rows(
+    run: AbstractRun,
+    settings: SftConfig | RlConfig,
+    tree: TreeSize,
+    images: int,
+    names: Sequence[str],
+) -> tuple[Batch, Work]:
+    """Makes a micro-batch of the widest rows, and its work if they hold as much as they can of such trees.
+
+    Args:
+      images: screenshots of a tree; a row has room for as many as it can hold trees.
+    """
+    rows = row_shards(run.mesh)
+    width = settings.row_tokens // settings.row_multiple * settings.row_multiple
+    if tree.prompt + tree.branches[0] > width:
+        raise UserError(
+            f"a prompt of {tree.prompt:,} tokens and a response of {tree.branches[0]:,} exceed "
+            f"config.row_tokens={settings.row_tokens:,}: raise it"
+        )
+    whole, left = divmod(width, tree.tokens)
+    part = tree.part(range(max(0, (left - tree.prompt) // tree.branches[0])))
+    held = whole * [tree] + ([part] if part.branches else [])
+    vision, patches, patch_pairs = abstract_vision(run, rows * len(held) * images, settings.max_pixels)
+    batch = abstract_batch(abstract_inputs(run, rows, width, vision), run, names)
+    work = useful_work(held)
+    return batch, Work(rows * width, rows * work.pairs, rows * work.scored, patches, patch_pairs)
+
+
+def _shape(batch: Batch) -> str:
+    rows, width = batch.inputs.tokens.shape
+    return f"{rows} x {width:,}"
 
 
 def _update_program(name: str, steps: Any, run: AbstractRun, total: Any) -> Program:
@@ -139,35 +165,21 @@ def rl_programs(
     """
     run = abstract_run(config, mesh, settings, settings.lora)
     steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh)
-    prompt = round_up(settings.max_prompt_tokens, settings.bucket_multiple)
-    # As many slots as training would put in a row: the samples and the salvage target, if they fit.
-    slots = min(settings.num_samples + 1, (settings.micro_batch_tokens - prompt) // response)
-    if slots < 1:
-        raise UserError(
-            f"a prompt of {prompt:,} tokens and a response of {response:,} exceed config.micro_batch_tokens="
-            f"{settings.micro_batch_tokens:,}: raise it"
-        )
-    layout, scored = RowLayout(prompt, response), slots * response
-    width = prompt + scored
-    rows = max(1, settings.micro_batch_tokens // width) * row_shards(run.mesh)
-    vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
-    inputs = abstract_inputs(run, rows, width, vision, layout)
-    values = {name: run.rows((rows, scored), jnp.float32) for name in TokenBatch.__dataclass_fields__}
-    values |= {name: run.rows((rows, scored), jnp.int32) for name in ("index", "tokens")}
-    targets, total = TokenBatch(**values), _accumulated(run, steps)
-    work = Work(rows * width, rows * slot_pairs(layout, slots), rows * scored, patches, patch_pairs)
+    group = TreeSize(settings.max_prompt_tokens, (response,) * (settings.num_samples + 1))
+    batch, work = _full_rows(run, settings, group, images, RL_VALUES)
+    total = _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
-    shape = f"{rows} x ({prompt:,} + {slots} x {response:,})"
+    prompt = round_up(settings.max_prompt_tokens, settings.bucket_multiple)
     parts = {
         "weights": run.frozen,
         "adapters": run.state.params,
         "gradients": total,
-        "batch": (inputs, targets),
+        "batch": batch,
     }
-    arguments = (total, run.state.params, run.frozen, inputs, targets)
+    arguments = (total, run.state.params, run.frozen, batch)
     return [
         Program(
-            f"rl gradient, {shape}",
+            f"rl gradient, {_shape(batch)}",
             lambda: steps.run.lower(*arguments, run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))),
             parts,
             flops.useful,

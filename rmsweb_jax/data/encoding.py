@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from rmsweb_jax.actions.parse import ReplyError, action_span
 from rmsweb_jax.data.batching import Example
+from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -25,22 +26,29 @@ from rmsweb_jax.records.schema import SftSample
 
 @dataclasses.dataclass(frozen=True)
 class SampleSize:
-    """The sizes of a sample, from which the shapes of batches are chosen.
+    """The sizes of a sample, from which the rows of batches are chosen.
 
     Attributes:
       length: tokens of prompt and target.
       num_targets: tokens of the target.
-      images: number of screenshots in the prompt.
-      window: patches of the largest screenshot; 0 without any.
+      patches: patches of each screenshot in the prompt.
       task_id: task that the sample belongs to.
     """
 
     sample_id: str
     length: int
     num_targets: int
-    images: int
-    window: int
+    patches: tuple[int, ...]
     task_id: str = ""
+
+    @property
+    def prompt_length(self) -> int:
+        return self.length - self.num_targets
+
+    @property
+    def tree(self) -> TreeSize:
+        """The sample as a tree with one branch."""
+        return TreeSize(self.prompt_length, (self.num_targets,), self.patches)
 
 
 class Encoder:
@@ -83,9 +91,8 @@ class Encoder:
     def measure(self, sample: SftSample) -> SampleSize:
         """Measures a sample; reads only the headers of its screenshots."""
         example = self._example(sample, self._prompt(sample, self._blank))
-        window = max((int(np.prod(grid)) for grid in example.grids), default=0)
-        sizes = example.length, example.num_targets, len(example.grids), window
-        return SampleSize(sample.sample_id, *sizes, sample.task_id)
+        patches = tuple(int(np.prod(grid)) for grid in example.grids)
+        return SampleSize(sample.sample_id, example.length, example.num_targets, patches, sample.task_id)
 
     def _prompt(self, sample: SftSample, images: ImageResolver) -> EncodedPrompt:
         try:
@@ -142,7 +149,10 @@ def measure_all(
     if cache.exists():
         stored = json.loads(cache.read_text())
         if stored["key"] == key:
-            return [SampleSize(*row) for row in stored["measures"]]
+            return [
+                SampleSize(name, length, targets, tuple(patches), task)
+                for name, length, targets, patches, task in stored["measures"]
+            ]
     with ThreadPoolExecutor(threads) as pool:
         measures = list(pool.map(lambda number: encoder.measure(source[number]), range(len(source))))
     rows = [dataclasses.astuple(measure) for measure in measures]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import RowLayout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +39,6 @@ class Work:
 def causal_pairs(length: int) -> int:
     """Counts the visible pairs of one causal row."""
     return length * (length + 1) // 2
-
-
-def slot_pairs(layout: RowLayout, slots: int) -> int:
-    """Counts the visible pairs of a row whose slots share a prompt."""
-    own = causal_pairs(layout.slot)
-    return causal_pairs(layout.prompt) + slots * (layout.slot * layout.prompt + own)
 
 
 def decoder_flops(config: Qwen3VLConfig, tokens: int, pairs: int) -> int:

@@ -94,7 +94,7 @@ class Qwen3VL(nnx.Module):
         """Computes hidden states as `__call__` does, and if `return_kv` the keys and values of all layers."""
         x, deepstack = self.embed(inputs, adapters=adapters, dropout_key=dropout_key)
         # Once per call: masks and kernels are the same for all layers.
-        attend = make_attend(self.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
+        attend = make_attend(self.attention, inputs.until)
         return self.language_model(
             x,
             inputs.positions,

@@ -24,6 +24,8 @@ _LEAST = {
     "max_gen_batches": 1,
     "rollout_slots": 1,
     "bucket_count": 1,
+    "row_tokens": 1,
+    "row_multiple": 1,
     "max_staleness": 0,
     "logged_groups": 0,
     "eval_every": 1,
@@ -65,9 +67,10 @@ class RlConfig:
       cache_dtype: dtype of the sampler's caches, one of `decoding.quantized.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and weights of the terms.
-      micro_batch_tokens: tokens per device in one forward and backward pass.
-      bucket_multiple, bucket_count: prompts and rows of the update are padded to at most `bucket_count`
-        lengths each, multiples of `bucket_multiple`.
+      row_tokens, row_multiple: groups are packed into rows of one width, one row a shard of the mesh; it is
+        chosen from the prompts, at most `row_tokens` and a multiple of `row_multiple`.
+      bucket_multiple, bucket_count: prompts are sampled in at most `bucket_count` widths, multiples of
+        `bucket_multiple`.
       eval_every: iterations between evaluations.
       checkpoint_every: iterations between checkpoints.
       logged_groups: groups of each fate that an iteration writes to `groups.jsonl`.
@@ -117,7 +120,8 @@ class RlConfig:
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     # The paper's cap of a dynamic batch on a GPU: a prompt of 12,288 tokens and four responses of 2,048.
-    micro_batch_tokens: int = safe(20_480)
+    row_tokens: int = safe(20_480)
+    row_multiple: int = safe(512)
     bucket_multiple: int = 512
     bucket_count: int = 3
     eval_every: int = 10

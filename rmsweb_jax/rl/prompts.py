@@ -126,7 +126,7 @@ def open_rl_data(
             continue
         _check_target(sample, folder, score)
         measure = encoder.measure(sample)
-        if measure.length - measure.num_targets > max_prompt_tokens:
+        if measure.prompt_length > max_prompt_tokens:
             dropped.append(sample.sample_id)
             continue
         measures[number], numbers[sample.sample_id] = measure, number

@@ -20,14 +20,13 @@ from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.rl.batching import choose_row_shapes
+from rmsweb_jax.rl.batching import rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import PromptCycle, SampledGroups, dynamic_sampling, mini_batches
 from rmsweb_jax.rl.losses import gates_on_host
@@ -84,7 +83,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, "lora")
 
-    # 2. Prompts for training and evaluation, and the few shapes of sampling and of the update.
+    # 2. Prompts for training and evaluation, the few shapes of sampling, and the rows of the update.
     processor = Processor.from_pretrained(source, config.max_pixels)
     data, held_out = open_prompts(config, processor)
     measures = [*data.measures.values(), *held_out.measures.values()]
@@ -98,17 +97,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         eos=processor.end_id,
         banned=processor.banned_ids,
     )
-    # The update's shapes are chosen once from the sizes of all prompts, so that few programs are compiled.
-    shapes = choose_row_shapes(
-        list(data.measures.values()),
-        num_samples=config.num_samples,
-        max_response_tokens=config.max_response_tokens,
-        micro_batch_tokens=config.micro_batch_tokens,
-        devices=row_shards(mesh),
-        # The masks of fused kernels are fixed at compile time; the reference reads slot ids at run time.
-        fixed_slots=model.attention.backend != "xla",
-        **buckets,
-    )
+    packer = rl_packer(list(data.measures.values()), config, model.config, row_shards(mesh))
 
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
@@ -154,7 +143,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 state,
                 frozen,
                 batches,
-                shapes,
+                packer,
                 model.config,
                 mesh,
                 salvage=salvage,
@@ -211,7 +200,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         "parameters": counts,
         "iterations": config.iterations,
         "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
-        "widths": [shape.width for shape in shapes.shapes],
+        "row_tokens": packer.shape.width,
         **data.summary(),
         "held_out": len(held_out.held_out),
         "first": rows[0],
@@ -225,7 +214,6 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters on the attention projections."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
     add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.batching import SftBatch, batch_axes, round_up
+from rmsweb_jax.data.batching import Batch, on_mesh, round_up
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData
 from rmsweb_jax.data.sources import stable_hash
@@ -24,7 +24,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import EvalConfig
 from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
-from rmsweb_jax.training.mesh import row_shards, shard_batch
+from rmsweb_jax.training.mesh import row_shards
 from rmsweb_jax.training.metrics import SampledReply
 
 # Largest number of prompt widths, and what they are multiples of; each width compiles the sampler's programs.
@@ -58,27 +58,27 @@ class Evaluator:
         return metrics | scores, replies
 
 
-Sums = Callable[[Any, Any, SftBatch], tuple[LossSums, jax.Array]]
+Sums = Callable[[Any, Any, Batch], tuple[LossSums, jax.Array]]
 
 
 def make_sums(graphdef: Any, mesh: Mesh) -> Sums:
     """Makes the program that sums a micro-batch over the rows of all processes, without dropout.
 
     Returns:
-      `sums(params, frozen, batch) -> (LossSums, number of samples)`; each batch shape compiles it.
+      `sums(params, frozen, batch) -> (LossSums, number of samples)`.
     """
 
-    def sums(params: Any, frozen: Any, batch: SftBatch) -> tuple[LossSums, jax.Array]:
+    def sums(params: Any, frozen: Any, batch: Batch) -> tuple[LossSums, jax.Array]:
         model = nnx.merge(graphdef, params, frozen)
         # The samples of a row are numbered from 1.
-        samples = jnp.asarray(batch.targets.segment_ids).max(axis=-1).sum()
-        return loss_sums(target_scores(model, batch), batch.targets), samples
+        samples = jnp.asarray(batch.scored.branch).max(axis=-1).sum()
+        return loss_sums(target_scores(model, batch), batch.scored), samples
 
     return jax.jit(sums, out_shardings=NamedSharding(mesh, P()))
 
 
 def held_out_metrics(
-    sums: Sums, params: Any, frozen: Any, batches: Iterable[SftBatch], mesh: Mesh
+    sums: Sums, params: Any, frozen: Any, batches: Iterable[Batch], mesh: Mesh
 ) -> dict[str, float]:
     """Computes the mean of sequence means, and accuracies under teacher forcing.
 
@@ -86,7 +86,7 @@ def held_out_metrics(
       batches: this process's rows of the micro-batches, as numpy arrays.
     """
     # Sums, not means, since micro-batches have unlike numbers of samples; fetched after all are dispatched.
-    parts = [sums(params, frozen, shard_batch(batch, mesh, batch_axes(batch))) for batch in batches]
+    parts = [sums(params, frozen, on_mesh(batch, mesh)) for batch in batches]
     total, samples = jax.tree.map(lambda *values: float(np.sum(values)), *jax.device_get(parts))
     metrics = {"eval/loss": total.loss / samples, "eval/token_accuracy": total.correct / total.tokens}
     if total.actions:

@@ -12,7 +12,7 @@ from flax import nnx, struct
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.data.batching import SftBatch
+from rmsweb_jax.data.batching import Batch
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.sft.loss import LossSums, sft_loss
@@ -53,7 +53,7 @@ class SftSteps(NamedTuple):
     """
 
     zero: Callable[[Any], SftAccumulator]
-    add: Callable[[SftAccumulator, Any, Any, SftBatch, jax.Array], SftAccumulator]
+    add: Callable[[SftAccumulator, Any, Any, Batch, jax.Array], SftAccumulator]
     update: Callable[[TrainState, SftAccumulator], tuple[TrainState, dict[str, jax.Array]]]
 
 
@@ -77,7 +77,7 @@ def init_state(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh)
 def make_steps(
     graphdef: Any, state: TrainState, optimizer: optax.GradientTransformation, batch_size: int, mesh: Mesh
 ) -> SftSteps:
-    """Makes the programs that train `state`; each compiles on first use, once for every batch shape.
+    """Makes the programs that train `state`; each compiles on first use.
 
     Args:
       batch_size: sequences of all micro-batches together, B in the loss `(1 / B) * sum_i mean_t nll`.
@@ -93,9 +93,7 @@ def make_steps(
             jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), LossSums.zero()
         )
 
-    def add(
-        total: SftAccumulator, params: Any, frozen: Any, batch: SftBatch, key: jax.Array
-    ) -> SftAccumulator:
+    def add(total: SftAccumulator, params: Any, frozen: Any, batch: Batch, key: jax.Array) -> SftAccumulator:
         def loss(params: Any) -> tuple[jax.Array, LossSums]:
             return sft_loss(nnx.merge(graphdef, params, frozen), batch, batch_size, key)
 

@@ -17,13 +17,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import batch_axes, batch_work
+from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, StepBatch, open_sft_data
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
@@ -34,7 +33,7 @@ from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, shard_batch
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, mfu
@@ -60,7 +59,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, config.trainable)
 
-    # 2. Data: steps of `batch_size` samples in one global order, in rows of few widths.
+    # 2. Data: steps of `batch_size` samples in one global order, in rows of one width.
     encoder = Encoder.load(source, ImageStore(Path(config.corpus)), config.max_pixels)
     data = open_sft_data(
         Path(config.corpus),
@@ -71,10 +70,9 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
         batch_size=config.batch_size,
         seed=config.seed,
         held_out=config.eval.share,
-        rows=config.micro_batch_size,
-        multiple=config.bucket_multiple,
-        widths=config.bucket_count,
-        pack=config.pack,
+        held_out_tokens=config.eval.tokens,
+        row_tokens=config.row_tokens,
+        row_multiple=config.row_multiple,
         threads=config.workers.threads,
     )
     total = math.ceil(config.epochs * data.num_samples / config.batch_size)
@@ -174,7 +172,6 @@ def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters if these are trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
@@ -191,8 +188,8 @@ def run_step(
     total = steps.zero(state.params)
     for number, micro_batch in enumerate(batch.micro_batches):
         # Dispatched without waiting: the host puts the next micro-batch on the mesh while this one runs.
-        on_mesh = shard_batch(micro_batch, mesh, batch_axes(micro_batch))
-        total = steps.add(total, state.params, frozen, on_mesh, jax.random.fold_in(key, number))
+        rows = on_mesh(micro_batch, mesh)
+        total = steps.add(total, state.params, frozen, rows, jax.random.fold_in(key, number))
     state, metrics = steps.update(state, total)
     return state, {name: float(value) for name, value in jax.device_get(metrics).items()}
 
@@ -200,18 +197,18 @@ def run_step(
 def throughput(
     config: SftConfig, model: Qwen3VL, counts: dict[str, int], batch: StepBatch, seconds: float, mesh: Mesh
 ) -> dict[str, float]:
-    """Computes the rates of a step that took `seconds`, and its MFU if the device's peak is known.
+    """Computes the rates of a step that took `seconds`, and its MFU if the device's peak is known."""
 
-    Operations are counted in this process's rows and scaled to all rows by their tokens.
-    """
-    mine = sum((batch_work(micro_batch) for micro_batch in batch.micro_batches), start=Work(0, 0, 0))
-    flops = training_flops(model.config, mine, counts["adapters"], config.remat, config.trainable).useful
+    def flops(work: Work) -> int:
+        return training_flops(model.config, work, counts["adapters"], "none", config.trainable).useful
+
     metrics = {
-        "tokens_per_second": batch.tokens / seconds,
-        "padding": 1 - batch.tokens / batch.padded_tokens,
+        "tokens_per_second": batch.useful.tokens / seconds,
+        "padding": 1 - batch.useful.tokens / batch.executed.tokens,
+        "useful_flops": flops(batch.useful) / flops(batch.executed),
         "step_seconds": seconds,
     }
-    share = mfu(flops * batch.tokens / max(mine.tokens, 1), seconds, mesh.devices.flat)
+    share = mfu(flops(batch.useful), seconds, mesh.devices.flat)
     return metrics if share is None else metrics | {"mfu": share}
 
 

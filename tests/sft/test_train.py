@@ -36,8 +36,8 @@ def config(random_policy, corpus) -> ConfigDict:
     config = get_config("smoke")
     config.model, config.corpus = str(random_policy), str(corpus)
     config.max_length, config.max_pixels = 256, 4096
-    config.batch_size, config.micro_batch_size, config.epochs = 4, 1, 2
-    config.bucket_multiple, config.bucket_count, config.pack = 256, 1, True
+    config.batch_size, config.epochs = 4, 2
+    config.row_tokens, config.row_multiple = 256, 128
     config.eval = {
         "share": 0.2,
         "every": 3,
