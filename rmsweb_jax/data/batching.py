@@ -197,18 +197,23 @@ def lay_out(
         values={name: np.zeros((count, width), np.float32) for name in names},
     )
     mine = [rows[number] if number < len(rows) else () for number in held]
-    trees = {part.tree: get_tree(part.tree) for row in mine for part in row}
+    # Once each: encoding a tree takes longer than all that follows.
+    trees = {number: get_tree(number) for number in sorted({part.tree for row in mine for part in row})}
     examples = [trees[part.tree].example for row in mine for part in row]
-    starts = iter(image_starts([grid for example in examples for grid in example.grids], shape.window))
+    # Every row has windows of its own, so that patches are split over devices like rows.
+    per_row, starts = shape.images * shape.window, []
     for number, row in enumerate(mine):
         at = seen = branches = 0
+        grids = [grid for part in row for grid in trees[part.tree].example.grids]
+        row_starts = iter([number * per_row + start for start in image_starts(grids, shape.window)])
         for part in row:
             tree = trees[part.tree]
             example, prompt = tree.example, tree.example.prompt
             own = slice(at, at + len(prompt))
             tokens[number, own] = prompt
             positions[:, number, own] = mrope_positions(prompt, example.grids, config)
-            own_starts = [next(starts) for _ in example.grids]
+            own_starts = [next(row_starts) for _ in example.grids]
+            starts += own_starts
             image_index[number, own] = image_rows(prompt, example.grids, own_starts, config)
             at = own.stop
             for branch in (tree.branches[branch] for branch in part.branches):
@@ -228,11 +233,9 @@ def lay_out(
             until[number, own] = at
     vision = None
     if shape.images:
-        # Every row has the same number of windows, so that patches are split over devices like rows.
         patches = [image for example in examples for image in example.patches]
         grids = [grid for example in examples for grid in example.grids]
-        per_row = shape.images * shape.window
-        vision = vision_inputs(patches, grids, config, count * per_row, shape.window)
+        vision = vision_inputs(patches, grids, config, count * per_row, shape.window, starts)
         image_index = _in_batch(image_index, held, per_row // config.vision.merge_unit)
     return Batch(ModelInputs(tokens, positions, until, image_index, vision), scored)
 

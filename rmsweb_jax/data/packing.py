@@ -123,14 +123,14 @@ class Packer:
         return min(plans, key=lambda plan: sum(self._slowest(rows, sizes) for rows in plan))
 
     def executed(self, rows: Rows, sizes: Sequence[TreeSize]) -> Work:
-        """Work of a micro-batch as it is computed: devices wait for the costliest of its rows."""
+        """Work of a micro-batch as it is computed: all devices wait for its costliest rows."""
         shape = self.shape
-        slowest = max((self._work(row, sizes) for row in rows), key=self._cost)
+        works = [self._work(row, sizes) for row in rows]
         patches = shape.rows * shape.images * shape.window
         return Work(
             tokens=shape.rows * shape.width,
-            pairs=shape.rows * slowest.pairs,
-            scored=shape.rows * slowest.scored,
+            pairs=shape.rows * max(work.pairs for work in works),
+            scored=shape.rows * max(work.scored for work in works),
             patches=patches,
             patch_pairs=patches * shape.window,
         )

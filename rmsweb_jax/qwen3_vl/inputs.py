@@ -119,6 +119,7 @@ def vision_inputs(
     config: Qwen3VLConfig,
     num_patches: int,
     window: int = 0,
+    starts: Sequence[int] | None = None,
 ) -> VisionInputs:
     """Joins the images of a batch and pads them to `num_patches`.
 
@@ -127,6 +128,7 @@ def vision_inputs(
       grids: grid of each image.
       num_patches: the bucket; a multiple of the merge unit, and of `window` if that is set.
       window: patches of an attention window; 0 makes the whole batch one window.
+      starts: first patch of each image, ascending; by default those of `image_starts`.
 
     Raises:
       UserError: the images do not fit, a grid cannot be merged, or the patches of an image do not match its
@@ -147,7 +149,7 @@ def vision_inputs(
     )
     if len(images_patches) != len(grids):
         raise UserError(f"{len(images_patches)} images for {len(grids)} grids; pass one grid an image")
-    starts = image_starts(grids, window)
+    starts = image_starts(grids, window) if starts is None else starts
     # Checked here, on the host: in the compiled program a wrong index would be clamped silently.
     for number, (patches, grid, start) in enumerate(zip(images_patches, grids, starts, strict=True), 1):
         _, height, width = grid
