@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Float32, Int, Key
 
 LoRAParam = nnx.LoRAParam
@@ -54,8 +55,9 @@ class LoRA(nnx.Module):
         """Computes what the adapter adds to a layer's output; a key enables dropout."""
         if key is not None and self.dropout > 0:
             # On the adapter's input only; the frozen path has no dropout (as in PEFT).
-            keep = jax.random.bernoulli(key, 1 - self.dropout, x.shape)
-            x = jnp.where(keep, x / (1 - self.dropout), 0).astype(x.dtype)
+            # 16 random bits an entry: half the work of a 32-bit uniform number, which took a tenth of a step.
+            drop = jax.random.bits(key, x.shape, jnp.uint16) < round(self.dropout * 2**16)
+            x = jnp.where(drop, 0, x / (1 - self.dropout)).astype(x.dtype)
         # The parameters stay float32: an update of 1e-5 would vanish in bfloat16, whose values near 0.01 are
         # 6e-5 apart. The products are computed in the dtype of the activations.
         return (x @ self.a[...].astype(x.dtype)) @ self.b[...].astype(x.dtype) * self.scale
@@ -97,7 +99,7 @@ class Linear(nnx.Module):
         # Flattened to two axes: XLA's CPU back end takes twice as long for the kernel's gradient when it
         # contracts over two.
         lead, x = x.shape[:-1], x.astype(self.dtype).reshape(-1, x.shape[-1])
-        out = x @ self.kernel[...].astype(self.dtype)
+        out = checkpoint_name(x @ self.kernel[...].astype(self.dtype), "linear")
         if self.bias is not None:
             out = out + self.bias[...].astype(self.dtype)
         if adapters and self.lora is not None:

@@ -148,7 +148,7 @@ def logical_axes(path: Sequence[str], ndim: int) -> tuple[str | None, ...]:
 RULES: dict[str, str | None] = {
     # Scanned: a device needs its part of every layer.
     "layers": None,
-    "lora_rank": None,
+    "lora_rank": None,  # But see `param_spec`.
     "vocab": "tensor",
     # Weights and optimizer state are stored split by it, and gathered layer by layer (`gather_weights`).
     "embed": "fsdp",
@@ -182,6 +182,11 @@ def param_spec(path: Sequence[str], shape: tuple[int, ...], mesh: Mesh | Abstrac
     # An optimizer's moments have their parameter's path and shape, and so its sharding.
     axes = logical_axes(path, len(shape))
     names = [None if axis is None else RULES[axis] for axis in axes]
+    if "lora_rank" in axes and "fsdp" not in names:
+        # The matrix that the adapter adds to has its other axis split by `fsdp`; the rank is what is left
+        # here. With ranks that it does not divide the matrix stays whole, which is small.
+        rank = axes.index("lora_rank")
+        names[rank] = "fsdp" if shape[rank] % mesh.shape["fsdp"] == 0 else None
     # Norm scales and biases stay whole: gathering them costs more than the memory saved.
     if len(axes) - axes.count("layers") < 2:
         return P()

@@ -43,7 +43,7 @@ class RlConfig:
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
       dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: "none", or "full" to recompute layers in the backward pass.
+      remat: policy of rematerialization, see `qwen3_vl.text.remat`.
       lora: fresh adapters on the attention projections.
       max_prompt_tokens: longer prompts are dropped and counted.
       max_response_tokens: a longer response is cut and has no end token.
@@ -83,7 +83,7 @@ class RlConfig:
     model: str = required("the export folder that experiments.train_sft wrote")
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
-    remat: Literal["none", "dots", "full"] = safe("full")
+    remat: Literal["none", "dots", "named", "offload", "full"] = safe("full")
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
     max_prompt_tokens: int = 12_000

@@ -97,7 +97,7 @@ class SftConfig:
     model: str = "Qwen3-VL-8B-Instruct"
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
-    remat: Literal["none", "dots", "full"] = safe("full")
+    remat: Literal["none", "dots", "named", "offload", "full"] = safe("full")
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)
