@@ -2,28 +2,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from rmsweb_jax.decoding.generator import Generator, sample_tokens
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
+from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import log_probs, logits, text_inputs
 
 PROMPTS = [[5, 6, 7, 8, 9, 3, 1], [11, 12], [40, 41, 42, 43]]
-NEW = 6
+# The same in most tests, which then share their programs.
+SAMPLES, NEW = 4, 6
 
 
 def make_model(targets) -> Qwen3VL:
     """A model, with random adapters unless `targets` is None."""
-    model = Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.4)
-    if targets is not None:
-        add_lora(model, LoRAConfig(rank=4, alpha=8, targets=targets), nnx.Rngs(1))
-        rng = np.random.default_rng(0)
-        for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
-            variable.set_value(0.1 * rng.standard_normal(variable.shape, dtype=np.float32))
-    return model
+    lora = None if targets is None else LoRAConfig(rank=4, alpha=8, targets=targets)
+    return random_model(BASE, lora, embedding_std=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +34,28 @@ def continued(tokens, generated):
 @pytest.mark.parametrize("targets", [None, "all_linear", "attention"])
 def test_greedy_equals_the_full_forward(targets):
     model = make_model(targets)
-    out = Generator(model)(text_inputs(PROMPTS), num_samples=1, max_new_tokens=NEW, eos=-1, temperature=0)
+    out = Generator(model)(
+        text_inputs(PROMPTS), num_samples=SAMPLES, max_new_tokens=NEW, eos=-1, temperature=0
+    )
     for row, prompt in enumerate(PROMPTS):
         tokens = list(prompt)
         for _ in range(NEW):
             scores = logits(model, text_inputs([tokens], length=16))
             tokens.append(int(jnp.argmax(scores[0, len(tokens) - 1])))
-        assert out.tokens[row, 0].tolist() == tokens[len(prompt) :]
+        assert out.tokens[row].tolist() == [tokens[len(prompt) :]] * SAMPLES
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probs_equal_the_training_forward(model, temperature):
     out = Generator(model)(
         text_inputs(PROMPTS),
-        num_samples=3,
+        num_samples=SAMPLES,
         max_new_tokens=NEW,
         eos=-1,
         temperature=temperature,
         seed=3,
     )
-    for sample in range(3):
+    for sample in range(SAMPLES):
         rows = [continued(prompt, out.tokens[row, sample]) for row, prompt in enumerate(PROMPTS)]
         scored = log_probs(model, text_inputs(rows, length=16), temperature)
         for row, prompt in enumerate(PROMPTS):
@@ -66,7 +64,7 @@ def test_log_probs_equal_the_training_forward(model, temperature):
 
 
 def test_samples_do_not_depend_on_batch_or_padding(model):
-    options = {"num_samples": 4, "max_new_tokens": NEW, "eos": 17, "seed": 5}
+    options = {"num_samples": SAMPLES, "max_new_tokens": NEW, "eos": 17, "seed": 5}
     whole = Generator(model)(text_inputs(PROMPTS), prompt_ids=np.array([7, 8, 9]), **options)
     turned = Generator(model)(
         text_inputs(PROMPTS[::-1], length=12, left=3), prompt_ids=np.array([9, 8, 7]), **options
@@ -82,9 +80,9 @@ def test_samples_do_not_depend_on_batch_or_padding(model):
 
 
 def test_end_token_stops_and_banned_tokens_never_come(model):
-    free = Generator(model)(text_inputs(PROMPTS), num_samples=8, max_new_tokens=NEW, eos=-1, seed=1)
+    free = Generator(model)(text_inputs(PROMPTS), num_samples=SAMPLES, max_new_tokens=NEW, eos=-1, seed=1)
     end = int(free.tokens[0, 0, 2])
-    out = Generator(model)(text_inputs(PROMPTS), num_samples=8, max_new_tokens=NEW, eos=end, seed=1)
+    out = Generator(model)(text_inputs(PROMPTS), num_samples=SAMPLES, max_new_tokens=NEW, eos=end, seed=1)
     for tokens, scores, length in zip(
         out.tokens.reshape(-1, NEW), out.log_probs.reshape(-1, NEW), out.lengths.reshape(-1), strict=True
     ):
@@ -96,7 +94,7 @@ def test_end_token_stops_and_banned_tokens_never_come(model):
     for temperature in (0, 1):
         kept = Generator(model)(
             text_inputs(PROMPTS),
-            num_samples=8,
+            num_samples=SAMPLES,
             max_new_tokens=NEW,
             eos=-1,
             banned=banned,
@@ -130,21 +128,21 @@ def test_images_reach_the_samples(model):
 
 def test_reference_policy_samples_without_adapters(model):
     inputs = text_inputs(PROMPTS)
-    base = Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.4)
-    options = {"num_samples": 2, "max_new_tokens": NEW, "eos": -1}
+    base = make_model(None)
+    options = {"num_samples": SAMPLES, "max_new_tokens": NEW, "eos": -1}
     expected = Generator(base)(inputs, **options)
     np.testing.assert_array_equal(Generator(model, adapters=False)(inputs, **options).tokens, expected.tokens)
 
 
 def test_sampling_follows_the_distribution():
     rng = np.random.default_rng(0)
-    probs = rng.dirichlet(np.full(300, 0.05)).astype(np.float64)
-    scores = np.full(300, -1e30, np.float32)
+    probs = rng.dirichlet(np.full(100, 0.05)).astype(np.float64)
+    scores = np.full(100, -1e30, np.float32)
     scores[probs > 1e-6] = np.log(probs[probs > 1e-6])
     count = 40_000
     keys = jax.random.split(jax.random.key(0), count)
-    drawn = np.asarray(sample_tokens(jnp.broadcast_to(scores, (count, 300)), keys))
-    frequency = np.bincount(drawn, minlength=300) / count
+    drawn = np.asarray(sample_tokens(jnp.broadcast_to(scores, (count, 100)), keys))
+    frequency = np.bincount(drawn, minlength=100) / count
     assert not frequency[scores < -1e29].any()
     error = np.abs(frequency - probs) / np.sqrt(probs / count + 1e-9)
     assert error.max() < 5

@@ -8,7 +8,7 @@ from rmsweb_jax.decoding.attention import KeySpan, attend_span, merge
 from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 
-DIM, PLACES, HEADS = 128, 1024, 8
+DIM, PLACES, HEADS = 128, 1024, 2
 # Start and count: a whole ring, padding on either side, within a stretch, over the ring's end, all of it from
 # the middle of a stretch, nothing.
 SPANS = [(0, 1024), (300, 500), (0, 1), (130, 20), (1000, 100), (700, 1024), (17, 0)]

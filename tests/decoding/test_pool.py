@@ -15,8 +15,9 @@ from rmsweb_jax.decoding.generator import Generator, Pause, decode_responses, pr
 from rmsweb_jax.decoding.pool import PromptState, empty_decode_state
 from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import log_probs, text_inputs
 from tests.tiny import TINY
 
@@ -39,17 +40,7 @@ WIDE = dataclasses.replace(
 @pytest.fixture(scope="module")
 def model() -> Qwen3VL:
     """A model with random adapters."""
-
-    def build() -> Qwen3VL:
-        model = Qwen3VL(SHALLOW, rngs=nnx.Rngs(0), embedding_std=0.4)
-        add_lora(model, LoRAConfig(rank=4, alpha=8, targets="attention"), nnx.Rngs(1))
-        return model
-
-    model = nnx.jit(build)()
-    rng = np.random.default_rng(0)
-    for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
-        variable.set_value(0.1 * rng.standard_normal(variable.shape, dtype=np.float32))
-    return model
+    return random_model(SHALLOW, LoRAConfig(rank=4, alpha=8, targets="attention"), embedding_std=0.4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -150,7 +141,7 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
     for module in (cache, decode):
         monkeypatch.setattr(module, "BLOCK", 64)
     text, groups, max_new = WIDE.text, 2, 70
-    graphdef, state = nnx.split(nnx.jit(lambda: Qwen3VL(WIDE, rngs=nnx.Rngs(0), embedding_std=0.4))())
+    graphdef, state = nnx.split(random_model(WIDE, embedding_std=0.4))
     weights = prepare_weights(graphdef, state, adapters=False, merge=True, mesh=None)
     rng = np.random.default_rng(0)
     keys, values = (

@@ -2,13 +2,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from flax import nnx
 
 from rmsweb_jax.data.batching import BatchShapes
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.sampler import Sampler, SamplingParams
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import make_mesh
+from tests.qwen3_vl.random_models import random_model
 from tests.sft.conftest import make_example
 from tests.tiny import TINY
 
@@ -23,7 +22,7 @@ SEEDS = [3, 1, 4, 1, 5]
 
 @pytest.fixture(scope="module")
 def policy() -> Generator:
-    return Generator(nnx.jit(lambda: Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.2))())
+    return Generator(random_model(CONFIG, embedding_std=0.2))
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,18 @@ def token_log_probs(
 ) -> TokenScores:
     """Runs the model and scores every token of the batch; first tokens of a segment have 0 and False."""
     hidden = model(inputs, adapters=adapters, dropout_key=dropout_key)
+    return hidden_log_probs(model, hidden, inputs, temperature=temperature, max_logits=max_logits)
+
+
+def hidden_log_probs(
+    model: Qwen3VL,
+    hidden: jax.Array,
+    inputs: ModelInputs,
+    *,
+    temperature: float = 1.0,
+    max_logits: int = MAX_LOGITS,
+) -> TokenScores:
+    """Scores every token of the batch by the model's hidden states."""
     source = predecessors(inputs.segment_ids, inputs.slot_ids)
     hidden = jnp.take_along_axis(hidden, jnp.maximum(source, 0)[..., None], axis=1)
     scores = score_tokens(model, hidden, inputs.tokens, temperature=temperature, max_logits=max_logits)

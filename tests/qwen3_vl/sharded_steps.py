@@ -6,6 +6,7 @@ PROCESS, several processes make one step in each of two layouts.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import BatchShapes, Example, batch_axes, collate
 from rmsweb_jax.decoding.generator import Generated, Generator
 from rmsweb_jax.qwen3_vl.backends import default_attention
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import RowShape, RowShapes, micro_batches
@@ -31,6 +32,7 @@ from rmsweb_jax.rl.step import on_mesh
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows, shard_batch
 from rmsweb_jax.training.optimizer import adamw
+from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import token_log_probs
 from tests.tiny import IMAGE_TOKEN, TINY
 
@@ -81,18 +83,17 @@ def make_group(number: int, accepted: bool) -> Group:
     return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, accepted)
 
 
+@functools.cache
+def random_policy(config: LoRAConfig) -> Qwen3VL:
+    """A random policy that has moved away from its reference."""
+    return random_model(CONFIG, config)
+
+
 def make_policy(config: LoRAConfig, mesh: Mesh) -> Qwen3VL:
-    """A random policy that has moved away from its reference, for the given mesh."""
-
-    def build() -> Qwen3VL:
-        model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), embedding_std=0.5)
-        add_lora(model, config, nnx.Rngs(1))
-        return model
-
-    model = nnx.jit(build)()
-    rng = np.random.default_rng(2)
-    for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
-        variable.set_value(0.1 * rng.standard_normal(variable.shape, np.float32))
+    """A copy of the random policy for the given mesh."""
+    model = nnx.clone(random_policy(config))
+    # Steps take over the arrays of the policy that they train.
+    nnx.update(model, jax.tree.map(np.array, nnx.state(model)))
     model.attention = default_attention(CONFIG.text.head_dim, model.dtype, mesh)
     return model
 

@@ -1,5 +1,7 @@
 """Every back end that can run here computes the one rule, forward and backward."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,25 +52,28 @@ def qkv() -> list[jax.Array]:
     return [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
 
 
+@functools.partial(jax.jit, static_argnames=("config", "layout"))
+def with_gradients(config: AttentionConfig, qkv, segments, slot_ids, layout: RowLayout | None):
+    """Mixed values of the tokens, and gradients; rows of one layout share a program."""
+    *inputs, weight = qkv
+    real = (segments > 0)[..., None, None]
+    attend = make_attend(config, segments, slot_ids, layout)
+
+    def loss(q, k, v):
+        out = attend(q, k, v)
+        return (out * weight * real).sum(), jnp.where(real, out, 0)
+
+    gradients, out = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*inputs)
+    return out, *gradients
+
+
 @pytest.mark.parametrize("fused", [SPLASH, CUDNN], ids=lambda config: config.backend)
 @pytest.mark.parametrize("name", ROWS)
 def test_fused_attention_is_the_reference(qkv, name, fused):
     (segments, slots), layout = ROWS[name]
-    *inputs, weight = qkv
-    weight = weight * (segments > 0)[..., None, None]
     slot_ids = slots if slots.any() else None
-
-    def loss(config: AttentionConfig):
-        attend = make_attend(config, segments, slot_ids, layout)
-
-        def scored(q, k, v):
-            out = attend(q, k, v)
-            return (out * weight).sum(), jnp.where((segments > 0)[..., None, None], out, 0)
-
-        return jax.value_and_grad(scored, argnums=(0, 1, 2), has_aux=True)(*inputs)
-
-    (_, expected), expected_grads = loss(AttentionConfig())
-    (_, out), grads = loss(fused)
+    expected, *expected_grads = with_gradients(AttentionConfig(), qkv, segments, slot_ids, None)
+    out, *grads = with_gradients(fused, qkv, segments, slot_ids, layout)
     np.testing.assert_allclose(out, expected, atol=2e-5)
     for grad, expected_grad in zip(grads, expected_grads, strict=True):
         np.testing.assert_allclose(grad, expected_grad, atol=5e-5)
@@ -76,9 +81,8 @@ def test_fused_attention_is_the_reference(qkv, name, fused):
 
 def test_cudnn_computes_slots_at_any_place(qkv):
     (segments, slots), _ = ROWS["slots"]
-    *inputs, _ = qkv
     expected, out = (
-        make_attend(config, segments, slots, None)(*inputs) for config in (AttentionConfig(), CUDNN)
+        with_gradients(config, qkv, segments, slots, None)[0] for config in (AttentionConfig(), CUDNN)
     )
     np.testing.assert_allclose(out[segments > 0], expected[segments > 0], atol=2e-5)
 

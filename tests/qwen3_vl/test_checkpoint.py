@@ -12,14 +12,14 @@ from transformers import Qwen3VLForConditionalGeneration
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.tensor_files import INDEX_FILE, SINGLE_FILE, write_file
 from tests.qwen3_vl.conftest import BASE, reference_model, variants
+from tests.qwen3_vl.random_models import random_model
 
 
 @pytest.fixture(scope="module")
 def model():
-    return nnx.jit(lambda: Qwen3VL(BASE, rngs=nnx.Rngs(0)))()
+    return random_model(BASE)
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,11 @@ def test_a_broken_save_leaves_the_old_model_or_none(model, other, tmp_path, befo
 
 
 def drop(tensors):
-    del tensors["model.language_model.layers.3.mlp.up_proj.weight"]
+    del tensors["model.language_model.layers.2.mlp.up_proj.weight"]
 
 
 def add(tensors):
-    tensors["model.language_model.layers.4.mlp.up_proj.weight"] = np.zeros(2, np.float32)
+    tensors["model.language_model.layers.3.mlp.up_proj.weight"] = np.zeros(2, np.float32)
 
 
 def reshape(tensors):
@@ -123,8 +123,8 @@ def reshape(tensors):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (drop, r"missing tensors model.language_model.layers.3.mlp.up_proj.weight"),
-        (add, r"unknown tensors model.language_model.layers.4"),
+        (drop, r"missing tensors model.language_model.layers.2.mlp.up_proj.weight"),
+        (add, r"unknown tensors model.language_model.layers.3"),
         (reshape, r"misshapen tensors model.visual.pos_embed.weight \[25, 31\] instead of \[25, 32\]"),
     ],
 )

@@ -111,7 +111,7 @@ def folder(base, tmp_path):
     return tmp_path
 
 
-KEY = "base_model.model.model.language_model.layers.3.self_attn.o_proj.lora_B.weight"
+KEY = "base_model.model.model.language_model.layers.2.self_attn.o_proj.lora_B.weight"
 
 
 def change_tensors(folder, change):
@@ -133,7 +133,7 @@ def add(tensors):
 
 
 def add_layer(tensors):
-    tensors[KEY.replace("layers.3", "layers.4")] = tensors[KEY]
+    tensors[KEY.replace("layers.2", "layers.3")] = tensors[KEY]
 
 
 def narrow(tensors):
@@ -146,7 +146,7 @@ def narrow(tensors):
         (drop, rf"{KEY} is missing"),
         (drop_all, r"it holds no adapters"),
         (add, r"no matrix can take base_model\.model\.lm_head\.lora_A"),
-        (add_layer, r"no matrix can take .*layers\.4\.self_attn\.o_proj"),
+        (add_layer, r"no matrix can take .*layers\.3\.self_attn\.o_proj"),
         (narrow, rf"{KEY} is \[47, 2\] instead of \[48, 2\]"),
     ],
 )

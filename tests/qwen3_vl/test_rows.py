@@ -1,5 +1,6 @@
 """Padding, packing and slots never change what a token sees."""
 
+import functools
 import itertools
 
 import jax
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import attention_mask
 from rmsweb_jax.qwen3_vl.inputs import image_starts, mrope_positions, response_positions, vision_inputs
+from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
-from tests.qwen3_vl.rows import log_probs, predecessors, text_inputs, token_log_probs
+from tests.qwen3_vl.random_models import random_model
+from tests.qwen3_vl.rows import hidden_log_probs, log_probs, predecessors, text_inputs
 
 PROMPT = [5, 6, 7, 8, 9]
 REPLIES = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
@@ -23,7 +26,7 @@ REPLIES = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
 
 @pytest.fixture(scope="module")
 def model() -> Qwen3VL:
-    return Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5)
+    return random_model(BASE)
 
 
 def separate_log_probs(model):
@@ -76,32 +79,35 @@ def test_packed_segments_equal_separate_rows(model):
         at += len(row)
 
 
-def test_padding_is_finite_in_values_and_gradients(model):
-    graphdef, state = nnx.split(model)
-    inputs = text_inputs([PROMPT, PROMPT[:2]], length=9, left=2)
+@functools.partial(jax.jit, static_argnames=("graphdef", "max_logits"))
+def gradient(state, graphdef, inputs, max_logits):
+    """Sum of the log-probabilities, scores and hidden states; and the gradient."""
 
     def loss(state):
-        return token_log_probs(nnx.merge(graphdef, state), inputs).log_probs.sum()
+        model = nnx.merge(graphdef, state)
+        hidden = model(inputs)
+        scores = hidden_log_probs(model, hidden, inputs, max_logits=max_logits)
+        return scores.log_probs.sum(), (scores, hidden)
 
-    gradients = jax.jit(jax.grad(loss))(state)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradients))
-    assert bool(jnp.isfinite(jax.jit(lambda model: model(inputs))(model)).all())
+    return jax.value_and_grad(loss, has_aux=True)(state)
+
+
+def test_padding_is_finite_in_values_and_gradients(model):
+    graphdef, state = nnx.split(model)
+    for prompt in (PROMPT, PROMPT[:2]):
+        inputs = text_inputs([prompt], length=24, left=2)
+        found = gradient(state, graphdef, inputs, MAX_LOGITS)
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
 
 
 def test_chunks_and_remat_change_nothing(model):
     inputs, _ = shared_row()
     graphdef, state = nnx.split(model)
-    again = nnx.split(Qwen3VL(BASE, rngs=nnx.Rngs(0), embedding_std=0.5, remat="full"))[0]
-
-    def loss(state, definition, max_logits):
-        scored = token_log_probs(nnx.merge(definition, state), inputs, max_logits=max_logits)
-        return scored.log_probs.sum(), scored.matches
-
-    gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=(1, 2))
-    (whole, matches), expected = gradient(state, graphdef, 2**26)
-    (chunked, chunked_matches), found = gradient(state, again, 97 * 3)
+    again = nnx.split(random_model(BASE, remat="full"))[0]
+    (whole, (scores, _)), expected = gradient(state, graphdef, inputs, MAX_LOGITS)
+    (chunked, (chunked_scores, _)), found = gradient(state, again, inputs, 97 * 3)
     np.testing.assert_allclose(chunked, whole, rtol=1e-5)
-    np.testing.assert_array_equal(chunked_matches, matches)
+    np.testing.assert_array_equal(chunked_scores.matches, scores.matches)
     for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-4)
 
@@ -109,10 +115,11 @@ def test_chunks_and_remat_change_nothing(model):
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9))
 def test_mask_and_predecessors_follow_the_rule(ids):
-    segments, slots = np.array(ids, np.int32).T
+    # Padded to one length, so that one program serves all examples.
+    segments, slots = np.array(ids + [(0, 0)] * (9 - len(ids)), np.int32).T
     mask = np.asarray(attention_mask(segments[None], slots[None]))[0]
-    for i in range(len(ids)):
-        for j in range(len(ids)):
+    for i in range(len(segments)):
+        for j in range(len(segments)):
             seen = j <= i and segments[i] == segments[j] != 0 and slots[j] in (0, slots[i])
             assert mask[i, j] == seen
 

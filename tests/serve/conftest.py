@@ -24,6 +24,7 @@ from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.app import AppConfig, bind, make_app
 from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
+from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
 
 CONTROL = (
@@ -46,11 +47,13 @@ def random_adapters(model: Qwen3VL, scale: float) -> None:
 
 
 def model_config(vocabulary: dict[str, int]) -> Qwen3VLConfig:
-    """The tiny model with real patches, since the processor makes those."""
+    """The tiny model with real patches, since the processor makes those; any depth serves alike."""
     return dataclasses.replace(
         TINY,
         # Heads for two devices.
-        text=dataclasses.replace(TINY.text, vocab_size=len(vocabulary), num_key_value_heads=2),
+        text=dataclasses.replace(
+            TINY.text, vocab_size=len(vocabulary), num_hidden_layers=1, num_key_value_heads=2
+        ),
         vision=dataclasses.replace(TINY.vision, patch_size=16),
         image_token_id=vocabulary["<|image_pad|>"],
         video_token_id=vocabulary["<|video_pad|>"],
@@ -71,7 +74,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
     tokenizer.save_pretrained(folder)
     config = model_config(tokenizer.get_vocab())
-    save_model(Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.3), folder)
+    save_model(random_model(config, embedding_std=0.3), folder)
     return folder
 
 

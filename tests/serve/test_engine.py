@@ -103,7 +103,7 @@ def test_a_stop_text_ends_a_reply_wherever_tokens_begin(engine):
 
 def test_a_request_during_decoding_takes_a_free_slot(idle):
     """Seven requests of two widths and two numbers of replies, more than there are slots and pools."""
-    asked = [ask(text, seed=number, n=1 + 2 * (number == 5)) for number, text in enumerate(TEXTS + TEXTS[:2])]
+    asked = [ask(text, seed=number, n=1 + 3 * (number == 5)) for number, text in enumerate(TEXTS + TEXTS[:2])]
     alone = [answer_alone(idle, one) for one in asked]
     idle.start()
     submitted = [idle.submit(idle.prepare(one)) for one in asked]
@@ -201,7 +201,7 @@ def test_a_request_that_needs_a_larger_pool_joins_running_ones(idle):
 
 def test_workers_share_who_waits(model_folder):
     """Each of two takes half of them, and replies are those of one."""
-    shapes = EngineConfig((4,), (64, 128), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
+    shapes = EngineConfig((4,), (64, 128), max_new_tokens=12, max_images=1, warm_widths=0, workers=2)
     engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     submitted = [engine.submit(prepared(engine, number)) for number in range(4)]
     for worker in engine._workers:
@@ -218,7 +218,7 @@ def test_workers_share_who_waits(model_folder):
 
 def test_a_worker_that_fails_ends_the_others(model_folder, monkeypatch):
     """No request waits for an engine that answers half of its requests."""
-    shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, workers=2)
+    shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=1, warm_widths=0, workers=2)
     engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     failures = []
     monkeypatch.setattr(threading, "excepthook", lambda failure: failures.append(failure.exc_value))
@@ -256,11 +256,11 @@ def test_too_many_who_wait_are_turned_away(idle):
 
 
 def test_requests_are_served_in_order(model_folder):
-    """One for two replies waits for the only pool until others have left it, and those behind it wait too."""
-    shapes = EngineConfig((2,), (64,), max_new_tokens=12, max_images=0, warm_widths=0, max_pools=1)
+    """One for four replies waits until others have left the only pool, and those behind it wait too."""
+    shapes = EngineConfig((4,), (64,), max_new_tokens=12, max_images=1, warm_widths=0, max_pools=1)
     engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     done = []
-    for number, replies in enumerate((1, 2, 1, 1)):
+    for number, replies in enumerate((1, 4, 1, 1)):
         future = engine.submit(engine.prepare(ask("go", seed=number, n=replies))).future
         future.add_done_callback(lambda _, number=number: done.append(number))
     engine.start()
@@ -318,7 +318,7 @@ def test_a_failing_batch_stops_the_engine_and_fails_all_requests(idle, monkeypat
 
 
 def test_warm_up_compiles_each_batch_size_at_the_warm_widths(model_folder):
-    shapes = EngineConfig((1, 2), (64, 128), max_new_tokens=2, max_images=0, warm_widths=1)
+    shapes = EngineConfig((1, 4), (64, 128), max_new_tokens=12, max_images=1, warm_widths=1)
     engine = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
     seen = []
     engine.warm_up(lambda done, total: seen.append((done, total)))
