@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _CACHE not in os.environ:  # The processes of one run inherit the folder of the first.
         folder = tempfile.TemporaryDirectory(prefix="rmsweb-jax-tests-")
         config.add_cleanup(folder.cleanup)
-        os.environ |= {_CACHE: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+        os.environ |= {_CACHE: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
 def pytest_collection_finish() -> None:
@@ -45,6 +45,14 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests start first, so that the others run in parallel."""
     items.sort(key=lambda item: item.path.name != "test_demo.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> None:
+    """Keeps the collector from going through what earlier modules left, such as their compiled programs."""
+    # A call of statsmodels, for example, collects all garbage, and took a second among a thousand programs.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

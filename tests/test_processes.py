@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rmsweb_jax import processes
 from rmsweb_jax.processes import ChildProcess, StallClock, StopRequest, wait_for_any
 
 # Says when its handlers are in place, and has a child of its own that ignores SIGINT.
@@ -125,8 +126,9 @@ def test_a_child_can_be_held_to_cores_and_talked_to(tmp_path):
         assert child.stdout.readline() == f"[{core}] a b\n".encode()
 
 
-def test_activity_changes_while_a_child_prints_or_computes(tmp_path):
-    text = "import time\nwhile time.process_time() < 10.2: pass\nprint('done', flush=True)\ntime.sleep(1000)"
+def test_activity_changes_while_a_child_prints_or_computes(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_WORK_S", 1)  # Coarse enough to be seen, and ten times quicker.
+    text = "import time\nwhile time.process_time() < 1.5: pass\nprint('done', flush=True)\ntime.sleep(1000)"
     with ChildProcess("busy", python(text), tmp_path / "log.txt") as child:
         seen = {child.activity()}
         while len(seen) < 3:

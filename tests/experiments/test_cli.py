@@ -127,6 +127,9 @@ def test_missing_extra_names_the_pip_command(module, package, extra):
     source = f"import sys, experiments; sys.modules['{module}'] = None; import {package}"
     result = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
     assert_one_line(result, module, f"pip install 'rmsweb-jax[{extra}]'", code=1)
+
+
+def test_a_missing_module_of_the_package_is_a_bug_and_has_a_traceback():
     source = "import experiments, rmsweb_jax.absent"
     result = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
     assert "Traceback" in result.stderr

@@ -195,7 +195,7 @@ def in_rows(examples: Sequence[Example], order: Sequence[int], rows: Sequence[in
     return collate(held, ROOMY, ROOMY.widths[-1], TINY)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(PLACEMENTS)
 def test_any_partition_into_rows_gives_the_same_loss(totals, trained, placement):
     """Within 1e-6 of itself: float32 has a value of 5 in steps of 5e-7."""
@@ -211,7 +211,7 @@ def changed(example: Example) -> Example:
     return dataclasses.replace(example, tokens=tokens.astype(np.int32), patches=patches)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(PLACEMENTS, st.sets(st.integers(0, 7), min_size=1, max_size=7))
 def test_a_samples_score_is_bit_exact_with_any_neighbours(trained, placement, others):
     order, rows = placement

@@ -32,6 +32,17 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def config(random_policy, corpus) -> ConfigDict:
+    return make_config(random_policy, corpus)
+
+
+@pytest.fixture(scope="module")
+def whole(random_policy, corpus, tmp_path_factory) -> tuple[Path, dict]:
+    """The folder and the report of an unbroken run."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, rmsweb_jax.train_sft(make_config(random_policy, corpus), folder)
+
+
+def make_config(random_policy: Path, corpus: Path) -> ConfigDict:
     """12 of the samples are trained on, two are held out."""
     config = get_config("smoke")
     config.model, config.corpus = str(random_policy), str(corpus)
@@ -76,9 +87,9 @@ def kill_after(monkeypatch, steps: int) -> None:
     monkeypatch.setattr(train_module, "run_step", stop)
 
 
-def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
-    whole = rmsweb_jax.train_sft(config, tmp_path / "whole")
-    assert rmsweb_jax.train_sft(config, str(tmp_path / "whole")) == whole
+def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, whole, tmp_path, monkeypatch):
+    folder, report = whole
+    assert rmsweb_jax.train_sft(config, str(folder)) == report
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         kill_after(patch, 5)  # Step 5 is done and lost: the checkpoint is of step 4.
         run(config, tmp_path / "killed")
@@ -87,17 +98,17 @@ def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkey
     config.workers.threads = 2
     resumed = run(config, tmp_path / "killed")
 
-    assert whole["steps"] == 6  # 2 epochs of 12 samples in batches of 4
-    assert curves(tmp_path / "whole") == curves(tmp_path / "killed")
-    assert read_rows(tmp_path / "whole" / REPLIES_FILE) == read_rows(tmp_path / "killed" / REPLIES_FILE)
-    chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), weights(tmp_path / "killed/export"))
+    assert report["steps"] == 6  # 2 epochs of 12 samples in batches of 4
+    assert curves(folder) == curves(tmp_path / "killed")
+    assert read_rows(folder / REPLIES_FILE) == read_rows(tmp_path / "killed" / REPLIES_FILE)
+    chex.assert_trees_all_equal(weights(folder / "export"), weights(tmp_path / "killed/export"))
     timing = ("seconds", "final")
-    assert {k: v for k, v in whole.items() if k not in timing} == {
+    assert {k: v for k, v in report.items() if k not in timing} == {
         k: v for k, v in resumed.items() if k not in timing
     }
 
 
-def test_a_signal_saves_and_ends_with_a_code_of_its_own(config, tmp_path, monkeypatch):
+def test_a_signal_saves_and_only_the_same_corpus_goes_on(config, corpus, tmp_path, monkeypatch):
     run_step = train_module.run_step
     calls = iter(range(100))
 
@@ -108,11 +119,16 @@ def test_a_signal_saves_and_ends_with_a_code_of_its_own(config, tmp_path, monkey
 
     monkeypatch.setattr(train_module, "run_step", signalled)
     with pytest.raises(StoppedError, match="stopped by SIGTERM; the checkpoint of step 3 is saved") as raised:
-        run(config, tmp_path)
+        run(config, tmp_path / "run")
     assert raised.value.exit_code == 75
-    report = run(config, tmp_path)
+    write_corpus(tmp_path / "corpus", [*REPEATS, 1])
+    config.corpus = str(tmp_path / "corpus")
+    with pytest.raises(UserError, match="another corpus"):
+        run(config, tmp_path / "run")
+    config.corpus = str(corpus)
+    report = run(config, tmp_path / "run")
     assert report["steps"] == 6
-    assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_best_checkpoint_can_be_exported(config, tmp_path):
@@ -125,23 +141,13 @@ def test_the_best_checkpoint_can_be_exported(config, tmp_path):
     assert report["final"]["eval/loss"] == losses[best]
 
 
-def test_another_corpus_is_refused_on_resume(config, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        kill_after(patch, 3)
-        run(config, tmp_path / "run")
-    write_corpus(tmp_path / "corpus", [*REPEATS, 1])
-    config.corpus = str(tmp_path / "corpus")
-    with pytest.raises(UserError, match="another corpus"):
-        run(config, tmp_path / "run")
-
-
-def test_report_and_export(config, tmp_path, random_policy):
-    report = run(config, tmp_path)
-    assert json.loads((tmp_path / "report.json").read_text()) == report
+def test_report_and_export(whole, random_policy):
+    folder, report = whole
+    assert json.loads((folder / "report.json").read_text()) == report
     assert (report["stage"], report["trainable"], report["samples"]) == ("train_sft", "lora", 12)
     assert report["dropped_ids"] == ["s14"]
     assert report["parameters"]["adapters"] > 0
-    rows = read_metrics(tmp_path)
+    rows = read_metrics(folder)
     assert rows[0]["lr"] == 0.0 < rows[1]["lr"]
     assert rows[0]["norm/update"] == 0.0 < rows[1]["norm/update"]
     assert all(0 <= row["padding"] < 1 and 0 <= row["data_wait"] <= 1 for row in rows)
@@ -149,13 +155,13 @@ def test_report_and_export(config, tmp_path, random_policy):
     assert {"eval/loss", "eval/token_accuracy", "eval/action_accuracy", "eval/action_reward"} <= rows[
         -1
     ].keys()
-    assert {row["step"] for row in read_rows(tmp_path / REPLIES_FILE)} == {3, 6}
-    before, after = weights(random_policy), weights(tmp_path / "export")
+    assert {row["step"] for row in read_rows(folder / REPLIES_FILE)} == {3, 6}
+    before, after = weights(random_policy), weights(folder / "export")
     chex.assert_trees_all_equal(before["visual"], after["visual"])  # Adapters are on the decoder alone.
     decoder = [tree["language_model"]["first_layers"][0] for tree in (before, after)]
     assert (decoder[0]["mlp"]["up_proj"]["kernel"] != decoder[1]["mlp"]["up_proj"]["kernel"]).any()
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
-        assert (tmp_path / "export" / name).exists()
+        assert (folder / "export" / name).exists()
 
 
 def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(config, tmp_path, monkeypatch):
