@@ -60,10 +60,8 @@ def programs(config: ConfigDict, mesh: Mesh, response: int, images: int) -> list
 
 def main() -> None:
     topology = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
-    response = flags.DEFINE_integer("response", 2048, "Scored tokens of a row (SFT), or of each slot (RL).")
-    images = flags.DEFINE_integer(
-        "images", 1, "Screenshots of a row (SFT; several when packed), or of a prompt."
-    )
+    response = flags.DEFINE_integer("response", 2048, "Tokens of a sample's target (SFT), or of each response (RL).")
+    images = flags.DEFINE_integer("images", 1, "Screenshots of a prompt.")
     output = flags.DEFINE_string("output", "", "JSON file for the results.")
 
     def entry(config: ConfigDict) -> None:
@@ -81,7 +79,7 @@ def main() -> None:
         if too_large:
             raise DoesNotFitError(
                 f"{too_large[0].name} does not fit {topology.value}: take a larger slice, a smaller "
-                "config.micro_batch_size or config.micro_batch_tokens, or split over config.mesh.tensor "
+                "config.row_tokens, config.remat=full, or split over config.mesh.tensor "
                 f"({too_large[0].error})"
             )
 

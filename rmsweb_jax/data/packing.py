@@ -13,6 +13,7 @@ every process of a run makes the same.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -21,8 +22,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, decoder_flops, forward_flops, head_flops
 
-# Widths that `choose_shape` tries.
-_TRIALS = 16
+# Widths that `choose_packer` tries, and the share of useful operations below which it warns.
+_TRIALS, LEAST_FILL = 16, 0.6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,5 +276,21 @@ def choose_packer(
     def fill(packer: Packer) -> float:
         return packer.fill([packer.pack(sizes) for sizes in steps], steps)
 
+    packers = [packer(width) for width in sorted(range(high, low - 1, -step))]
+    fills = [fill(packer) for packer in packers]
     # Of equally good ones the narrowest, which needs the least memory.
-    return max(map(packer, sorted(range(high, low - 1, -step))), key=fill)
+    best = fills.index(max(fills))
+    logging.info(
+        "%d rows of %d tokens a micro-batch: about %.0f %% of the operations will be useful",
+        rows,
+        packers[best].shape.width,
+        100 * fills[best],
+    )
+    if fills[best] < LEAST_FILL and rows > 1:
+        logging.warning(
+            "more than %.0f %% of the operations will be padding: the trees of a step do not fill %d rows; split "
+            "the model over more devices by config.mesh.tensor",
+            100 * (1 - LEAST_FILL),
+            rows,
+        )
+    return packers[best]

@@ -22,7 +22,7 @@ from rmsweb_jax.training.mesh import ROWS
 # least 64 are short, and the reference computes them faster than a loop.
 _TPU_BLOCK, _CPU_BLOCK, _LEAST_BLOCK = 512, 256, 64
 # Fast memory of a core in MiB by the name that JAX gives the chip, and what the fused backward kernel needs
-# of it besides the gradients of a row's keys and values.
+# of it in addition to the gradients of a row's keys and values.
 _VMEM_MIB = {"TPU v4": 16, "TPU v5 lite": 128, "TPU v5": 64, "TPU v5p": 64, "TPU v6 lite": 128, "TPU7x": 64}
 _BLOCKS_MIB = 20
 

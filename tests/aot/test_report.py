@@ -9,7 +9,9 @@ from configs.sft import get_config as sft_config
 from rmsweb_jax.aot.abstract import Chip
 from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
 from rmsweb_jax.aot.report import compile_program, device_bytes, table
+from rmsweb_jax.data.packing import TreeSize, useful_work
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.flops import training_flops
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
@@ -23,14 +25,15 @@ PIXELS = 64
 
 def sft_settings(**changes) -> SftConfig:
     config = sft_config("smoke")
-    config.update({"corpus": "-", "max_length": 64, "max_pixels": PIXELS, "micro_batch_size": 2, **changes})
+    config.update({"corpus": "-", "max_length": 64, "max_pixels": PIXELS})
+    config.update({"row_tokens": 128, "row_multiple": 32, **changes})
     return from_config(SftConfig, config)
 
 
 def rl_settings(**changes) -> RlConfig:
     config = rl_config("smoke")
     config.update({"prompts": "-", "model": "-", "max_prompt_tokens": 64, "max_pixels": PIXELS})
-    config.update({"micro_batch_tokens": 128, "bucket_multiple": 32, **changes})
+    config.update({"row_tokens": 128, "row_multiple": 32, "bucket_multiple": 32, **changes})
     return from_config(RlConfig, config)
 
 
@@ -79,6 +82,23 @@ def test_a_program_that_does_not_fit_is_a_row_of_the_table():
     assert "does not fit: 24.20" in table([result], CHIP)
 
 
-def test_rows_that_do_not_divide_over_the_mesh_are_one_line():
-    with pytest.raises(UserError, match="micro_batch_tokens"):
-        rl_programs(rl_settings(micro_batch_tokens=64), TINY, make_mesh(), response=32)
+def test_a_prompt_and_a_response_that_fit_no_row_are_one_line():
+    with pytest.raises(UserError, match=r"config\.row_tokens=64"):
+        rl_programs(rl_settings(row_tokens=64), TINY, make_mesh(), response=32)
+    with pytest.raises(UserError, match=r"config\.row_tokens=32"):
+        sft_programs(sft_settings(row_tokens=32), TINY, make_mesh(), response=16)
+
+
+def test_rows_are_as_full_as_their_width_allows():
+    """Two samples of 64 tokens; a prompt of 64 before two of the group's responses."""
+    sft, rl = sft_settings(), rl_settings()
+    patches = PIXELS // TINY.vision.patch_size**2
+    for settings, programs, trees in (
+        (sft, sft_programs(sft, TINY, make_mesh(), response=16), [TreeSize(48, (16,), (patches,))] * 2),
+        (rl, rl_programs(rl, TINY, make_mesh(), response=32), [TreeSize(64, (32, 32), (patches,))]),
+    ):
+        parts, work = programs[0].arguments, useful_work(trees)
+        batch, adapters = parts["batch"], sum(leaf.size for leaf in jax.tree.leaves(parts["adapters"]))
+        assert batch.inputs.tokens.shape == batch.scored.index.shape == (1, 128)
+        assert len(batch.inputs.vision.patches) == work.patches
+        assert programs[0].useful_flops == training_flops(TINY, work, adapters, settings.remat).useful

@@ -29,8 +29,8 @@ def arrays(lead, queries, dtype, seed=0):
 def test_the_kernel_equals_xla(dtype):
     span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
     q, keys, values = arrays((len(SPANS),), 4, dtype)
-    found = attend_span(q, keys, values, span, AttentionConfig("splash", interpret=True))
-    expected = attend_span(q, swap_last_axes(keys), values, span, AttentionConfig("xla"))
+    found = attend_span(q, keys, values, span, AttentionConfig("pallas", interpret=True))
+    expected = attend_span(q, swap_last_axes(keys), values, span, AttentionConfig("dense"))
     # Sums of values about 3, in another order.
     np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=2e-5)
     log_total = expected.top + jnp.log(expected.total)

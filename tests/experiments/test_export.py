@@ -75,8 +75,8 @@ def sft_run(tmp_path_factory) -> Path:
     config = sft_config.get_config("smoke")
     config.model, config.corpus = str(base), str(root / "sft_corpus")
     config.max_length, config.max_pixels = 256, MAX_PIXELS
-    config.batch_size, config.micro_batch_size, config.epochs = 4, 4, 2
-    config.bucket_multiple, config.bucket_count = 256, 1
+    config.batch_size, config.epochs = 4, 2
+    config.row_tokens, config.row_multiple = 512, 128
     config.trainable, config.lora.rank, config.lora.alpha = "lora", 2, 4.0
     config.learning_rate = 0.02
     train_sft.main(begin(config, root / "sft"), root / "sft")

@@ -83,13 +83,11 @@ def curves(workdir) -> list[dict]:
 
 
 def test_a_bandit_is_learned(config, tmp_path, random_policy):
-    config.iterations, config.train_groups, config.gen_batch_groups, config.num_samples = 8, 8, 8, 8
-    config.learning_rate = 4e-2
+    config.iterations, config.train_groups, config.gen_batch_groups, config.num_samples = 15, 8, 8, 8
     report = run(config, tmp_path)
     rows = read_metrics(tmp_path)
     rewards = [row["reward/mean"] for row in rows]
-    print("REWARDS", rewards)
-    assert np.mean(rewards[-3:]) > np.mean(rewards[:2]) + 0.15
+    assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.15, rewards
     assert report["final"]["eval/reward"] > report["first"]["eval/reward"]
     assert rows[0]["logp/gap"] < 0 < rows[-1]["logp/gap"]
     # The policy starts as its reference, then leaves it; each iteration begins on policy.

@@ -37,10 +37,9 @@ def open_corpus(policy: Path, corpus: Path, mesh: Mesh) -> SftData:
         batch_size=4,
         seed=0,
         held_out=CONFIG.share,
-        rows=2,
-        multiple=256,
-        widths=1,
-        pack=False,
+        held_out_tokens=CONFIG.tokens,
+        row_tokens=512,
+        row_multiple=128,
     )
 
 

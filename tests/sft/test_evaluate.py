@@ -61,17 +61,15 @@ def test_metrics_are_those_of_the_samples_one_by_one(data, model, evaluated):
     forward = nnx.jit(lambda model, inputs: nnx.log_softmax(model.logits(model(inputs))))
     for batch in data.held_out_batches():
         log_probs = np.asarray(forward(model, batch.inputs))
-        targets = batch.targets
-        for row in range(len(targets.tokens)):
-            places = np.flatnonzero(targets.segment_ids[row])
-            if not len(places):
-                continue
-            scores, wanted = log_probs[row, targets.index[row, places]], targets.tokens[row, places]
-            losses.append(-scores[np.arange(len(places)), wanted].mean())
-            matches = scores.argmax(-1) == wanted
-            right, tokens = right + matches.sum(), tokens + len(places)
-            if targets.action_mask[row].any():
-                exact.append(matches[targets.action_mask[row, places] > 0].all())
+        scored, branches = batch.scored, np.asarray(batch.scored.branch)
+        for row, branch in {(row, branches[row, at]) for row, at in np.argwhere(branches > 0).tolist()}:
+            places = branches[row] == branch
+            scores, wanted = log_probs[row, scored.index[row, places]], scored.tokens[row, places]
+            losses.append(-scores[np.arange(len(wanted)), wanted].mean())
+            matches, action = scores.argmax(-1) == wanted, scored.values["action"][row, places] > 0
+            right, tokens = right + matches.sum(), tokens + len(wanted)
+            if action.any():
+                exact.append(matches[action].all())
     assert len(losses) == len(data.held_out) > len(exact) > 0
     assert metrics["eval/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert metrics["eval/token_accuracy"] == pytest.approx(right / tokens)

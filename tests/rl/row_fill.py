@@ -1,0 +1,134 @@
+"""How full the rows of an update are on a mesh: corpora of groups, packed in both layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
+from rmsweb_jax.qwen3_vl.config import SIZES
+from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
+from rmsweb_jax.rl.config import RlConfig
+
+CONFIG = SIZES["8b"]
+SETTINGS = RlConfig(prompts="", model="")
+MEDIAN, SPREAD = 7_000, 0.5
+TARGET, TARGET_SPREAD = 280, 0.35
+RUNAWAYS = 0.01
+ACCEPTED = SALVAGED = 16
+PROMPTS, STEPS = 4_500, 8
+Step = list[TreeSize]
+
+
+def prompt_lengths(rng: np.random.Generator) -> np.ndarray:
+    """Log-normal; those over the limit are dropped, as training does."""
+    lengths = rng.lognormal(np.log(MEDIAN), SPREAD, 2 * PROMPTS).astype(int)
+    return lengths[lengths <= SETTINGS.max_prompt_tokens][:PROMPTS]
+
+
+def responses(rng: np.random.Generator, count: int) -> tuple[int, ...]:
+    """About as long as targets; some run to the limit."""
+    usual = TARGET * (1 + TARGET_SPREAD * rng.normal(size=count))
+    runaway = rng.random(count) < RUNAWAYS
+    lengths = np.where(runaway, SETTINGS.max_response_tokens, np.maximum(usual, 20))
+    return tuple(lengths.astype(int).tolist())
+
+
+def step(rng: np.random.Generator, prompts: Sequence[int], salvaged: int) -> Step:
+    """Groups of an optimizer step, the last `salvaged` of them with their target."""
+    first = len(prompts) - salvaged
+    return [
+        TreeSize(int(prompt), responses(rng, SETTINGS.num_samples + (number >= first)))
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def corpora(seed: int = 0) -> dict[str, list[Step]]:
+    """Optimizer steps by name of the corpus."""
+    rng = np.random.default_rng(seed)
+    lengths = prompt_lengths(rng)
+
+    def draw(salvaged: int) -> list[Step]:
+        count = ACCEPTED + salvaged
+        return [step(rng, rng.choice(lengths, count, replace=False).tolist(), salvaged) for _ in range(STEPS)]
+
+    unlike = [12_000] * 2 + [1_000] * 30
+    return {
+        "log-normal prompts, 16 accepted and 16 salvaged groups": draw(SALVAGED),
+        "the same without salvage": draw(0),
+        "two groups of 12,000 and 30 of 1,000 tokens": [step(rng, unlike, 0) for _ in range(STEPS)],
+    }
+
+
+def packer(steps: Sequence[Step], rows: int) -> Packer:
+    """The packer that training would choose with the settings of `8b`."""
+    return choose_packer(
+        steps,
+        CONFIG,
+        rows=rows,
+        least=SETTINGS.max_prompt_tokens + SETTINGS.max_response_tokens,
+        most=SETTINGS.row_tokens,
+        multiple=SETTINGS.row_multiple,
+        images=0,
+        window=0,
+    )
+
+
+def executed_flops(chosen: Packer, steps: Sequence[Step]) -> int:
+    works = (chosen.executed(rows, sizes) for sizes in steps for rows in chosen.pack(sizes))
+    return forward_flops(CONFIG, sum(works, start=Work(0, 0, 0)))
+
+
+def eight_rows(sizes: Step) -> Step:
+    """The same step with the prompt before every response."""
+    return [TreeSize(size.prompt, (branch,)) for size in sizes for branch in size.branches]
+
+
+def fill(steps: Sequence[Step], rows: int) -> dict[str, Any]:
+    """Packs some steps for so many row shards.
+
+    Returns:
+      `useful`: share of the executed operations that is useful. `bound`: what it would be if all rows did
+      equal work without padding, and no row less than the longest prompt with its longest response.
+      `advantage`: executed operations with the prompt before every response, packed as well as these can be,
+      over ours.
+    """
+    chosen = packer(steps, rows)
+    useful = [forward_flops(CONFIG, useful_work(sizes)) for sizes in steps]
+    executed = executed_flops(chosen, steps)
+    alone = [
+        max(forward_flops(CONFIG, TreeSize(size.prompt, (max(size.branches),)).work) for size in sizes)
+        for sizes in steps
+    ]
+    least = sum(max(whole, rows * longest) for whole, longest in zip(useful, alone, strict=True))
+    plain = [eight_rows(sizes) for sizes in steps]
+    tokens = sum(useful_work(sizes).tokens for sizes in steps)
+    places = sum(len(chosen.pack(sizes)) for sizes in steps) * rows * chosen.shape.width
+    return {
+        "useful": round(sum(useful) / executed, 3),
+        "bound": round(sum(useful) / least, 3),
+        "padding": round(1 - tokens / places, 3),
+        "advantage": round(executed_flops(packer(plain, rows), plain) / executed, 2),
+        "row_tokens": chosen.shape.width,
+        "micro_batches": round(sum(len(chosen.pack(sizes)) for sizes in steps) / len(steps), 2),
+    }
+
+
+def sft_padding(rows: int, samples: int, seed: int = 1) -> dict[str, Any]:
+    """Padding of SFT steps whose samples are as long as the prompts of RL with a target."""
+    rng = np.random.default_rng(seed)
+    lengths = prompt_lengths(rng)
+    steps = []
+    for _ in range(STEPS):
+        targets = np.maximum(TARGET * (1 + TARGET_SPREAD * rng.normal(size=samples)), 20).astype(int)
+        prompts = rng.choice(lengths, samples, replace=False)
+        steps.append([TreeSize(int(p), (int(t),)) for p, t in zip(prompts, targets, strict=True)])
+    chosen = packer(steps, rows)
+    tokens = sum(useful_work(sizes).tokens for sizes in steps)
+    count = sum(len(chosen.pack(sizes)) for sizes in steps)
+    return {
+        "padding": round(1 - tokens / (count * rows * chosen.shape.width), 3),
+        "row_tokens": chosen.shape.width,
+    }
