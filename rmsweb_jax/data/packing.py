@@ -2,9 +2,8 @@
 
 A tree is a prompt with the sequences that follow it, its branches: an SFT sample has one branch, its target;
 a group of RL has its responses and, if it was rejected, its salvage target. A row holds several trees. A tree
-that
-fits no row is cut: the rest of its branches follow in another row, after the same prompt. A repeated prompt
-costs less than another micro-batch.
+that fits no row is cut: the rest of its branches follow in another row, after the same prompt. A repeated
+prompt costs less than another micro-batch.
 
 Packing changes the layout only: a step holds the same trees on any mesh. A plan depends on sizes alone, so
 every process of a run makes the same.
