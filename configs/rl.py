@@ -17,8 +17,9 @@ from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import variant_config
 
 # The 8B SFT policy on one host of 8 accelerators or more is the default.
-_8B = {"model": "runs/sft-8b/export"}
-_32B = {"model": "runs/sft-32b/export"}
+# Its mesh is chosen from the number of chips, so that the groups of a step fill their rows.
+_8B = {"model": "runs/sft-8b/export", "mesh": {"tensor": 0}}
+_32B = {"model": "runs/sft-32b/export", "mesh": {"tensor": 0}}
 # The tiny policy on two CPU cores, in about five minutes.
 _DEMO = {
     "dtype": "float32",

@@ -13,8 +13,10 @@ from ml_collections import ConfigDict
 from rmsweb_jax.settings import variant_config
 from rmsweb_jax.sft.config import SftConfig
 
-# Qwen3-VL-8B-Instruct on one host of 8 accelerators or more is the default.
-_32B = {"model": "Qwen3-VL-32B-Instruct", "warmup_ratio": 0.1}
+# Qwen3-VL-8B-Instruct on one host of 8 accelerators or more is the default. The mesh is chosen from the
+# number of chips, so that the samples of a step fill their rows.
+_8B = {"mesh": {"tensor": 0}}
+_32B = {"model": "Qwen3-VL-32B-Instruct", "warmup_ratio": 0.1, **_8B}
 # The tiny base on two CPU cores, in about five minutes.
 _DEMO = {
     "model": "tiny_base",
@@ -39,7 +41,7 @@ _DEMO = {
 # The same stages in under a minute.
 _SMOKE = {"epochs": 1, "batch_size": 8, "checkpoint_every": 4}
 
-VARIANTS = {"demo": _DEMO, "smoke": (_DEMO, _SMOKE), "8b": {}, "32b": _32B}
+VARIANTS = {"demo": _DEMO, "smoke": (_DEMO, _SMOKE), "8b": _8B, "32b": _32B}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

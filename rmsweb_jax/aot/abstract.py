@@ -189,7 +189,8 @@ def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) ->
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--topology={topology}: there is no such slice ({reason})") from error
-    sizes = [data, fsdp, tensor]
+    # Where training would choose `tensor` by its data (0), there are none here.
+    sizes = [data, fsdp, tensor or 1]
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = len(devices) // math.prod(size for size in sizes if size != -1)
     if math.prod(sizes) != len(devices):

@@ -21,8 +21,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, decoder_flops, forward_flops, head_flops
 
-# Widths that `choose_packer` tries, and the share of useful operations below which it warns.
-_TRIALS, LEAST_FILL = 16, 0.6
+# Widths that `choose_packer` tries, and the share of useful operations below which a run warns.
+_TRIALS, _LEAST_FILL = 16, 0.6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,10 +101,12 @@ class Packer:
     Attributes:
       shape: shape of all rows.
       config: the model, for the cost of a row.
+      expected_fill: share of useful operations in the steps by which the shape was chosen.
     """
 
     shape: RowShape
     config: Qwen3VLConfig
+    expected_fill: float = math.nan
 
     def pack(self, sizes: Sequence[TreeSize]) -> list[Rows]:
         """Packs trees into as few micro-batches as it finds, and balances their rows.
@@ -144,6 +146,20 @@ class Packer:
             for rows in plan
         )
         return useful / executed
+
+    def report(self) -> None:
+        """Logs how full the rows of the run will be, and warns if that is little."""
+        shape, percent = self.shape, 100 * self.expected_fill
+        logging.info(
+            "%d rows of %d tokens a micro-batch: about %.0f %% of the operations will be useful",
+            *(shape.rows, shape.width, percent),
+        )
+        if self.expected_fill < _LEAST_FILL and shape.rows > 1:
+            logging.warning(
+                "%.0f %% of the operations will be padding: the samples of a step do not fill %d rows; "
+                "split the model over more devices by config.mesh.tensor",
+                *(100 - percent, shape.rows),
+            )
 
     def _check(self, size: TreeSize) -> None:
         longest = size.prompt + max(size.branches, default=0)
@@ -279,17 +295,4 @@ def choose_packer(
     fills = [fill(packer) for packer in packers]
     # Of equally good ones the narrowest, which needs the least memory.
     best = fills.index(max(fills))
-    logging.info(
-        "%d rows of %d tokens a micro-batch: about %.0f %% of the operations will be useful",
-        rows,
-        packers[best].shape.width,
-        100 * fills[best],
-    )
-    if fills[best] < LEAST_FILL and rows > 1:
-        logging.warning(
-            "more than %.0f %% of the operations will be padding: the trees of a step do not fill %d rows; split "
-            "the model over more devices by config.mesh.tensor",
-            100 * (1 - LEAST_FILL),
-            rows,
-        )
-    return packers[best]
+    return dataclasses.replace(packers[best], expected_fill=fills[best])

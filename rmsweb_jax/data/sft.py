@@ -25,8 +25,9 @@ from rmsweb_jax.data.packing import Packer, choose_packer, useful_work
 from rmsweb_jax.data.sources import RecordSource, Workers, is_held_out, sample_order, stable_hash, stream
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
+from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.training.mesh import process_rows, row_shards
+from rmsweb_jax.training.mesh import MeshConfig, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
 _TRIALS = 32
@@ -63,6 +64,7 @@ class SftData:
       train, held_out: numbers of the records that are trained on, and of those that are evaluated.
       dropped: ids of the samples that are too long.
       packer: packs the samples of a step.
+      mesh: mesh of the batches.
       rows: numbers of the batch rows that this process makes, ascending.
       batch_size: samples of a step.
       order: number of a step -> indices into `train`.
@@ -76,6 +78,7 @@ class SftData:
     held_out: Int[np.ndarray, " held_out"]
     dropped: tuple[str, ...]
     packer: Packer
+    mesh: Mesh
     rows: Sequence[int]
     batch_size: int
     order: grain.MapDataset
@@ -167,7 +170,7 @@ def open_sft_data(
     corpus: Path,
     encoder: Encoder,
     cache: Path,
-    mesh: Mesh,
+    mesh: Mesh | MeshConfig,
     *,
     max_length: int,
     batch_size: int,
@@ -182,7 +185,7 @@ def open_sft_data(
 
     Args:
       cache: file that keeps the samples' sizes for the next start.
-      mesh: mesh of the batches; each of its shards has one row of a micro-batch.
+      mesh: mesh of the batches, each of whose shards has one row of a micro-batch; or its settings.
       batch_size, seed: determine the order of the samples.
       held_out: share of the tasks that is not trained on.
       held_out_tokens: most tokens of held-out samples that are evaluated, by a hash of their ids.
@@ -205,16 +208,23 @@ def open_sft_data(
     order = sample_order(len(train), batch_size, seed)
     used = [sizes[number] for number in kept]
     trials = [[sizes[train[index]].tree for index in np.asarray(order[step])] for step in range(_TRIALS)]
-    packer = choose_packer(
-        trials,
-        encoder.config,
-        rows=row_shards(mesh),
-        least=max(size.length for size in used),
-        most=row_tokens,
-        multiple=row_multiple,
-        images=max(len(size.patches) for size in used),
-        window=max((count for size in used for count in size.patches), default=0),
-    )
+
+    def make_packer(rows: int) -> Packer:
+        return choose_packer(
+            trials,
+            encoder.config,
+            rows=rows,
+            least=max(size.length for size in used),
+            most=row_tokens,
+            multiple=row_multiple,
+            images=max(len(size.patches) for size in used),
+            window=max((count for size in used for count in size.patches), default=0),
+        )
+
+    if isinstance(mesh, MeshConfig):
+        mesh = choose_mesh(mesh, encoder.config, lambda rows: make_packer(rows).expected_fill)
+    packer = make_packer(row_shards(mesh))
+    packer.report()
     # Without the rows, with which a run may resume differently: they change the layout only.
     decisive = [source.digest, encoder.fingerprint.hex(), max_length, batch_size, seed, held_out]
     return SftData(
@@ -225,6 +235,7 @@ def open_sft_data(
         held_out=np.asarray(_evaluated(sorted(set(kept) - set(train)), sizes, held_out_tokens), int),
         dropped=tuple(size.sample_id for size in sizes if size.length > max_length),
         packer=packer,
+        mesh=mesh,
         rows=process_rows(mesh, packer.shape.rows),
         batch_size=batch_size,
         order=order,

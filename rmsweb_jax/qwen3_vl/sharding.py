@@ -5,8 +5,9 @@ One table serves training, loading, ahead-of-time compilation and the check that
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,10 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.training.mesh import AXES, constrain
+from rmsweb_jax.training.mesh import AXES, MeshConfig, constrain, make_mesh
+
+# Sizes of `tensor` that `choose_mesh` tries, and the share of useful operations with which it is content.
+_TENSOR_SIZES, _GOOD_FILL = (1, 2, 4, 8), 0.75
 
 
 class Axis(NamedTuple):
@@ -226,6 +230,32 @@ def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
             )
     if problems:
         raise UserError(f"the mesh does not divide the model: {'; '.join(problems)}; change config.mesh")
+
+
+def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int], float]) -> Mesh:
+    """Makes the mesh of a run, and chooses `tensor` if it is 0.
+
+    More devices a row leave fewer rows to fill, at the price of more traffic within a layer. The smallest
+    size is taken with which the trees of an optimizer step fill their rows.
+
+    Args:
+      fill: number of row shards -> expected share of useful operations.
+
+    Raises:
+      UserError: the sizes do not multiply to the number of devices.
+    """
+    devices, tensor = jax.device_count(), settings.tensor
+    if not tensor:
+        heads = axis_sizes(config)["kv_heads"].count
+        sizes = [size for size in _TENSOR_SIZES if devices % size == 0 and heads % size == 0]
+        fills: dict[int, float] = {}
+        for size in sizes if devices > 1 else ():
+            fills[size] = fill(devices // size)
+            if fills[size] >= _GOOD_FILL:
+                break
+        tensor = max(fills, key=lambda size: fills[size], default=1)
+        logging.info("mesh: tensor=%d chosen for %d devices", tensor, devices)
+    return make_mesh(settings.data, settings.fsdp, tensor)
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import time
@@ -24,6 +25,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.batching import rl_packer
@@ -53,7 +55,7 @@ from rmsweb_jax.rl.step import make_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import export
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
+from rmsweb_jax.training.mesh import any_process, is_first, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
 
@@ -76,16 +78,20 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
-    # 1. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference.
-    mesh = make_mesh(**vars(config.mesh))
+    # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
+    processor = Processor.from_pretrained(source, config.max_pixels)
+    data, held_out = open_prompts(config, processor)
+    make_packer = functools.partial(rl_packer, list(data.measures.values()), config, processor.config)
+    mesh = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
+    packer = make_packer(row_shards(mesh))
+    packer.report()
+
+    # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference. The
+    # engine that samples from it, with few shapes.
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, "lora")
-
-    # 2. Prompts for training and evaluation, the few shapes of sampling, and the rows of the update.
-    processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out = open_prompts(config, processor)
     measures = [*data.measures.values(), *held_out.measures.values()]
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
     slots = Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
@@ -97,7 +103,6 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         eos=processor.end_id,
         banned=processor.banned_ids,
     )
-    packer = rl_packer(list(data.measures.values()), config, model.config, row_shards(mesh))
 
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)

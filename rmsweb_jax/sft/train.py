@@ -33,7 +33,7 @@ from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
+from rmsweb_jax.training.mesh import any_process, is_first
 from rmsweb_jax.training.metrics import MetricWriter
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, mfu
@@ -52,20 +52,15 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
-    # 1. The policy: a given model, of which adapters or all weights are trained.
-    mesh = make_mesh(**vars(config.mesh))
+    # 1. Data: steps of `batch_size` samples in one global order, in rows of one width, which decide on the
+    # mesh.
     source = resolve_model(config.model)
-    model = load_policy(config, source, mesh)
-    counts = count_parameters(model)
-    graphdef, params, frozen = split_model(model, config.trainable)
-
-    # 2. Data: steps of `batch_size` samples in one global order, in rows of one width.
     encoder = Encoder.load(source, ImageStore(Path(config.corpus)), config.max_pixels)
     data = open_sft_data(
         Path(config.corpus),
         encoder,
         workdir / "lengths.json",
-        mesh,
+        config.mesh,
         max_length=config.max_length,
         batch_size=config.batch_size,
         seed=config.seed,
@@ -76,6 +71,12 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
         threads=config.workers.threads,
     )
     total = math.ceil(config.epochs * data.num_samples / config.batch_size)
+
+    # 2. The policy: a given model, of which adapters or all weights are trained.
+    mesh = data.mesh
+    model = load_policy(config, source, mesh)
+    counts = count_parameters(model)
+    graphdef, params, frozen = split_model(model, config.trainable)
 
     # 3. Optimizer and compiled programs.
     schedule = warmup_cosine(config.learning_rate, total, config.warmup_ratio)

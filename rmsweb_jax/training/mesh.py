@@ -72,7 +72,11 @@ def is_first() -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """The section `mesh`: sizes of the axes; one may be -1, which takes the devices left."""
+    """The section `mesh`: sizes of the axes; one may be -1, which takes the devices left.
+
+    Attributes:
+      tensor: 0 chooses it, see `qwen3_vl.sharding.choose_mesh`.
+    """
 
     data: int = 1
     fsdp: int = -1

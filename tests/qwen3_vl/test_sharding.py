@@ -9,6 +9,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl import sharding
 from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import TARGETS, LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -22,7 +23,7 @@ from rmsweb_jax.qwen3_vl.sharding import (
     param_spec,
     table_name,
 )
-from rmsweb_jax.training.mesh import AXES
+from rmsweb_jax.training.mesh import AXES, MeshConfig
 
 MESH = AbstractMesh((1, 4, 2), AXES)
 RANK = 4
@@ -127,3 +128,21 @@ def test_a_mesh_that_does_not_divide_the_model_is_one_line(shape, message):
     assert "\n" not in str(raised.value)
     with pytest.raises(UserError, match="does not divide"):
         param_spec(("lm_head", "kernel"), (4096, 151_937), MESH)
+
+
+@pytest.mark.parametrize(
+    ("devices", "full", "chosen"),
+    [(1, 0, 1), (8, 8, 1), (16, 16, 1), (64, 16, 4), (64, 1, 8), (6, 3, 2)],
+)
+def test_the_mesh_has_as_many_rows_as_a_step_fills(monkeypatch, devices, full, chosen):
+    """Rows are full up to `full` shards, and beyond them the fuller the fewer they are."""
+    monkeypatch.setattr(sharding.jax, "device_count", lambda: devices)
+    monkeypatch.setattr(sharding, "make_mesh", lambda *sizes: sizes)
+    made = sharding.choose_mesh(MeshConfig(tensor=0), SIZES["8b"], lambda shards: min(1.0, full / shards))
+    assert made == (1, -1, chosen)
+
+
+def test_a_given_mesh_is_kept(monkeypatch):
+    monkeypatch.setattr(sharding, "make_mesh", lambda *sizes: sizes)
+    given = MeshConfig(data=2, fsdp=4, tensor=1)
+    assert sharding.choose_mesh(given, SIZES["8b"], lambda shards: 0.0) == (2, 4, 1)
