@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 
-import huggingface_hub
+import huggingface_hub.constants
 import jax
 import numpy as np
 import pytest

@@ -1,5 +1,6 @@
 """The kernel in the Pallas interpreter against XLA's attention."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from rmsweb_jax.decoding.attention import KeySpan, attend_span, merge
 from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 
-DIM, PLACES, HEADS = 128, 1024, 2
+DIM, PLACES, HEADS = 128, 1024, 8
 # Start and count: a whole ring, padding on either side, within a stretch, over the ring's end, all of it from
 # the middle of a stretch, nothing.
 SPANS = [(0, 1024), (300, 500), (0, 1), (130, 20), (1000, 100), (700, 1024), (17, 0)]
@@ -29,8 +30,9 @@ def arrays(lead, queries, dtype, seed=0):
 def test_the_kernel_equals_xla(dtype):
     span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
     q, keys, values = arrays((len(SPANS),), 4, dtype)
-    found = attend_span(q, keys, values, span, AttentionConfig("pallas", interpret=True))
-    expected = attend_span(q, swap_last_axes(keys), values, span, AttentionConfig("dense"))
+    compute = jax.jit(attend_span, static_argnums=4)
+    found = compute(q, keys, values, span, AttentionConfig("pallas", interpret=True))
+    expected = compute(q, swap_last_axes(keys), values, span, AttentionConfig("dense"))
     # Sums of values about 3, in another order.
     np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=2e-5)
     log_total = expected.top + jnp.log(expected.total)

@@ -110,10 +110,10 @@ def test_the_readme(tmp_path, random_policy):
     write_prompts(folder, 2)
     Image.new("RGB", (64, 64)).save(tmp_path / "screenshot.png")
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert code.count('"tiny_base"') == 1  # test_chat_with_a_policy loads it, and it is a thousand times slower.
+    assert code.count('"tiny_base"') == 1  # test_chat_with_a_policy loads it, and it is much slower.
     lines = run_python(tmp_path, "-c", code.replace("tiny_base", str(random_policy))).splitlines()
-    lines = lines[-2:] if len(lines) >= 3 else []
-    assert lines and all(re.fullmatch(r"ui_navigation \[[0-9., ]+\]", line) for line in lines)
+    # What random weights say may have several lines.
+    assert len(lines) > 2 and all(re.fullmatch(r"ui_navigation \[[0-9., ]+\]", line) for line in lines[-2:])
 
 
 class Page(http.server.BaseHTTPRequestHandler):

@@ -21,6 +21,9 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.qwen3_vl.tensor_files import TensorFolder
 from rmsweb_jax.training.mesh import make_mesh
 
+# So that even a tiny model takes several files.
+MAX_FILE_BYTES = 60_000
+
 
 def peak_bytes() -> int:
     """Largest resident size of this process; `ru_maxrss` would begin at the parent's."""
@@ -59,7 +62,7 @@ def main(
         for value, sharding in zip(jax.tree.leaves(state), shardings, strict=True):
             assert value.sharding == sharding
         config = LoRAConfig(rank=2, alpha=4.0, targets="attention", vision=True)
-        save_model(model, target, jnp.bfloat16, max_file_bytes=100_000)
+        save_model(model, target, jnp.bfloat16, max_file_bytes=MAX_FILE_BYTES)
         add_lora(model, config, nnx.Rngs(0))
         adapters = nnx.state(model, LoRAParam)
         nnx.update(model, jax.device_put(adapters, param_shardings(adapters, placed)))
