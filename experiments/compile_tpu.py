@@ -60,7 +60,7 @@ def programs(config: ConfigDict, mesh: Mesh, response: int, images: int) -> list
 
 def main() -> None:
     topology = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
-    response = flags.DEFINE_integer("response", 2048, "Tokens of a sample's target (SFT), or of each response (RL).")
+    response = flags.DEFINE_integer("response", 2048, "Tokens of a target (SFT), or of each response (RL).")
     images = flags.DEFINE_integer("images", 1, "Screenshots of a prompt.")
     output = flags.DEFINE_string("output", "", "JSON file for the results.")
 
