@@ -27,7 +27,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.training.mesh import MeshConfig, process_rows, row_shards
+from rmsweb_jax.training.mesh import MeshConfig, make_mesh, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
 _TRIALS = 32
@@ -64,7 +64,7 @@ class SftData:
       train, held_out: numbers of the records that are trained on, and of those that are evaluated.
       dropped: ids of the samples that are too long.
       packer: packs the samples of a step.
-      mesh: mesh of the batches.
+      mesh: sizes of the mesh of the batches.
       rows: numbers of the batch rows that this process makes, ascending.
       batch_size: samples of a step.
       order: number of a step -> indices into `train`.
@@ -78,7 +78,7 @@ class SftData:
     held_out: Int[np.ndarray, " held_out"]
     dropped: tuple[str, ...]
     packer: Packer
-    mesh: Mesh
+    mesh: MeshConfig
     rows: Sequence[int]
     batch_size: int
     order: grain.MapDataset
@@ -222,7 +222,8 @@ def open_sft_data(
         )
 
     if isinstance(mesh, MeshConfig):
-        mesh = choose_mesh(mesh, encoder.config, lambda rows: make_packer(rows).expected_fill)
+        chosen = choose_mesh(mesh, encoder.config, lambda rows: make_packer(rows).expected_fill)
+        mesh = make_mesh(**vars(chosen))
     packer = make_packer(row_shards(mesh))
     packer.report()
     # Without the rows, with which a run may resume differently: they change the layout only.
@@ -235,7 +236,7 @@ def open_sft_data(
         held_out=np.asarray(_evaluated(sorted(set(kept) - set(train)), sizes, held_out_tokens), int),
         dropped=tuple(size.sample_id for size in sizes if size.length > max_length),
         packer=packer,
-        mesh=mesh,
+        mesh=MeshConfig(**mesh.shape),
         rows=process_rows(mesh, packer.shape.rows),
         batch_size=batch_size,
         order=order,

@@ -5,6 +5,7 @@ One table serves training, loading, ahead-of-time compilation and the check that
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.training.mesh import AXES, MeshConfig, constrain, make_mesh
+from rmsweb_jax.training.mesh import AXES, MeshConfig, constrain
 
 # Sizes of `tensor` that `choose_mesh` tries, and the share of useful operations with which it is content.
 _TENSOR_SIZES, _GOOD_FILL = (1, 2, 4, 8), 0.75
@@ -232,17 +233,14 @@ def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
         raise UserError(f"the mesh does not divide the model: {'; '.join(problems)}; change config.mesh")
 
 
-def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int], float]) -> Mesh:
-    """Makes the mesh of a run, and chooses `tensor` if it is 0.
+def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int], float]) -> MeshConfig:
+    """Chooses `tensor` if it is 0.
 
     More devices a row leave fewer rows to fill, at the price of more traffic within a layer. The smallest
     size is taken with which the trees of an optimizer step fill their rows.
 
     Args:
       fill: number of row shards -> expected share of useful operations.
-
-    Raises:
-      UserError: the sizes do not multiply to the number of devices.
     """
     devices, tensor = jax.device_count(), settings.tensor
     if not tensor:
@@ -255,7 +253,7 @@ def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int
                 break
         tensor = max(fills, key=lambda size: fills[size], default=1)
         logging.info("mesh: tensor=%d chosen for %d devices", tensor, devices)
-    return make_mesh(settings.data, settings.fsdp, tensor)
+    return dataclasses.replace(settings, tensor=tensor)
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

@@ -55,7 +55,7 @@ from rmsweb_jax.rl.step import make_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import export
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.mesh import any_process, is_first, row_shards
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
 
@@ -83,7 +83,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     processor = Processor.from_pretrained(source, config.max_pixels)
     data, held_out = open_prompts(config, processor)
     make_packer = functools.partial(rl_packer, list(data.measures.values()), config, processor.config)
-    mesh = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
+    chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
+    mesh = make_mesh(**vars(chosen))
     packer = make_packer(row_shards(mesh))
     packer.report()
 

@@ -33,7 +33,7 @@ from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.mesh import any_process, is_first
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, mfu
@@ -73,7 +73,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     total = math.ceil(config.epochs * data.num_samples / config.batch_size)
 
     # 2. The policy: a given model, of which adapters or all weights are trained.
-    mesh = data.mesh
+    mesh = make_mesh(**vars(data.mesh))
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, config.trainable)
