@@ -42,7 +42,7 @@ def one_browser() -> Iterator[Browser]:
         host_rules=("MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_DRIVER_GRACE_S", 2.0)
+        patch.setattr(driver, "_DRIVER_GRACE_S", 10.0)
         patch.setattr(tabs, "_PROBE_S", 1.0)
         with Browser(config) as browser:
             yield browser
