@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,24 @@ class Example:
     def target(self) -> Int32[np.ndarray, " targets"]:
         return self.tokens[self.prompt_length :]
 
+    def encoded(self) -> Example:
+        """Itself, see `Encodable`."""
+        return self
+
+
+class Encodable(Protocol):
+    """An example of known size, which may not be encoded yet: each process encodes what it needs."""
+
+    @property
+    def sample_id(self) -> str: ...
+
+    @property
+    def prompt_length(self) -> int: ...
+
+    def encoded(self) -> Example:
+        """Encodes it, once."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Branch:
@@ -97,6 +115,14 @@ class Tree:
             tuple(len(branch.tokens) for branch in self.branches),
             tuple(int(np.prod(grid)) for grid in self.example.grids),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyTree:
+    """A tree that is made by the process that lays it out."""
+
+    size: TreeSize
+    make: Callable[[], Tree]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,11 +267,11 @@ def lay_out(
 
 
 def lay_out_prompts(
-    examples: Sequence[Example], shape: RowShape, config: Qwen3VLConfig, held: Sequence[int] | None = None
+    examples: Sequence[Encodable], shape: RowShape, config: Qwen3VLConfig, held: Sequence[int] | None = None
 ) -> Batch:
     """Lays out the prompt of each example at the beginning of a row of its own."""
     rows = [(Part(number, ()),) for number in range(len(examples))]
-    return lay_out(lambda number: Tree(examples[number]), rows, shape, config, held)
+    return lay_out(lambda number: Tree(examples[number].encoded()), rows, shape, config, held)
 
 
 def _in_batch(

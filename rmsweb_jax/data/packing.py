@@ -12,6 +12,7 @@ every process of a run makes the same.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -191,13 +192,24 @@ class Packer:
         for order in orders:
             numbers = sorted(range(len(sizes)), key=lambda number: -order(sizes[number]))
             for choice in choices:
-                bins = [_Bin(self.shape) for _ in range(count * self.shape.rows)]
+                bins = self._bins(count)
                 if all(self._place(number, sizes[number], bins, choice) for number in numbers):
-                    # Devices wait for the costliest row, so rows of similar cost are in one micro-batch.
-                    full = sorted((row for row in bins if row.parts), key=lambda row: -row.cost)
-                    rows = [tuple(row.parts) for row in full]
-                    starts = range(0, len(rows), self.shape.rows)
-                    yield [tuple(rows[start : start + self.shape.rows]) for start in starts]
+                    yield self._micro_batches(bins)
+        bins = self._bins(count)
+        for row, numbers in zip(bins, even_parts([size.tokens for size in sizes], len(bins)), strict=True):
+            if not all(self._place(number, sizes[number], [row], choices[0]) for number in numbers):
+                return
+        yield self._micro_batches(bins)
+
+    def _bins(self, count: int) -> list[_Bin]:
+        return [_Bin(self.shape) for _ in range(count * self.shape.rows)]
+
+    def _micro_batches(self, bins: Sequence[_Bin]) -> list[Rows]:
+        # Devices wait for the costliest row, so rows of similar cost are in one micro-batch.
+        full = sorted((row for row in bins if row.parts), key=lambda row: -row.cost)
+        rows = [tuple(row.parts) for row in full]
+        starts = range(0, len(rows), self.shape.rows)
+        return [tuple(rows[start : start + self.shape.rows]) for start in starts]
 
     def _place(
         self, number: int, size: TreeSize, bins: Sequence[_Bin], choice: Callable[[_Bin], float]
@@ -251,6 +263,58 @@ class _Bin:
         return taken
 
 
+def even_parts(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Splits numbered things into parts whose sums are nearly even.
+
+    By the largest differencing method (Karmarkar and Karp, 1982) for any number of parts: it starts with a
+    partition for each thing, and joins the two whose sums are furthest apart, the largest part of one with
+    the smallest of the other, until one is left. Then things are exchanged while the largest sum gets less.
+
+    Returns:
+      The numbers in each part; parts may be empty.
+    """
+    # Sums are less those of the smallest part; the second entry breaks ties.
+    heap: list[tuple[int, int, list[tuple[int, list[int]]]]] = [
+        (-size, number, [(size, [number]), *[(0, [])] * (count - 1)]) for number, size in enumerate(sizes)
+    ]
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        _, number, one = heapq.heappop(heap)
+        _, _, other = heapq.heappop(heap)
+        pairs = zip(one, reversed(other), strict=True)
+        joined = sorted(((a + b, [*here, *there]) for (a, here), (b, there) in pairs), reverse=True)
+        least = joined[-1][0]
+        parts = [(total - least, members) for total, members in joined]
+        heapq.heappush(heap, (-parts[0][0], number, parts))
+    parts = [members for _, members in heap[0][2]] if heap else [[] for _ in range(count)]
+    while _exchange(parts, sizes):
+        pass
+    return parts
+
+
+def _exchange(parts: list[list[int]], sizes: Sequence[int]) -> bool:
+    """Exchanges one thing of the largest part with one or none of another; False if that evens nothing."""
+    sums = [sum(sizes[number] for number in part) for part in parts]
+    largest = max(range(len(parts)), key=sums.__getitem__)
+    best, chosen = sums[largest], None
+    for other in range(len(parts)):
+        for one in parts[largest]:
+            for back in (*parts[other], None):
+                moved = sizes[one] - (0 if back is None else sizes[back])
+                larger = max(sums[largest] - moved, sums[other] + moved)
+                if other != largest and larger < best:
+                    best, chosen = larger, (other, one, back)
+    if chosen is None:
+        return False
+    other, one, back = chosen
+    parts[largest].remove(one)
+    parts[other].append(one)
+    if back is not None:
+        parts[other].remove(back)
+        parts[largest].append(back)
+    return True
+
+
 def choose_packer(
     steps: Sequence[Sequence[TreeSize]],
     config: Qwen3VLConfig,
@@ -288,11 +352,14 @@ def choose_packer(
     def packer(width: int) -> Packer:
         return Packer(RowShape(width, rows, max(images, math.ceil(share * width)), window), config)
 
-    def fill(packer: Packer) -> float:
-        return packer.fill([packer.pack(sizes) for sizes in steps], steps)
+    def fill(width: int) -> float:
+        tried = packer(width)
+        return tried.fill([tried.pack(sizes) for sizes in steps], steps)
 
-    packers = [packer(width) for width in sorted(range(high, low - 1, -step))]
-    fills = [fill(packer) for packer in packers]
+    fills = {width: fill(width) for width in range(high, low - 1, -step)}
+    best = max(fills, key=lambda width: fills[width])
+    # A little narrower may do as well.
+    fills |= {width: fill(width) for width in range(max(low, best - step + multiple), best, multiple)}
     # Of equally good ones the narrowest, which needs the least memory.
-    best = fills.index(max(fills))
-    return dataclasses.replace(packers[best], expected_fill=fills[best])
+    best = max(sorted(fills), key=lambda width: fills[width])
+    return dataclasses.replace(packer(best), expected_fill=fills[best])

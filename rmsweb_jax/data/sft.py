@@ -1,4 +1,4 @@
-"""Training steps from an SFT corpus: measures samples once, shuffles them, and encodes rows in workers.
+"""Training steps from an SFT corpus: measures samples once, orders them, and encodes rows in workers.
 
 The samples of a step are a function of its number, the corpus, the seed and the batch size. They do not
 depend on the machines, so the position of a run is the number of the step, and a run may resume with another
@@ -14,15 +14,15 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import grain.python as grain
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Int
 
 from rmsweb_jax.data.batching import Batch, Branch, Tree, lay_out
-from rmsweb_jax.data.encoding import Encoder, SampleSize, measure_all
+from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.packing import Packer, choose_packer, useful_work
-from rmsweb_jax.data.sources import RecordSource, Workers, is_held_out, sample_order, stable_hash, stream
+from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.sources import BatchOrder, RecordSource, Workers, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
@@ -30,7 +30,7 @@ from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.training.mesh import MeshConfig, make_mesh, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
-_TRIALS = 32
+TRIALS = 32
 # What the loss needs of each token, see `sft_tree`.
 VALUES = ("weight", "action")
 
@@ -81,7 +81,7 @@ class SftData:
     mesh: MeshConfig
     rows: Sequence[int]
     batch_size: int
-    order: grain.MapDataset
+    order: BatchOrder
     fingerprint: str
 
     @property
@@ -150,9 +150,9 @@ class SftData:
         }
 
     def padding(self) -> float:
-        """Computes the share of padding in the rows of the first epoch, or of its first `_TRIALS` steps."""
+        """Computes the share of padding in the rows of the first epoch, or of its first `TRIALS` steps."""
         tokens = padded = 0
-        for step in range(min(_TRIALS, -(-self.num_samples // self.batch_size))):
+        for step in range(min(TRIALS, -(-self.num_samples // self.batch_size))):
             sizes = [self.sizes[number].tree for number in self.train[self.order[step]]]
             tokens += useful_work(sizes).tokens
             padded += len(self.packer.pack(sizes)) * self.packer.shape.rows * self.packer.shape.width
@@ -169,7 +169,7 @@ def sft_tree(encoder: Encoder, sample: SftSample) -> Tree:
 def open_sft_data(
     corpus: Path,
     encoder: Encoder,
-    cache: Path,
+    workdir: Path,
     mesh: Mesh | MeshConfig,
     *,
     max_length: int,
@@ -184,19 +184,19 @@ def open_sft_data(
     """Opens a corpus, drops samples over `max_length` tokens (and counts them), and chooses the rows.
 
     Args:
-      cache: file that keeps the samples' sizes for the next start.
+      workdir: folder for the samples' sizes, if they cannot be stored with the corpus.
       mesh: mesh of the batches, each of whose shards has one row of a micro-batch; or its settings.
       batch_size, seed: determine the order of the samples.
       held_out: share of the tasks that is not trained on.
       held_out_tokens: most tokens of held-out samples that are evaluated, by a hash of their ids.
       row_tokens, row_multiple: largest width of a row, and what it is a multiple of.
-      threads: number of samples that are measured at a time, if the cache does not hold their sizes.
+      threads: samples that are measured at a time, if their sizes are not stored.
 
     Raises:
       UserError: the corpus cannot be read or has nothing to train on, or a sample is longer than a row.
     """
     source = RecordSource(corpus, SftSample)
-    sizes = measure_all(source, encoder, cache, threads)
+    sizes = dataset_sizes(source, encoder, workdir, threads)
     kept = [number for number, size in enumerate(sizes) if size.length <= max_length]
     train = [number for number in kept if not is_held_out(sizes[number].task_id, held_out, seed)]
     if not train:
@@ -205,9 +205,9 @@ def open_sft_data(
             f"{max_length} tokens and {len(kept)} are held out: collect more, raise config.max_length, or "
             "lower config.eval.share"
         )
-    order = sample_order(len(train), batch_size, seed)
+    order = BatchOrder(np.asarray([sizes[number].length for number in train]), batch_size, seed)
     used = [sizes[number] for number in kept]
-    trials = [[sizes[train[index]].tree for index in np.asarray(order[step])] for step in range(_TRIALS)]
+    trials = [[sizes[train[index]].tree for index in order[step]] for step in range(TRIALS)]
 
     def make_packer(rows: int) -> Packer:
         return choose_packer(
@@ -227,7 +227,7 @@ def open_sft_data(
     packer = make_packer(row_shards(mesh))
     packer.report()
     # Without the rows, with which a run may resume differently: they change the layout only.
-    decisive = [source.digest, encoder.fingerprint.hex(), max_length, batch_size, seed, held_out]
+    decisive = [source.digest, encoder.fingerprint, max_length, batch_size, seed, held_out]
     return SftData(
         source=source,
         encoder=encoder,

@@ -10,9 +10,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Bool, Float32, Int32
 
-from rmsweb_jax.data.batching import Example, lay_out_prompts, on_mesh, round_up
-from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.data.batching import Encodable, lay_out_prompts, on_mesh, round_up
 from rmsweb_jax.data.packing import RowShape
+from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.pool import DecodePool, HostResponses, to_host
@@ -99,7 +99,7 @@ class Sampler:
         self._rows = process_rows(mesh, self.shards)
 
     def generate(
-        self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: SamplingParams
+        self, policy: Generator, examples: Sequence[Encodable], seeds: Sequence[int], sampling: SamplingParams
     ) -> list[Responses]:
         """Samples responses to the prompt of each example, in order; the targets are not read.
 
@@ -112,12 +112,12 @@ class Sampler:
         return self.submit(policy, examples, seeds, sampling).result()
 
     def submit(
-        self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: SamplingParams
+        self, policy: Generator, examples: Sequence[Encodable], seeds: Sequence[int], sampling: SamplingParams
     ) -> SamplingFuture:
         """Begins to sample and returns once the first prompts are dispatched; arguments as in `generate`."""
         return SamplingFuture(self, policy, examples, seeds, sampling)
 
-    def inputs(self, examples: Sequence[Example], width: int) -> ModelInputs:
+    def inputs(self, examples: Sequence[Encodable], width: int) -> ModelInputs:
         """Puts the prompts of a prefill, one for each shard, on the mesh; each process makes its own rows."""
         shape = dataclasses.replace(self.shapes.row(width), rows=self.shards)
         return on_mesh(lay_out_prompts(examples, shape, self.config, self._rows), self.mesh).inputs
@@ -130,7 +130,7 @@ class SamplingFuture:
         self,
         sampler: Sampler,
         policy: Generator,
-        examples: Sequence[Example],
+        examples: Sequence[Encodable],
         seeds: Sequence[int],
         sampling: SamplingParams,
     ):
@@ -188,7 +188,7 @@ class _WidthQueue:
         policy: Generator,
         width: int,
         numbers: Sequence[int],
-        examples: Sequence[Example],
+        examples: Sequence[Encodable],
         seeds: Sequence[int],
         sampling: SamplingParams,
     ):

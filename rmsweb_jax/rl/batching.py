@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from rmsweb_jax.data.batching import Batch, Branch, Span, Tree, lay_out, spans
-from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Span, Tree, lay_out, spans
 from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer
+from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.rl.config import RlConfig
@@ -41,7 +41,7 @@ class MicroBatch:
 
 
 def micro_batches(
-    trees: Sequence[Tree], packer: Packer, config: Qwen3VLConfig, held: Sequence[int] | None = None
+    trees: Sequence[LazyTree], packer: Packer, config: Qwen3VLConfig, held: Sequence[int] | None = None
 ) -> list[MicroBatch]:
     """Makes the micro-batches of one optimizer step.
 
@@ -51,7 +51,7 @@ def micro_batches(
     sizes = [tree.size for tree in trees]
     return [
         MicroBatch(
-            lay_out(trees.__getitem__, rows, packer.shape, config, held, VALUES),
+            lay_out(lambda number: trees[number].make(), rows, packer.shape, config, held, VALUES),
             tuple(spans(rows, sizes)),
             packer.executed(rows, sizes),
         )
@@ -59,7 +59,7 @@ def micro_batches(
     ]
 
 
-def rl_packer(measures: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int) -> Packer:
+def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int) -> Packer:
     """Chooses the rows of a run by packing steps of random prompts, whose responses are as long as targets.
 
     Raises:
@@ -69,31 +69,29 @@ def rl_packer(measures: Sequence[SampleSize], config: RlConfig, model: Qwen3VLCo
     accepted = config.mini_batch_groups
     # As many rejected groups as accepted ones, as far as they are kept.
     salvaged = min(accepted, config.max_salvage_groups * accepted // config.train_groups)
-    targets = np.asarray([measure.num_targets for measure in measures])
+    targets = np.asarray([size.num_targets for size in sizes])
     longest = max(config.max_response_tokens, int(targets.max()))
     steps = []
     for _ in range(_TRIALS):
-        chosen = rng.choice(len(measures), accepted + salvaged, replace=len(measures) < accepted + salvaged)
+        chosen = rng.choice(len(sizes), accepted + salvaged, replace=len(sizes) < accepted + salvaged)
         step = []
-        for number, measure in enumerate(measures[index] for index in chosen):
-            count = config.num_samples + (number >= accepted)
-            step.append(
-                TreeSize(measure.prompt_length, tuple(rng.choice(targets, count).tolist()), measure.patches)
-            )
+        for number, size in enumerate(sizes[index] for index in chosen):
+            responses = rng.choice(targets, config.num_samples + (number >= accepted)).tolist()
+            step.append(TreeSize(size.prompt_length, tuple(responses), size.patches))
         steps.append(step)
     return choose_packer(
         steps,
         model,
         rows=shards,
-        least=max(measure.prompt_length for measure in measures) + longest,
+        least=max(size.prompt_length for size in sizes) + longest,
         most=config.row_tokens,
         multiple=config.row_multiple,
-        images=max(len(measure.patches) for measure in measures),
-        window=max((count for measure in measures for count in measure.patches), default=0),
+        images=max(len(size.patches) for size in sizes),
+        window=max((count for size in sizes for count in size.patches), default=0),
     )
 
 
-def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> list[Tree]:
+def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> list[LazyTree]:
     """Makes the tree of each group of an optimizer step, accepted groups first.
 
     The branches are the group's responses, in order, and after them the salvage target of a rejected group.
@@ -110,10 +108,8 @@ def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> lis
     # surrogate, without them they have no KL term (docs/results/verl.md).
     num_accepted = sum(len(group.responses) for group in batch.accepted)
     num_responses = sum(len(group.responses) for group in groups)
-    trees = []
-    for number, group in enumerate(groups):
-        accepted = number < len(batch.accepted)
-        example, branches = group.prompt.example, []
+
+    def responses(group: Group, accepted: bool) -> Iterator[Branch]:
         for sample, tokens in enumerate(group.responses):
             mask = np.ones(len(tokens), bool)
             values: dict[str, Any] = {"kl_weight": token_weights(mask, num_responses)}
@@ -123,9 +119,21 @@ def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> lis
             # The policy that sampled a stale response is gone: its log-probabilities cannot be recomputed.
             if group.version < version:
                 values |= {"stale": 1.0, "old_log_probs": group.log_probs[sample]}
-            branches.append(Branch(tokens, values))
-        if salvage and not accepted:
-            anchor = token_weights(example.action_mask, len(batch.salvaged))
-            branches.append(Branch(example.target, {"salvage_weight": anchor}))
-        trees.append(Tree(example, tuple(branches)))
-    return trees
+            yield Branch(tokens, values)
+
+    def tree(group: Group, accepted: bool) -> LazyTree:
+        lengths, anchored = [len(tokens) for tokens in group.responses], salvage and not accepted
+        size = group.prompt.size
+        if anchored:
+            lengths.append(size.num_targets)
+
+        def make() -> Tree:
+            example, branches = group.prompt.encoded(), list(responses(group, accepted))
+            if anchored:
+                anchor = token_weights(example.action_mask, len(batch.salvaged))
+                branches.append(Branch(example.target, {"salvage_weight": anchor}))
+            return Tree(example, tuple(branches))
+
+        return LazyTree(TreeSize(size.prompt_length, tuple(lengths), size.patches), make)
+
+    return [tree(group, number < len(batch.accepted)) for number, group in enumerate(groups)]

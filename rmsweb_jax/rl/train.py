@@ -63,6 +63,8 @@ STAGE = "train_rl"
 # Number of skipped optimizer steps in a row after which the run stops. A single one may be an accident of a
 # batch; a policy that has diverged skips all.
 MAX_SKIPPED = 3
+# Prompts that are measured at a time: tokenizing leaves Python's lock.
+_THREADS = 4
 
 
 def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
@@ -81,8 +83,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out = open_prompts(config, processor)
-    make_packer = functools.partial(rl_packer, list(data.measures.values()), config, processor.config)
+    data, held_out = open_prompts(config, processor, workdir)
+    make_packer = functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
     chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
     mesh = make_mesh(**vars(chosen))
     packer = make_packer(row_shards(mesh))
@@ -93,9 +95,9 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
     graphdef, params, frozen = split_model(model, "lora")
-    measures = [*data.measures.values(), *held_out.measures.values()]
+    sizes = [*data.sizes.values(), *held_out.sizes.values()]
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
-    slots = Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
+    slots = Sampler(model.config, prompt_shapes(sizes, config.rollout_slots, **buckets), mesh)
     engine = make_engine(config, slots, processor)
     sampling = SamplingParams(
         num_samples=config.num_samples,
@@ -224,13 +226,18 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     return model
 
 
-def open_prompts(config: RlConfig, processor: Processor) -> tuple[RlData, RlData]:
+def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple[RlData, RlData]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
 
     Raises:
       UserError: see `open_rl_data`.
     """
-    limits = {"max_prompt_tokens": config.max_prompt_tokens, "held_out": config.held_out}
+    limits = {
+        "max_prompt_tokens": config.max_prompt_tokens,
+        "held_out": config.held_out,
+        "workdir": workdir,
+        "threads": _THREADS,
+    }
 
     def encoder(folder: Path) -> Encoder:
         return Encoder(processor, ImageStore(folder))

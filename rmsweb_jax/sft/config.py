@@ -107,7 +107,7 @@ class SftConfig:
     seed: int = 42
     # The paper's effective batch: 8 GPUs, one sample each, 4 accumulated.
     batch_size: int = 32
-    row_tokens: int = safe(20_480)
+    row_tokens: int = safe(28_672)
     row_multiple: int = safe(512)
     workers: Workers = safe(Workers(threads=4))
     learning_rate: float = 1e-4

@@ -139,10 +139,10 @@ class GreedyReplies:
         score: Score = score_response,
     ):
         self._samples, self._encoder, self._score = samples, encoder, score
-        measures = [encoder.measure(sample) for sample in samples]
+        sizes = [encoder.size(sample) for sample in samples]
         # The same samples in every evaluation, so that the sampler's shapes compile once.
         rows = round_up(min(config.rows, len(samples)), row_shards(mesh))
-        shapes = prompt_shapes(measures, rows, _PROMPT_MULTIPLE, _PROMPT_WIDTHS)
+        shapes = prompt_shapes(sizes, rows, _PROMPT_MULTIPLE, _PROMPT_WIDTHS)
         self._sampler = Sampler(encoder.config, shapes, mesh)
         processor = encoder.processor
         self._decode = processor.decode_response

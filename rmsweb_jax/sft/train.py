@@ -59,7 +59,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     data = open_sft_data(
         Path(config.corpus),
         encoder,
-        workdir / "lengths.json",
+        workdir,
         config.mesh,
         max_length=config.max_length,
         batch_size=config.batch_size,

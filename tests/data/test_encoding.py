@@ -66,7 +66,7 @@ def test_extractions_have_no_action_span(encoder, store):
 
 def test_measure_agrees_with_the_example(encoder, store):
     record = sample(store)
-    example, measure = encoder.example(record), encoder.measure(record)
+    example, measure = encoder.example(record), encoder.size(record)
     assert (measure.length, measure.num_targets) == (example.length, example.num_targets)
     assert measure.prompt_length == example.prompt_length
     assert measure.patches == tuple(len(patches) for patches in example.patches)
@@ -79,7 +79,7 @@ def test_a_missing_screenshot_is_one_line(encoder, store):
     record = sample(store)
     store.path(record.messages[1].content[1].sha256).unlink()
     with pytest.raises(UserError, match="missing screenshot"):
-        encoder.measure(record)
+        encoder.size(record)
     with pytest.raises(UserError, match="missing screenshot"):
         encoder.example(record)
 

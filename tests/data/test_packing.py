@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer, useful_work
+from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer, even_parts, useful_work
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.flops import Work
@@ -60,6 +60,23 @@ def test_the_work_of_a_tree_counts_what_each_token_sees():
     size = TreeSize(3, (2, 4), (4, 8))
     seen = [1, 2, 3, 4, 5, 4, 5, 6, 7]
     assert size.work == Work(9, sum(seen), 6, 12, 16 + 64)
+
+
+@given(st.lists(st.integers(1, 99), max_size=40), st.integers(1, 9))
+def test_even_parts_hold_everything_once(sizes, count):
+    parts = even_parts(sizes, count)
+    assert len(parts) == count
+    assert sorted(number for part in parts for number in part) == list(range(len(sizes)))
+
+
+def test_parts_are_more_even_than_those_of_the_longest_first():
+    # The classic case: longest first leaves 8 + 6 + 4 against 7 + 5, by differences 16 against 14.
+    parts = even_parts([8, 7, 6, 5, 4], 2)
+    assert sorted(sum([8, 7, 6, 5, 4][number] for number in part) for part in parts) == [14, 16]
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1_000, 12_000, 32).tolist()
+    sums = [sum(sizes[number] for number in part) for part in even_parts(sizes, 8)]
+    assert max(sums) < 1.02 * sum(sizes) / 8
 
 
 def test_a_group_is_cut_rather_than_leaving_a_micro_batch_to_the_rest():

@@ -1,16 +1,16 @@
 """Training data: one global order, independent of worker processes and of the layout on disk."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rmsweb_jax.data.batching import Batch, Example
-from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.sft import SftData, open_sft_data
-from rmsweb_jax.data.sources import Workers, stable_hash
+from rmsweb_jax.data.sizes import SizesFile
+from rmsweb_jax.data.sources import RecordSource, Workers, stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names
@@ -45,10 +45,10 @@ def encoder(corpus, random_policy) -> Encoder:
 
 @pytest.fixture(scope="module")
 def open_data(corpus, encoder, tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache") / "lengths.json"
+    workdir = tmp_path_factory.mktemp("workdir")
 
     def open_(**changes) -> SftData:
-        return open_sft_data(corpus, encoder, cache, make_mesh(), **{**SETTINGS, **changes})
+        return open_sft_data(corpus, encoder, workdir, make_mesh(), **{**SETTINGS, **changes})
 
     return open_
 
@@ -212,25 +212,47 @@ def test_an_epoch_sees_every_training_sample_once(open_data):
         assert len(set(seen[epoch * count : (epoch + 1) * count])) == count
 
 
-def test_lengths_are_measured_once_and_again_for_another_corpus(corpus, encoder, tmp_path):
-    cache = tmp_path / "lengths.json"
-    first = open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS)
-    stored = json.loads(cache.read_text())
-    stored["measures"][0][1] = 77
-    cache.write_text(json.dumps(stored))
-    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).sizes[0].length == 77
-    cache.write_text(json.dumps({**stored, "key": "of another corpus"}))
-    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).sizes == first.sizes
+def test_sizes_are_stored_with_the_corpus_for_each_encoder(corpus, encoder, tmp_path, random_policy):
+    data = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
+    file = SizesFile(corpus, data.source.digest, encoder.fingerprint)
+    assert file.read() == list(data.sizes)
+    other = Encoder.load(random_policy, ImageStore(corpus), max_pixels=2048)
+    assert SizesFile(corpus, data.source.digest, other.fingerprint).read() is None
+    try:
+        file.write([dataclasses.replace(size, length=77) for size in data.sizes])
+        assert open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS).sizes[0].length == 77
+    finally:
+        file.write(data.sizes)
+
+
+def test_sizes_are_in_the_workdir_where_the_corpus_cannot_be_written(tmp_path, random_policy, monkeypatch):
+    write_corpus(tmp_path / "corpus", [1, 1])
+    encoder = Encoder.load(random_policy, ImageStore(tmp_path / "corpus"), max_pixels=4096)
+    write = SizesFile.write
+
+    def refuse(file, sizes):
+        if file.folder == tmp_path / "corpus":
+            raise PermissionError(13, "Permission denied")
+        write(file, sizes)
+
+    # Root may write anywhere.
+    monkeypatch.setattr(SizesFile, "write", refuse)
+    (tmp_path / "work").mkdir()
+    source = RecordSource(tmp_path / "corpus", SftSample)
+    sizes = dataset_sizes(source, encoder, tmp_path / "work")
+    assert [path.name[:6] for path in (tmp_path / "work").iterdir()] == ["sizes-"]
+    monkeypatch.setattr(encoder, "size", lambda _: pytest.fail("measured again"))
+    assert dataset_sizes(source, encoder, tmp_path / "work") == sizes
 
 
 def test_a_target_longer_than_the_context_is_dropped_by_name(tmp_path, random_policy):
     write_corpus(tmp_path, [1, 1, 40])
     encoder = Encoder.load(random_policy, ImageStore(tmp_path), max_pixels=4096)
     settings = {**SETTINGS, "held_out": 0.0, "max_length": 100}
-    data = open_sft_data(tmp_path, encoder, tmp_path / "lengths.json", make_mesh(), **settings)
+    data = open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **settings)
     assert data.dropped == ("s2",)
     with pytest.raises(UserError, match="of 3 samples 3 exceed 20 tokens"):
-        open_sft_data(tmp_path, encoder, tmp_path / "l.json", make_mesh(), **{**settings, "max_length": 20})
+        open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **{**settings, "max_length": 20})
 
 
 def test_an_unreadable_screenshot_is_one_line(tmp_path, random_policy):
@@ -239,7 +261,7 @@ def test_an_unreadable_screenshot_is_one_line(tmp_path, random_policy):
     image.write_bytes(b"no picture")
     encoder = Encoder.load(random_policy, ImageStore(tmp_path), max_pixels=4096)
     with pytest.raises(UserError, match="damaged screenshot") as raised:
-        open_sft_data(tmp_path, encoder, tmp_path / "lengths.json", make_mesh(), **SETTINGS)
+        open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **SETTINGS)
     assert str(image) in str(raised.value)
 
 
@@ -253,6 +275,6 @@ def test_an_invalid_screenshot_is_reported_with_its_sample(tmp_path, random_poli
         update={"messages": (Message(role="user", content=(ImagePart(sha256=name),)),)}
     )
     encoder = Encoder.load(random_policy, images, max_pixels=4096)
-    assert len(encoder.measure(broken).patches) == 1
+    assert len(encoder.size(broken).patches) == 1
     with pytest.raises(UserError, match="sample s0: an image of 200 bytes cannot be read"):
         encoder.example(broken)

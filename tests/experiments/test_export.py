@@ -29,7 +29,6 @@ from configs import sft as sft_config
 from configs.export import get_config
 from experiments import export, train_sft
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import UserError
@@ -49,6 +48,7 @@ from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.workdir import check_config
 from tests.policies import REPLY, random_messages, write_corpus
+from tests.prompts import size_of
 from tests.report.evaluated import make_results, write_evaluation
 from tests.sft.test_peft_parity import save_model_folder
 
@@ -175,17 +175,16 @@ def messages(text: str, pictures: int, images: ImageStore) -> tuple[Message, ...
 def our_replies(model_folder: Path, images: ImageStore) -> list[list[int]]:
     """Greedy, from the run's own export by this project's sampler."""
     processor = Processor.from_pretrained(model_folder, MAX_PIXELS)
-    examples, measures = [], []
+    examples = []
     for number, (text, pictures) in enumerate(PROMPTS):
         prompt = processor.encode_prompt(messages(text, pictures, images), images.get)
         length = len(prompt.tokens)
         tokens = np.append(prompt.tokens, processor.end_id).astype(np.int32)
         mask = np.zeros(1, bool)
         examples.append(Example(f"p{number}", tokens, length, mask, prompt.patches, prompt.grids))
-        window = max((int(np.prod(grid)) for grid in prompt.grids), default=0)
-        measures.append(SampleSize(f"p{number}", length + 1, 1, pictures, window))
     sampling = SamplingParams(1, NEW, 0.0, processor.end_id, processor.banned_ids)
-    sampler = Sampler(processor.config, prompt_shapes(measures, len(PROMPTS), 64, 1), make_mesh())
+    shapes = prompt_shapes([size_of(example) for example in examples], len(PROMPTS), 64, 1)
+    sampler = Sampler(processor.config, shapes, make_mesh())
     policy = Generator(load_model(model_folder))
     drawn = sampler.generate(policy, examples, [0] * len(examples), sampling)
     return [one.tokens[0].tolist() for one in drawn]

@@ -27,12 +27,12 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
 from rmsweb_jax.training.optimizer import adamw
+from tests.prompts import as_prompt
 from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import token_log_probs
 from tests.tiny import IMAGE_TOKEN, TINY
@@ -88,7 +88,7 @@ def make_group(number: int, accepted: bool) -> Group:
     responses = tuple(rng.integers(0, 50, rng.integers(1, 6)).astype(np.int32) for _ in range(4))
     log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=4) if accepted else np.zeros(4)
-    prompt = Prompt(example.sample_id, example, str(number))
+    prompt = as_prompt(example, str(number))
     return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, accepted)
 
 

@@ -72,7 +72,7 @@ def plain_rows(batch: MiniBatch[Group], *, salvage: bool) -> list[PlainRow]:
     retained = sum(len(group.responses) for group in groups)
     rows = []
     for number, group in enumerate(groups):
-        prompt = group.prompt.example
+        prompt = group.prompt.encoded()
         for sample, response in enumerate(group.responses):
             mean = np.full(len(response), 1 / (len(response) + _EPSILON))
             mine = number < len(batch.accepted)

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
+from rmsweb_jax.data.sft import TRIALS
+from rmsweb_jax.data.sources import BatchOrder
 from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.sft.config import SftConfig
 
 CONFIG = SIZES["8b"]
 SETTINGS = RlConfig(prompts="", model="")
+SFT_SETTINGS = SftConfig(corpus="")
 MEDIAN, SPREAD = 7_000, 0.5
 TARGET, TARGET_SPREAD = 280, 0.35
 RUNAWAYS = 0.01
@@ -117,15 +121,27 @@ def fill(steps: Sequence[Step], rows: int) -> dict[str, Any]:
 
 
 def sft_padding(rows: int, samples: int, seed: int = 1) -> dict[str, Any]:
-    """Padding of SFT steps whose samples are as long as the prompts of RL with a target."""
+    """Padding of an epoch of SFT whose samples are as long as the prompts of RL with a target."""
     rng = np.random.default_rng(seed)
-    lengths = prompt_lengths(rng)
-    steps = []
-    for _ in range(STEPS):
-        targets = np.maximum(TARGET * (1 + TARGET_SPREAD * rng.normal(size=samples)), 20).astype(int)
-        prompts = rng.choice(lengths, samples, replace=False)
-        steps.append([TreeSize(int(p), (int(t),)) for p, t in zip(prompts, targets, strict=True)])
-    chosen = packer(steps, rows)
+    prompts = prompt_lengths(rng)
+    noise = 1 + TARGET_SPREAD * rng.normal(size=len(prompts))
+    targets = np.maximum(TARGET * noise, 20).astype(int)
+    order = BatchOrder(prompts + targets, samples, seed)
+
+    def step(number: int) -> Step:
+        return [TreeSize(int(prompts[index]), (int(targets[index]),)) for index in order[number]]
+
+    steps = [step(number) for number in range(len(prompts) // samples)]
+    chosen = choose_packer(
+        steps[:TRIALS],
+        CONFIG,
+        rows=rows,
+        least=int((prompts + targets).max()),
+        most=SFT_SETTINGS.row_tokens,
+        multiple=SFT_SETTINGS.row_multiple,
+        images=0,
+        window=0,
+    )
     tokens = sum(useful_work(sizes).tokens for sizes in steps)
     count = sum(len(chosen.pack(sizes)) for sizes in steps)
     return {

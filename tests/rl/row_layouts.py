@@ -22,12 +22,12 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from tests.prompts import as_prompt
 from tests.rl.eight_rows import plain_batches, plain_rows
 
 SAMPLES = 8
@@ -136,7 +136,7 @@ def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch[Group]:
     responses = tuple(rng.integers(0, vocabulary, response).astype(np.int32) for _ in range(SAMPLES))
     none = tuple(np.zeros(response, np.float32) for _ in responses)
     group = Group(
-        prompt=Prompt("prompt", example, ""),
+        prompt=as_prompt(example),
         responses=responses,
         log_probs=none,
         truncated=np.zeros(SAMPLES, bool),

@@ -18,10 +18,10 @@ WIDTH = 96
 
 def trained_log_probs(policy: Policy, prompt: Prompt, tokens: np.ndarray, adapters: bool) -> np.ndarray:
     """Log-probabilities of a response under the training forward."""
-    start = prompt.example.prompt_length
+    start, known = prompt.prompt_length, prompt.encoded()
     example = dataclasses.replace(
-        prompt.example,
-        tokens=np.concatenate([prompt.example.tokens[:start], tokens]),
+        known,
+        tokens=np.concatenate([known.prompt, tokens]),
         action_mask=np.zeros(len(tokens), bool),
     )
     window = MAX_PIXELS // 16**2

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from configs.rl import get_config
-from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
+from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.tree_attention import visible_pairs
@@ -53,7 +53,7 @@ def test_rows_hold_what_the_groups_hold(batch, packer):
             assert (span.tree, span.branch) not in seen
             seen[span.tree, span.branch] = tokens
             # The state before the first token is that of the prompt's end, and each token's that of the next.
-            prompt = groups[span.tree].prompt.example.prompt
+            prompt = groups[span.tree].prompt.encoded().prompt
             before = slice(index[0] + 1 - len(prompt), index[0] + 1)
             assert inputs.tokens[span.row, before].tolist() == prompt.tolist()
             assert inputs.tokens[span.row, index[1:]].tolist() == tokens[:-1].tolist()
@@ -62,7 +62,7 @@ def test_rows_hold_what_the_groups_hold(batch, packer):
         for sample, response in enumerate(group.responses):
             assert seen[number, sample].tolist() == response.tolist()
     for number in (3, 4):
-        assert seen[number, SAMPLES].tolist() == groups[number].prompt.example.target.tolist()
+        assert seen[number, SAMPLES].tolist() == groups[number].prompt.encoded().target.tolist()
 
 
 @all_packers
@@ -168,7 +168,7 @@ def test_executed_work_is_what_the_attention_rule_lets_through(batch, packer):
         pairs = []
         for row in range(shape.rows):
             own = [span for span in micro.spans if span.row == row]
-            prompts = sum(trees[tree].example.prompt_length for tree in {span.tree for span in own})
+            prompts = sum(trees[tree].size.prompt for tree in {span.tree for span in own})
             used = prompts + sum(span.stop - span.start for span in own)
             assert (seen[row, used:] == 1).all()
             pairs.append(seen[row, :used].sum())
@@ -184,9 +184,9 @@ def test_executed_work_is_what_the_attention_rule_lets_through(batch, packer):
 def test_useful_work_counts_a_cut_groups_prompt_once(batch):
     trees = trees_of(batch, salvage=True)
     work = useful_work([tree.size for tree in trees])
-    prompts = sum(tree.example.prompt_length for tree in trees)
-    scored = sum(len(branch.tokens) for tree in trees for branch in tree.branches)
-    images = [int(np.prod(grid)) for tree in trees for grid in tree.example.grids]
+    prompts = sum(tree.size.prompt for tree in trees)
+    scored = sum(count for tree in trees for count in tree.size.branches)
+    images = [count for tree in trees for count in tree.size.patches]
     assert (work.tokens, work.scored, work.patches) == (prompts + scored, scored, sum(images))
     assert work.patch_pairs == sum(count**2 for count in images)
     # The narrow rows repeat prompts; what they execute is more, what is useful is not.

@@ -36,7 +36,7 @@ def adapted(model) -> Qwen3VL:
 @pytest.fixture(scope="module")
 def prompts(make_prompt):
     lengths = (12, 16, 9, 14, 16)
-    return [make_prompt(number, length, image=number != 2).example for number, length in enumerate(lengths)]
+    return [make_prompt(number, length, image=number != 2).encoded() for number, length in enumerate(lengths)]
 
 
 def sampler(slots: int) -> Sampler:

@@ -16,12 +16,12 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import VALUES, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from tests.prompts import as_prompt
 from tests.rl.eight_rows import plain_batches, plain_rows
 from tests.tiny import IMAGE_TOKEN, TINY
 
@@ -77,8 +77,7 @@ def make_group(number: int, accepted: bool, images: bool) -> Group:
     none = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=SAMPLES) if accepted else np.zeros(SAMPLES)
     rewards = np.zeros(SAMPLES)
-    prompt = Prompt(example.sample_id, example, "")
-    return Group(prompt, responses, none, np.zeros(SAMPLES, bool), rewards, advantages, accepted)
+    return Group(as_prompt(example), responses, none, np.zeros(SAMPLES, bool), rewards, advantages, accepted)
 
 
 BATCH = MiniBatch(

@@ -92,9 +92,8 @@ def assert_same(a, b):
 
 def test_a_shared_prompt_row_equals_a_row_for_each_response(policy, batch):
     shared = packed(batch)
-    single = [
-        Tree(tree.example, (branch,)) for tree in trees_of(batch, salvage=True) for branch in tree.branches
-    ]
+    made = [lazy.make() for lazy in trees_of(batch, salvage=True)]
+    single = [Tree(tree.example, (branch,)) for tree in made for branch in tree.branches]
     shape = RowShape(32, 2, images=1, window=8)
     separate = [
         lay_out(single.__getitem__, [(Part(n, (0,)),) for n in (at, at + 1)], shape, CONFIG, names=VALUES)

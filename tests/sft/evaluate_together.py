@@ -31,7 +31,7 @@ def open_corpus(policy: Path, corpus: Path, mesh: Mesh) -> SftData:
     return open_sft_data(
         corpus,
         Encoder.load(policy, ImageStore(corpus), 4096),
-        corpus / "lengths.json",
+        corpus,
         mesh,
         max_length=256,
         batch_size=4,

@@ -159,7 +159,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     data = open_sft_data(
         corpus,
         Encoder.load(folder, images, MAX_PIXELS),
-        work / "lengths.json",
+        work,
         make_mesh(),
         max_length=256,
         batch_size=BATCH,
