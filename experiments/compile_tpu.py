@@ -13,22 +13,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from absl import flags
 from jax.sharding import Mesh
 from ml_collections import ConfigDict, config_flags
 
 from experiments.cli import run_config
-from rmsweb_jax.aot.abstract import CHIPS, slice_mesh
-from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
+from rmsweb_jax.aot.abstract import CHIPS, Chip, slice_mesh
+from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_programs, sft_programs
 from rmsweb_jax.aot.report import compile_program, table
+from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.training.memory import choose_remat
+
+Settings = TypeVar("Settings", SftConfig, RlConfig)
 
 
 class DoesNotFitError(UserError):
@@ -48,14 +54,33 @@ def architecture(config: ConfigDict) -> Qwen3VLConfig:
     return SIZES[variant]
 
 
-def programs(config: ConfigDict, mesh: Mesh, response: int, images: int) -> list[Program]:
+def programs(config: ConfigDict, mesh: Mesh, chip: Chip, response: int, images: int) -> list[Program]:
     """Makes the programs of the config's training stage."""
     # No corpus or model is read.
+    model = architecture(config)
     if "prompts" in config:
         settings = from_config(RlConfig, config, complete=False)
-        return rl_programs(settings, architecture(config), mesh, response, images)
+        group = TreeSize(settings.max_prompt_tokens, (response,) * (settings.num_samples + 1))
+        shape, work = full_rows(settings, model, mesh, group, images)
+        settings = with_remat(settings, lambda one: rl_programs(one, model, mesh, shape)[0], chip)
+        update = rl_programs(settings, model, mesh, shape, work)
+        return [*update, *sampler_programs(settings, model, mesh, images)]
     settings = from_config(SftConfig, config, complete=False)
-    return sft_programs(settings, architecture(config), mesh, response, images)
+    sample = TreeSize(settings.max_length - response, (response,))
+    shape, work = full_rows(settings, model, mesh, sample, images)
+    settings = with_remat(settings, lambda one: sft_programs(one, model, mesh, shape)[0], chip)
+    return sft_programs(settings, model, mesh, shape, work)
+
+
+def with_remat(settings: Settings, gradient: Callable[[Settings], Program], chip: Chip) -> Settings:
+    """Replaces `remat` "auto" by the policy with which training would compile its gradient."""
+    if settings.remat != "auto":
+        return settings
+
+    def change(policy: str) -> Settings:
+        return dataclasses.replace(settings, remat=policy)
+
+    return change(choose_remat(lambda policy: compile_program(gradient(change(policy)), chip, 1).fits))
 
 
 def main() -> None:
@@ -69,7 +94,7 @@ def main() -> None:
             raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
         mesh = slice_mesh(topology.value, **config.to_dict()["mesh"])
         chip = CHIPS[topology.value.partition(":")[0]]
-        wanted = programs(config, mesh, response.value, images.value)
+        wanted = programs(config, mesh, chip, response.value, images.value)
         results = [compile_program(program, chip, mesh.size) for program in wanted]
         print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
         if output.value:

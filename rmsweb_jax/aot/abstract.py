@@ -18,6 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.data.batching import Batch, ScoredTokens, round_up
+from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -63,9 +64,16 @@ def on_mesh(tree: Any, shardings: Any) -> Any:
 
 
 def abstract_run(
-    config: Qwen3VLConfig, mesh: Mesh, settings: SftConfig | RlConfig, lora: LoRAConfig
+    config: Qwen3VLConfig,
+    mesh: Mesh,
+    settings: SftConfig | RlConfig,
+    lora: LoRAConfig,
+    trainable: str = "lora",
 ) -> AbstractRun:
     """Makes model, adapters and optimizer of a run; allocates nothing.
+
+    Args:
+      lora, trainable: adapters, and whether they ("lora") or all weights ("all") are trained.
 
     Raises:
       UserError: the mesh does not divide the model.
@@ -80,13 +88,16 @@ def abstract_run(
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
             # The target's platform, not the one on which this runs.
-            attention=default_attention(config.text.head_dim, settings.dtype, mesh, platform="tpu"),
+            attention=default_attention(config.text.head_dim, settings.dtype, mesh, platform=platform),
         )
-        add_lora(model, lora, nnx.Rngs(0))
+        if trainable == "lora":
+            add_lora(model, lora, nnx.Rngs(0))
         return model
 
+    platform = mesh.devices.flat[0].platform
+
     model = nnx.eval_shape(make)
-    graphdef, params, frozen = split_model(model, "lora")
+    graphdef, params, frozen = split_model(model, trainable)
     optimizer = adamw(
         settings.learning_rate, weight_decay=settings.weight_decay, clip_norm=settings.clip_norm
     )
@@ -94,47 +105,42 @@ def abstract_run(
     params, opt_state, frozen = (
         on_mesh(tree, param_shardings(tree, mesh)) for tree in (params, opt_state, frozen)
     )
-    adapters = count_parameters(model)["adapters"]
+    adapters = count_parameters(model).get("adapters", 0)
     return AbstractRun(config, mesh, graphdef, TrainState(params, opt_state), frozen, optimizer, adapters)
 
 
-def abstract_vision(run: AbstractRun, images: int, max_pixels: int) -> tuple[VisionInputs, int, int]:
-    """Makes abstract patches of `images` images of the largest size.
+def image_window(config: Qwen3VLConfig, max_pixels: int) -> int:
+    """Patches of an image of the largest size."""
+    vision = config.vision
+    return round_up(max_pixels // vision.patch_size**2, vision.merge_unit)
 
-    Returns:
-      The inputs, and the numbers of patches and of visible pairs of patches.
-    """
-    vision = run.config.vision
-    window = round_up(max_pixels // vision.patch_size**2, vision.merge_unit)
-    count = images * window
-    inputs = VisionInputs(
-        patches=run.rows((count, vision.patch_dim), jnp.float32),
+
+def abstract_inputs(run: AbstractRun, shape: RowShape) -> ModelInputs:
+    """Makes the inputs of rows of this shape."""
+    rows, width, count = shape.rows, shape.width, shape.rows * shape.images * shape.window
+    vision = VisionInputs(
+        patches=run.rows((count, run.config.vision.patch_dim), jnp.float32),
         segment_ids=run.rows((count,), jnp.int32),
         pos_index=run.rows((count, 4), jnp.int32),
         pos_weight=run.rows((count, 4), jnp.float32),
         hw=run.rows((count, 2), jnp.int32),
-        window=window,
+        window=shape.window,
     )
-    return inputs, count, images * window**2
-
-
-def abstract_inputs(run: AbstractRun, rows: int, width: int, vision: VisionInputs) -> ModelInputs:
     return ModelInputs(
         tokens=run.rows((rows, width), jnp.int32),
         positions=run.rows((3, rows, width), jnp.int32, axis=1),
         until=run.rows((rows, width), jnp.int32),
         image_index=run.rows((rows, width), jnp.int32),
-        vision=vision,
+        vision=vision if count else None,
     )
 
 
-def abstract_batch(inputs: ModelInputs, run: AbstractRun, names: Sequence[str]) -> Batch:
-    """Adds the scored tokens, with values of these names."""
-    shape = inputs.tokens.shape
-    index, tokens, branch = (run.rows(shape, jnp.int32) for _ in range(3))
-    return Batch(
-        inputs, ScoredTokens(index, tokens, branch, {name: run.rows(shape, jnp.float32) for name in names})
-    )
+def abstract_batch(run: AbstractRun, shape: RowShape, names: Sequence[str]) -> Batch:
+    """Makes a micro-batch of rows of this shape, whose tokens have values of these names."""
+    tokens = (shape.rows, shape.width)
+    index, ids, branch = (run.rows(tokens, jnp.int32) for _ in range(3))
+    values = {name: run.rows(tokens, jnp.float32) for name in names}
+    return Batch(abstract_inputs(run, shape), ScoredTokens(index, ids, branch, values))
 
 
 # Values that libtpu otherwise asks the metadata server of a TPU host for; these serve every slice type.

@@ -15,6 +15,7 @@ import dataclasses
 import heapq
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -103,11 +104,13 @@ class Packer:
       shape: shape of all rows.
       config: the model, for the cost of a row.
       expected_fill: share of useful operations in the steps by which the shape was chosen.
+      samples: branches of the largest of these steps.
     """
 
     shape: RowShape
     config: Qwen3VLConfig
     expected_fill: float = math.nan
+    samples: int = sys.maxsize
 
     def pack(self, sizes: Sequence[TreeSize]) -> list[Rows]:
         """Packs trees into as few micro-batches as it finds, and balances their rows.
@@ -149,8 +152,17 @@ class Packer:
         return useful / executed
 
     def report(self) -> None:
-        """Logs how full the rows of the run will be, and warns if that is little."""
+        """Logs how full the rows of the run will be, and warns if that is little.
+
+        Raises:
+          UserError: some rows will be empty in every step.
+        """
         shape, percent = self.shape, 100 * self.expected_fill
+        if self.samples < shape.rows:
+            raise UserError(
+                f"the mesh has {shape.rows} shards for rows, but a step has at most {self.samples} samples: "
+                "split the model over more devices by config.mesh.tensor, or train on more samples a step"
+            )
         logging.info(
             "%d rows of %d tokens a micro-batch: about %.0f %% of the operations will be useful",
             *(shape.rows, shape.width, percent),
@@ -362,4 +374,5 @@ def choose_packer(
     fills |= {width: fill(width) for width in range(max(low, best - step + multiple), best, multiple)}
     # Of equally good ones the narrowest, which needs the least memory.
     best = max(sorted(fills), key=lambda width: fills[width])
-    return dataclasses.replace(packer(best), expected_fill=fills[best])
+    samples = max(sum(len(size.branches) for size in sizes) for sizes in steps)
+    return dataclasses.replace(packer(best), expected_fill=fills[best], samples=samples)

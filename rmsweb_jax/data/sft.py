@@ -20,7 +20,7 @@ from jaxtyping import Int
 
 from rmsweb_jax.data.batching import Batch, Branch, Tree, lay_out
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
-from rmsweb_jax.data.packing import Packer, choose_packer, useful_work
+from rmsweb_jax.data.packing import Packer, Rows, choose_packer, useful_work
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import BatchOrder, RecordSource, Workers, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
@@ -105,6 +105,10 @@ class SftData:
             executed=executed,
         )
 
+    def empty_batch(self) -> Batch:
+        """Makes this process's rows of a micro-batch of padding, to compile programs with."""
+        return self._rows_of((), ())
+
     def held_out_batches(self) -> Iterator[Batch]:
         """Yields the micro-batches of the samples that are evaluated, a few at a time, to limit memory."""
 
@@ -118,19 +122,19 @@ class SftData:
     def _batches(self, numbers: np.ndarray) -> tuple[list[Batch], Work]:
         sizes = [self.sizes[number].tree for number in numbers]
         plan = self.packer.pack(sizes)
-        # The plan is the same on all processes; each encodes only the rows of its own devices.
-        batches = [
-            lay_out(
-                lambda index: sft_tree(self.encoder, self.source[int(numbers[index])]),
-                rows,
-                self.packer.shape,
-                self.encoder.config,
-                self.rows,
-                VALUES,
-            )
-            for rows in plan
-        ]
+        batches = [self._rows_of(rows, numbers) for rows in plan]
         return batches, sum((self.packer.executed(rows, sizes) for rows in plan), start=Work(0, 0, 0))
+
+    def _rows_of(self, rows: Rows, numbers: Sequence[int] | np.ndarray) -> Batch:
+        # The plan is the same on all processes; each encodes only the rows of its own devices.
+        return lay_out(
+            lambda index: sft_tree(self.encoder, self.source[int(numbers[index])]),
+            rows,
+            self.packer.shape,
+            self.encoder.config,
+            self.rows,
+            VALUES,
+        )
 
     def summary(self) -> dict[str, Any]:
         """Returns counts and token statistics for the report."""

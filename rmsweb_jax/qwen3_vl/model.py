@@ -72,6 +72,10 @@ class Qwen3VL(nnx.Module):
         self.attention = attention or AttentionConfig()
         self.dtype = dtype
 
+    def set_remat(self, policy: str) -> None:
+        """Changes the policy of rematerialization."""
+        self.visual.remat = self.language_model.remat = policy
+
     def __call__(
         self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: Key[jax.Array, ""] | None = None
     ) -> Hidden:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Span, Tree, lay_out, spans
-from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer
+from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work
@@ -17,6 +18,7 @@ from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import TokenBatch, token_weights
 from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.training.mesh import process_rows
 
 # Steps that are packed in advance, to choose the rows of a run.
 _TRIALS = 16
@@ -57,6 +59,16 @@ def micro_batches(
         )
         for rows in packer.pack(sizes)
     ]
+
+
+def empty_batch(shape: RowShape, config: Qwen3VLConfig, mesh: Mesh) -> Batch:
+    """Makes this process's rows of a micro-batch of padding, to compile programs with."""
+    held = process_rows(mesh, shape.rows)
+    return lay_out(_no_tree, (), shape, config, held, VALUES)
+
+
+def _no_tree(number: int) -> Tree:
+    raise IndexError(number)
 
 
 def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int) -> Packer:

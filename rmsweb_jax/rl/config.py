@@ -83,7 +83,7 @@ class RlConfig:
     model: str = required("the export folder that experiments.train_sft wrote")
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
-    remat: Literal["none", "dots", "named", "offload", "full"] = safe("full")
+    remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
     max_prompt_tokens: int = 12_000

@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
 from rmsweb_jax.actions.reward import REWARDS
+from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import StoppedError, UserError
@@ -28,7 +30,7 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.rl.batching import rl_packer
+from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import PromptCycle, SampledGroups, dynamic_sampling, mini_batches
 from rmsweb_jax.rl.losses import gates_on_host
@@ -52,7 +54,7 @@ from rmsweb_jax.rl.rollout import (
     groups_to_json,
 )
 from rmsweb_jax.rl.step import make_steps, update_policy
-from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
@@ -94,7 +96,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     # engine that samples from it, with few shapes.
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
-    graphdef, params, frozen = split_model(model, "lora")
+    _, params, frozen = split_model(model, "lora")
     sizes = [*data.sizes.values(), *held_out.sizes.values()]
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
     slots = Sampler(model.config, prompt_shapes(sizes, config.rollout_slots, **buckets), mesh)
@@ -110,7 +112,19 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, config.objective, mesh)
+
+    def gradient(steps: Any) -> jax.stages.Lowered:
+        batch = on_mesh(empty_batch(packer.shape, model.config, mesh), mesh)
+        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True))
+
+    graphdef, steps = with_remat(
+        config.remat,
+        model,
+        "lora",
+        lambda graphdef: make_steps(graphdef, state, optimizer, config.objective, mesh),
+        gradient,
+        resident=state.opt_state,
+    )
     salvage = config.objective.salvage_weight > 0
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
@@ -221,7 +235,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters on the attention projections."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
+    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh)
     add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 

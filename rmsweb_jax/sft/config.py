@@ -75,7 +75,7 @@ class SftConfig:
       corpus: data set folder with SFT samples, written by experiments.build_sft.
       model: folder in Hugging Face layout, or "tiny_base".
       dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: policy of rematerialization, see `qwen3_vl.text.remat`.
+      remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
       trainable: "lora" trains adapters on all linear layers of the decoder, "all" every parameter.
       max_length: longer samples are dropped and counted, never cut.
       max_pixels: limit for resized screenshots.
@@ -97,7 +97,7 @@ class SftConfig:
     model: str = "Qwen3-VL-8B-Instruct"
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
-    remat: Literal["none", "dots", "named", "offload", "full"] = safe("full")
+    remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)

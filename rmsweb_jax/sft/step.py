@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,12 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.data.batching import Batch
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.sft.loss import LossSums, sft_loss
+from rmsweb_jax.training.memory import choose_remat, fits_device
+
+Programs = TypeVar("Programs")
 
 # Parameters that each value of `SftConfig.trainable` trains. All others are an argument of the programs and
 # not part of the state, so that neither gradients nor checkpoints hold them.
@@ -72,6 +76,36 @@ def init_state(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh)
     params = jax.device_put(params, param_shardings(params, mesh))
     shardings = param_shardings(jax.eval_shape(optimizer.init, params), mesh)
     return TrainState(params, jax.jit(optimizer.init, out_shardings=shardings)(params))
+
+
+def with_remat(
+    policy: str,
+    model: Qwen3VL,
+    trainable: str,
+    make: Callable[[Any], Programs],
+    gradient: Callable[[Programs], jax.stages.Lowered],
+    resident: Any,
+) -> tuple[Any, Programs]:
+    """Makes the programs of training with a policy of rematerialization; "auto" takes the cheapest that fits.
+
+    Args:
+      make: graph of the model -> programs.
+      gradient: lowers the program that needs most memory.
+      resident: arrays that stay on the devices besides its arguments.
+
+    Returns:
+      The graph of the model, and the programs.
+    """
+
+    def made(policy: str) -> tuple[Any, Programs]:
+        model.set_remat(policy)
+        graphdef = split_model(model, trainable)[0]
+        return graphdef, make(graphdef)
+
+    def fits(policy: str) -> bool:
+        return fits_device(lambda: gradient(made(policy)[1]), resident)
+
+    return made(choose_remat(fits) if policy == "auto" else policy)
 
 
 def make_steps(

@@ -31,7 +31,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
-from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model
+from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model, with_remat
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter
@@ -76,13 +76,25 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     mesh = make_mesh(**vars(data.mesh))
     model = load_policy(config, source, mesh)
     counts = count_parameters(model)
-    graphdef, params, frozen = split_model(model, config.trainable)
+    _, params, frozen = split_model(model, config.trainable)
 
     # 3. Optimizer and compiled programs.
     schedule = warmup_cosine(config.learning_rate, total, config.warmup_ratio)
     optimizer = adamw(schedule, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, config.batch_size, mesh)
+
+    def gradient(steps: Any) -> jax.stages.Lowered:
+        batch = on_mesh(data.empty_batch(), mesh)
+        return steps.add.lower(steps.zero(state.params), state.params, frozen, batch, jax.random.key(0))
+
+    graphdef, steps = with_remat(
+        config.remat,
+        model,
+        config.trainable,
+        lambda graphdef: make_steps(graphdef, state, optimizer, config.batch_size, mesh),
+        gradient,
+        resident=state.opt_state,
+    )
     evaluator = Evaluator(config.eval, data, graphdef, mesh) if len(data.held_out) else None
 
     # 4. Resume from the run's own newest checkpoint, if there is one. The position in the data is the number
@@ -172,7 +184,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters if these are trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
+    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model

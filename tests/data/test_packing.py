@@ -1,5 +1,6 @@
 """Plans of rows: complete, within their room, independent of names, and near the best possible balance."""
 
+import logging
 import math
 
 import numpy as np
@@ -70,9 +71,9 @@ def test_even_parts_hold_everything_once(sizes, count):
 
 
 def test_parts_are_more_even_than_those_of_the_longest_first():
-    # The classic case: longest first leaves 8 + 6 + 4 against 7 + 5, by differences 16 against 14.
+    # The classic case: the longest first leaves 17 against 13, differencing 16 against 14.
     parts = even_parts([8, 7, 6, 5, 4], 2)
-    assert sorted(sum([8, 7, 6, 5, 4][number] for number in part) for part in parts) == [14, 16]
+    assert sorted(sum([8, 7, 6, 5, 4][number] for number in part) for part in parts) == [15, 15]
     rng = np.random.default_rng(0)
     sizes = rng.integers(1_000, 12_000, 32).tolist()
     sums = [sum(sizes[number] for number in part) for part in even_parts(sizes, 8)]
@@ -149,3 +150,21 @@ def test_rows_have_room_for_the_images_of_their_trees():
     steps = [[TreeSize(1_000, (200,), (64, 64))] * 8]
     chosen = choose_packer(steps, TINY, rows=1, least=1_200, most=4_096, multiple=128, images=2, window=64)
     assert chosen.shape.images == max(2, math.ceil(1.5 * 2 * chosen.shape.width / 1_200))
+
+
+def test_a_mesh_whose_rows_stay_empty_is_one_line_and_one_with_little_a_warning(caplog):
+    even = [[TreeSize(1_000, (200,))] * 4]
+    uneven = [[TreeSize(3_800, (200,)), *[TreeSize(100, (100,))] * 3]]
+
+    def chosen(steps: list[list[TreeSize]], rows: int) -> Packer:
+        longest = max(size.tokens for size in steps[0])
+        sizes = {"least": longest, "most": 4_096, "multiple": 128}
+        return choose_packer(steps, TINY, rows=rows, **sizes, images=0, window=0)
+
+    with pytest.raises(UserError, match="8 shards for rows, but a step has at most 4 samples: split the mo"):
+        chosen(even, 8).report()
+    with caplog.at_level(logging.WARNING):
+        chosen(even, 4).report()
+        assert not caplog.records
+        chosen(uneven, 4).report()
+        assert "of the operations will be padding" in caplog.text
