@@ -47,7 +47,7 @@ class Encoder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of all that a sample's sizes depend on besides the sample: tokenizer and size of images."""
+        """Hash of all else that the size of a sample depends on: tokenizer and limits of images."""
         processor = self.processor
         parts = (processor.tokenizer.to_str(), processor.max_pixels, self.config.vision)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -101,7 +101,7 @@ class Encoder:
 
 
 def dataset_sizes(
-    source: RecordSource[SftSample] | RecordSource[RlPrompt],
+    source: RecordSource[SftSample | RlPrompt],
     encoder: Encoder,
     workdir: Path | None = None,
     threads: int = 1,

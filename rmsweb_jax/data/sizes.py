@@ -59,7 +59,7 @@ class SizesFile:
     Args:
       folder: the data set.
       digest: hash of its records.
-      fingerprint: hash of what the sizes depend on besides, see `Encoder`.
+      fingerprint: hash of all else that the sizes depend on, see `Encoder`.
     """
 
     folder: Path
@@ -147,4 +147,7 @@ def _write_first(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> Non
 
 
 def _from_rows(rows: Sequence[Sequence[Any]]) -> list[SampleSize]:
-    return [SampleSize(*first, tuple(patches), task, kind) for *first, patches, task, kind in rows]
+    return [
+        SampleSize(name, length, targets, tuple(patches), task, kind)
+        for name, length, targets, patches, task, kind in rows
+    ]

@@ -21,7 +21,7 @@ from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.dataset import check_shard, load_manifest
 from rmsweb_jax.records.schema import KINDS, Record
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=Record, covariant=True)
 T = TypeVar("T")
 
 

@@ -91,7 +91,7 @@ def with_remat(
     Args:
       make: graph of the model -> programs.
       gradient: lowers the program that needs most memory.
-      resident: arrays that stay on the devices besides its arguments.
+      resident: other arrays that stay on the devices.
 
     Returns:
       The graph of the model, and the programs.

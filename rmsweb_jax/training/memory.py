@@ -37,15 +37,15 @@ def fits_device(lower: Callable[[], jax.stages.Lowered], resident: Any) -> bool:
 
     Args:
       lower: makes the program, which is compiled unless the memory is not known.
-      resident: arrays that stay on the devices besides its arguments.
+      resident: other arrays that stay on the devices.
     """
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:
         return True
     try:
-        peak = lower().compile().memory_analysis().peak_memory_in_bytes
+        memory = lower().compile().memory_analysis()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return False
-    return peak + device_bytes(resident) <= limit
+    return memory is None or memory.peak_memory_in_bytes + device_bytes(resident) <= limit
