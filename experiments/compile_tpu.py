@@ -22,9 +22,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict, config_flags
 
 from experiments.cli import run_config
-from rmsweb_jax.aot.abstract import CHIPS, Chip, slice_mesh
+from rmsweb_jax.aot.abstract import CHIPS, slice_mesh
 from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_programs, sft_programs
-from rmsweb_jax.aot.report import compile_program, table
+from rmsweb_jax.aot.report import Compiled, compile_program, table
 from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
@@ -54,7 +54,10 @@ def architecture(config: ConfigDict) -> Qwen3VLConfig:
     return SIZES[variant]
 
 
-def programs(config: ConfigDict, mesh: Mesh, chip: Chip, response: int, images: int) -> list[Program]:
+Compile = Callable[[Program], Compiled]
+
+
+def programs(config: ConfigDict, mesh: Mesh, compile_: Compile, response: int, images: int) -> list[Program]:
     """Makes the programs of the config's training stage."""
     # No corpus or model is read.
     model = architecture(config)
@@ -62,17 +65,17 @@ def programs(config: ConfigDict, mesh: Mesh, chip: Chip, response: int, images: 
         settings = from_config(RlConfig, config, complete=False)
         group = TreeSize(settings.max_prompt_tokens, (response,) * (settings.num_samples + 1))
         shape, work = full_rows(settings, model, mesh, group, images)
-        settings = with_remat(settings, lambda one: rl_programs(one, model, mesh, shape)[0], chip)
+        settings = with_remat(settings, lambda one: rl_programs(one, model, mesh, shape, work)[0], compile_)
         update = rl_programs(settings, model, mesh, shape, work)
         return [*update, *sampler_programs(settings, model, mesh, images)]
     settings = from_config(SftConfig, config, complete=False)
     sample = TreeSize(settings.max_length - response, (response,))
     shape, work = full_rows(settings, model, mesh, sample, images)
-    settings = with_remat(settings, lambda one: sft_programs(one, model, mesh, shape)[0], chip)
+    settings = with_remat(settings, lambda one: sft_programs(one, model, mesh, shape, work)[0], compile_)
     return sft_programs(settings, model, mesh, shape, work)
 
 
-def with_remat(settings: Settings, gradient: Callable[[Settings], Program], chip: Chip) -> Settings:
+def with_remat(settings: Settings, gradient: Callable[[Settings], Program], compile_: Compile) -> Settings:
     """Replaces `remat` "auto" by the policy with which training would compile its gradient."""
     if settings.remat != "auto":
         return settings
@@ -80,7 +83,7 @@ def with_remat(settings: Settings, gradient: Callable[[Settings], Program], chip
     def change(policy: str) -> Settings:
         return dataclasses.replace(settings, remat=policy)
 
-    return change(choose_remat(lambda policy: compile_program(gradient(change(policy)), chip, 1).fits))
+    return change(choose_remat(lambda policy: compile_(gradient(change(policy))).fits))
 
 
 def main() -> None:
@@ -94,8 +97,15 @@ def main() -> None:
             raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
         mesh = slice_mesh(topology.value, **config.to_dict()["mesh"])
         chip = CHIPS[topology.value.partition(":")[0]]
-        wanted = programs(config, mesh, chip, response.value, images.value)
-        results = [compile_program(program, chip, mesh.size) for program in wanted]
+        done: dict[str, Compiled] = {}
+
+        def compile_(program: Program) -> Compiled:
+            if program.name not in done:  # A gradient is also compiled to choose `remat`.
+                done[program.name] = compile_program(program, chip, mesh.size)
+            return done[program.name]
+
+        wanted = programs(config, mesh, compile_, response.value, images.value)
+        results = [compile_(program) for program in wanted]
         print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
         if output.value:
             rows = [dataclasses.asdict(result) for result in results]

@@ -126,7 +126,7 @@ def sft_programs(
     flops = training_flops(config, work, run.adapters, settings.remat, settings.trainable)
     return [
         Program(
-            f"sft gradient, {_shape(batch)}",
+            f"sft gradient, {_shape(batch)}, remat {settings.remat}",
             lambda: steps.add.lower(total, run.state.params, run.frozen, batch, key),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
@@ -168,7 +168,7 @@ def rl_programs(
     arguments = (total, run.state.params, run.frozen, batch)
     return [
         Program(
-            f"rl gradient, {_shape(batch)}",
+            f"rl gradient, {_shape(batch)}, remat {settings.remat}",
             lambda: steps.run.lower(*arguments, run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
@@ -179,9 +179,7 @@ def rl_programs(
     ]
 
 
-def sampler_programs(
-    settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, images: int = 1
-) -> list[Program]:
+def sampler_programs(settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, images: int = 1) -> list[Program]:
     """Makes the programs that prepare weights, prefill one prompt per shard, insert it, and decode.
 
     Args:
