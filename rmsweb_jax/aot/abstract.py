@@ -88,7 +88,9 @@ def abstract_run(
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
             # The target's platform, not the one on which this runs.
-            attention=default_attention(config.text.head_dim, settings.dtype, mesh, platform=platform),
+            attention=default_attention(
+                config.text.head_dim, settings.dtype, mesh, settings.attention_block, platform
+            ),
         )
         if trainable == "lora":
             add_lora(model, lora, nnx.Rngs(0))

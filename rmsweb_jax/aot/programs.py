@@ -50,6 +50,7 @@ from rmsweb_jax.rl.step import make_steps as make_rl_steps
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import make_steps
 from rmsweb_jax.training.mesh import check_rows, row_shards, tree_shardings
+from rmsweb_jax.training.performance import compiler_options
 
 NO_WORK = Work(0, 0, 0)
 
@@ -120,7 +121,8 @@ def sft_programs(
     """
     # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
     run = abstract_run(config, mesh, settings, settings.lora, settings.trainable)
-    steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh)
+    options = compiler_options(mesh.devices.flat[0].platform, settings.compiler_options)
+    steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
     batch = abstract_batch(run, shape, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
     flops = training_flops(config, work, run.adapters, settings.remat, settings.trainable)
@@ -162,7 +164,8 @@ def rl_programs(
       work: of the micro-batch, to count operations.
     """
     run = abstract_run(config, mesh, settings, settings.lora)
-    steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh)
+    options = compiler_options(mesh.devices.flat[0].platform, settings.compiler_options)
+    steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
     batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
     arguments = (total, run.state.params, run.frozen, batch)

@@ -39,11 +39,13 @@ class AttentionConfig:
         kernel with a mask, for 16-bit floats and head dimensions that are multiples of 8 up to 128.
       mesh: its `data` and `fsdp` axes split rows, its `tensor` axis splits heads. With several devices
         all but "dense" need it, since XLA cannot partition a kernel or a loop over blocks.
+      block: largest number of tokens of a block; 0 takes that of the platform.
       interpret: runs on any platform: the TPU kernel in the Pallas interpreter, cudnn's calls by XLA.
     """
 
     backend: str = "dense"
     mesh: Mesh | None = None
+    block: int = 0
     interpret: bool = False
 
     def __post_init__(self) -> None:

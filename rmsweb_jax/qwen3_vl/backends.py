@@ -28,20 +28,21 @@ _BLOCKS_MIB = 20
 
 
 def default_attention(
-    head_dim: int, dtype: Any, mesh: Mesh | None = None, platform: str | None = None
+    head_dim: int, dtype: Any, mesh: Mesh | None = None, block: int = 0, platform: str | None = None
 ) -> AttentionConfig:
     """Chooses the fastest back end for a head dimension and dtype.
 
     Args:
+      block: largest number of tokens of a block; 0 takes that of the platform.
       platform: "tpu", "gpu" or "cpu"; by default the one that JAX runs on.
     """
     platform = platform or jax.default_backend()
     # The fused kernels' own limits; anything else is computed block by block.
     if platform == "tpu" and head_dim % TPU_LANES == 0:
-        return AttentionConfig("pallas", mesh)
+        return AttentionConfig("pallas", mesh, block)
     if platform == "gpu" and jnp.dtype(dtype).itemsize == 2 and head_dim % 8 == 0 and head_dim <= 128:
         return AttentionConfig("cudnn", mesh)
-    return AttentionConfig("blocks", mesh)
+    return AttentionConfig("blocks", mesh, block)
 
 
 def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> Attend:
@@ -60,7 +61,7 @@ def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> 
             q, k, v, mask=mask, is_causal=True, implementation=implementation
         )
     if config.backend == "pallas":
-        block = _block(length, _TPU_BLOCK)
+        block = _block(length, config.block or _TPU_BLOCK)
         if block < TPU_LANES:
             raise UserError(
                 f"attention on TPU: rows of {length} tokens are not a multiple of {TPU_LANES}: make "
@@ -68,7 +69,7 @@ def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> 
             )
         kernel = TreeKernel(block, interpret=config.interpret)
     else:
-        block = _block(length, _CPU_BLOCK)
+        block = _block(length, config.block or _CPU_BLOCK)
         if config.backend == "dense" or block < _LEAST_BLOCK:
             mask = visible_pairs(until)
             return lambda q, k, v: attend(q, k, v, mask)

@@ -43,7 +43,10 @@ class RlConfig:
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
       dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: policy of rematerialization, see `qwen3_vl.text.remat`.
+      remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
+      attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
+      compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
+        to `training.performance.TPU_OPTIONS`.
       lora: fresh adapters on the attention projections.
       max_prompt_tokens: longer prompts are dropped and counted.
       max_response_tokens: a longer response is cut and has no end token.
@@ -84,6 +87,8 @@ class RlConfig:
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
     remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
+    attention_block: int = safe(0)
+    compiler_options: tuple[str, ...] = safe(())
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
     max_prompt_tokens: int = 12_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -91,8 +91,10 @@ def make_steps(
     optimizer: optax.GradientTransformation,
     objective: Objective,
     mesh: Mesh,
+    options: Mapping[str, Any] | None = None,
 ) -> Steps:
-    """Makes the programs that train `state`; each compiles on first use."""
+    """Makes the programs that train `state`, with options of the compiler; each compiles on first use."""
+    compiled = functools.partial(jax.jit, donate_argnums=0, compiler_options=dict(options or {}))
     everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
     # Output shardings are written out: gradients and state stay where the parameters are, so that donated
     # buffers fit and no later call sees another sharding.
@@ -106,7 +108,7 @@ def make_steps(
             jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), ObjectiveSums.zero()
         )
 
-    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(accumulated, by_rows))
+    @functools.partial(compiled, out_shardings=(accumulated, by_rows))
     def run(
         total: Accumulated,
         params: Any,
@@ -144,7 +146,7 @@ def make_steps(
     def log_probs(params: Any, frozen: Any, batch: Batch) -> Float32[jax.Array, "rows tokens"]:
         return run(zero(params), params, frozen, batch, jnp.asarray(False))[1]
 
-    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(like_state, everywhere))
+    @functools.partial(compiled, out_shardings=(like_state, everywhere))
     def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, Float32[jax.Array, ""]]]:
         updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)

@@ -60,6 +60,7 @@ from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.performance import compiler_options
 
 STAGE = "train_rl"
 # Number of skipped optimizer steps in a row after which the run stops. A single one may be an accident of a
@@ -113,6 +114,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
 
+    options = compiler_options(mesh.devices.flat[0].platform, config.compiler_options)
+
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(empty_batch(packer.shape, model.config, mesh), mesh)
         return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True))
@@ -121,7 +124,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         config.remat,
         model,
         "lora",
-        lambda graphdef: make_steps(graphdef, state, optimizer, config.objective, mesh),
+        lambda graphdef: make_steps(graphdef, state, optimizer, config.objective, mesh, options),
         gradient,
         resident=state.opt_state,
     )
@@ -235,7 +238,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters on the attention projections."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh)
+    block = config.attention_block
+    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
     add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 

@@ -76,6 +76,9 @@ class SftConfig:
       model: folder in Hugging Face layout, or "tiny_base".
       dtype, param_dtype: dtypes of the computation and of the base weights.
       remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
+      attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
+      compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
+        to `training.performance.TPU_OPTIONS`.
       trainable: "lora" trains adapters on all linear layers of the decoder, "all" every parameter.
       max_length: longer samples are dropped and counted, never cut.
       max_pixels: limit for resized screenshots.
@@ -98,6 +101,8 @@ class SftConfig:
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
     remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
+    attention_block: int = safe(0)
+    compiler_options: tuple[str, ...] = safe(())
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -109,12 +109,18 @@ def with_remat(
 
 
 def make_steps(
-    graphdef: Any, state: TrainState, optimizer: optax.GradientTransformation, batch_size: int, mesh: Mesh
+    graphdef: Any,
+    state: TrainState,
+    optimizer: optax.GradientTransformation,
+    batch_size: int,
+    mesh: Mesh,
+    options: Mapping[str, Any] | None = None,
 ) -> SftSteps:
     """Makes the programs that train `state`; each compiles on first use.
 
     Args:
       batch_size: sequences of all micro-batches together, B in the loss `(1 / B) * sum_i mean_t nll`.
+      options: of the compiler.
     """
     # Metrics are replicated, so that every process reads and reports the same ones.
     everywhere = NamedSharding(mesh, P())
@@ -148,9 +154,10 @@ def make_steps(
         }
         return TrainState(params, opt_state), metrics
 
+    compiler = dict(options or {})
     # Output shardings are written out: sums and state stay where the parameters are, and donated buffers fit.
     return SftSteps(
         jax.jit(zero, out_shardings=accumulated),
-        jax.jit(add, donate_argnums=0, out_shardings=accumulated),
-        jax.jit(update, donate_argnums=0, out_shardings=(like_state, everywhere)),
+        jax.jit(add, donate_argnums=0, out_shardings=accumulated, compiler_options=compiler),
+        jax.jit(update, donate_argnums=0, out_shardings=(like_state, everywhere), compiler_options=compiler),
     )

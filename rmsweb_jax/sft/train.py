@@ -36,7 +36,7 @@ from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
-from rmsweb_jax.training.performance import ProfilerWindow, mfu
+from rmsweb_jax.training.performance import ProfilerWindow, compiler_options, mfu
 
 STAGE = "train_sft"
 
@@ -83,6 +83,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     optimizer = adamw(schedule, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
 
+    options = compiler_options(mesh.devices.flat[0].platform, config.compiler_options)
+
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(data.empty_batch(), mesh)
         return steps.add.lower(steps.zero(state.params), state.params, frozen, batch, jax.random.key(0))
@@ -91,7 +93,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
         config.remat,
         model,
         config.trainable,
-        lambda graphdef: make_steps(graphdef, state, optimizer, config.batch_size, mesh),
+        lambda graphdef: make_steps(graphdef, state, optimizer, config.batch_size, mesh, options),
         gradient,
         resident=state.opt_state,
     )
@@ -184,7 +186,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters if these are trained."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh)
+    block = config.attention_block
+    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
