@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,34 @@ class Encoder:
             raise UserError(f"{path}: missing screenshot: make this data set again") from error
         except UnidentifiedImageError as error:
             raise UserError(f"{path}: damaged screenshot: make this data set again") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyExample:
+    """An example of known size that is encoded when it is first needed, see `data.batching.Encodable`.
+
+    Attributes:
+      size: number of its tokens, and the id of its record.
+      encode: encodes prompt, target and images.
+    """
+
+    size: SampleSize
+    encode: Callable[[], Example]
+
+    @property
+    def sample_id(self) -> str:
+        return self.size.sample_id
+
+    @property
+    def prompt_length(self) -> int:
+        return self.size.prompt_length
+
+    def encoded(self) -> Example:
+        return self._example
+
+    @functools.cached_property
+    def _example(self) -> Example:
+        return self.encode()
 
 
 def dataset_sizes(

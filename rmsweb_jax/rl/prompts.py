@@ -12,8 +12,7 @@ from jaxtyping import Int32
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.encoding import Encoder, as_sample, dataset_sizes
+from rmsweb_jax.data.encoding import Encoder, LazyExample, as_sample, dataset_sizes
 from rmsweb_jax.data.sizes import SampleSize, spread
 from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
@@ -21,19 +20,15 @@ from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
 
 
 @dataclasses.dataclass(frozen=True)
-class Prompt:
-    """A mined decision, tokenized when it is first needed.
+class Prompt(LazyExample):
+    """A mined decision.
 
     Attributes:
-      size: number of its tokens, and the id of the record.
-      encode: encodes prompt and target tokens, the target's action span, images.
       target: the verified reply as text, against which responses are scored.
       messages: the prompt as recorded, for engines with a tokenizer of their own.
       category: failure mode for which it was mined; empty in the full corpus.
     """
 
-    size: SampleSize
-    encode: Callable[[], Example]
     target: str
     messages: tuple[Message, ...] = ()
     category: str = ""
@@ -42,22 +37,6 @@ class Prompt:
     def prompt_id(self) -> str:
         """Id of the record."""
         return self.size.sample_id
-
-    @property
-    def sample_id(self) -> str:
-        """The same, see `data.batching.Encodable`."""
-        return self.size.sample_id
-
-    @property
-    def prompt_length(self) -> int:
-        return self.size.prompt_length
-
-    def encoded(self) -> Example:
-        return self._example
-
-    @functools.cached_property
-    def _example(self) -> Example:
-        return self.encode()
 
 
 @dataclasses.dataclass(frozen=True)

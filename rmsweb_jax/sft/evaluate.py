@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ from jax.sharding import PartitionSpec as P
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.batching import Batch, on_mesh, round_up
-from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.data.encoding import Encoder, LazyExample
 from rmsweb_jax.data.sft import SftData
+from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
@@ -46,8 +48,8 @@ class Evaluator:
         self._graphdef, self._mesh = graphdef, mesh
         self._data = data
         self._sums = make_sums(graphdef, mesh)
-        samples = choose_actions(data, config.replies)
-        self._replies = GreedyReplies(config, samples, data.encoder, mesh) if samples else None
+        actions = choose_actions(data, config.replies)
+        self._replies = GreedyReplies(config, actions, data.encoder, mesh) if actions else None
 
     def __call__(self, params: Any, frozen: Any) -> tuple[dict[str, float], list[SampledReply]]:
         """Returns the metrics (`eval/...`) of the policy with these parameters, and its replies."""
@@ -94,7 +96,7 @@ def held_out_metrics(
     return metrics
 
 
-def choose_actions(data: SftData, count: int) -> list[SftSample]:
+def choose_actions(data: SftData, count: int) -> list[tuple[SftSample, SampleSize]]:
     """Chooses at most `count` held-out action samples by a hash of their ids, so that all runs use the same.
 
     Raises:
@@ -108,7 +110,7 @@ def choose_actions(data: SftData, count: int) -> list[SftSample]:
         sample = data.source[number]
         if sample.kind == "action":
             _check_target(sample)
-            chosen.append(sample)
+            chosen.append((sample, data.sizes[number]))
     return chosen
 
 
@@ -126,6 +128,7 @@ class GreedyReplies:
     """Samples and scores a greedy reply to each of the given action samples.
 
     Args:
+      actions: the samples and their sizes.
       encoder: that of the samples.
       score: (reply, target) -> reward.
     """
@@ -133,15 +136,15 @@ class GreedyReplies:
     def __init__(
         self,
         config: EvalConfig,
-        samples: Sequence[SftSample],
+        actions: Sequence[tuple[SftSample, SampleSize]],
         encoder: Encoder,
         mesh: Mesh,
         score: Score = score_response,
     ):
-        self._samples, self._encoder, self._score = samples, encoder, score
-        sizes = [encoder.size(sample) for sample in samples]
+        self._actions, self._encoder, self._score = actions, encoder, score
+        sizes = [size for _, size in actions]
         # The same samples in every evaluation, so that the sampler's shapes compile once.
-        rows = round_up(min(config.rows, len(samples)), row_shards(mesh))
+        rows = round_up(min(config.rows, len(actions)), row_shards(mesh))
         shapes = prompt_shapes(sizes, rows, _PROMPT_MULTIPLE, _PROMPT_WIDTHS)
         self._sampler = Sampler(encoder.config, shapes, mesh)
         processor = encoder.processor
@@ -152,11 +155,15 @@ class GreedyReplies:
 
     def __call__(self, policy: Generator) -> tuple[dict[str, float], list[SampledReply]]:
         """Returns the mean reward, the shares of exact and of truncated replies, and the replies."""
-        examples = [self._encoder.example(sample) for sample in self._samples]
+        # Each process encodes what its devices prefill; anew each time, since images take much memory.
+        examples = [
+            LazyExample(size, functools.partial(self._encoder.example, sample))
+            for sample, size in self._actions
+        ]
         # Greedy, so that the seeds do not matter.
         drawn = self._sampler.generate(policy, examples, [0] * len(examples), self._sampling)
         replies = []
-        for sample, responses in zip(self._samples, drawn, strict=True):
+        for (sample, _), responses in zip(self._actions, drawn, strict=True):
             reply = self._decode(responses.tokens[0])
             reward = self._score(reply, sample.response)
             replies.append(SampledReply(sample.sample_id, reply, sample.response, reward))
