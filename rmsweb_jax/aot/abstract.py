@@ -25,6 +25,7 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
@@ -92,6 +93,8 @@ def abstract_run(
                 config.text.head_dim, settings.dtype, mesh, settings.attention_block, platform
             ),
         )
+        if settings.quantize == "int8":
+            quantize_base(model)
         if trainable == "lora":
             add_lora(model, lora, nnx.Rngs(0))
         return model

@@ -72,6 +72,7 @@ class Linear(nnx.Module):
 
     Attributes:
       kernel: [inputs, outputs], with a leading layer axis in stacked layers.
+      kernel_scale: [outputs] float32, what int8 kernels are multiplied by; see `quantize`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Linear(nnx.Module):
         use_bias: bool = False,
     ):
         self.kernel = nnx.Param(fan_in_normal(rngs.params(), (fan_in, fan_out), param_dtype))
+        self.kernel_scale: nnx.Param | None = nnx.data(None)
         self.bias = nnx.Param(jnp.zeros((fan_out,), param_dtype)) if use_bias else nnx.data(None)
         self.lora: LoRA | None = nnx.data(None)
         self.dtype = dtype
@@ -100,11 +102,19 @@ class Linear(nnx.Module):
         # contracts over two.
         lead, x = x.shape[:-1], x.astype(self.dtype).reshape(-1, x.shape[-1])
         out = checkpoint_name(x @ self.kernel[...].astype(self.dtype), "linear")
+        if self.kernel_scale is not None:
+            out = out * self.kernel_scale[...].astype(self.dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(self.dtype)
         if adapters and self.lora is not None:
             out = out + self.lora(x, key)
         return out.reshape(*lead, -1)
+
+    def weight(self) -> Float[jax.Array, "*layers inputs outputs"]:
+        """Returns the kernel; an int8 one in float32, as it counts."""
+        if self.kernel_scale is None:
+            return self.kernel[...]
+        return self.kernel[...].astype(jnp.float32) * self.kernel_scale[...][..., None, :]
 
 
 def rms_norm(

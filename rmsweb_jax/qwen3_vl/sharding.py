@@ -114,6 +114,8 @@ for _name, _axes in _WEIGHTS.items():
     if _name.startswith(_ADAPTED) and _name.endswith(".kernel"):
         _prefix = _name.removesuffix("kernel") + "lora."
         PARAM_AXES |= {f"{_prefix}a": (_axes[0], "lora_rank"), f"{_prefix}b": ("lora_rank", _axes[1])}
+        if not _name.startswith("visual."):  # Only the decoder is quantized.
+            PARAM_AXES[f"{_name}_scale"] = (_axes[1],)
 
 # Where a model's own path begins within an optimizer's.
 _ROOTS = ("language_model", "visual", "lm_head")

@@ -44,6 +44,8 @@ class RlConfig:
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
       dtype, param_dtype: dtypes of the computation and of the base weights.
       remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
+      quantize: "int8" stores the frozen matrices of the decoder with 8 bits; adapters are exported onto the
+        weights as they were.
       attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
       compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
         to `training.performance.TPU_OPTIONS`.
@@ -87,6 +89,7 @@ class RlConfig:
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
     remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
+    quantize: Literal["none", "int8"] = "none"
     attention_block: int = safe(0)
     compiler_options: tuple[str, ...] = safe(())
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.

@@ -27,6 +27,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
@@ -240,6 +241,8 @@ def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     block = config.attention_block
     model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
+    if config.quantize == "int8":
+        quantize_base(model)
     add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
 

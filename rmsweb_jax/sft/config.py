@@ -76,6 +76,8 @@ class SftConfig:
       model: folder in Hugging Face layout, or "tiny_base".
       dtype, param_dtype: dtypes of the computation and of the base weights.
       remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
+      quantize: "int8" stores the frozen matrices of the decoder with 8 bits; adapters are exported onto the
+        weights as they were.
       attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
       compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
         to `training.performance.TPU_OPTIONS`.
@@ -101,6 +103,7 @@ class SftConfig:
     dtype: str = "bfloat16"
     param_dtype: str = "bfloat16"
     remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
+    quantize: Literal["none", "int8"] = "none"
     attention_block: int = safe(0)
     compiler_options: tuple[str, ...] = safe(())
     trainable: Literal["lora", "all"] = "lora"
@@ -130,6 +133,10 @@ class SftConfig:
     wandb_project: str = safe("")
 
     def __post_init__(self) -> None:
+        if self.quantize != "none" and self.trainable == "all":
+            raise UserError(
+                f"config.quantize={self.quantize} is for a frozen base: use config.trainable=lora with it"
+            )
         if self.export == "best" and not self.eval.share:
             raise UserError("config.export=best needs held-out tasks: raise config.eval.share")
         check_counts("", self, _COUNTS)

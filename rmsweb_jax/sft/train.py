@@ -27,6 +27,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
@@ -188,6 +189,8 @@ def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     block = config.attention_block
     model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
+    if config.quantize == "int8":
+        quantize_base(model)
     if config.trainable == "lora":
         add_lora(model, config.lora, nnx.Rngs(config.seed))
     return model
@@ -258,10 +261,16 @@ def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:
     """Writes a Hugging Face folder: the model with its adapters merged, and the tokenizer of `source`.
 
-    With several processes all of them must call this; the first one writes.
+    The adapters of a quantized model are merged with the weights of `source`, which are more precise. With
+    several processes all of them must call this; the first one writes.
     """
+    param_dtype = model.language_model.embed_tokens.embedding.dtype
+    if is_quantized(model):
+        whole = load_model(source, model.dtype, param_dtype=param_dtype, mesh=model.attention.mesh)
+        move_adapters(model, whole)
+        model = whole
     merge_lora(model)
-    save_model(model, folder, model.language_model.embed_tokens.embedding.dtype)
+    save_model(model, folder, param_dtype)
     if not is_first():
         return
     # `save_model` has written these; all other text files belong to the tokenizer.

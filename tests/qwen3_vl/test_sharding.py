@@ -13,6 +13,7 @@ from rmsweb_jax.qwen3_vl import sharding
 from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import TARGETS, LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import (
     PARAM_AXES,
     RULES,
@@ -31,9 +32,11 @@ RANK = 4
 CONFIG = dataclasses.replace(SIZES["tiny"], tie_word_embeddings=False)
 
 
-def parameters(targets, config=CONFIG, rank=RANK):
+def parameters(targets, config=CONFIG, rank=RANK, quantize=False):
     def build() -> Qwen3VL:
         model = Qwen3VL(config, rngs=nnx.Rngs(0))
+        if quantize:
+            quantize_base(model)
         add_lora(model, LoRAConfig(rank=rank, alpha=8.0, targets=targets, vision=True), nnx.Rngs(0))
         return model
 
@@ -68,7 +71,7 @@ def test_every_parameter_has_a_row_of_its_shape_and_no_row_is_unused():
     sizes = {name: axis.size for name, axis in axis_sizes(CONFIG).items()} | {"lora_rank": RANK}
     used = set()
     for targets in ("all_linear", "attention"):
-        for path, leaf in by_path(parameters(targets)).items():
+        for path, leaf in by_path(parameters(targets, quantize=True)).items():
             axes = logical_axes(path, leaf.ndim)
             stacked = axes[0] == "layers"
             assert stacked == (path[:2] in {("language_model", "layers"), ("visual", "blocks")}), path
