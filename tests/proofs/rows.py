@@ -15,8 +15,8 @@ import numpy as np
 
 from experiments.studies.benchmark.side import others_seconds
 from rmsweb_jax.qwen3_vl.backends import default_attention
-from tests.proofs.result import Claim, Figures, Proof, main, table
-from tests.rl.row_fill import corpora, fill, sft_padding
+from tests.proofs.result import Claim, Figures, Proof, demo_run, main, table
+from tests.rl.row_fill import corpora, demo_corpus, fill, sft_padding
 from tests.rl.row_layouts import (
     MODELS,
     SAMPLES,
@@ -47,7 +47,11 @@ IDLE = 0.2
 
 
 def measure() -> Figures:
-    packed = {name: {str(rows): fill(steps, rows) for rows in SHARDS} for name, steps in corpora().items()}
+    known = {
+        **corpora(),
+        "prompts that the demo mined, with its settings": demo_corpus(demo_run() / "mine/prompts"),
+    }
+    packed = {name: {str(rows): fill(corpus, rows) for rows in SHARDS} for name, corpus in known.items()}
     first = next(iter(packed))
     setting = MODELS[os.environ.get("MODEL", "thin")]()
     others, start = others_seconds(), time.perf_counter()
@@ -203,7 +207,7 @@ def tables(figures: Figures) -> str:
 
 
 ABOUT = """\
-**Fill.** The packer of `experiments.train_rl --config=configs/rl.py:8b` packs optimizer steps of three
+**Fill.** The packer of `experiments.train_rl --config=configs/rl.py:8b` packs optimizer steps of four
 corpora for 1 to 64 row shards (`tests/rl/row_fill.py`). Useful operations are those of a gradient's forward
 pass with each prompt once a group; executed are those of all rows with their padding, as long as the
 costliest row of a micro-batch. The bound would be reached by rows of equal work without padding, none of

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from configs.rl import get_config
+from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
 from rmsweb_jax.data.sft import TRIALS
-from rmsweb_jax.data.sources import BatchOrder
-from rmsweb_jax.qwen3_vl.config import SIZES
+from rmsweb_jax.data.sources import BatchOrder, RecordSource
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
 
 CONFIG = SIZES["8b"]
@@ -49,49 +57,93 @@ def step(rng: np.random.Generator, prompts: Sequence[int], salvaged: int) -> Ste
     ]
 
 
-def corpora(seed: int = 0) -> dict[str, list[Step]]:
-    """Optimizer steps by name of the corpus."""
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Optimizer steps, and the settings and model of the run that packs them."""
+
+    steps: list[Step]
+    settings: RlConfig = SETTINGS
+    config: Qwen3VLConfig = CONFIG
+
+    def packer(self, rows: int, steps: Sequence[Step] | None = None) -> Packer:
+        """The packer that training would choose for these steps, by default those of the corpus."""
+        trees = [size for sizes in self.steps for size in sizes]
+        return choose_packer(
+            self.steps if steps is None else steps,
+            self.config,
+            rows=rows,
+            least=max(size.prompt for size in trees) + self.settings.max_response_tokens,
+            most=self.settings.row_tokens,
+            multiple=self.settings.row_multiple,
+            images=max(len(size.patches) for size in trees),
+            window=max((count for size in trees for count in size.patches), default=0),
+        )
+
+    def executed(self, chosen: Packer, steps: Sequence[Step]) -> int:
+        works = (chosen.executed(rows, sizes) for sizes in steps for rows in chosen.pack(sizes))
+        return forward_flops(self.config, sum(works, start=Work(0, 0, 0)))
+
+    def useful(self, sizes: Step) -> int:
+        return forward_flops(self.config, useful_work(sizes))
+
+
+def corpora(seed: int = 0) -> dict[str, Corpus]:
+    """Corpora for the settings of `8b`, by name."""
     rng = np.random.default_rng(seed)
     lengths = prompt_lengths(rng)
 
-    def draw(salvaged: int) -> list[Step]:
+    def draw(salvaged: int) -> Corpus:
         count = ACCEPTED + salvaged
-        return [step(rng, rng.choice(lengths, count, replace=False).tolist(), salvaged) for _ in range(STEPS)]
+        return Corpus(
+            [step(rng, rng.choice(lengths, count, replace=False).tolist(), salvaged) for _ in range(STEPS)]
+        )
 
     unlike = [12_000] * 2 + [1_000] * 30
     return {
         "log-normal prompts, 16 accepted and 16 salvaged groups": draw(SALVAGED),
         "the same without salvage": draw(0),
-        "two groups of 12,000 and 30 of 1,000 tokens": [step(rng, unlike, 0) for _ in range(STEPS)],
+        "two groups of 12,000 and 30 of 1,000 tokens": Corpus([step(rng, unlike, 0) for _ in range(STEPS)]),
     }
 
 
-def packer(steps: Sequence[Step], rows: int) -> Packer:
-    """The packer that training would choose with the settings of `8b`."""
-    return choose_packer(
-        steps,
-        CONFIG,
-        rows=rows,
-        least=SETTINGS.max_prompt_tokens + SETTINGS.max_response_tokens,
-        most=SETTINGS.row_tokens,
-        multiple=SETTINGS.row_multiple,
-        images=0,
-        window=0,
-    )
+def demo_corpus(prompts: Path, seed: int = 0) -> Corpus:
+    """The prompts that the demo mined, with its settings; responses are as long as the targets.
 
+    Args:
+      prompts: the folder of the data set.
+    """
+    settings = from_config(RlConfig, get_config("demo"), complete=False)
+    model = resolve_model("tiny_base")
+    encoder = Encoder.load(model, ImageStore(prompts), settings.max_pixels)
+    sizes = [
+        size
+        for size in dataset_sizes(RecordSource(prompts, RlPrompt), encoder)
+        if size.prompt_length <= settings.max_prompt_tokens
+    ]
+    targets, rng = [size.num_targets for size in sizes], np.random.default_rng(seed)
+    groups = 2 * settings.mini_batch_groups  # Half of them salvaged.
 
-def executed_flops(chosen: Packer, steps: Sequence[Step]) -> int:
-    works = (chosen.executed(rows, sizes) for sizes in steps for rows in chosen.pack(sizes))
-    return forward_flops(CONFIG, sum(works, start=Work(0, 0, 0)))
+    def draw() -> Step:
+        chosen = rng.choice(len(sizes), groups, replace=False)
+        return [
+            TreeSize(
+                sizes[index].prompt_length,
+                tuple(rng.choice(targets, settings.num_samples + (number >= groups // 2)).tolist()),
+                sizes[index].patches,
+            )
+            for number, index in enumerate(chosen)
+        ]
+
+    return Corpus([draw() for _ in range(STEPS)], settings, encoder.config)
 
 
 def eight_rows(sizes: Step) -> Step:
     """The same step with the prompt before every response."""
-    return [TreeSize(size.prompt, (branch,)) for size in sizes for branch in size.branches]
+    return [TreeSize(size.prompt, (branch,), size.patches) for size in sizes for branch in size.branches]
 
 
-def fill(steps: Sequence[Step], rows: int) -> dict[str, Any]:
-    """Packs some steps for so many row shards.
+def fill(corpus: Corpus, rows: int) -> dict[str, Any]:
+    """Packs the steps of a corpus for so many row shards.
 
     Returns:
       `useful`: share of the executed operations that is useful. `bound`: what it would be if all rows did
@@ -99,24 +151,23 @@ def fill(steps: Sequence[Step], rows: int) -> dict[str, Any]:
       `advantage`: executed operations with the prompt before every response, packed as well as these can be,
       over ours.
     """
-    chosen = packer(steps, rows)
-    useful = [forward_flops(CONFIG, useful_work(sizes)) for sizes in steps]
-    executed = executed_flops(chosen, steps)
+    steps, chosen = corpus.steps, corpus.packer(rows)
+    useful, executed = [corpus.useful(sizes) for sizes in steps], corpus.executed(chosen, steps)
     alone = [
-        max(forward_flops(CONFIG, TreeSize(size.prompt, (max(size.branches),)).work) for size in sizes)
+        max(corpus.useful([TreeSize(size.prompt, (max(size.branches),), size.patches)]) for size in sizes)
         for sizes in steps
     ]
     least = sum(max(whole, rows * longest) for whole, longest in zip(useful, alone, strict=True))
     plain = [eight_rows(sizes) for sizes in steps]
     tokens = sum(useful_work(sizes).tokens for sizes in steps)
-    places = sum(len(chosen.pack(sizes)) for sizes in steps) * rows * chosen.shape.width
+    batches = sum(len(chosen.pack(sizes)) for sizes in steps)
     return {
         "useful": round(sum(useful) / executed, 3),
         "bound": round(sum(useful) / least, 3),
-        "padding": round(1 - tokens / places, 3),
-        "advantage": round(executed_flops(packer(plain, rows), plain) / executed, 2),
+        "padding": round(1 - tokens / (batches * rows * chosen.shape.width), 3),
+        "advantage": round(corpus.executed(corpus.packer(rows, plain), plain) / executed, 2),
         "row_tokens": chosen.shape.width,
-        "micro_batches": round(sum(len(chosen.pack(sizes)) for sizes in steps) / len(steps), 2),
+        "micro_batches": round(batches / len(steps), 2),
     }
 
 
