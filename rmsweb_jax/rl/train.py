@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 
 from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.data.batching import on_mesh
@@ -23,11 +22,9 @@ from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.lora import count_parameters
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
@@ -56,7 +53,7 @@ from rmsweb_jax.rl.rollout import (
 )
 from rmsweb_jax.rl.step import make_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
-from rmsweb_jax.sft.train import export
+from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
@@ -96,7 +93,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
     # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference. The
     # engine that samples from it, with few shapes.
-    model = load_policy(config, source, mesh)
+    model = load_policy(config, source, mesh, config.lora, config.seed)
     counts = count_parameters(model)
     _, params, frozen = split_model(model, "lora")
     sizes = [*data.sizes.values(), *held_out.sizes.values()]
@@ -234,17 +231,6 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     }
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
     return report
-
-
-def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
-    """Loads the model of `folder` on the mesh, with fresh adapters on the attention projections."""
-    dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    block = config.attention_block
-    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
-    if config.quantize == "int8":
-        quantize_base(model)
-    add_lora(model, config.lora, nnx.Rngs(config.seed))
-    return model
 
 
 def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple[RlData, RlData]:

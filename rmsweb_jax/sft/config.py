@@ -10,7 +10,7 @@ from rmsweb_jax.data.sources import Workers
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.settings import required, safe
-from rmsweb_jax.training.mesh import MeshConfig
+from rmsweb_jax.training.config import ComputeConfig
 
 # Metrics that may choose the best checkpoint; True where a higher value is better.
 BEST = {
@@ -65,7 +65,7 @@ class ProfileConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SftConfig:
+class SftConfig(ComputeConfig):
     """Settings of a run.
 
     The safe fields do not change which samples a step holds. They change what is learned only by rounding,
@@ -74,19 +74,12 @@ class SftConfig:
     Attributes:
       corpus: data set folder with SFT samples, written by experiments.build_sft.
       model: folder in Hugging Face layout, or "tiny_base".
-      dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
-      quantize: "int8" stores the frozen matrices of the decoder with 8 bits; adapters are exported onto the
-        weights as they were.
-      attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
-      compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
-        to `training.performance.TPU_OPTIONS`.
       trainable: "lora" trains adapters on all linear layers of the decoder, "all" every parameter.
       max_length: longer samples are dropped and counted, never cut.
       max_pixels: limit for resized screenshots.
       batch_size: samples of an update; each has the same weight.
-      row_tokens, row_multiple: samples are packed into rows of one width, one row a shard of the mesh; it is
-        chosen from the corpus, at most `row_tokens` and a multiple of `row_multiple`.
+      row_tokens: samples are packed into rows of one width, one row a shard of the mesh; it is chosen from
+        the corpus, at most `row_tokens` and a multiple of `row_multiple`.
       workers: workers that prefetch batches. Threads spend most of their time outside Python; processes must
         transfer every array.
       warmup_ratio: share of the updates in which the learning rate rises from 0.
@@ -100,12 +93,6 @@ class SftConfig:
 
     corpus: str = required("the folder that experiments.build_sft wrote")
     model: str = "Qwen3-VL-8B-Instruct"
-    dtype: str = "bfloat16"
-    param_dtype: str = "bfloat16"
-    remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
-    quantize: Literal["none", "int8"] = "none"
-    attention_block: int = safe(0)
-    compiler_options: tuple[str, ...] = safe(())
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)
@@ -116,7 +103,6 @@ class SftConfig:
     # The paper's effective batch: 8 GPUs, one sample each, 4 accumulated.
     batch_size: int = 32
     row_tokens: int = safe(28_672)
-    row_multiple: int = safe(512)
     workers: Workers = safe(Workers(threads=4))
     learning_rate: float = 1e-4
     # 0.1 for the 32B model.
@@ -125,7 +111,6 @@ class SftConfig:
     # The paper gives none; LLaMA-Factory's default.
     clip_norm: float = 1.0
     eval: EvalConfig = EvalConfig()
-    mesh: MeshConfig = safe(MeshConfig())
     checkpoint_every: int = safe(50)
     checkpoints_kept: int = safe(2)
     export: Literal["last", "best"] = safe("last")

@@ -25,7 +25,7 @@ from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.records.files import write_atomic
@@ -34,6 +34,7 @@ from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model, with_remat
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.config import ComputeConfig
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
@@ -75,7 +76,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 
     # 2. The policy: a given model, of which adapters or all weights are trained.
     mesh = make_mesh(**vars(data.mesh))
-    model = load_policy(config, source, mesh)
+    lora = config.lora if config.trainable == "lora" else None
+    model = load_policy(config, source, mesh, lora, config.seed)
     counts = count_parameters(model)
     _, params, frozen = split_model(model, config.trainable)
 
@@ -184,15 +186,17 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
-    """Loads the model of `folder` on the mesh, with fresh adapters if these are trained."""
+def load_policy(
+    config: ComputeConfig, folder: Path, mesh: Mesh, lora: LoRAConfig | None, seed: int
+) -> Qwen3VL:
+    """Loads the model of `folder` on the mesh, with fresh adapters if `lora` is given."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
     block = config.attention_block
     model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
     if config.quantize == "int8":
         quantize_base(model)
-    if config.trainable == "lora":
-        add_lora(model, config.lora, nnx.Rngs(config.seed))
+    if lora is not None:
+        add_lora(model, lora, nnx.Rngs(seed))
     return model
 
 

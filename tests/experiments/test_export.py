@@ -39,10 +39,10 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, TextPart
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.train import load_policy
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft import train as sft_train
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
@@ -106,7 +106,7 @@ def rl_run(sft_run) -> Path:
     folder = root / "rl"
     settings = from_config(RlConfig, begin(config, folder))
     mesh = make_mesh()
-    model = load_policy(settings, sft_run / "export", mesh)
+    model = load_policy(settings, sft_run / "export", mesh, settings.lora, settings.seed)
     rng = np.random.default_rng(0)
     for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
         variable.set_value(jnp.asarray(0.3 * rng.standard_normal(variable.shape, np.float32)))
