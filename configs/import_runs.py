@@ -3,7 +3,7 @@
     python -m experiments.import_runs --config=configs/import_runs.py:browser_use \
         --config.source=/runs/browser_use --workdir=data/imported
 
-One variant for each kind of folder; `collection/importing` says what is read of each.
+One variant for each kind of folder; `collection/importers` says what is read of each.
 """
 
 from __future__ import annotations

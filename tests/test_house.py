@@ -287,10 +287,11 @@ def test_a_setting_that_nothing_reads_is_found():
 OLD_CLASSES = {
     *("Lanes", "Rooms", "Room", "Line", "Ticket", "Kind", "Front", "Policies", "Asked", "Answers", "Drawing"),
     *("Place", "Station", "Wear", "Kept", "Played", "Board", "Look", "Contrast", "Teacher"),
+    "Dialect",
 }
 OLD_NAMES = {
     *("refill", "surplus", "settled_prompts", "dialects", "told_wait", "blackout", "stayed", "told", "mend"),
-    *("whoever", "nobody"),
+    *("whoever", "nobody", "dialect", "expansion"),
 }
 OLD_PARAMETERS = {"room"}
 OLD_MODULES = {

@@ -87,14 +87,14 @@ class RlConfig(ComputeConfig):
     seed: int = 42
     # The paper gives no number of iterations: about ten passes over 4,500 prompts with dynamic sampling.
     iterations: int = 200
-    # The appendix' train batch and mini-batch, refill target and limit, and cap on salvaged groups.
+    # The appendix' train batch and mini-batch, generation batches and their limit, and cap on salvage groups.
     train_groups: int = 64
     mini_batch_groups: int = 16
     gen_batch_groups: int = 64
     max_gen_batches: int = 16
     max_salvage_groups: int = 64
     on_exhausted: Literal["train", "error"] = "train"
-    # The paper discards surplus groups.
+    # The paper discards accepted groups that are left over.
     max_staleness: int = 0
     skip_solved_weight: float = 1.0
     reward: str = "polarized"

@@ -154,12 +154,12 @@ class RolloutBatch:
     rollouts: Rollouts
     draws: Sequence[PromptDraw]
     prompts: Sequence[Prompt]
-    drawing: RolloutFuture
+    future: RolloutFuture
     drawn: Sequence[Responses] = ()
 
     def wait(self) -> None:
         start = time.monotonic()
-        self.drawn = self.drawing.result()
+        self.drawn = self.future.result()
         self.rollouts.seconds += time.monotonic() - start
 
     def groups(self) -> list[Group]:
@@ -170,9 +170,9 @@ class RolloutBatch:
         )
         rewards = np.stack([group.rewards for group in groups])
         gates = gates_on_host(rewards, **rollouts.gate)
-        for generate, solved, unsolved in zip(self.draws, gates.solved, gates.unsolved, strict=True):
+        for draw, solved, unsolved in zip(self.draws, gates.solved, gates.unsolved, strict=True):
             # Kept until `close`: the next batch may have been drawn before this one was scored.
-            rollouts.no_contrast[generate.number] = bool(solved or unsolved)
+            rollouts.no_contrast[draw.number] = bool(solved or unsolved)
         return with_gates(groups, gates)
 
 
@@ -206,9 +206,9 @@ class Rollouts:
     def begin(self) -> RolloutBatch:
         """Takes the next prompts and starts generating their responses."""
         draws = self.cycle.next(self.size)
-        prompts = [self.data.prompt(self.data.train[generate.number]) for generate in draws]
+        prompts = [self.data.prompt(self.data.train[draw.number]) for draw in draws]
         # The sampler adds the prompt's id and the sample's index, so a response does not depend on its batch.
-        seeds = [stable_hash(self.seed, self.version, generate.epoch) for generate in draws]
+        seeds = [stable_hash(self.seed, self.version, draw.epoch) for draw in draws]
         return RolloutBatch(self, draws, prompts, self.engine.generate(prompts, seeds, self.sampling))
 
     def give_back(self, batch: RolloutBatch) -> None:

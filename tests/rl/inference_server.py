@@ -61,7 +61,7 @@ def make_policy(folder: Path) -> Policy:
 def settings(url: str, folder: Path, **changes) -> EndpointConfig:
     values = {
         "base_url": url,
-        "dialect": "vllm",
+        "protocol": "vllm",
         "model": "base",
         "adapter_folder": str(folder),
         "concurrency": 4,

@@ -5,7 +5,7 @@ from rmsweb_jax.rl.remote.client import EndpointConfig, check_gap
 
 VALUES = {
     "base_url": "http://127.0.0.1:8000/v1/",
-    "dialect": "sglang",
+    "protocol": "sglang",
     "model": "policy",
     "adapter_folder": "adapters",
     "concurrency": 64,

@@ -102,7 +102,7 @@ def test_vllm_gets_adapters_then_a_request_for_each_sample(server, policy, tmp_p
 
 def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
     server.serve(GENERATE, server.sglang)
-    engine = make_engine(settings(server.url, tmp_path, dialect="sglang"), policy)
+    engine = make_engine(settings(server.url, tmp_path, protocol="sglang"), policy)
     engine.load(policy.model, 0)
     drawn = draw(engine, policy)
     engine.unload()
@@ -120,10 +120,10 @@ def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
     assert sampling["no_stop_trim"] and not sampling["skip_special_tokens"]
 
 
-@pytest.mark.parametrize(("dialect", "path"), [("vllm", CHAT), ("sglang", GENERATE)])
-def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path, dialect, path):
-    server.serve(path, getattr(server, dialect))
-    engine = make_engine(settings(server.url, tmp_path, dialect=dialect, seeded=False), policy)
+@pytest.mark.parametrize(("protocol", "path"), [("vllm", CHAT), ("sglang", GENERATE)])
+def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path, protocol, path):
+    server.serve(path, getattr(server, protocol))
+    engine = make_engine(settings(server.url, tmp_path, protocol=protocol, seeded=False), policy)
     engine.load(policy.model, 0)
     draw(engine, policy)
     engine.unload()

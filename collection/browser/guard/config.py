@@ -25,8 +25,8 @@ class GuardConfig:
       listen: this machine's IPv4 address on which the proxy listens. A grid's browsers on other machines must
         be able to reach it; everyone who can reach it has the browser's access.
       max_response_mb: size of a response body on the wire.
-      max_expanded_mb: size of a compressed response after decompression.
-      max_expansion: ratio of unpacked to compressed size; small responses are exempt.
+      max_decompressed_mb: size of a compressed response after decompression.
+      max_decompression_ratio: ratio of unpacked to compressed size; small responses are exempt.
       max_upload_mb: size of a request body, or of all data sent through a tunnel.
       max_tunnel_mb: size of all data received through a tunnel, which may carry many responses.
       connect_seconds: time limit for name resolution and connection.
@@ -41,8 +41,8 @@ class GuardConfig:
     proxy: bool = True
     listen: str = "127.0.0.1"
     max_response_mb: float = 64.0
-    max_expanded_mb: float = 256.0
-    max_expansion: float = 200.0
+    max_decompressed_mb: float = 256.0
+    max_decompression_ratio: float = 200.0
     max_upload_mb: float = 16.0
     max_tunnel_mb: float = 512.0
     connect_seconds: float = 10.0

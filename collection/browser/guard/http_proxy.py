@@ -357,12 +357,12 @@ class DecompressionLimit:
     def __init__(self, encodings: list[str], config: GuardConfig) -> None:
         names = [name.strip().lower() for line in encodings for name in line.split(",")]
         if uncounted := sorted(_UNCOUNTED.intersection(names)):
-            raise RequestRefusedError("expansion", f"a body in {uncounted[0]}, which was not requested")
+            raise RequestRefusedError("decompression", f"a body in {uncounted[0]}, which was not requested")
         layers = [name for name in names if name in _COUNTED]
         if len(layers) > _MAX_LAYERS:
-            raise RequestRefusedError("expansion", f"a body compressed {len(layers)} times")
+            raise RequestRefusedError("decompression", f"a body compressed {len(layers)} times")
         self._layers = [_Decoder(name) for name in reversed(layers)]
-        self._max_size, self._max_ratio = config.max_expanded_mb * MB, config.max_expansion
+        self._max_size, self._max_ratio = config.max_decompressed_mb * MB, config.max_decompression_ratio
         self._compressed = self._expanded = 0
 
     def feed(self, data: bytes) -> None:
@@ -373,10 +373,10 @@ class DecompressionLimit:
         for size in self._sizes(data, 0):
             self._expanded += size
             if self._expanded > self._max_size:
-                raise RequestRefusedError("expansion", f"unpacks to more than {self._max_size / MB:g} MB")
+                raise RequestRefusedError("decompression", f"unpacks to more than {self._max_size / MB:g} MB")
             if self._expanded > max(_SMALL, self._max_ratio * self._compressed):
                 raise RequestRefusedError(
-                    "expansion", f"unpacks to more than {self._max_ratio:g} times its size"
+                    "decompression", f"unpacks to more than {self._max_ratio:g} times its size"
                 )
 
     def _sizes(self, data: bytes, layer: int) -> Iterator[int]:

@@ -38,7 +38,7 @@ class Refusal:
     Attributes:
       place: host and port as in the request, without the scheme's default port.
       url: address of the first request; `host:port` for a tunnel.
-      reason: a `policy.Reason`, or `response_size`, `expansion`, `upload_size`, `idle`, `total_time`,
+      reason: a `policy.Reason`, or `response_size`, `decompression`, `upload_size`, `idle`, `total_time`,
         `mismatch` (the host of a request and its Host header differ), `not_http`.
       detail: one line.
     """

@@ -23,7 +23,7 @@ class EndpointConfig:
 
     Attributes:
       base_url: URL of the server, for example `http://10.0.0.7:8000`; a `/v1` at its end is ignored.
-      dialect: protocol: "vllm" (also our own server) or "sglang".
+      protocol: that of the server: "vllm" (also our own server) or "sglang".
       model: the server's name for the model with which training began.
       adapter_folder: adapters are written below it; the server must see it under the same path.
       concurrency: largest number of requests at once.
@@ -36,7 +36,7 @@ class EndpointConfig:
     """
 
     base_url: str = safe("")
-    dialect: Literal["vllm", "sglang"] = "vllm"
+    protocol: Literal["vllm", "sglang"] = "vllm"
     model: str = ""
     adapter_folder: str = ""
     concurrency: int = safe(64)
@@ -223,7 +223,7 @@ def not_understood(url: str, error: ValidationError) -> str:
     where = ".".join(map(str, first["loc"]))
     return (
         f"{url}: the answer is not understood ({where}: {first['msg']}); check config.endpoint.base_url and "
-        "config.endpoint.dialect"
+        "config.endpoint.protocol"
     )
 
 

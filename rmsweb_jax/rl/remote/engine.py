@@ -34,7 +34,7 @@ from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, 
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.client import Client, EndpointConfig, RefusedError, not_understood
-from rmsweb_jax.rl.remote.protocols import Ask, BadAnswerError, Sample, check_answer, make_dialect
+from rmsweb_jax.rl.remote.protocols import Ask, BadAnswerError, Sample, check_answer, make_protocol
 from rmsweb_jax.rl.rollout import RolloutFuture
 
 
@@ -104,7 +104,7 @@ class RemoteRolloutEngine:
     ):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
         self._first_wait_s = first_wait_s
-        self._dialect = make_dialect(config.dialect)
+        self._protocol = make_protocol(config.protocol)
         self._connection: _Connection | None = None
         self._folder: Path | None = None
 
@@ -142,7 +142,7 @@ class RemoteRolloutEngine:
             connection, folder, self._connection = self._connection, self._folder, None
             connection.cancel()
             # One attempt, and its failure is ignored: the server may have been restarted or stopped.
-            forget = connection.client.call(self._dialect.unload, {"lora_name": folder.name}, attempts=1)
+            forget = connection.client.call(self._protocol.unload, {"lora_name": folder.name}, attempts=1)
             with contextlib.suppress(UserError):
                 connection.run(forget)
             connection.close()
@@ -169,7 +169,7 @@ class RemoteRolloutEngine:
             )
         try:
             request = {"lora_name": self._folder.name, "lora_path": str(self._folder)}
-            await client.call(self._dialect.load, request)
+            await client.call(self._protocol.load, request)
         except RefusedError as error:
             # The name identifies the weights: a retry, or a killed run, has loaded the same ones.
             if error.status != 400 or "already" not in str(error):
@@ -210,10 +210,10 @@ class RemoteRolloutEngine:
         # By id and index, so that a retry and another order of requests give the same response.
         own_seed = stable_hash(int(seed), prompt.prompt_id, number) if self._config.seeded else None
         ask = Ask(self._folder.name, prompt.messages, await images, tokens, sampling, own_seed)
-        url = self._config.root + self._dialect.path
-        data = await client.call(self._dialect.path, self._dialect.body(ask))
+        url = self._config.root + self._protocol.path
+        data = await client.call(self._protocol.path, self._protocol.body(ask))
         try:
-            answer = self._dialect.read(data)
+            answer = self._protocol.read(data)
         except ValidationError as error:
             raise UserError(not_understood(url, error)) from None
         try:

@@ -62,7 +62,7 @@ class Answer:
     matched: int | str | None
 
 
-class Dialect(Protocol):
+class ServerProtocol(Protocol):
     """Protocol of a server.
 
     Attributes:
@@ -199,8 +199,8 @@ class SGLang:
         )
 
 
-def make_dialect(name: str) -> Dialect:
-    """Makes the protocol of a checked `EndpointConfig.dialect`."""
+def make_protocol(name: str) -> ServerProtocol:
+    """Makes the protocol of a checked `EndpointConfig.protocol`."""
     return {"vllm": VLLM, "sglang": SGLang}[name]()
 
 

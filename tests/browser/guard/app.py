@@ -15,8 +15,8 @@ HOST = "app.test"
 LIMITS = GuardConfig(
     allowed=(HOST, "other.test", "gone.test"),
     max_response_mb=1.0,
-    max_expanded_mb=8.0,
-    max_expansion=50.0,
+    max_decompressed_mb=8.0,
+    max_decompression_ratio=50.0,
     max_upload_mb=0.5,
     max_tunnel_mb=1.0,
 )
