@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ class Example:
         return self
 
 
+@runtime_checkable
 class Encodable(Protocol):
     """An example of known size, which may not be encoded yet: each process encodes what it needs."""
 

@@ -1,5 +1,4 @@
-"""Rows of an update: how full they are on a mesh, and their time against eight rows. Half an hour, idle
-machine.
+"""Rows of an update: how full they are, and their time against eight rows. Half an hour after the demo.
 
 The compiled program of `experiments.train_rl` runs on both layouts. MODEL=8b takes the whole 8B, on a GPU.
 """

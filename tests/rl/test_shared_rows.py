@@ -130,7 +130,7 @@ def against(batch: Batch, places: Places, old: LogProbs, ref: LogProbs) -> Batch
     return on_mesh(dataclasses.replace(batch, scored=dataclasses.replace(batch.scored, values=values)), MESH)
 
 
-TREES = trees_of(BATCH, salvage=True)
+TREES = [lazy.make() for lazy in trees_of(BATCH, salvage=True)]
 SIZES = [tree.size for tree in TREES]
 ALL = tuple(range(SAMPLES))
 EVEN, ODD = ALL[::2], ALL[1::2]

@@ -45,7 +45,8 @@ class Forward:
         self._log_probs = jax.block_until_ready(self._run(self._params, self._batch))
 
     def values(self) -> Values:
-        log_probs = np.asarray(self._log_probs, np.float64).ravel()
+        # Without the places of a row that hold no scored token.
+        log_probs = np.asarray(self._log_probs, np.float64)[np.asarray(self._batch.scored.branch) > 0]
         return Values(float(-log_probs.mean()), log_probs=tuple(log_probs.tolist()))
 
 
