@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 from collection.mining.config import MineSettings
 from rmsweb_jax.settings import variant_config
 
-_RULES = {"actor": {"kind": "none"}}
-VARIANTS = {"demo": _RULES, "smoke": _RULES, "paper": {}}
+_DEMO = {"actor": {"kind": "none"}, "sizes_for": "tiny_base", "max_pixels": 16_384}
+VARIANTS = {"demo": _DEMO, "smoke": _DEMO, "paper": {}}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

@@ -17,8 +17,9 @@ from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import variant_config
 
 # The 8B SFT policy on one host of 8 accelerators or more is the default.
-_8B = {"model": "runs/sft-8b/export"}
-_32B = {"model": "runs/sft-32b/export"}
+# Its mesh is chosen from the number of chips, so that the groups of a step fill their rows.
+_8B = {"model": "runs/sft-8b/export", "mesh": {"tensor": 0}}
+_32B = {"model": "runs/sft-32b/export", "mesh": {"tensor": 0}}
 # The tiny policy on two CPU cores, in about five minutes.
 _DEMO = {
     "dtype": "float32",
@@ -37,7 +38,8 @@ _DEMO = {
     "max_salvage_groups": 8,
     # A model a thousand times smaller wants larger steps.
     "learning_rate": 3e-4,
-    "micro_batch_tokens": 512,
+    "row_tokens": 1_536,
+    "row_multiple": 128,
     "bucket_multiple": 64,
     "bucket_count": 2,
     "eval_every": 4,

@@ -13,8 +13,10 @@ from ml_collections import ConfigDict
 from rmsweb_jax.settings import variant_config
 from rmsweb_jax.sft.config import SftConfig
 
-# Qwen3-VL-8B-Instruct on one host of 8 accelerators or more is the default.
-_32B = {"model": "Qwen3-VL-32B-Instruct", "warmup_ratio": 0.1, "micro_batch_size": 16}
+# Qwen3-VL-8B-Instruct on one host of 8 accelerators or more is the default. The mesh is chosen from the
+# number of chips, so that the samples of a step fill their rows.
+_8B = {"mesh": {"tensor": 0}}
+_32B = {"model": "Qwen3-VL-32B-Instruct", "warmup_ratio": 0.1, **_8B}
 # The tiny base on two CPU cores, in about five minutes.
 _DEMO = {
     "model": "tiny_base",
@@ -29,19 +31,17 @@ _DEMO = {
     "epochs": 6,
     # A model a thousand times smaller wants larger steps.
     "learning_rate": 1e-3,
-    "bucket_multiple": 32,
-    "bucket_count": 4,
-    # Attention over a packed row costs a CPU more than the padding it saves.
-    "pack": False,
+    "row_tokens": 1_536,
+    "row_multiple": 128,
     "workers": {"threads": 1},
     # The demo evaluates in a browser, on pages of its own.
     "eval": {"share": 0.0},
     "checkpoint_every": 20,
 }
 # The same stages in under a minute.
-_SMOKE = {"epochs": 1, "batch_size": 8, "bucket_count": 2, "checkpoint_every": 4}
+_SMOKE = {"epochs": 1, "batch_size": 8, "checkpoint_every": 4}
 
-VARIANTS = {"demo": _DEMO, "smoke": (_DEMO, _SMOKE), "8b": {}, "32b": _32B}
+VARIANTS = {"demo": _DEMO, "smoke": (_DEMO, _SMOKE), "8b": _8B, "32b": _32B}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

@@ -33,6 +33,7 @@ from collection.corpus.filter import (
     quality_filter,
 )
 from experiments import cli
+from experiments.sizes import store_sizes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import dataset_size, read_dataset, write_dataset
@@ -60,6 +61,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         write_dataset(workdir, samples, "sft_samples", _provenance(sources, quality))
         # A set that was whole before a crash is not written again, but what was dropped is counted again.
         collections.deque(samples, maxlen=0)
+    store_sizes(workdir, SftSample, settings.sizes_for, settings.max_pixels)
     progress.close()
     report = {
         "stage": "build_sft",

@@ -13,7 +13,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from absl import flags
 from jax.sharding import Mesh
@@ -21,14 +23,18 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments.cli import run_config
 from rmsweb_jax.aot.abstract import CHIPS, slice_mesh
-from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
-from rmsweb_jax.aot.report import compile_program, table
+from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_programs, sft_programs
+from rmsweb_jax.aot.report import Compiled, compile_program, table
+from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.training.memory import choose_remat
+
+Settings = TypeVar("Settings", SftConfig, RlConfig)
 
 
 class DoesNotFitError(UserError):
@@ -48,22 +54,42 @@ def architecture(config: ConfigDict) -> Qwen3VLConfig:
     return SIZES[variant]
 
 
-def programs(config: ConfigDict, mesh: Mesh, response: int, images: int) -> list[Program]:
+Compile = Callable[[Program], Compiled]
+
+
+def programs(config: ConfigDict, mesh: Mesh, compile_: Compile, response: int, images: int) -> list[Program]:
     """Makes the programs of the config's training stage."""
     # No corpus or model is read.
+    model = architecture(config)
     if "prompts" in config:
         settings = from_config(RlConfig, config, complete=False)
-        return rl_programs(settings, architecture(config), mesh, response, images)
+        group = TreeSize(settings.max_prompt_tokens, (response,) * (settings.num_samples + 1))
+        shape, work = full_rows(settings, model, mesh, group, images)
+        settings = with_remat(settings, lambda one: rl_programs(one, model, mesh, shape, work)[0], compile_)
+        update = rl_programs(settings, model, mesh, shape, work)
+        return [*update, *sampler_programs(settings, model, mesh, images)]
     settings = from_config(SftConfig, config, complete=False)
-    return sft_programs(settings, architecture(config), mesh, response, images)
+    sample = TreeSize(settings.max_length - response, (response,))
+    shape, work = full_rows(settings, model, mesh, sample, images)
+    settings = with_remat(settings, lambda one: sft_programs(one, model, mesh, shape, work)[0], compile_)
+    return sft_programs(settings, model, mesh, shape, work)
+
+
+def with_remat(settings: Settings, gradient: Callable[[Settings], Program], compile_: Compile) -> Settings:
+    """Replaces `remat` "auto" by the policy with which training would compile its gradient."""
+    if settings.remat != "auto":
+        return settings
+
+    def change(policy: str) -> Settings:
+        return dataclasses.replace(settings, remat=policy)
+
+    return change(choose_remat(lambda policy: compile_(gradient(change(policy))).fits))
 
 
 def main() -> None:
     topology = flags.DEFINE_string("topology", "v5p:2x2x2", "Slice, for example v5e:4x4 or v6e:4x4.")
-    response = flags.DEFINE_integer("response", 2048, "Scored tokens of a row (SFT), or of each slot (RL).")
-    images = flags.DEFINE_integer(
-        "images", 1, "Screenshots of a row (SFT; several when packed), or of a prompt."
-    )
+    response = flags.DEFINE_integer("response", 2048, "Tokens of a target (SFT), or of each response (RL).")
+    images = flags.DEFINE_integer("images", 1, "Screenshots of a prompt.")
     output = flags.DEFINE_string("output", "", "JSON file for the results.")
 
     def entry(config: ConfigDict) -> None:
@@ -71,8 +97,15 @@ def main() -> None:
             raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
         mesh = slice_mesh(topology.value, **config.to_dict()["mesh"])
         chip = CHIPS[topology.value.partition(":")[0]]
-        wanted = programs(config, mesh, response.value, images.value)
-        results = [compile_program(program, chip, mesh.size) for program in wanted]
+        done: dict[str, Compiled] = {}
+
+        def compile_(program: Program) -> Compiled:
+            if program.name not in done:  # A gradient is also compiled to choose `remat`.
+                done[program.name] = compile_program(program, chip, mesh.size)
+            return done[program.name]
+
+        wanted = programs(config, mesh, compile_, response.value, images.value)
+        results = [compile_(program) for program in wanted]
         print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
         if output.value:
             rows = [dataclasses.asdict(result) for result in results]
@@ -81,7 +114,7 @@ def main() -> None:
         if too_large:
             raise DoesNotFitError(
                 f"{too_large[0].name} does not fit {topology.value}: take a larger slice, a smaller "
-                "config.micro_batch_size or config.micro_batch_tokens, or split over config.mesh.tensor "
+                "config.row_tokens, config.remat=full, or split over config.mesh.tensor "
                 f"({too_large[0].error})"
             )
 

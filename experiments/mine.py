@@ -16,7 +16,9 @@ from ml_collections import ConfigDict
 from collection.mining.config import MineSettings
 from collection.mining.pipeline import explain_task, mine, pool_folders
 from experiments import cli
-from rmsweb_jax.settings import safe_keys
+from experiments.sizes import store_sizes
+from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.settings import from_config, safe_keys
 
 _EXPLAIN = flags.DEFINE_string("explain", "", "Print the decision about this task and stop.")
 
@@ -26,6 +28,8 @@ def main(config: ConfigDict, workdir: Path) -> None:
         print(explain_task(workdir, pool_folders(str(config.pools)), _EXPLAIN.value))
     else:
         mine(config, workdir)
+        settings = from_config(MineSettings, config)
+        store_sizes(workdir / "prompts", RlPrompt, settings.sizes_for, settings.max_pixels)
 
 
 if __name__ == "__main__":

@@ -20,19 +20,11 @@ from ml_collections import ConfigDict
 from PIL import Image
 from pydantic import ValidationError
 
-from rmsweb_jax.data.batching import (
-    BatchShapes,
-    Example,
-    SftBatch,
-    batch_axes,
-    collate,
-    round_up,
-    single_rows,
-)
+from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
+from rmsweb_jax.data.packing import Part
 from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import Sampler, SamplingParams
+from rmsweb_jax.decoding.sampler import PromptShapes, Sampler, SamplingParams
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.logprobs import TokenScores
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -41,7 +33,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.loss import target_scores
-from rmsweb_jax.training.mesh import AXES, is_first, row_shards, shard_batch
+from rmsweb_jax.training.mesh import AXES, is_first, row_shards
 from rmsweb_jax.workdir import run_stage
 
 if TYPE_CHECKING:
@@ -56,7 +48,7 @@ Images = ImageLike | Sequence[ImageLike] | ImageStore
 Prompt = str | Sequence[Message | Mapping[str, Any]]
 
 # Shapes are rounded up to multiples of these or more, because each shape compiles a program.
-_MIN_WIDTH, _MIN_TARGETS, _MIN_WINDOW = 256, 64, 64
+_MIN_WIDTH, _MIN_WINDOW = 256, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +107,6 @@ class Policy:
         if dtype is None:
             dtype = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
         model = load_model(folder, dtype, mesh=mesh)
-        model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
         return cls(model, Processor.from_pretrained(folder, max_pixels), mesh)
 
     def chat(
@@ -178,13 +169,12 @@ class Policy:
         """
         example = self._example(*read_prompt(prompt, images), reply)
         self._check_length(example.length)
-        count, rows = example.num_targets, row_shards(self._mesh)
-        shapes = self._shapes([example], rows, _round(count, _MIN_TARGETS))
+        tree = Tree(example, (Branch(example.target),))
         # The mesh must divide the rows, so the others are empty.
-        batch = collate(single_rows([example], rows), shapes, shapes.widths[0], self.model.config)
-        batch = shard_batch(batch, self._mesh, batch_axes(batch))
-        log_probs = np.asarray(_score(*nnx.split(self.model), batch).log_probs)[0, :count]
-        return ReplyScore(example.tokens[example.prompt_length :], log_probs)
+        shape = self._shapes([example], row_shards(self._mesh)).row(example.length)
+        batch = lay_out(lambda _: tree, [(Part(0, (0,)),)], shape, self.model.config)
+        scores = _score(*nnx.split(self.model), on_mesh(batch, self._mesh))
+        return ReplyScore(example.target, np.asarray(scores.log_probs)[0, : example.num_targets])
 
     @functools.cached_property
     def _generator(self) -> Generator:
@@ -226,18 +216,17 @@ class Policy:
             self._check_length(example.prompt_length, max_new_tokens)
         # No more slots than prompts, but as many as the mesh divides.
         rows = round_up(min(batch_size, len(examples)), row_shards(self._mesh))
-        sampler = Sampler(self.model.config, self._shapes(examples, rows, 1), self._mesh)
+        sampler = Sampler(self.model.config, self._shapes(examples, rows), self._mesh)
         processor = self.processor
         sampling = SamplingParams(n, max_new_tokens, temperature, processor.end_id, processor.banned_ids)
         drawn = sampler.generate(self._generator, examples, [seed] * len(examples), sampling)
         return [[processor.decode_response(tokens) for tokens in one.tokens] for one in drawn]
 
-    def _shapes(self, examples: Sequence[Example], rows: int, num_targets: int) -> BatchShapes:
+    def _shapes(self, examples: Sequence[Example], rows: int) -> PromptShapes:
         patches = [len(patches) for example in examples for patches in example.patches]
-        return BatchShapes(
+        return PromptShapes(
             rows=rows,
             widths=tuple(sorted({_round(example.length, _MIN_WIDTH) for example in examples})),
-            num_targets=num_targets,
             images=max(len(example.grids) for example in examples),
             window=_round(max(patches, default=0), _MIN_WINDOW),
         )
@@ -253,7 +242,7 @@ class Policy:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _score(graphdef: Any, state: Any, batch: SftBatch) -> TokenScores:
+def _score(graphdef: Any, state: Any, batch: Batch) -> TokenScores:
     return target_scores(nnx.merge(graphdef, state), batch)
 
 

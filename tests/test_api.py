@@ -89,8 +89,7 @@ def plain_log_probs(policy: Policy, text: str, picture: Image.Image, reply: str)
     inputs = ModelInputs(
         tokens[None],
         mrope_positions(tokens, grids, config)[:, None],
-        np.ones((1, len(tokens)), np.int32),
-        None,
+        np.full((1, len(tokens)), len(tokens), np.int32),
         image_rows(tokens, grids, [0], config)[None],
         vision_inputs(patches, grids, config, len(patches[0])),
     )

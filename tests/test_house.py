@@ -286,7 +286,7 @@ def test_a_setting_that_nothing_reads_is_found():
 # its line, and a shop has an `Order`.
 OLD_CLASSES = {
     *("Lanes", "Rooms", "Room", "Line", "Ticket", "Kind", "Front", "Policies", "Asked", "Answers", "Drawing"),
-    *("Place", "Station", "Wear", "Kept", "Played", "Board", "Look", "Branch", "Contrast", "Teacher"),
+    *("Place", "Station", "Wear", "Kept", "Played", "Board", "Look", "Contrast", "Teacher"),
     "Dialect",
 }
 OLD_NAMES = {

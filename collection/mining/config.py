@@ -23,6 +23,8 @@ class MineSettings:
       workers: number of processes; 0 for one on each core.
       threads: number of pairs labelled at the same time in each process.
       actor: the model that labels failures; with kind none they are labelled by rule.
+      sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
+        and patches are counted and stored with the prompts; with "" training counts them when it starts.
     """
 
     pools: str = required("--config.pools=DIR1,DIR2 (made by experiments.collect)")
@@ -33,6 +35,8 @@ class MineSettings:
     judging: JudgingConfig = JudgingConfig()
     select: MiningConfig = MiningConfig()
     balance: BalanceConfig = BalanceConfig()
+    sizes_for: str = safe("")
+    max_pixels: int = safe(262_144)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,13 +17,15 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.data.batching import round_up
+from rmsweb_jax.data.batching import Batch, ScoredTokens, round_up
+from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, RowLayout, VisionInputs
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
@@ -62,9 +65,16 @@ def on_mesh(tree: Any, shardings: Any) -> Any:
 
 
 def abstract_run(
-    config: Qwen3VLConfig, mesh: Mesh, settings: SftConfig | RlConfig, lora: LoRAConfig
+    config: Qwen3VLConfig,
+    mesh: Mesh,
+    settings: SftConfig | RlConfig,
+    lora: LoRAConfig,
+    trainable: str = "lora",
 ) -> AbstractRun:
     """Makes model, adapters and optimizer of a run; allocates nothing.
+
+    Args:
+      lora, trainable: adapters, and whether they ("lora") or all weights ("all") are trained.
 
     Raises:
       UserError: the mesh does not divide the model.
@@ -79,13 +89,20 @@ def abstract_run(
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
             # The target's platform, not the one on which this runs.
-            attention=default_attention(config.text.head_dim, settings.dtype, mesh, platform="tpu"),
+            attention=default_attention(
+                config.text.head_dim, settings.dtype, mesh, settings.attention_block, platform
+            ),
         )
-        add_lora(model, lora, nnx.Rngs(0))
+        if settings.quantize == "int8":
+            quantize_base(model)
+        if trainable == "lora":
+            add_lora(model, lora, nnx.Rngs(0))
         return model
 
+    platform = mesh.devices.flat[0].platform
+
     model = nnx.eval_shape(make)
-    graphdef, params, frozen = split_model(model, "lora")
+    graphdef, params, frozen = split_model(model, trainable)
     optimizer = adamw(
         settings.learning_rate, weight_decay=settings.weight_decay, clip_norm=settings.clip_norm
     )
@@ -93,42 +110,42 @@ def abstract_run(
     params, opt_state, frozen = (
         on_mesh(tree, param_shardings(tree, mesh)) for tree in (params, opt_state, frozen)
     )
-    adapters = count_parameters(model)["adapters"]
+    adapters = count_parameters(model).get("adapters", 0)
     return AbstractRun(config, mesh, graphdef, TrainState(params, opt_state), frozen, optimizer, adapters)
 
 
-def abstract_vision(run: AbstractRun, images: int, max_pixels: int) -> tuple[VisionInputs, int, int]:
-    """Makes abstract patches of `images` images of the largest size.
+def image_window(config: Qwen3VLConfig, max_pixels: int) -> int:
+    """Patches of an image of the largest size."""
+    vision = config.vision
+    return round_up(max_pixels // vision.patch_size**2, vision.merge_unit)
 
-    Returns:
-      The inputs, and the numbers of patches and of visible pairs of patches.
-    """
-    vision = run.config.vision
-    window = round_up(max_pixels // vision.patch_size**2, vision.merge_unit)
-    count = images * window
-    inputs = VisionInputs(
-        patches=run.rows((count, vision.patch_dim), jnp.float32),
+
+def abstract_inputs(run: AbstractRun, shape: RowShape) -> ModelInputs:
+    """Makes the inputs of rows of this shape."""
+    rows, width, count = shape.rows, shape.width, shape.rows * shape.images * shape.window
+    vision = VisionInputs(
+        patches=run.rows((count, run.config.vision.patch_dim), jnp.float32),
         segment_ids=run.rows((count,), jnp.int32),
         pos_index=run.rows((count, 4), jnp.int32),
         pos_weight=run.rows((count, 4), jnp.float32),
         hw=run.rows((count, 2), jnp.int32),
-        window=window,
+        window=shape.window,
     )
-    return inputs, count, images * window**2
-
-
-def abstract_inputs(
-    run: AbstractRun, rows: int, width: int, vision: VisionInputs, layout: RowLayout | None = None
-) -> ModelInputs:
     return ModelInputs(
         tokens=run.rows((rows, width), jnp.int32),
         positions=run.rows((3, rows, width), jnp.int32, axis=1),
-        segment_ids=run.rows((rows, width), jnp.int32),
-        slot_ids=None if layout is None else run.rows((rows, width), jnp.int32),
+        until=run.rows((rows, width), jnp.int32),
         image_index=run.rows((rows, width), jnp.int32),
-        vision=vision,
-        layout=layout,
+        vision=vision if count else None,
     )
+
+
+def abstract_batch(run: AbstractRun, shape: RowShape, names: Sequence[str]) -> Batch:
+    """Makes a micro-batch of rows of this shape, whose tokens have values of these names."""
+    tokens = (shape.rows, shape.width)
+    index, ids, branch = (run.rows(tokens, jnp.int32) for _ in range(3))
+    values = {name: run.rows(tokens, jnp.float32) for name in names}
+    return Batch(abstract_inputs(run, shape), ScoredTokens(index, ids, branch, values))
 
 
 # Values that libtpu otherwise asks the metadata server of a TPU host for; these serve every slice type.
@@ -183,7 +200,8 @@ def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) ->
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--topology={topology}: there is no such slice ({reason})") from error
-    sizes = [data, fsdp, tensor]
+    # Where training would choose `tensor` by its data (0), there are none here.
+    sizes = [data, fsdp, tensor or 1]
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = len(devices) // math.prod(size for size in sizes if size != -1)
     if math.prod(sizes) != len(devices):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,12 +14,15 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.aot.abstract import (
     AbstractRun,
+    abstract_batch,
     abstract_inputs,
     abstract_run,
-    abstract_vision,
+    image_window,
     on_mesh,
 )
-from rmsweb_jax.data.batching import SftBatch, Targets, round_up
+from rmsweb_jax.data.batching import Batch, round_up
+from rmsweb_jax.data.packing import RowShape, TreeSize, useful_work
+from rmsweb_jax.data.sft import VALUES as SFT_VALUES
 from rmsweb_jax.decoding.cache import PREFILLED_SPECS
 from rmsweb_jax.decoding.generator import Pause, decode_responses, prefill_prompts, prepare_weights
 from rmsweb_jax.decoding.pool import (
@@ -38,17 +41,18 @@ from rmsweb_jax.qwen3_vl.flops import (
     causal_pairs,
     decode_flops,
     forward_flops,
-    slot_pairs,
     training_flops,
 )
-from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.batching import VALUES as RL_VALUES
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import make_steps
 from rmsweb_jax.training.mesh import check_rows, row_shards, tree_shardings
+from rmsweb_jax.training.performance import compiler_options
+
+NO_WORK = Work(0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Program:
       useful_flops, executed_flops: of one call over all devices; 0 where matrix products are negligible.
       iteration_reads: arrays that each iteration of the program's main loop must read once; None without a
         loop.
+      resident: by part, arrays that stay on the devices meanwhile without being its arguments.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Program:
     useful_flops: int = 0
     executed_flops: int = 0
     iteration_reads: Any = None
+    resident: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def _accumulated(run: AbstractRun, steps: Any) -> Any:
@@ -78,41 +84,64 @@ def _accumulated(run: AbstractRun, steps: Any) -> Any:
     return total.replace(gradients=gradients, sums=run.everywhere(total.sums))
 
 
-def sft_programs(
-    settings: SftConfig, config: Qwen3VLConfig, mesh: Mesh, response: int, images: int = 1
-) -> list[Program]:
-    """Makes the gradient of a micro-batch of the longest rows, and the optimizer step.
+def full_rows(
+    settings: SftConfig | RlConfig, config: Qwen3VLConfig, mesh: Mesh, tree: TreeSize, images: int
+) -> tuple[RowShape, Work]:
+    """Makes the shape of the widest rows, and the work of a micro-batch full of such trees.
 
     Args:
-      response: scored tokens of a row, which come after `max_length` tokens of prompt.
-      images: screenshots of a row.
+      images: screenshots of a tree, of the largest size; a row has room for as many as it can hold trees.
+
+    Raises:
+      UserError: a row does not hold the prompt with one of its branches.
+    """
+    rows = row_shards(mesh)
+    width = settings.row_tokens // settings.row_multiple * settings.row_multiple
+    if tree.prompt + tree.branches[0] > width:
+        raise UserError(
+            f"a prompt of {tree.prompt:,} tokens and a response of {tree.branches[0]:,} exceed "
+            f"config.row_tokens={settings.row_tokens:,}: raise it"
+        )
+    whole, left = divmod(width, tree.tokens)
+    part = tree.part(range(max(0, (left - tree.prompt) // tree.branches[0])))
+    held = whole * [tree] + ([part] if part.branches else [])
+    window = image_window(config, settings.max_pixels)
+    shape = RowShape(width, rows, len(held) * images, window)
+    work, patches = useful_work(held), rows * shape.images * window
+    return shape, Work(rows * width, rows * work.pairs, rows * work.scored, patches, patches * window)
+
+
+def sft_programs(
+    settings: SftConfig, config: Qwen3VLConfig, mesh: Mesh, shape: RowShape, work: Work = NO_WORK
+) -> list[Program]:
+    """Makes the gradient of a micro-batch of rows of this shape, and the optimizer step.
+
+    Args:
+      work: of the micro-batch, to count operations.
     """
     # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
-    run = abstract_run(config, mesh, settings, settings.lora)
-    steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh)
-    rows = settings.micro_batch_size
-    check_rows(mesh, rows, "micro_batch_size")
-    width = round_up(settings.max_length, settings.bucket_multiple) + round_up(
-        response, settings.bucket_multiple
-    )
-    vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
-    dtypes = (jnp.int32, jnp.int32, jnp.int32, jnp.float32)
-    targets = Targets(*(run.rows((rows, response), dtype) for dtype in dtypes))
-    batch = SftBatch(abstract_inputs(run, rows, width, vision), targets)
+    run = abstract_run(config, mesh, settings, settings.lora, settings.trainable)
+    options = compiler_options(mesh.devices.flat[0].platform, settings.compiler_options)
+    steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
+    batch = abstract_batch(run, shape, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
-    work = Work(rows * width, rows * causal_pairs(width), rows * response, patches, patch_pairs)
-    flops = training_flops(config, work, run.adapters, settings.remat)
-    model = {"weights": run.frozen, "adapters": run.state.params}
+    flops = training_flops(config, work, run.adapters, settings.remat, settings.trainable)
     return [
         Program(
-            f"sft gradient, {rows} x {width:,}",
+            f"sft gradient, {_shape(batch)}, remat {settings.remat}",
             lambda: steps.add.lower(total, run.state.params, run.frozen, batch, key),
-            {**model, "gradients": total, "batch": batch},
+            {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,
+            resident={"optimizer": run.state.opt_state},
         ),
         _update_program("sft", steps, run, total),
     ]
+
+
+def _shape(batch: Batch) -> str:
+    rows, width = batch.inputs.tokens.shape
+    return f"{rows} x {width:,}"
 
 
 def _update_program(name: str, steps: Any, run: AbstractRun, total: Any) -> Program:
@@ -120,67 +149,50 @@ def _update_program(name: str, steps: Any, run: AbstractRun, total: Any) -> Prog
         f"{name} update",
         lambda: steps.update.lower(run.state, total),
         {"adapters": run.state.params, "optimizer": run.state.opt_state, "gradients": total},
+        resident={"weights": run.frozen},
     )
 
 
 def rl_programs(
-    settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, response: int, images: int = 1
+    settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, shape: RowShape, work: Work = NO_WORK
 ) -> list[Program]:
-    """Makes the gradient of a micro-batch of full rows, the optimizer step, and the sampler's programs.
+    """Makes the gradient of a micro-batch of rows of this shape, and the optimizer step.
 
     The gradient's program also computes the log-probability passes.
 
     Args:
-      response: tokens of a response slot.
-      images: screenshots of a prompt.
-
-    Raises:
-      UserError: a prompt and a response exceed a micro-batch, or the mesh does not divide the rows.
+      work: of the micro-batch, to count operations.
     """
     run = abstract_run(config, mesh, settings, settings.lora)
-    steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh)
-    prompt = round_up(settings.max_prompt_tokens, settings.bucket_multiple)
-    # As many slots as training would put in a row: the samples and the salvage target, if they fit.
-    slots = min(settings.num_samples + 1, (settings.micro_batch_tokens - prompt) // response)
-    if slots < 1:
-        raise UserError(
-            f"a prompt of {prompt:,} tokens and a response of {response:,} exceed config.micro_batch_tokens="
-            f"{settings.micro_batch_tokens:,}: raise it"
-        )
-    layout, scored = RowLayout(prompt, response), slots * response
-    width = prompt + scored
-    rows = max(1, settings.micro_batch_tokens // width) * row_shards(run.mesh)
-    vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
-    inputs = abstract_inputs(run, rows, width, vision, layout)
-    values = {name: run.rows((rows, scored), jnp.float32) for name in TokenBatch.__dataclass_fields__}
-    values |= {name: run.rows((rows, scored), jnp.int32) for name in ("index", "tokens")}
-    targets, total = TokenBatch(**values), _accumulated(run, steps)
-    work = Work(rows * width, rows * slot_pairs(layout, slots), rows * scored, patches, patch_pairs)
+    options = compiler_options(mesh.devices.flat[0].platform, settings.compiler_options)
+    steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
+    batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
-    shape = f"{rows} x ({prompt:,} + {slots} x {response:,})"
-    parts = {
-        "weights": run.frozen,
-        "adapters": run.state.params,
-        "gradients": total,
-        "batch": (inputs, targets),
-    }
-    arguments = (total, run.state.params, run.frozen, inputs, targets)
+    arguments = (total, run.state.params, run.frozen, batch)
     return [
         Program(
-            f"rl gradient, {shape}",
+            f"rl gradient, {_shape(batch)}, remat {settings.remat}",
             lambda: steps.run.lower(*arguments, run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))),
-            parts,
+            {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,
+            resident={"optimizer": run.state.opt_state},
         ),
         _update_program("rl", steps, run, total),
-        *_sampler_programs(settings, run, prompt, images),
     ]
 
 
-def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images: int) -> list[Program]:
-    """Makes the programs that prepare weights, prefill one prompt per shard, insert it, and decode."""
-    config, mesh = run.config, run.mesh
+def sampler_programs(settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, images: int = 1) -> list[Program]:
+    """Makes the programs that prepare weights, prefill one prompt per shard, insert it, and decode.
+
+    Args:
+      images: screenshots of a prompt.
+
+    Raises:
+      UserError: the mesh does not divide the slots.
+    """
+    run = abstract_run(config, mesh, settings, settings.lora)
+    prompt = round_up(settings.max_prompt_tokens, settings.bucket_multiple)
     slots, samples, max_new_tokens = (
         settings.rollout_slots,
         settings.num_samples,
@@ -188,13 +200,14 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
     )
     check_rows(run.mesh, slots, "rollout_slots")
     rows = row_shards(mesh)
-    model = nnx.merge(run.graphdef, run.state.params, run.frozen)
-    attention = model.attention
-    graphdef, state = nnx.split(model)
+    policy = nnx.merge(run.graphdef, run.state.params, run.frozen)
+    attention = policy.attention
+    graphdef, state = nnx.split(policy)
     merged = {"adapters": True, "merge": settings.merge_adapters, "mesh": mesh}
     cached = {"adapters": True, "cache_dtype": settings.cache_dtype, "mesh": mesh}
-    vision, patches, patch_pairs = abstract_vision(run, rows * images, settings.max_pixels)
-    prompts = abstract_inputs(run, rows, prompt, vision)
+    window = image_window(config, settings.max_pixels)
+    prompts = abstract_inputs(run, RowShape(prompt, rows, images, window))
+    patches = rows * images * window
     weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, **merged), state)
     weights = on_mesh(weights, tree_shardings(weights, weight_specs(weights, mesh), mesh))
     prefilled = jax.eval_shape(functools.partial(prefill_prompts, graphdef, **cached), state, prompts)
@@ -223,26 +236,30 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
         run.everywhere(jax.ShapeDtypeStruct(shape, dtype))
         for shape, dtype in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))
     )
-    work = Work(rows * prompt, rows * causal_pairs(prompt), 0, patches, patch_pairs)
+    work = Work(rows * prompt, rows * causal_pairs(prompt), 0, patches, patches * window)
     prefill = forward_flops(config, work) + 2 * rows * prompt * run.adapters
     decode = decode_flops(config, slots * samples, prompt, max_new_tokens)
+    model: dict[str, Any] = {"weights": run.frozen, "adapters": run.state.params}
     return [
         Program(
             "rl weights for sampling",
             lambda: prepare_weights.lower(graphdef, state, **merged),
-            {"weights": run.frozen, "adapters": run.state.params},
+            model,
+            resident={"optimizer": run.state.opt_state},
         ),
         Program(
             f"rl prefill, {rows} x {prompt:,}",
             lambda: prefill_prompts.lower(graphdef, state, prompts, **cached),
-            {"weights": run.frozen, "adapters": run.state.params, "batch": prompts},
+            {**model, "batch": prompts},
             prefill,
             prefill,
+            resident={"optimizer": run.state.opt_state, "sampling weights": weights, "cache": pool},
         ),
         Program(
             f"rl insertion, {rows} of {slots}",
             lambda: insert_prompts.lower(pool, prefilled_prompts, run.rows((rows,), jnp.int32), mesh=mesh),
             {"cache": pool, "batch": prefilled_prompts},
+            resident={**model, "optimizer": run.state.opt_state, "sampling weights": weights},
         ),
         Program(
             f"rl decode, {slots} x {samples} x ({prompt:,} + {max_new_tokens:,})",
@@ -259,7 +276,7 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
                 attention=attention,
             ),
             {
-                "weights": weights,
+                "sampling weights": weights,
                 "cache": (pool.prompts.prefix, pool.state.suffix),
                 "batch": (hidden, banned),
             },
@@ -267,5 +284,6 @@ def _sampler_programs(settings: RlConfig, run: AbstractRun, prompt: int, images:
             decode,
             # A step reads only one row of the embeddings for each token.
             iteration_reads=(weights._replace(embedding=None), pool.prompts.prefix, pool.state.suffix),
+            resident={**model, "optimizer": run.state.opt_state},
         ),
     ]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from rmsweb_jax.aot.abstract import Chip
 from rmsweb_jax.aot.hbm_bytes import iteration_bytes
 from rmsweb_jax.aot.programs import Program
+from rmsweb_jax.training.memory import device_bytes
 
 _GIB = 2**30
 _COLLECTIVE = re.compile(
@@ -30,10 +28,10 @@ class Compiled:
     """Resources that one program needs of a device.
 
     Attributes:
-      fits: True if the compiler placed it.
-      peak_gib: peak memory. If it does not fit, the arguments and the temporaries that the compiler reports,
-        or None if it reports none.
-      parts_gib: arguments by part, and as "activations" all other memory.
+      fits: True if the compiler placed it and the device holds its peak.
+      peak_gib: peak memory, with arrays that stay on the device without being arguments. If the compiler
+        cannot place it, these, the arguments and the temporaries that it reports, or None if it reports none.
+      parts_gib: arguments and other resident arrays by part, and as "activations" all other memory.
       collectives: number of each kind in the program, those of a scanned layer once; None if it does not fit.
       compile_seconds: wall-clock time.
       floor_ms: time of the executed operations at the device's peak rate, a lower bound.
@@ -59,21 +57,11 @@ class Compiled:
     error: str = ""
 
 
-def device_bytes(tree: Any) -> int:
-    """Counts the bytes of abstract sharded arrays on one device."""
-    leaves = jax.tree.leaves(tree)
-    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _item_bytes(leaf.dtype) for leaf in leaves)
-
-
-def _item_bytes(dtype: Any) -> int:
-    # A PRNG key has no itemsize of its own; its implementation has two words.
-    return 8 if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype.itemsize
-
-
 def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     """Runs the compiler; a program that does not fit gives a result with its error, not an exception."""
     start = time.monotonic()
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
+    resident = {name: device_bytes(tree) / _GIB for name, tree in program.resident.items()}
     peak, collectives, turn, error = None, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -96,12 +84,17 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         memory = compiled.memory_analysis()
         peak = memory.peak_memory_in_bytes / _GIB
         parts["activations"] = max(0.0, peak - memory.argument_size_in_bytes / _GIB)
+    if peak is not None:
+        peak += sum(resident.values())
+        if not error and peak > chip.hbm_gib:
+            others = ", ".join(resident)
+            error = f"{peak:.2f} GiB of HBM with {others}, which stay on the device, of {chip.hbm_gib}"
     executed = program.executed_flops / devices / 1e12
     return Compiled(
         name=program.name,
         fits=not error,
         peak_gib=peak,
-        parts_gib=parts,
+        parts_gib=parts | resident,
         collectives=collectives,
         compile_seconds=time.monotonic() - start,
         useful_tflops=program.useful_flops / devices / 1e12,

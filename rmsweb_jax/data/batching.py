@@ -1,27 +1,36 @@
-"""Lays tokenized samples out in padded batches of few shapes, so that few programs are compiled."""
+"""Lays trees of tokens out in rows, as the arrays of one micro-batch.
+
+The tokens of a tree are in depth-first order: the prompt, then each branch. A branch sees the prompt and
+itself, and its rotary positions continue the prompt's, so that states, losses and gradients are those of one
+row for each branch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax.sharding import Mesh
 from jaxtyping import Bool, Float32, Int32
 
+from rmsweb_jax.data.packing import Part, Row, RowShape, TreeSize
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs
 from rmsweb_jax.qwen3_vl.inputs import (
     Array,
     Grid,
     ModelInputs,
-    RowLayout,
     image_rows,
     image_starts,
     mrope_positions,
+    response_positions,
     vision_inputs,
 )
+from rmsweb_jax.training.mesh import shard_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,183 +61,224 @@ class Example:
     def num_targets(self) -> int:
         return len(self.tokens) - self.prompt_length
 
+    @property
+    def prompt(self) -> Int32[np.ndarray, " prompt"]:
+        return self.tokens[: self.prompt_length]
+
+    @property
+    def target(self) -> Int32[np.ndarray, " targets"]:
+        return self.tokens[self.prompt_length :]
+
+    def encoded(self) -> Example:
+        """Itself, see `Encodable`."""
+        return self
+
+
+@runtime_checkable
+class Encodable(Protocol):
+    """An example of known size, which may not be encoded yet: each process encodes what it needs."""
+
+    @property
+    def sample_id(self) -> str: ...
+
+    @property
+    def prompt_length(self) -> int: ...
+
+    def encoded(self) -> Example:
+        """Encodes it, once."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """A sequence after a prompt.
+
+    Attributes:
+      tokens: all of them are scored.
+      values: what the loss needs to know of each token, by name: an array, or one number for all tokens.
+    """
+
+    tokens: Int32[np.ndarray, " tokens"]
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """A prompt (that of an example, whose target is not read) with its branches."""
+
+    example: Example
+    branches: tuple[Branch, ...] = ()
+
+    @property
+    def size(self) -> TreeSize:
+        return TreeSize(
+            self.example.prompt_length,
+            tuple(len(branch.tokens) for branch in self.branches),
+            tuple(int(np.prod(grid)) for grid in self.example.grids),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyTree:
+    """A tree that is made by the process that lays it out."""
+
+    size: TreeSize
+    make: Callable[[], Tree]
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Where the tokens of a branch are scored: [start, stop) of row `row`."""
+
+    row: int
+    start: int
+    stop: int
+    tree: int
+    branch: int
+
 
 @struct.dataclass
-class Targets:
-    """The tokens that a batch is trained on, gathered from its rows.
+class ScoredTokens:
+    """The tokens of all branches of a micro-batch; in each row they follow one another from 0 without gaps.
 
     Attributes:
       index: position in the row whose hidden state predicts the token.
       tokens: the token to predict.
-      segment_ids: number of the token's sample in the row, from 1; 0 is padding.
-      action_mask: 1 inside the action span of the sample.
+      branch: number of the token's branch in the row, from 1; 0 is padding.
+      values: what the loss needs of each token, see `Branch`; 0 at padding.
     """
 
-    index: Int32[Array, "rows targets"]
-    tokens: Int32[Array, "rows targets"]
-    segment_ids: Int32[Array, "rows targets"]
-    action_mask: Float32[Array, "rows targets"]
+    index: Int32[Array, "rows tokens"]
+    tokens: Int32[Array, "rows tokens"]
+    branch: Int32[Array, "rows tokens"]
+    values: dict[str, Float32[Array, "rows tokens"]]
+
+    @property
+    def count(self) -> Int32[jax.Array, ""]:
+        """Tokens of the row with the most."""
+        return jnp.max(jnp.sum(jnp.asarray(self.branch) > 0, axis=1))
 
 
 @struct.dataclass
-class SftBatch:
-    """One micro-batch of supervised fine-tuning."""
+class Batch:
+    """The rows of a micro-batch."""
 
     inputs: ModelInputs
-    targets: Targets
+    scored: ScoredTokens
 
 
-def batch_axes(batch: SftBatch) -> SftBatch:
-    """Returns the structure of `batch` with, for each array, the number of its row (or patch) axis."""
-    axes = jax.tree.map(lambda _: 0, batch)
-    return dataclasses.replace(axes, inputs=dataclasses.replace(axes.inputs, positions=1))
+def on_mesh(batch: Batch, mesh: Mesh) -> Batch:
+    """Puts a batch on the devices, of which each process holds the rows of its own.
 
-
-@dataclasses.dataclass(frozen=True)
-class BatchShapes:
-    """The batch shapes of a run.
-
-    Attributes:
-      rows: rows of a micro-batch over all processes.
-      widths: lengths that rows are padded to, ascending.
-      num_targets: targets that a row can hold.
-      images: images that a row can hold; 0 if no sample has one.
-      window: patches that an image can have.
-      packed: True if a row may hold several samples.
+    All arguments of compiled programs must come from here: arrays with another sharding compile them again.
     """
-
-    rows: int
-    widths: tuple[int, ...]
-    num_targets: int
-    images: int
-    window: int
-    packed: bool = False
-
-    def width(self, length: int) -> int:
-        """Returns the smallest width that holds `length` tokens."""
-        return next(width for width in self.widths if width >= length)
+    axes = jax.tree.map(lambda _: 0, batch)
+    axes = dataclasses.replace(axes, inputs=dataclasses.replace(axes.inputs, positions=1))
+    return shard_batch(batch, mesh, axes)
 
 
 def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[int, ...]:
-    """Chooses up to `count` multiples of `multiple` that pad `lengths` least, by dynamic programming."""
-    sizes, counts = np.unique([round_up(length, multiple) for length in lengths], return_counts=True)
-    # Minimizing padding is minimizing padded tokens: a bucket has its largest size times its samples.
-    prefix = np.concatenate([[0], np.cumsum(counts)])
-    best = np.full((count + 1, len(sizes) + 1), np.inf)
-    back = np.zeros((count + 1, len(sizes) + 1), np.int64)
-    best[:, 0] = 0
-    # best[used, stop]: fewest padded tokens for the `stop` smallest sizes with `used` widths; back: where the
-    # last of these widths begins.
-    for used in range(1, count + 1):
-        for stop in range(1, len(sizes) + 1):
-            costs = best[used - 1, :stop] + (prefix[stop] - prefix[:stop]) * sizes[stop - 1]
-            back[used, stop] = np.argmin(costs)
-            best[used, stop] = costs[back[used, stop]]
-    widths, stop, used = [], len(sizes), count
-    while stop:
-        widths.append(int(sizes[stop - 1]))
-        stop, used = int(back[used, stop]), used - 1
-    return tuple(reversed(widths))
+def spans(rows: Sequence[Row], sizes: Sequence[TreeSize]) -> list[Span]:
+    """Returns the places of all branches of a micro-batch, row by row."""
+    found = []
+    for number, row in enumerate(rows):
+        start = 0
+        for part in row:
+            for branch in part.branches:
+                stop = start + sizes[part.tree].branches[branch]
+                found.append(Span(number, start, stop, part.tree, branch))
+                start = stop
+    return found
 
 
-def in_batch(
-    image_index: Int32[np.ndarray, "rows tokens"], row_numbers: Sequence[int], per_row: int
+def lay_out(
+    get_tree: Callable[[int], Tree],
+    rows: Sequence[Row],
+    shape: RowShape,
+    config: Qwen3VLConfig,
+    held: Sequence[int] | None = None,
+    names: Sequence[str] = (),
+) -> Batch:
+    """Makes the arrays of a micro-batch; rows that the plan does not fill are padding.
+
+    Args:
+      get_tree: number of a tree -> the tree; called for those of the held rows only.
+      rows: the plan of the micro-batch, see `packing.pack`.
+      held: numbers of the rows that this process holds; by default all.
+      names: the values that branches have.
+    """
+    held = range(shape.rows) if held is None else held
+    count, width = len(held), shape.width
+    tokens = np.zeros((count, width), np.int32)
+    positions = np.zeros((3, count, width), np.int32)
+    # Padding sees itself, and nothing sees it.
+    until = np.tile(np.arange(1, width + 1, dtype=np.int32), (count, 1))
+    image_index = np.full((count, width), -1, np.int32)
+    scored = ScoredTokens(
+        index=np.zeros((count, width), np.int32),
+        tokens=np.zeros((count, width), np.int32),
+        branch=np.zeros((count, width), np.int32),
+        values={name: np.zeros((count, width), np.float32) for name in names},
+    )
+    mine = [rows[number] if number < len(rows) else () for number in held]
+    # Once each: encoding a tree takes longer than all that follows.
+    trees = {number: get_tree(number) for number in sorted({part.tree for row in mine for part in row})}
+    examples = [trees[part.tree].example for row in mine for part in row]
+    # Every row has windows of its own, so that patches are split over devices like rows.
+    per_row, starts = shape.images * shape.window, []
+    for number, row in enumerate(mine):
+        at = seen = branches = 0
+        grids = [grid for part in row for grid in trees[part.tree].example.grids]
+        row_starts = iter([number * per_row + start for start in image_starts(grids, shape.window)])
+        for part in row:
+            tree = trees[part.tree]
+            example, prompt = tree.example, tree.example.prompt
+            own = slice(at, at + len(prompt))
+            tokens[number, own] = prompt
+            positions[:, number, own] = mrope_positions(prompt, example.grids, config)
+            own_starts = [next(row_starts) for _ in example.grids]
+            starts += own_starts
+            image_index[number, own] = image_rows(prompt, example.grids, own_starts, config)
+            at = own.stop
+            for branch in (tree.branches[branch] for branch in part.branches):
+                place, length = slice(at, at + len(branch.tokens)), len(branch.tokens)
+                tokens[number, place], until[number, place] = branch.tokens, place.stop
+                positions[:, number, place] = response_positions(positions[:, number, own], length)
+                # The state before a token predicts it; before a branch's first token, the prompt's last one.
+                index = np.arange(at - 1, at - 1 + length)
+                index[:1] = own.stop - 1
+                branches += 1
+                to = slice(seen, seen + length)
+                scored.index[number, to], scored.tokens[number, to] = index, branch.tokens
+                scored.branch[number, to] = branches
+                for name in names:
+                    scored.values[name][number, to] = branch.values.get(name, 0.0)
+                at, seen = place.stop, to.stop
+            until[number, own] = at
+    vision = None
+    if shape.images:
+        patches = [image for example in examples for image in example.patches]
+        grids = [grid for example in examples for grid in example.grids]
+        vision = vision_inputs(patches, grids, config, count * per_row, shape.window, starts)
+        image_index = _in_batch(image_index, held, per_row // config.vision.merge_unit)
+    return Batch(ModelInputs(tokens, positions, until, image_index, vision), scored)
+
+
+def lay_out_prompts(
+    examples: Sequence[Encodable], shape: RowShape, config: Qwen3VLConfig, held: Sequence[int] | None = None
+) -> Batch:
+    """Lays out the prompt of each example at the beginning of a row of its own."""
+    rows = [(Part(number, ()),) for number in range(len(examples))]
+    return lay_out(lambda number: Tree(examples[number].encoded()), rows, shape, config, held)
+
+
+def _in_batch(
+    image_index: Int32[np.ndarray, "rows tokens"], held: Sequence[int], per_row: int
 ) -> Int32[np.ndarray, "rows tokens"]:
     """Converts indices into the vision features of this process's rows to indices into those of all rows."""
     row, offset = np.divmod(image_index, per_row)
-    moved = np.asarray(row_numbers)[row] * per_row + offset
+    moved = np.asarray(held)[row] * per_row + offset
     return np.where(image_index >= 0, moved, -1).astype(np.int32)
-
-
-def collate(
-    rows: Sequence[Sequence[Example]],
-    shapes: BatchShapes,
-    width: int,
-    config: Qwen3VLConfig,
-    row_numbers: Sequence[int] | None = None,
-) -> SftBatch:
-    """Lays samples out in rows, one after another, and pads the rows to one micro-batch.
-
-    The samples of a row are its segments: they do not see each other, and rotary positions restart with each.
-
-    Args:
-      rows: the samples of each row; their tokens, targets and images must fit `width` and `shapes`. An empty
-        row is padding.
-      width: one of `shapes.widths`.
-      row_numbers: numbers of these rows in the batch of all processes; by default they are the whole batch.
-    """
-    count = len(rows)
-    tokens = np.zeros((count, width), np.int32)
-    segment_ids = np.zeros_like(tokens)
-    positions = np.zeros((3, count, width), np.int32)
-    image_index = np.full((count, width), -1, np.int32)
-    targets = Targets(
-        index=np.zeros((count, shapes.num_targets), np.int32),
-        tokens=np.zeros((count, shapes.num_targets), np.int32),
-        segment_ids=np.zeros((count, shapes.num_targets), np.int32),
-        action_mask=np.zeros((count, shapes.num_targets), np.float32),
-    )
-    examples = [example for row in rows for example in row]
-    grids = [grid for example in examples for grid in example.grids]
-    starts = iter(image_starts(grids, shapes.window))
-    for number, row in enumerate(rows):
-        at = target = 0
-        for segment, example in enumerate(row, 1):
-            part = slice(at, at + example.length)
-            tokens[number, part] = example.tokens
-            segment_ids[number, part] = segment
-            positions[:, number, part] = mrope_positions(example.tokens, example.grids, config)
-            own_starts = [next(starts) for _ in example.grids]
-            image_index[number, part] = image_rows(example.tokens, example.grids, own_starts, config)
-            own_targets = slice(target, target + example.num_targets)
-            # The state before a token predicts it, so indices are shifted by one.
-            targets.index[number, own_targets] = np.arange(at + example.prompt_length, part.stop) - 1
-            targets.tokens[number, own_targets] = example.tokens[example.prompt_length :]
-            targets.segment_ids[number, own_targets] = segment
-            targets.action_mask[number, own_targets] = example.action_mask
-            at, target = part.stop, own_targets.stop
-    vision = None
-    if shapes.images:
-        # Every row has the same number of windows, so that patches are split over devices like rows.
-        patches = [image for example in examples for image in example.patches]
-        per_row = shapes.images * shapes.window
-        vision = vision_inputs(patches, grids, config, count * per_row, shapes.window)
-        if row_numbers is not None:
-            image_index = in_batch(image_index, row_numbers, per_row // config.vision.merge_unit)
-    # A static field, so it must be the same on every process, also where a process has padding rows only.
-    layout = None if shapes.packed else RowLayout(prompt=width)
-    inputs = ModelInputs(tokens, positions, segment_ids, None, image_index, vision, layout)
-    return SftBatch(inputs, targets)
-
-
-def single_rows(examples: Sequence[Example], count: int) -> list[list[Example]]:
-    """Puts each example in a row of its own; adds empty rows up to `count`."""
-    return [[example] for example in examples] + [[] for _ in range(count - len(examples))]
-
-
-def batch_work(batch: SftBatch) -> Work:
-    """Counts the useful work, without padding, of a host's micro-batch of numpy arrays without slots."""
-    segments = _segment_lengths(np.asarray(batch.inputs.segment_ids))
-    patches = np.zeros(0, np.int64)
-    vision = batch.inputs.vision
-    if vision is not None:
-        # Images attend to themselves only, and none crosses a window: each window is a row of segments.
-        ids = np.asarray(vision.segment_ids)
-        patches = _segment_lengths(ids.reshape(-1, vision.window or len(ids)))
-    return Work(
-        tokens=int(segments.sum()),
-        pairs=sum(causal_pairs(length) for length in segments.tolist()),
-        scored=int((np.asarray(batch.targets.segment_ids) > 0).sum()),
-        patches=int(patches.sum()),
-        patch_pairs=int((patches**2).sum()),
-    )
-
-
-def _segment_lengths(ids: Int32[np.ndarray, "rows tokens"]) -> np.ndarray:
-    """Counts the tokens of each segment of each row; segment 0 is padding."""
-    keys = np.arange(len(ids))[:, None] * (int(ids.max(initial=0)) + 1) + ids
-    return np.unique(keys[ids > 0], return_counts=True)[1]

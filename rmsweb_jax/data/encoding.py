@@ -1,46 +1,29 @@
-"""Encodes SFT samples as tokens and patches, and measures them without decoding their images."""
+"""Encodes SFT samples as tokens and patches, and counts these without decoding images."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
-import json
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Bool
 from PIL import Image, UnidentifiedImageError
 
 from rmsweb_jax.actions.parse import ReplyError, action_span
 from rmsweb_jax.data.batching import Example
+from rmsweb_jax.data.sizes import SampleSize, SizesFile, count_sizes
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, ImageResolver, Processor, target_size, upright_size
-from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.qwen3_vl.inputs import Grid
+from rmsweb_jax.qwen3_vl.processor import EncodedResponse, Processor, image_grid, upright_size
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import SftSample
-
-
-@dataclasses.dataclass(frozen=True)
-class SampleSize:
-    """The sizes of a sample, from which the shapes of batches are chosen.
-
-    Attributes:
-      length: tokens of prompt and target.
-      num_targets: tokens of the target.
-      images: number of screenshots in the prompt.
-      window: patches of the largest screenshot; 0 without any.
-      task_id: task that the sample belongs to.
-    """
-
-    sample_id: str
-    length: int
-    num_targets: int
-    images: int
-    window: int
-    task_id: str = ""
+from rmsweb_jax.records.schema import RlPrompt, SftSample
 
 
 class Encoder:
@@ -49,28 +32,26 @@ class Encoder:
     Args:
       processor: that of the model to train.
       images: that of the data set.
-      fingerprint: differs between encoders that may give the same sample different sizes.
     """
 
-    def __init__(self, processor: Processor, images: ImageStore, fingerprint: bytes = b""):
-        self._processor, self._images = processor, images
-        self.fingerprint = fingerprint
+    def __init__(self, processor: Processor, images: ImageStore):
+        self.processor, self._images = processor, images
 
     @classmethod
     def load(cls, model: Path, images: ImageStore, max_pixels: int) -> Encoder:
-        """Loads the encoder of a model folder."""
-        processor = Processor.from_pretrained(model, max_pixels)
-        # Sizes depend on the tokenizer, and through the image size on the vision config.
-        tokenizer = hashlib.sha256((model / "tokenizer.json").read_bytes()).digest()
-        return cls(processor, images, tokenizer + f"{max_pixels} {processor.config.vision}".encode())
-
-    @property
-    def processor(self) -> Processor:
-        return self._processor
+        """Makes the encoder of a model folder."""
+        return cls(Processor.from_pretrained(model, max_pixels), images)
 
     @property
     def config(self) -> Qwen3VLConfig:
-        return self._processor.config
+        return self.processor.config
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of all else that the size of a sample depends on: tokenizer and limits of images."""
+        processor = self.processor
+        parts = (processor.tokenizer.to_str(), processor.max_pixels, self.config.vision)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def example(self, sample: SftSample) -> Example:
         """Encodes a sample; the target is the reply, its `<|im_end|>` and the newline after it.
@@ -78,82 +59,127 @@ class Encoder:
         Raises:
           UserError: a screenshot is missing or cannot be read.
         """
-        return self._example(sample, self._prompt(sample, self._images.get))
+        with _named(sample):
+            prompt = self.processor.encode_prompt(sample.messages, self._images.get)
+            response = self.processor.encode_response(sample.response, newline=True)
+            return Example(
+                sample_id=sample.sample_id,
+                tokens=np.concatenate([prompt.tokens, response.tokens]),
+                prompt_length=len(prompt.tokens),
+                action_mask=_action_mask(sample, response),
+                patches=prompt.patches,
+                grids=prompt.grids,
+            )
 
-    def measure(self, sample: SftSample) -> SampleSize:
-        """Measures a sample; reads only the headers of its screenshots."""
-        example = self._example(sample, self._prompt(sample, self._blank))
-        window = max((int(np.prod(grid)) for grid in example.grids), default=0)
-        sizes = example.length, example.num_targets, len(example.grids), window
-        return SampleSize(sample.sample_id, *sizes, sample.task_id)
+    def size(self, sample: SftSample) -> SampleSize:
+        """Counts a sample's tokens and patches; reads only the headers of its screenshots.
 
-    def _prompt(self, sample: SftSample, images: ImageResolver) -> EncodedPrompt:
-        try:
-            return self._processor.encode_prompt(sample.messages, images)
-        except UserError as error:
-            raise UserError(f"sample {sample.sample_id}: {error}") from error
-
-    def _example(self, sample: SftSample, prompt: EncodedPrompt) -> Example:
-        response = self._processor.encode_response(sample.response, newline=True)
-        # Extractions have no action span; their mask stays empty, and action metrics leave them out.
-        action_mask = np.zeros(len(response.tokens), bool)
-        if sample.kind == "action":
-            first, last = response.token_span(*_span(sample))
-            action_mask[first:last] = True
-        return Example(
+        Raises:
+          UserError: a screenshot is missing or damaged, or an action is not a valid reply.
+        """
+        with _named(sample):
+            tokens, grids = self.processor.prompt_tokens(sample.messages, self._grid)
+            response = self.processor.encode_response(sample.response, newline=True)
+            _action_mask(sample, response)  # For its error.
+        return SampleSize(
             sample_id=sample.sample_id,
-            tokens=np.concatenate([prompt.tokens, response.tokens]),
-            prompt_length=len(prompt.tokens),
-            action_mask=action_mask,
-            patches=prompt.patches,
-            grids=prompt.grids,
+            length=len(tokens) + len(response.tokens),
+            num_targets=len(response.tokens),
+            patches=tuple(math.prod(grid) for grid in grids),
+            task_id=sample.task_id,
+            kind=sample.kind,
         )
 
-    # The number of an image's tokens depends on its size alone, so a blank one measures it without decoding.
-    def _blank(self, sha256: str) -> Image.Image:
-        """Makes an empty image of the size to which this one would be resized."""
+    def _grid(self, sha256: str) -> Grid:
         path = self._images.path(sha256)
         try:
             with Image.open(path) as image:
-                size = upright_size(image)
+                return image_grid(*upright_size(image), self.config.vision, self.processor.max_pixels)
         except FileNotFoundError as error:
             raise UserError(f"{path}: missing screenshot: make this data set again") from error
         except UnidentifiedImageError as error:
             raise UserError(f"{path}: damaged screenshot: make this data set again") from error
-        vision = self.config.vision
-        unit = vision.patch_size * vision.spatial_merge_size
-        return Image.new("RGB", target_size(*size, self._processor.max_pixels, unit))
 
 
-def measure_all(
-    source: RecordSource[SftSample], encoder: Encoder, cache: Path, threads: int = 1
-) -> Sequence[SampleSize]:
-    """Measures all samples, or reads their sizes from `cache` if corpus and encoder are the same.
+@dataclasses.dataclass(frozen=True)
+class LazyExample:
+    """An example of known size that is encoded when it is first needed, see `data.batching.Encodable`.
+
+    Attributes:
+      size: number of its tokens, and the id of its record.
+      encode: encodes prompt, target and images.
+    """
+
+    size: SampleSize
+    encode: Callable[[], Example]
+
+    @property
+    def sample_id(self) -> str:
+        return self.size.sample_id
+
+    @property
+    def prompt_length(self) -> int:
+        return self.size.prompt_length
+
+    def encoded(self) -> Example:
+        return self._example
+
+    @functools.cached_property
+    def _example(self) -> Example:
+        return self.encode()
+
+
+def dataset_sizes(
+    source: RecordSource[SftSample | RlPrompt],
+    encoder: Encoder,
+    workdir: Path | None = None,
+    threads: int = 1,
+) -> list[SampleSize]:
+    """Returns the sizes of all samples of a data set, stored with it if it may be written, else in `workdir`.
+
+    With several processes all of them must call this; each counts its share of what is not stored.
 
     Args:
-      cache: file to read or write.
-      threads: number of samples measured at a time.
+      threads: samples that a process counts at a time.
 
     Raises:
       UserError: a record or a screenshot cannot be read.
     """
-    # Measuring a large corpus takes long, and every start needs all sizes: they decide about the shapes.
-    key = hashlib.sha256(source.digest.encode() + encoder.fingerprint).hexdigest()
-    if cache.exists():
-        stored = json.loads(cache.read_text())
-        if stored["key"] == key:
-            return [SampleSize(*row) for row in stored["measures"]]
-    with ThreadPoolExecutor(threads) as pool:
-        measures = list(pool.map(lambda number: encoder.measure(source[number]), range(len(source))))
-    rows = [dataclasses.astuple(measure) for measure in measures]
-    write_atomic(cache, json.dumps({"key": key, "measures": rows}).encode())
-    return measures
+    folders = [source.folder, *([workdir] if workdir else [])]
+    files = [SizesFile(folder, source.digest, encoder.fingerprint) for folder in folders]
+    return count_sizes(files, len(source), lambda number: encoder.size(as_sample(source[number])), threads)
 
 
-def _span(sample: SftSample) -> tuple[int, int]:
+def as_sample(record: RlPrompt | SftSample) -> SftSample:
+    """Converts a mined prompt to a supervised sample; returns a supervised sample unchanged."""
+    if isinstance(record, SftSample):
+        return record
+    return SftSample(
+        sample_id=record.prompt_id,
+        task_id=record.task_id,
+        site=record.site,
+        kind="action",
+        messages=record.messages,
+        response=record.target,
+    )
+
+
+@contextlib.contextmanager
+def _named(sample: SftSample) -> Iterator[None]:
+    """Errors begin with the name of the sample."""
     try:
-        return action_span(sample.response)
-    except ReplyError as error:
-        raise UserError(
-            f"sample {sample.sample_id}: {error}: build the SFT corpus again from valid trajectories"
-        ) from error
+        yield
+    except UserError as error:
+        raise UserError(f"sample {sample.sample_id}: {error}") from error
+
+
+def _action_mask(sample: SftSample, response: EncodedResponse) -> Bool[np.ndarray, " tokens"]:
+    """True at the tokens of the action; extractions have none, so action metrics leave them out."""
+    mask = np.zeros(len(response.tokens), bool)
+    if sample.kind == "action":
+        try:
+            first, last = response.token_span(*action_span(sample.response))
+        except ReplyError as error:
+            raise UserError(f"{error}: build the SFT corpus again from valid trajectories") from error
+        mask[first:last] = True
+    return mask

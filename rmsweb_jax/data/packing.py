@@ -1,191 +1,378 @@
-"""Bin packing of the samples of a batch into rows of few widths.
+"""Packs trees of tokens into rows of one width, so that training compiles one program.
 
-Packing changes the layout only. A batch holds the same samples with it and without it, so neither the order
-of the data nor the loss depends on it. A plan depends on the samples' sizes alone, so every process of a run
-makes the same.
+A tree is a prompt with the sequences that follow it, its branches: an SFT sample has one branch, its target;
+a group of RL has its responses and, if it was rejected, its salvage target. A row holds several trees. A tree
+that fits no row is cut: the rest of its branches follow in another row, after the same prompt. A repeated
+prompt costs less than another micro-batch.
+
+Packing changes the layout only: a step holds the same trees on any mesh. A plan depends on sizes alone, so
+every process of a run makes the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
+import logging
+import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from rmsweb_jax.data.batching import BatchShapes, round_up
-from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, decoder_flops, forward_flops, head_flops
 
-Rows = list[list[int]]
+# Widths that `choose_packer` tries, and the share of useful operations below which a run warns.
+_TRIALS, _LEAST_FILL = 16, 0.6
 
 
 @dataclasses.dataclass(frozen=True)
-class RowPlan:
-    """Assignment of samples to the rows of one micro-batch.
+class TreeSize:
+    """Size of a tree.
 
     Attributes:
-      width: length that all rows are padded to.
-      rows: numbers of the samples of each row, in order. If there are fewer rows than a micro-batch has,
-        empty ones are added.
+      prompt: tokens of the prompt.
+      branches: tokens of each branch.
+      patches: patches of each image of the prompt.
+    """
+
+    prompt: int
+    branches: tuple[int, ...]
+    patches: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + sum(self.branches)
+
+    @property
+    def work(self) -> Work:
+        """Useful work of its tokens and images, with the prompt once."""
+        own = sum(branch * self.prompt + causal_pairs(branch) for branch in self.branches)
+        return Work(
+            tokens=self.tokens,
+            pairs=causal_pairs(self.prompt) + own,
+            scored=sum(self.branches),
+            patches=sum(self.patches),
+            patch_pairs=sum(count**2 for count in self.patches),
+        )
+
+    def part(self, branches: Sequence[int]) -> TreeSize:
+        """The prompt with the branches of these numbers."""
+        return dataclasses.replace(self, branches=tuple(self.branches[number] for number in branches))
+
+
+@dataclasses.dataclass(frozen=True)
+class RowShape:
+    """Shape of the rows of a run.
+
+    Attributes:
+      width: tokens of a row.
+      rows: rows of a micro-batch over all processes, one for each shard.
+      images: images that a row can hold; 0 if no tree has one.
+      window: patches of the largest image.
     """
 
     width: int
-    rows: tuple[tuple[int, ...], ...]
+    rows: int
+    images: int = 0
+    window: int = 0
 
 
-def plan_batch(sizes: Sequence[SampleSize], shapes: BatchShapes) -> list[RowPlan]:
-    """Plans the micro-batches of a batch, widest first, with little padding.
+class Part(NamedTuple):
+    """A prompt with some of its branches, in one row; both are numbers."""
 
-    Args:
-      sizes: sizes of the samples; each must fit a row of the last width.
-      shapes: if not `packed`, every sample gets a row of its own.
+    tree: int
+    branches: tuple[int, ...]
 
-    Returns:
-      Plans whose rows hold the number of each sample (its index in `sizes`) once.
+
+Row = tuple[Part, ...]
+# The rows of a micro-batch; those that it lacks are empty.
+Rows = tuple[Row, ...]
+
+
+def useful_work(sizes: Sequence[TreeSize]) -> Work:
+    """Work of trees without padding, and with each prompt once."""
+    return sum((size.work for size in sizes), start=Work(0, 0, 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Packer:
+    """Packs the trees of optimizer steps.
+
+    Attributes:
+      shape: shape of all rows.
+      config: the model, for the cost of a row.
+      expected_fill: share of useful operations in the steps by which the shape was chosen.
+      samples: branches of the largest of these steps.
     """
-    if not shapes.packed:
-        return _plans([[number] for number in range(len(sizes))], sizes, shapes)
-    # The best capacity of a row depends on the samples; trying all of them takes a millisecond.
-    longest = max(size.length for size in sizes)
-    capacities = [width for width in shapes.widths if width >= max(longest, shapes.widths[-1] // 2)]
-    layouts = [rows for capacity in capacities for rows in _fill(sizes, shapes, capacity)]
-    plans = [_plans(rows, sizes, shapes) for rows in (*layouts, *_balanced(sizes, shapes))]
-    # The first of equally good plans, so that all processes choose the same.
-    return min(plans, key=lambda plan: padded_tokens(plan, shapes))
 
+    shape: RowShape
+    config: Qwen3VLConfig
+    expected_fill: float = math.nan
+    samples: int = sys.maxsize
 
-def padded_tokens(plans: Sequence[RowPlan], shapes: BatchShapes) -> int:
-    """Counts the tokens of all micro-batches, with padding."""
-    return sum(plan.width * shapes.rows for plan in plans)
+    def pack(self, sizes: Sequence[TreeSize]) -> list[Rows]:
+        """Packs trees into as few micro-batches as it finds, and balances their rows.
 
+        Returns:
+          Micro-batches whose rows hold every branch once, the costliest rows first.
 
-def row_caps(sizes: Sequence[SampleSize], width: int, multiple: int) -> tuple[int, int]:
-    """Chooses how many targets and images a packed row of `width` tokens can hold.
+        Raises:
+          UserError: a row does not hold a prompt with one of its branches.
+        """
+        for size in sizes:
+            self._check(size)
+        count = -(-sum(size.tokens for size in sizes) // (self.shape.width * self.shape.rows))
+        while not (plans := list(self._plans(sizes, count))):
+            count += 1
+        return min(plans, key=lambda plan: sum(self._slowest(rows, sizes) for rows in plan))
 
-    They are 1.5 times those of an average full row, and enough for every single sample. As part of the
-    compiled shapes they are fixed for a run; a row that reaches them is closed early.
+    def executed(self, rows: Rows, sizes: Sequence[TreeSize]) -> Work:
+        """Work of a micro-batch as it is computed: all devices wait for its costliest rows."""
+        shape = self.shape
+        works = [self._work(row, sizes) for row in rows]
+        patches = shape.rows * shape.images * shape.window
+        return Work(
+            tokens=shape.rows * shape.width,
+            pairs=shape.rows * max(work.pairs for work in works),
+            scored=shape.rows * max(work.scored for work in works),
+            patches=patches,
+            patch_pairs=patches * shape.window,
+        )
 
-    Returns:
-      Targets (a multiple of `multiple`) and images.
-    """
-    tokens = sum(size.length for size in sizes)
-    targets = 3 * width * sum(size.num_targets for size in sizes) // (2 * tokens)
-    images = -(-3 * width * sum(size.images for size in sizes) // (2 * tokens))
-    most_targets = max(size.num_targets for size in sizes)
-    return (
-        round_up(max(targets, most_targets), multiple),
-        max(images, *(size.images for size in sizes)),
-    )
+    def fill(self, plans: Sequence[Sequence[Rows]], steps: Sequence[Sequence[TreeSize]]) -> float:
+        """Share of the executed operations of some steps that is useful."""
+        useful = sum(forward_flops(self.config, useful_work(sizes)) for sizes in steps)
+        executed = sum(
+            forward_flops(self.config, self.executed(rows, sizes))
+            for plan, sizes in zip(plans, steps, strict=True)
+            for rows in plan
+        )
+        return useful / executed
 
+    def report(self) -> None:
+        """Logs how full the rows of the run will be, and warns if that is little.
 
-def _plans(rows: Rows, sizes: Sequence[SampleSize], shapes: BatchShapes) -> list[RowPlan]:
-    """Groups rows of similar length into micro-batches."""
-    # A micro-batch is as wide as its longest row, so that rows of similar length belong together.
-    filled = sorted(((_length(row, sizes), row) for row in rows), key=lambda pair: -pair[0])
-    plans = []
-    for start in range(0, len(filled), shapes.rows):
-        group = filled[start : start + shapes.rows]
-        plans.append(RowPlan(shapes.width(group[0][0]), tuple(tuple(row) for _, row in group)))
-    return plans
+        Raises:
+          UserError: some rows will be empty in every step.
+        """
+        shape, percent = self.shape, 100 * self.expected_fill
+        if self.samples < shape.rows:
+            raise UserError(
+                f"the mesh has {shape.rows} shards for rows, but a step has at most {self.samples} samples: "
+                "split the model over more devices by config.mesh.tensor, or train on more samples a step"
+            )
+        logging.info(
+            "%d rows of %d tokens a micro-batch: about %.0f %% of the operations will be useful",
+            *(shape.rows, shape.width, percent),
+        )
+        if self.expected_fill < _LEAST_FILL and shape.rows > 1:
+            logging.warning(
+                "%.0f %% of the operations will be padding: the samples of a step do not fill %d rows; "
+                "split the model over more devices by config.mesh.tensor",
+                *(100 - percent, shape.rows),
+            )
 
+    def _check(self, size: TreeSize) -> None:
+        longest = size.prompt + max(size.branches, default=0)
+        if longest > self.shape.width or len(size.patches) > self.shape.images:
+            raise UserError(
+                f"a prompt of {size.prompt} tokens and {len(size.patches)} images with a response of "
+                f"{longest - size.prompt} tokens does not fit a row of {self.shape.width} tokens and "
+                f"{self.shape.images} images: raise config.row_tokens"
+            )
 
-def _length(row: Sequence[int], sizes: Sequence[SampleSize]) -> int:
-    return sum(sizes[number].length for number in row)
+    def _cost(self, work: Work) -> int:
+        """Operations of a row that its width does not fix: attention and vocabulary head."""
+        return decoder_flops(self.config, 0, work.pairs) + head_flops(self.config, work.scored)
 
+    def _work(self, row: Row, sizes: Sequence[TreeSize]) -> Work:
+        return useful_work([sizes[part.tree].part(part.branches) for part in row])
 
-def _longest_first(sizes: Sequence[SampleSize]) -> list[int]:
-    return sorted(range(len(sizes)), key=lambda number: -sizes[number].length)
+    def _slowest(self, rows: Rows, sizes: Sequence[TreeSize]) -> int:
+        return max(self._cost(self._work(row, sizes)) for row in rows)
+
+    def _plans(self, sizes: Sequence[TreeSize], count: int) -> Iterator[list[Rows]]:
+        """Yields plans of at most `count` micro-batches, by several heuristics as far as they succeed."""
+        # The longest first, or those with the longest prompts, which cost most to cut.
+        orders: list[Callable[[TreeSize], int]] = [lambda size: size.tokens, lambda size: size.prompt]
+        choices: list[Callable[[_Bin], float]] = [
+            lambda row: row.cost,  # Levels the cost ("longest processing time first", Graham 1969).
+            lambda row: row.tokens,  # Fills rows one after another ("best fit").
+        ]
+        for order in orders:
+            numbers = sorted(range(len(sizes)), key=lambda number: -order(sizes[number]))
+            for choice in choices:
+                bins = self._bins(count)
+                if all(self._place(number, sizes[number], bins, choice) for number in numbers):
+                    yield self._micro_batches(bins)
+        bins = self._bins(count)
+        for row, numbers in zip(bins, even_parts([size.tokens for size in sizes], len(bins)), strict=True):
+            if not all(self._place(number, sizes[number], [row], choices[0]) for number in numbers):
+                return
+        yield self._micro_batches(bins)
+
+    def _bins(self, count: int) -> list[_Bin]:
+        return [_Bin(self.shape) for _ in range(count * self.shape.rows)]
+
+    def _micro_batches(self, bins: Sequence[_Bin]) -> list[Rows]:
+        # Devices wait for the costliest row, so rows of similar cost are in one micro-batch.
+        full = sorted((row for row in bins if row.parts), key=lambda row: -row.cost)
+        rows = [tuple(row.parts) for row in full]
+        starts = range(0, len(rows), self.shape.rows)
+        return [tuple(rows[start : start + self.shape.rows]) for start in starts]
+
+    def _place(
+        self, number: int, size: TreeSize, bins: Sequence[_Bin], choice: Callable[[_Bin], float]
+    ) -> bool:
+        """Puts a tree whole into the row that `choice` ranks lowest, or cuts it; False if that fails."""
+        whole = [row for row in bins if row.holds(size)]
+        if whole:
+            every = tuple(range(len(size.branches)))
+            min(whole, key=choice).add(Part(number, every), size, self._cost(size.work))
+            return True
+        left = sorted(range(len(size.branches)), key=lambda branch: -size.branches[branch])
+        while left:
+            # The row that takes most of it, so that the prompt is repeated seldom; of these the fullest.
+            options = [(row.fitting(size, left), row) for row in bins]
+            taken, row = max(
+                options,
+                key=lambda option: (sum(size.branches[branch] for branch in option[0]), -option[1].tokens),
+            )
+            if not taken:
+                return False
+            part = size.part(taken)
+            row.add(Part(number, tuple(sorted(taken))), part, self._cost(part.work))
+            left = [branch for branch in left if branch not in taken]
+        return True
 
 
 class _Bin:
-    """A row that is being filled."""
+    """A row that is being filled: the tokens and images that it still holds, and its cost so far."""
 
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.length = self.targets = self.images = 0
+    def __init__(self, shape: RowShape):
+        self.tokens, self.images, self.cost = shape.width, shape.images, 0
+        self.parts: list[Part] = []
 
-    def holds(self, size: SampleSize, capacity: int, shapes: BatchShapes) -> bool:
-        return (
-            self.length + size.length <= capacity
-            and self.targets + size.num_targets <= shapes.num_targets
-            and self.images + size.images <= shapes.images
-        )
+    def holds(self, size: TreeSize) -> bool:
+        return size.tokens <= self.tokens and len(size.patches) <= self.images
 
-    def add(self, number: int, size: SampleSize) -> None:
-        self.numbers.append(number)
-        self.length += size.length
-        self.targets += size.num_targets
-        self.images += size.images
+    def add(self, part: Part, size: TreeSize, cost: int) -> None:
+        self.parts.append(part)
+        self.tokens -= size.tokens
+        self.images -= len(size.patches)
+        self.cost += cost
+
+    def fitting(self, size: TreeSize, branches: Sequence[int]) -> list[int]:
+        """Numbers of the branches that it holds after the prompt, taken in the given order."""
+        taken: list[int] = []
+        room = self.tokens - size.prompt if len(size.patches) <= self.images else 0
+        for number in branches:
+            if size.branches[number] <= room:
+                taken.append(number)
+                room -= size.branches[number]
+        return taken
 
 
-def _fill(sizes: Sequence[SampleSize], shapes: BatchShapes, capacity: int) -> Iterator[Rows]:
-    """Yields layouts with few rows of `capacity` tokens, by two heuristics."""
-    # Best-fit decreasing: the fullest row that holds the sample.
-    yield _place(sizes, shapes, capacity, lambda rows: max(rows, key=lambda row: row.length), [])
-    yield _least_slack(sizes, shapes, capacity)
+def even_parts(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Splits numbered things into parts whose sums are nearly even.
 
+    By the largest differencing method (Karmarkar and Karp, 1982) for any number of parts: it starts with a
+    partition for each thing, and joins the two whose sums are furthest apart, the largest part of one with
+    the smallest of the other, until one is left. Then things are exchanged while the largest sum gets less.
 
-def _balanced(sizes: Sequence[SampleSize], shapes: BatchShapes) -> Iterator[Rows]:
-    """Yields layouts that fill whole micro-batches with rows of similar length.
-
-    Each sample goes to the shortest row, longest sample first ("longest processing time first", Graham 1969).
+    Returns:
+      The numbers in each part; parts may be empty.
     """
-    capacity = shapes.widths[-1]
-    least = -(-sum(size.length for size in sizes) // (capacity * shapes.rows))
-    # One more micro-batch than the lower bound, in case that targets, images or large samples do not fit.
-    for count in (least, least + 1):
-        rows = [_Bin() for _ in range(count * shapes.rows)]
-        yield _place(sizes, shapes, capacity, lambda rows: min(rows, key=lambda row: row.length), rows)
+    # Sums are less those of the smallest part; the second entry breaks ties.
+    heap: list[tuple[int, int, list[tuple[int, list[int]]]]] = [
+        (-size, number, [(size, [number]), *[(0, [])] * (count - 1)]) for number, size in enumerate(sizes)
+    ]
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        _, number, one = heapq.heappop(heap)
+        _, _, other = heapq.heappop(heap)
+        pairs = zip(one, reversed(other), strict=True)
+        joined = sorted(((a + b, [*here, *there]) for (a, here), (b, there) in pairs), reverse=True)
+        least = joined[-1][0]
+        parts = [(total - least, members) for total, members in joined]
+        heapq.heappush(heap, (-parts[0][0], number, parts))
+    parts = [members for _, members in heap[0][2]] if heap else [[] for _ in range(count)]
+    while _exchange(parts, sizes):
+        pass
+    return parts
 
 
-def _place(
-    sizes: Sequence[SampleSize],
-    shapes: BatchShapes,
-    capacity: int,
-    choose: Callable[[list[_Bin]], _Bin],
-    rows: list[_Bin],
-) -> Rows:
-    """Puts each sample, longest first, into one of the rows that can hold it, or into a new row.
+def _exchange(parts: list[list[int]], sizes: Sequence[int]) -> bool:
+    """Exchanges one thing of the largest part with one or none of another; False if that evens nothing."""
+    sums = [sum(sizes[number] for number in part) for part in parts]
+    largest = max(range(len(parts)), key=sums.__getitem__)
+    best, chosen = sums[largest], None
+    for other in range(len(parts)):
+        for one in parts[largest]:
+            for back in (*parts[other], None):
+                moved = sizes[one] - (0 if back is None else sizes[back])
+                larger = max(sums[largest] - moved, sums[other] + moved)
+                if other != largest and larger < best:
+                    best, chosen = larger, (other, one, back)
+    if chosen is None:
+        return False
+    other, one, back = chosen
+    parts[largest].remove(one)
+    parts[other].append(one)
+    if back is not None:
+        parts[other].remove(back)
+        parts[largest].append(back)
+    return True
+
+
+def choose_packer(
+    steps: Sequence[Sequence[TreeSize]],
+    config: Qwen3VLConfig,
+    *,
+    rows: int,
+    least: int,
+    most: int,
+    multiple: int,
+    images: int,
+    window: int,
+) -> Packer:
+    """Chooses the shape of a run's rows by packing some of its steps: that with the least padding.
 
     Args:
-      choose: selects one of these rows.
+      rows: rows of a micro-batch, one for each shard.
+      least, most: the longest prompt with a response, and the largest width that fits memory.
+      multiple: of all widths.
+      images: most images of a tree. Rows have room for half as many again as their trees have on average.
+      window: patches of the largest image.
+
+    Raises:
+      UserError: `most` is less than `least`.
     """
-    rows = list(rows)
-    for number in _longest_first(sizes):
-        fitting = [row for row in rows if row.holds(sizes[number], capacity, shapes)]
-        if not fitting:
-            rows.append(_Bin())
-            fitting = rows[-1:]
-        choose(fitting).add(number, sizes[number])
-    return [row.numbers for row in rows if row.numbers]
+    low = -(-least // multiple) * multiple
+    high = most // multiple * multiple
+    if low > high:
+        raise UserError(
+            f"a prompt and one response take up to {least} tokens, config.row_tokens is {most}: raise it "
+            f"to {low}, or lower the limits of prompts and responses"
+        )
+    step = max(multiple, -(-(high - low) // (_TRIALS * multiple)) * multiple)
+    trees = [size for sizes in steps for size in sizes]
+    share = 1.5 * sum(len(size.patches) for size in trees) / sum(size.tokens for size in trees)
 
+    def packer(width: int) -> Packer:
+        return Packer(RowShape(width, rows, max(images, math.ceil(share * width)), window), config)
 
-def _least_slack(sizes: Sequence[SampleSize], shapes: BatchShapes, capacity: int) -> Rows:
-    """Begins each row with the longest sample left, and adds the samples that fill it best.
+    def fill(width: int) -> float:
+        tried = packer(width)
+        return tried.fill([tried.pack(sizes) for sizes in steps], steps)
 
-    These are the solution of a subset-sum problem, found exactly with bit sets. Source: minimum bin slack
-    (Gupta and Ho 1999), with the first item fixed (Fleszar and Hindi 2002).
-    """
-    left, rows = _longest_first(sizes), []
-    while left:
-        row = _Bin()
-        row.add(left[0], sizes[left[0]])
-        rest = left[1:]
-        for number in _best_subset(rest, sizes, capacity - row.length):
-            if row.holds(sizes[number], capacity, shapes):
-                row.add(number, sizes[number])
-        taken = set(row.numbers)
-        left = [number for number in left if number not in taken]
-        rows.append(row.numbers)
-    return rows
-
-
-def _best_subset(numbers: Sequence[int], sizes: Sequence[SampleSize], capacity: int) -> list[int]:
-    """Finds the samples with the largest sum of lengths that is at most `capacity`."""
-    # Bit n of reachable[k] is set if some of the first k samples add up to n.
-    reachable, mask = [1], (1 << (capacity + 1)) - 1
-    for number in numbers:
-        reachable.append((reachable[-1] | reachable[-1] << sizes[number].length) & mask)
-    total, subset = reachable[-1].bit_length() - 1, []
-    for index in range(len(numbers) - 1, -1, -1):
-        if not reachable[index] >> total & 1:
-            subset.append(numbers[index])
-            total -= sizes[numbers[index]].length
-    return subset
+    fills = {width: fill(width) for width in range(high, low - 1, -step)}
+    best = max(fills, key=lambda width: fills[width])
+    # A little narrower may do as well.
+    fills |= {width: fill(width) for width in range(max(low, best - step + multiple), best, multiple)}
+    # Of equally good ones the narrowest, which needs the least memory.
+    best = max(sorted(fills), key=lambda width: fills[width])
+    samples = max(sum(len(size.branches) for size in sizes) for sizes in steps)
+    return dataclasses.replace(packer(best), expected_fill=fills[best], samples=samples)

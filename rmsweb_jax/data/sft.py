@@ -1,8 +1,8 @@
-"""Training steps from an SFT corpus: measures samples once, shuffles them, and encodes rows in workers.
+"""Training steps from an SFT corpus: measures samples once, orders them, and encodes rows in workers.
 
 The samples of a step are a function of its number, the corpus, the seed and the batch size. They do not
 depend on the machines, so the position of a run is the number of the step, and a run may resume with another
-number of workers, devices or hosts, with or without packing.
+number of workers, devices or hosts.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import grain.python as grain
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Int
 
-from rmsweb_jax.data.batching import BatchShapes, SftBatch, choose_widths, collate, round_up
-from rmsweb_jax.data.encoding import Encoder, SampleSize, measure_all
-from rmsweb_jax.data.packing import RowPlan, padded_tokens, plan_batch, row_caps
-from rmsweb_jax.data.sources import RecordSource, Workers, is_held_out, sample_order, stream
+from rmsweb_jax.data.batching import Batch, Branch, Tree, lay_out
+from rmsweb_jax.data.encoding import Encoder, dataset_sizes
+from rmsweb_jax.data.packing import Packer, Rows, choose_packer, useful_work
+from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.sources import BatchOrder, RecordSource, Workers, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.flops import Work
+from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.training.mesh import check_rows, process_rows
+from rmsweb_jax.training.mesh import MeshConfig, make_mesh, process_rows, row_shards
 
-_TARGET_MULTIPLE = 16
-# Batches that are planned in advance, to choose the widths of a run and to estimate padding.
-_TRIALS = 64
+# Steps that are packed in advance, to choose the rows of a run and to estimate padding.
+TRIALS = 32
+# What the loss needs of each token, see `sft_tree`.
+VALUES = ("weight", "action")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +43,14 @@ class StepBatch:
       step: its number, from 0.
       sample_ids: samples of the whole batch in the order of the data; the same on every process.
       micro_batches: this process's rows.
-      tokens, padded_tokens: tokens of all rows of all processes, without and with padding.
+      useful, executed: work of the rows of all processes, without and with padding.
     """
 
     step: int
     sample_ids: tuple[str, ...]
-    micro_batches: list[SftBatch]
-    tokens: int
-    padded_tokens: int
+    micro_batches: list[Batch]
+    useful: Work
+    executed: Work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +63,8 @@ class SftData:
       sizes: sizes of all records, by number.
       train, held_out: numbers of the records that are trained on, and of those that are evaluated.
       dropped: ids of the samples that are too long.
-      shapes: shapes of the micro-batches.
+      packer: packs the samples of a step.
+      mesh: sizes of the mesh of the batches.
       rows: numbers of the batch rows that this process makes, ascending.
       batch_size: samples of a step.
       order: number of a step -> indices into `train`.
@@ -73,10 +77,11 @@ class SftData:
     train: Int[np.ndarray, " train"]
     held_out: Int[np.ndarray, " held_out"]
     dropped: tuple[str, ...]
-    shapes: BatchShapes
+    packer: Packer
+    mesh: MeshConfig
     rows: Sequence[int]
     batch_size: int
-    order: grain.MapDataset
+    order: BatchOrder
     fingerprint: str
 
     @property
@@ -91,38 +96,45 @@ class SftData:
     def step(self, step: int) -> StepBatch:
         """Makes the data of one step."""
         numbers = self.train[self.order[step]]
-        plans, batches = self._batches(numbers)
+        batches, executed = self._batches(numbers)
         return StepBatch(
             step=step,
             sample_ids=tuple(self.sizes[number].sample_id for number in numbers),
             micro_batches=batches,
-            tokens=sum(self.sizes[number].length for number in numbers),
-            padded_tokens=padded_tokens(plans, self.shapes),
+            useful=useful_work([self.sizes[number].tree for number in numbers]),
+            executed=executed,
         )
 
-    def held_out_batches(self) -> Iterator[SftBatch]:
-        """Yields the micro-batches of all held-out samples, a few at a time, to limit memory."""
+    def empty_batch(self) -> Batch:
+        """Makes this process's rows of a micro-batch of padding, to compile programs with."""
+        return self._rows_of((), ())
 
-        def make(number: int) -> list[SftBatch]:
+    def held_out_batches(self) -> Iterator[Batch]:
+        """Yields the micro-batches of the samples that are evaluated, a few at a time, to limit memory."""
+
+        def make(number: int) -> list[Batch]:
             start = number * self.batch_size
-            return self._batches(self.held_out[start : start + self.batch_size])[1]
+            return self._batches(self.held_out[start : start + self.batch_size])[0]
 
         for batches in stream(make, 0, -(-len(self.held_out) // self.batch_size), Workers()):
             yield from batches
 
-    def _batches(self, numbers: np.ndarray) -> tuple[list[RowPlan], list[SftBatch]]:
-        sizes = [self.sizes[number] for number in numbers]
-        plans = plan_batch(sizes, self.shapes)
-        batches = []
-        for plan in plans:
-            # The plan is the same on all processes; each encodes only the rows of its own devices.
-            mine = [plan.rows[row] if row < len(plan.rows) else () for row in self.rows]
-            rows = [[self._example(numbers[index]) for index in row] for row in mine]
-            batches.append(collate(rows, self.shapes, plan.width, self.encoder.config, self.rows))
-        return plans, batches
+    def _batches(self, numbers: np.ndarray) -> tuple[list[Batch], Work]:
+        sizes = [self.sizes[number].tree for number in numbers]
+        plan = self.packer.pack(sizes)
+        batches = [self._rows_of(rows, numbers) for rows in plan]
+        return batches, sum((self.packer.executed(rows, sizes) for rows in plan), start=Work(0, 0, 0))
 
-    def _example(self, number: int) -> Any:
-        return self.encoder.example(self.source[int(number)])
+    def _rows_of(self, rows: Rows, numbers: Sequence[int] | np.ndarray) -> Batch:
+        # The plan is the same on all processes; each encodes only the rows of its own devices.
+        return lay_out(
+            lambda index: sft_tree(self.encoder, self.source[int(numbers[index])]),
+            rows,
+            self.packer.shape,
+            self.encoder.config,
+            self.rows,
+            VALUES,
+        )
 
     def summary(self) -> dict[str, Any]:
         """Returns counts and token statistics for the report."""
@@ -137,67 +149,58 @@ class SftData:
             "tokens": sum(lengths),
             "target_tokens": sum(size.num_targets for size in used),
             "length_quantiles": dict(zip(("min", "p50", "p90", "p99", "max"), quantiles, strict=True)),
-            "widths": list(self.shapes.widths),
+            "row_tokens": self.packer.shape.width,
             "padding": self.padding(),
-            "padding_unpacked": self.padding(packed=False),
         }
 
-    def padding(self, packed: bool | None = None) -> float:
-        """Computes the share of padding in the rows of the first epoch, or of its first `_TRIALS` steps.
-
-        Args:
-          packed: with or without packing; by default as `shapes` says.
-        """
-        packed = self.shapes.packed if packed is None else packed
-        shapes = self.shapes
-        if packed != shapes.packed:
-            used = [self.sizes[number].length for number in self.train]
-            # Widths as these would be chosen for the other layout.
-            multiple = int(np.gcd.reduce(shapes.widths))
-            widths = choose_widths(used, multiple, len(shapes.widths))
-            shapes = dataclasses.replace(shapes, packed=packed, widths=widths)
+    def padding(self) -> float:
+        """Computes the share of padding in the rows of the first epoch, or of its first `TRIALS` steps."""
         tokens = padded = 0
-        for step in range(min(_TRIALS, -(-self.num_samples // self.batch_size))):
-            sizes = [self.sizes[number] for number in self.train[self.order[step]]]
-            tokens += sum(size.length for size in sizes)
-            padded += padded_tokens(plan_batch(sizes, shapes), shapes)
+        for step in range(min(TRIALS, -(-self.num_samples // self.batch_size))):
+            sizes = [self.sizes[number].tree for number in self.train[self.order[step]]]
+            tokens += useful_work(sizes).tokens
+            padded += len(self.packer.pack(sizes)) * self.packer.shape.rows * self.packer.shape.width
         return 1 - tokens / padded
+
+
+def sft_tree(encoder: Encoder, sample: SftSample) -> Tree:
+    """Encodes a sample, with the weight of each target token in the mean over the tokens of its target."""
+    example = encoder.example(sample)
+    values = {"weight": 1 / example.num_targets, "action": example.action_mask}
+    return Tree(example, (Branch(example.target, values),))
 
 
 def open_sft_data(
     corpus: Path,
     encoder: Encoder,
-    cache: Path,
-    mesh: Mesh,
+    workdir: Path,
+    mesh: Mesh | MeshConfig,
     *,
     max_length: int,
     batch_size: int,
     seed: int,
     held_out: float,
-    rows: int,
-    multiple: int,
-    widths: int,
-    pack: bool,
+    held_out_tokens: int,
+    row_tokens: int,
+    row_multiple: int,
     threads: int = 1,
 ) -> SftData:
-    """Opens a corpus, drops samples over `max_length` tokens (and counts them), and chooses batch shapes.
+    """Opens a corpus, drops samples over `max_length` tokens (and counts them), and chooses the rows.
 
     Args:
-      cache: file that keeps the samples' sizes for the next start.
-      mesh: mesh of the batches.
+      workdir: folder for the samples' sizes, if they cannot be stored with the corpus.
+      mesh: mesh of the batches, each of whose shards has one row of a micro-batch; or its settings.
       batch_size, seed: determine the order of the samples.
-      held_out: share of the tasks that is evaluated and not trained on.
-      rows: rows of a micro-batch over all processes.
-      multiple, widths: rows are padded to at most `widths` lengths, multiples of `multiple`.
-      pack: True puts several samples in a row of up to `max_length` tokens.
-      threads: number of samples that are measured at a time, if the cache does not hold their sizes.
+      held_out: share of the tasks that is not trained on.
+      held_out_tokens: most tokens of held-out samples that are evaluated, by a hash of their ids.
+      row_tokens, row_multiple: largest width of a row, and what it is a multiple of.
+      threads: samples that are measured at a time, if their sizes are not stored.
 
     Raises:
-      UserError: the corpus cannot be read or has nothing to train on, or the mesh does not divide the rows.
+      UserError: the corpus cannot be read or has nothing to train on, or a sample is longer than a row.
     """
-    check_rows(mesh, rows, "micro_batch_size")
     source = RecordSource(corpus, SftSample)
-    sizes = measure_all(source, encoder, cache, threads)
+    sizes = dataset_sizes(source, encoder, workdir, threads)
     kept = [number for number, size in enumerate(sizes) if size.length <= max_length]
     train = [number for number in kept if not is_held_out(sizes[number].task_id, held_out, seed)]
     if not train:
@@ -206,55 +209,47 @@ def open_sft_data(
             f"{max_length} tokens and {len(kept)} are held out: collect more, raise config.max_length, or "
             "lower config.eval.share"
         )
-    order = sample_order(len(train), batch_size, seed)
-    # Held-out samples need shapes as well: they are evaluated in the same ones.
+    order = BatchOrder(np.asarray([sizes[number].length for number in train]), batch_size, seed)
     used = [sizes[number] for number in kept]
-    if pack:
-        trials = [[sizes[train[index]] for index in np.asarray(order[step])] for step in range(_TRIALS)]
-        shapes = _packed_shapes(used, trials, rows, max_length, multiple, widths)
-    else:
-        shapes = BatchShapes(
+    trials = [[sizes[train[index]].tree for index in order[step]] for step in range(TRIALS)]
+
+    def make_packer(rows: int) -> Packer:
+        return choose_packer(
+            trials,
+            encoder.config,
             rows=rows,
-            widths=choose_widths([size.length for size in used], multiple, widths),
-            num_targets=round_up(max(size.num_targets for size in used), _TARGET_MULTIPLE),
-            images=max(size.images for size in used),
-            window=max(size.window for size in used),
+            least=max(size.length for size in used),
+            most=row_tokens,
+            multiple=row_multiple,
+            images=max(len(size.patches) for size in used),
+            window=max((count for size in used for count in size.patches), default=0),
         )
-    # Without shapes, rows and packing, with which a run may resume differently: they change the layout only.
-    decisive = [source.digest, encoder.fingerprint.hex(), max_length, batch_size, seed, held_out]
+
+    if isinstance(mesh, MeshConfig):
+        chosen = choose_mesh(mesh, encoder.config, lambda rows: make_packer(rows).expected_fill)
+        mesh = make_mesh(**vars(chosen))
+    packer = make_packer(row_shards(mesh))
+    packer.report()
+    # Without the rows, with which a run may resume differently: they change the layout only.
+    decisive = [source.digest, encoder.fingerprint, max_length, batch_size, seed, held_out]
     return SftData(
         source=source,
         encoder=encoder,
         sizes=sizes,
         train=np.asarray(train),
-        held_out=np.asarray(sorted(set(kept) - set(train)), int),
+        held_out=np.asarray(_evaluated(sorted(set(kept) - set(train)), sizes, held_out_tokens), int),
         dropped=tuple(size.sample_id for size in sizes if size.length > max_length),
-        shapes=shapes,
-        rows=process_rows(mesh, rows),
+        packer=packer,
+        mesh=MeshConfig(**mesh.shape),
+        rows=process_rows(mesh, packer.shape.rows),
         batch_size=batch_size,
         order=order,
         fingerprint=hashlib.sha256(json.dumps(decisive).encode()).hexdigest(),
     )
 
 
-def _packed_shapes(
-    used: Sequence[SampleSize],
-    trials: Sequence[Sequence[SampleSize]],
-    rows: int,
-    max_length: int,
-    multiple: int,
-    count: int,
-) -> BatchShapes:
-    """Chooses the shapes of packed rows: the full context, and the narrower widths of the first batches."""
-    longest = round_up(max_length, multiple)
-    num_targets, images = row_caps(used, longest, _TARGET_MULTIPLE)
-    every = BatchShapes(
-        rows=rows,
-        widths=tuple(range(multiple, longest + 1, multiple)),
-        num_targets=num_targets,
-        images=images,
-        window=max(size.window for size in used),
-        packed=True,
-    )
-    wanted = [plan.width for batch in trials for plan in plan_batch(batch, every)]
-    return dataclasses.replace(every, widths=choose_widths([*wanted, longest], multiple, count))
+def _evaluated(numbers: Sequence[int], sizes: Sequence[SampleSize], tokens: int) -> list[int]:
+    """Chooses held-out samples by a hash of their ids: at most `tokens` tokens, but at least one sample."""
+    hashed = sorted(numbers, key=lambda number: stable_hash(sizes[number].sample_id))
+    totals = np.cumsum([sizes[number].length for number in hashed])
+    return sorted(hashed[: max(1, int((totals <= tokens).sum()))])

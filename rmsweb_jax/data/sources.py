@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import signal
@@ -13,13 +14,14 @@ from typing import Any, Generic, TypeVar, cast
 import grain.python as grain
 import numpy as np
 from absl import flags
+from jaxtyping import Int
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.dataset import check_shard, load_manifest
 from rmsweb_jax.records.schema import KINDS, Record
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=Record, covariant=True)
 T = TypeVar("T")
 
 
@@ -90,14 +92,41 @@ def is_held_out(name: str, share: float, seed: int | None = None) -> bool:
     return stable_hash(*parts) < share * 2**31
 
 
-def sample_order(num_samples: int, batch_size: int, seed: int) -> grain.MapDataset:
-    """Makes the endless sequence of batches, [batch_size] sample numbers each, indexed by step.
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchOrder:
+    """The endless sequence of batches of samples, by the number of the step.
 
-    Every epoch is shuffled by `seed` and the epoch's number. A batch may hold the end of one epoch and the
-    start of the next, so that all samples are seen equally often.
+    Batches are alike in length, so that all of them fill rows of one shape: samples sorted by length are cut
+    into as many strata as a batch has samples, and a batch takes one sample of each. In every epoch each
+    stratum is shuffled by `seed` and the epoch's number, so that a sample is equally likely in any batch, and
+    all are seen equally often. A batch may hold the end of one epoch and the start of the next.
+
+    Attributes:
+      lengths: of all samples.
     """
-    numbers = grain.MapDataset.range(num_samples).seed(seed).shuffle().repeat()
-    return numbers.batch(batch_size, batch_fn=np.asarray)
+
+    lengths: Int[np.ndarray, " samples"]
+    batch_size: int
+    seed: int
+
+    def __getitem__(self, step: int) -> Int[np.ndarray, " batch"]:
+        """Numbers of the samples of a step."""
+        first = step * self.batch_size
+        places = (divmod(number, len(self.lengths)) for number in range(first, first + self.batch_size))
+        return np.asarray([self._epoch(epoch)[place] for epoch, place in places])
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - one object a run
+    def _epoch(self, epoch: int) -> Int[np.ndarray, " samples"]:
+        """Samples in the order of an epoch: the first of each stratum, then the second of each, and so on."""
+        strata = np.array_split(np.argsort(self.lengths, kind="stable"), self.batch_size)
+        # The order of the strata is the same in all epochs, so that a batch has one sample of each wherever
+        # it starts.
+        places = np.random.default_rng(self.seed).permutation(self.batch_size)
+        rng = np.random.default_rng((self.seed, epoch))
+        turn, place = np.empty(len(self.lengths), int), np.empty(len(self.lengths), int)
+        for number, stratum in zip(places, strata, strict=True):
+            turn[stratum], place[stratum] = rng.permutation(len(stratum)), number
+        return np.lexsort((place, turn))
 
 
 @dataclasses.dataclass(frozen=True)

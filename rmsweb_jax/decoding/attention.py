@@ -68,7 +68,7 @@ def keys_by_position(attention: AttentionConfig) -> bool:
     Otherwise they hold [..., head_dim, positions]: on CPUs the product with a few queries then takes two
     thirds of the time.
     """
-    return attention.backend == "splash"
+    return attention.backend == "pallas"
 
 
 def attend_part(
@@ -187,7 +187,7 @@ def attend_recent(
       keys: [groups, samples, kv_heads, head_dim, block].
       values: [groups, samples, kv_heads, block, head_dim].
     """
-    if attention.backend == "splash":
+    if attention.backend == "pallas":
         # On TPU the elementwise products below would go through memory in float32.
         return attend_part(q, keys, values, mask[:, None, None])
     # Elementwise: for a matrix product CPUs would copy the caches, which the step has just written into.

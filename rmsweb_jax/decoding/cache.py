@@ -109,17 +109,15 @@ SUFFIX_SPECS = SuffixCache(_BY_SAMPLE, _BY_SAMPLE)
 def prefill(
     model: Qwen3VL, prompts: ModelInputs, *, adapters: bool, cache_dtype: str, mesh: Mesh | None
 ) -> tuple[Float[jax.Array, "groups hidden"], PrefixCache]:
-    """Runs the prompts through the model, one segment a row, padded on either side.
+    """Runs the prompts through the model, each from the beginning of its own row.
 
     Returns:
       Hidden states of the last prompt tokens, and the cache.
     """
     hidden, kv = model.forward(prompts, adapters=adapters, return_kv=True)
     assert kv is not None
-    # Padding may be on either side, so the last token is found by its position.
-    mask = jnp.asarray(prompts.segment_ids) > 0
-    length = mask.shape[1]
-    last = jnp.max(jnp.where(mask, jnp.arange(length), 0), axis=1)
+    lengths = jnp.asarray(prompts.until)[:, :1]
+    mask, last = jnp.arange(prompts.until.shape[1]) < lengths, lengths[:, 0] - 1
     last_hidden = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     # Responses continue after the largest position on any axis, as in `inputs.response_positions`.
     top = jnp.max(jnp.where(mask, jnp.asarray(prompts.positions), -1), axis=(0, 2))

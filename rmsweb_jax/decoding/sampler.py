@@ -10,20 +10,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Bool, Float32, Int32
 
-from rmsweb_jax.data.batching import (
-    BatchShapes,
-    Example,
-    batch_axes,
-    choose_widths,
-    collate,
-)
-from rmsweb_jax.data.encoding import SampleSize
+from rmsweb_jax.data.batching import Encodable, lay_out_prompts, on_mesh, round_up
+from rmsweb_jax.data.packing import RowShape
+from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.pool import DecodePool, HostResponses, to_host
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
-from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
+from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +55,28 @@ class Responses:
     truncated: Bool[np.ndarray, " samples"]
 
 
+@dataclasses.dataclass(frozen=True)
+class PromptShapes:
+    """Shapes of the prompts that a sampler takes.
+
+    Attributes:
+      rows: number of slots.
+      widths: lengths that prompts are padded to, ascending.
+      images: images that a prompt can have; 0 if none has one.
+      window: patches of the largest image.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    images: int
+    window: int
+
+    def row(self, length: int) -> RowShape:
+        """Shape of the prompts of the smallest width that holds `length` tokens."""
+        width = next(width for width in self.widths if width >= length)
+        return RowShape(width, self.rows, self.images, self.window)
+
+
 class Sampler:
     """Samples responses: each prompt waits for a slot and leaves it when its last sample has ended.
 
@@ -73,7 +90,7 @@ class Sampler:
       UserError: the slots do not divide over the mesh.
     """
 
-    def __init__(self, config: Qwen3VLConfig, shapes: BatchShapes, mesh: Mesh):
+    def __init__(self, config: Qwen3VLConfig, shapes: PromptShapes, mesh: Mesh):
         check_rows(mesh, shapes.rows, "rollout_slots")
         self.config, self.shapes, self.mesh = config, shapes, mesh
         # One prompt for each shard is prefilled at a time, so that its cache stays on the devices that made
@@ -82,7 +99,7 @@ class Sampler:
         self._rows = process_rows(mesh, self.shards)
 
     def generate(
-        self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: SamplingParams
+        self, policy: Generator, examples: Sequence[Encodable], seeds: Sequence[int], sampling: SamplingParams
     ) -> list[Responses]:
         """Samples responses to the prompt of each example, in order; the targets are not read.
 
@@ -95,17 +112,15 @@ class Sampler:
         return self.submit(policy, examples, seeds, sampling).result()
 
     def submit(
-        self, policy: Generator, examples: Sequence[Example], seeds: Sequence[int], sampling: SamplingParams
+        self, policy: Generator, examples: Sequence[Encodable], seeds: Sequence[int], sampling: SamplingParams
     ) -> SamplingFuture:
         """Begins to sample and returns once the first prompts are dispatched; arguments as in `generate`."""
         return SamplingFuture(self, policy, examples, seeds, sampling)
 
-    def inputs(self, examples: Sequence[Example], width: int) -> ModelInputs:
+    def inputs(self, examples: Sequence[Encodable], width: int) -> ModelInputs:
         """Puts the prompts of a prefill, one for each shard, on the mesh; each process makes its own rows."""
-        shapes = dataclasses.replace(self.shapes, rows=self.shards)
-        rows = [[_prompt_alone(examples[row])] for row in self._rows]
-        batch = collate(rows, shapes, width, self.config, self._rows)
-        return shard_batch(batch.inputs, self.mesh, batch_axes(batch).inputs)
+        shape = dataclasses.replace(self.shapes.row(width), rows=self.shards)
+        return on_mesh(lay_out_prompts(examples, shape, self.config, self._rows), self.mesh).inputs
 
 
 class SamplingFuture:
@@ -115,7 +130,7 @@ class SamplingFuture:
         self,
         sampler: Sampler,
         policy: Generator,
-        examples: Sequence[Example],
+        examples: Sequence[Encodable],
         seeds: Sequence[int],
         sampling: SamplingParams,
     ):
@@ -143,7 +158,7 @@ class SamplingFuture:
         return [found[number] for number in range(self._count)]
 
 
-def _by_width(lengths: Sequence[int], shapes: BatchShapes) -> list[tuple[int, list[int]]]:
+def _by_width(lengths: Sequence[int], shapes: PromptShapes) -> list[tuple[int, list[int]]]:
     """Groups prompts by the width at which they are decoded, widest first.
 
     A pool with idle slots costs as much as a full one, so prompts that do not fill the slots join the next
@@ -151,7 +166,7 @@ def _by_width(lengths: Sequence[int], shapes: BatchShapes) -> list[tuple[int, li
     """
     found: dict[int, list[int]] = {}
     for number, length in enumerate(lengths):
-        found.setdefault(shapes.width(length), []).append(number)
+        found.setdefault(shapes.row(length).width, []).append(number)
     queues: list[tuple[int, list[int]]] = []
     # Widest first: narrower prompts may still join a wider pool, but not the other way round.
     for width in sorted(found, reverse=True):
@@ -173,7 +188,7 @@ class _WidthQueue:
         policy: Generator,
         width: int,
         numbers: Sequence[int],
-        examples: Sequence[Example],
+        examples: Sequence[Encodable],
         seeds: Sequence[int],
         sampling: SamplingParams,
     ):
@@ -249,26 +264,40 @@ class _WidthQueue:
         return found
 
 
-def prompt_shapes(sizes: Sequence[SampleSize], rows: int, multiple: int, count: int) -> BatchShapes:
+def choose_widths(lengths: Sequence[int], multiple: int, count: int) -> tuple[int, ...]:
+    """Chooses up to `count` multiples of `multiple` that pad `lengths` least, by dynamic programming."""
+    sizes, counts = np.unique([round_up(length, multiple) for length in lengths], return_counts=True)
+    # Minimizing padding is minimizing padded tokens: a bucket has its largest size times its samples.
+    prefix = np.concatenate([[0], np.cumsum(counts)])
+    best = np.full((count + 1, len(sizes) + 1), np.inf)
+    back = np.zeros((count + 1, len(sizes) + 1), np.int64)
+    best[:, 0] = 0
+    # best[used, stop]: fewest padded tokens for the `stop` smallest sizes with `used` widths; back: where the
+    # last of these widths begins.
+    for used in range(1, count + 1):
+        for stop in range(1, len(sizes) + 1):
+            costs = best[used - 1, :stop] + (prefix[stop] - prefix[:stop]) * sizes[stop - 1]
+            back[used, stop] = np.argmin(costs)
+            best[used, stop] = costs[back[used, stop]]
+    widths, stop, used = [], len(sizes), count
+    while stop:
+        widths.append(int(sizes[stop - 1]))
+        stop, used = int(back[used, stop]), used - 1
+    return tuple(reversed(widths))
+
+
+def prompt_shapes(sizes: Sequence[SampleSize], rows: int, multiple: int, count: int) -> PromptShapes:
     """Chooses the shapes of sampling for prompts of these sizes.
 
     Args:
       rows: number of slots.
       multiple, count: prompts are padded to at most `count` widths, multiples of `multiple`.
     """
-    return BatchShapes(
+    return PromptShapes(
         rows=rows,
-        widths=choose_widths([size.length - size.num_targets for size in sizes], multiple, count),
-        # Prompts have no targets; the least that a batch can have.
-        num_targets=1,
-        images=max(size.images for size in sizes),
-        window=max(size.window for size in sizes),
-    )
-
-
-def _prompt_alone(example: Example) -> Example:
-    return dataclasses.replace(
-        example, tokens=example.tokens[: example.prompt_length], action_mask=np.zeros(0, bool)
+        widths=choose_widths([size.prompt_length for size in sizes], multiple, count),
+        images=max(len(size.patches) for size in sizes),
+        window=max((count for size in sizes for count in size.patches), default=0),
     )
 
 

@@ -124,7 +124,7 @@ def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, mesh: Mesh 
     size, kv_heads = attention.head_dim, attention.k_proj.kernel.shape[-1] // attention.head_dim
 
     def kernel(linear: Linear, merged: bool = True) -> jax.Array:
-        value = linear.kernel[...]
+        value = linear.weight()
         # Added in float32 and rounded once, to the dtype of the computation.
         if adapters and merged and linear.lora is not None:
             value = value.astype(jnp.float32) + linear.lora.delta()

@@ -1,10 +1,7 @@
-"""The attention rule of the decoder, and its reference implementation.
+"""Attention of the decoder and of the vision tower: settings, and the reference for any mask.
 
-Token i attends to token j if and only if j <= i in row order, both have the same segment (not 0), and j
-belongs to the prompt (slot 0) or to the slot of i. Causal, packed and shared-prefix rows are cases of this
-one rule.
-
-The output at tokens without a segment (padding) is finite, but differs between back ends.
+The decoder's rule is that of `tree_attention`. The output at padding is finite, but differs between back
+ends.
 """
 
 from __future__ import annotations
@@ -15,16 +12,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Bool, Float, Int32
-
-from rmsweb_jax.qwen3_vl.inputs import Array
+from jaxtyping import Bool, Float
 
 Queries = Float[jax.Array, "rows tokens heads head_dim"]
 Keys = Float[jax.Array, "rows tokens kv_heads head_dim"]
 # (queries, keys, values) -> mixed values, for rows whose mask is fixed.
 Attend = Callable[[Queries, Keys, Keys], Queries]
 
-BACKENDS = ("xla", "splash", "cudnn")
+BACKENDS = ("dense", "blocks", "pallas", "cudnn")
 # Lanes of a TPU's vector registers: head dimensions and blocks of the TPU kernels are multiples of it.
 TPU_LANES = 128
 
@@ -38,39 +33,24 @@ class AttentionConfig:
     """The attention back end and its settings; hashable, so that it can be static under `jax.jit`.
 
     Attributes:
-      backend: "xla" is the reference; it runs everywhere and holds scores of an eighth of a row's queries.
-        "splash" is the fused TPU kernel, for head dimensions and row lengths that are multiples of 128.
-        "cudnn" is the fused GPU kernel, for 16-bit floats and head dimensions that are multiples of 8 up to
-        128.
+      backend: "dense" is the reference, with a mask of all pairs; it holds the scores of an eighth of a row's
+        queries. "blocks" computes only blocks with visible pairs, on any platform. "pallas" is the same as a
+        TPU kernel, for head dimensions and row lengths that are multiples of 128. "cudnn" is the fused GPU
+        kernel with a mask, for 16-bit floats and head dimensions that are multiples of 8 up to 128.
       mesh: its `data` and `fsdp` axes split rows, its `tensor` axis splits heads. With several devices
-        splash needs it, since XLA cannot partition a kernel.
-      block: upper limit of the splash kernel's blocks in tokens, halved until it divides a row.
-      interpret: runs on any platform: splash in the Pallas interpreter, cudnn's calls by XLA.
+        all but "dense" need it, since XLA cannot partition a kernel or a loop over blocks.
+      block: largest number of tokens of a block; 0 takes that of the platform.
+      interpret: runs on any platform: the TPU kernel in the Pallas interpreter, cudnn's calls by XLA.
     """
 
-    backend: str = "xla"
+    backend: str = "dense"
     mesh: Mesh | None = None
-    block: int = 512
+    block: int = 0
     interpret: bool = False
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise ValueError(f"attention back end is {self.backend!r}, not one of {BACKENDS}")
-
-
-def attention_mask(
-    segment_ids: Int32[Array, "rows tokens"], slot_ids: Int32[Array, "rows tokens"] | None
-) -> Bool[jax.Array, "rows tokens tokens"]:
-    """Writes the attention rule as a mask, query by key."""
-    segment_ids = jnp.asarray(segment_ids)
-    length = segment_ids.shape[1]
-    causal = jnp.tril(jnp.ones((length, length), bool))
-    same = (segment_ids[:, :, None] == segment_ids[:, None, :]) & (segment_ids > 0)[:, None, :]
-    if slot_ids is None:
-        return causal & same
-    slot_ids = jnp.asarray(slot_ids)
-    visible = (slot_ids[:, None, :] == 0) | (slot_ids[:, :, None] == slot_ids[:, None, :])
-    return causal & same & visible
 
 
 def _attend_block(

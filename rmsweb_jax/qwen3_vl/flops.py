@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import RowLayout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +39,6 @@ class Work:
 def causal_pairs(length: int) -> int:
     """Counts the visible pairs of one causal row."""
     return length * (length + 1) // 2
-
-
-def slot_pairs(layout: RowLayout, slots: int) -> int:
-    """Counts the visible pairs of a row whose slots share a prompt."""
-    own = causal_pairs(layout.slot)
-    return causal_pairs(layout.prompt) + slots * (layout.slot * layout.prompt + own)
 
 
 def decoder_flops(config: Qwen3VLConfig, tokens: int, pairs: int) -> int:
@@ -125,7 +118,8 @@ def training_flops(
 
     Args:
       adapters: number of adapter parameters; each is a multiply-add for every token.
-      remat: policy of rematerialization: "none", "dots" (repeats attention) or "full" (repeats every layer).
+      remat: policy of rematerialization: "none", "dots" (repeats attention), "named" and "offload" (repeat
+        the adapters' products) or "full" (repeats every layer).
       trainable: "lora" or "all".
     """
     decoder = decoder_flops(config, work.tokens, work.pairs)
@@ -133,12 +127,12 @@ def training_flops(
     head, vision = head_flops(config, work.scored), vision_flops(config, work.patches, work.patch_pairs)
     low_rank = 2 * work.tokens * adapters
     # `head` is repeated under every policy, see `logprobs.score_tokens`.
-    again = {"none": 0, "dots": attention, "full": decoder + low_rank}[remat]
+    again = {"none": 0, "dots": attention, "full": decoder + low_rank}.get(remat, low_rank)
     if trainable == "lora":
         # Attention has no frozen operand: its backward is twice its forward.
         useful = 2 * decoder + attention + 2 * head + vision + 3 * low_rank
     else:
         useful = 3 * (decoder + head + vision + low_rank) - embed_flops(config, work.patches)
         looking = vision - vision_flops(config, work.patches, 0)
-        again += {"none": 0, "dots": looking, "full": vision}[remat]
+        again += {"dots": looking, "full": vision}.get(remat, 0)
     return TrainingFlops(useful, useful + again + head)

@@ -1,8 +1,7 @@
 """The inputs of the model, and the host-side tables that depend on image grids.
 
-A row holds one or more segments (packed samples). A segment is a prompt, whose tokens have slot 0, and any
-number of response slots 1, 2, ...; a slot sees the prompt and itself, so that the samples of a group share
-one prompt.
+A row holds trees of tokens in depth-first order, such as packed samples, or a prompt with the responses that
+share it. `until` says at which position of the row each token's branch ends, see `tree_attention`.
 
 All tables that depend on an image's grid are made here with numpy and padded to buckets. Compiled programs
 depend on array shapes only, so a new image size compiles nothing.
@@ -10,7 +9,6 @@ depend on array shapes only, so a new image size compiles nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -50,44 +48,23 @@ class VisionInputs:
     window: int = struct.field(pytree_node=False, default=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class RowLayout:
-    """Static layout of all rows of a batch, for kernels whose mask is fixed when they are compiled.
-
-    A row holds one segment: a prompt in its first `prompt` positions and, unless `slot` is 0, response slot n
-    in the n-th `slot` positions after them. Padding (segment 0) fills the rest of each part. The ids of the
-    batch must agree with it.
-
-    Attributes:
-      prompt: positions of the prompt; all of the row if there are no slots.
-      slot: positions of each response slot, or 0.
-    """
-
-    prompt: int
-    slot: int = 0
-
-
 @struct.dataclass
 class ModelInputs:
     """A batch of rows.
 
     Attributes:
       positions: rotary positions on the time, height and width axes.
-      segment_ids: number of the packed sample, from 1; 0 is padding.
-      slot_ids: number of the response slot, from 1; 0 is the prompt that all slots of the segment share. None
-        if no row has slots.
+      until: position at which the token's branch ends: a token sees key k if k is not after it, and it is
+        before `until[k]`. Padding has its own next position, so that no other token sees it.
       image_index: row of the merged vision features that is placed at the token; -1 is text.
       vision: the images, or None if the batch has none, which skips the vision tower.
-      layout: positions of prompt and slots, if they are the same in all rows.
     """
 
     tokens: Int32[Array, "rows tokens"]
     positions: Int32[Array, "3 rows tokens"]
-    segment_ids: Int32[Array, "rows tokens"]
-    slot_ids: Int32[Array, "rows tokens"] | None
+    until: Int32[Array, "rows tokens"]
     image_index: Int32[Array, "rows tokens"]
     vision: VisionInputs | None = None
-    layout: RowLayout | None = struct.field(pytree_node=False, default=None)
 
 
 def _patch_coordinates(grid: Grid, merge: int) -> Int32[np.ndarray, "patches 2"]:
@@ -142,6 +119,7 @@ def vision_inputs(
     config: Qwen3VLConfig,
     num_patches: int,
     window: int = 0,
+    starts: Sequence[int] | None = None,
 ) -> VisionInputs:
     """Joins the images of a batch and pads them to `num_patches`.
 
@@ -150,6 +128,7 @@ def vision_inputs(
       grids: grid of each image.
       num_patches: the bucket; a multiple of the merge unit, and of `window` if that is set.
       window: patches of an attention window; 0 makes the whole batch one window.
+      starts: first patch of each image, ascending; by default those of `image_starts`.
 
     Raises:
       UserError: the images do not fit, a grid cannot be merged, or the patches of an image do not match its
@@ -170,7 +149,7 @@ def vision_inputs(
     )
     if len(images_patches) != len(grids):
         raise UserError(f"{len(images_patches)} images for {len(grids)} grids; pass one grid an image")
-    starts = image_starts(grids, window)
+    starts = image_starts(grids, window) if starts is None else starts
     # Checked here, on the host: in the compiled program a wrong index would be clamped silently.
     for number, (patches, grid, start) in enumerate(zip(images_patches, grids, starts, strict=True), 1):
         _, height, width = grid
@@ -248,7 +227,7 @@ def mrope_positions(
 def response_positions(
     prompt_positions: Int32[np.ndarray, "3 prompt"], length: int
 ) -> Int32[np.ndarray, "3 length"]:
-    """Computes the rotary positions of a response; every slot of a prompt begins at the same one."""
+    """Computes the rotary positions of a response; all responses to a prompt begin at the same one."""
     start = int(prompt_positions.max()) + 1 if prompt_positions.size else 0
     return np.broadcast_to(np.arange(start, start + length, dtype=np.int32), (3, length))
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Float32, Int, Key
 
 LoRAParam = nnx.LoRAParam
@@ -54,8 +55,9 @@ class LoRA(nnx.Module):
         """Computes what the adapter adds to a layer's output; a key enables dropout."""
         if key is not None and self.dropout > 0:
             # On the adapter's input only; the frozen path has no dropout (as in PEFT).
-            keep = jax.random.bernoulli(key, 1 - self.dropout, x.shape)
-            x = jnp.where(keep, x / (1 - self.dropout), 0).astype(x.dtype)
+            # 16 random bits an entry: half the work of a 32-bit uniform number, which took a tenth of a step.
+            drop = jax.random.bits(key, x.shape, jnp.uint16) < round(self.dropout * 2**16)
+            x = jnp.where(drop, 0, x / (1 - self.dropout)).astype(x.dtype)
         # The parameters stay float32: an update of 1e-5 would vanish in bfloat16, whose values near 0.01 are
         # 6e-5 apart. The products are computed in the dtype of the activations.
         return (x @ self.a[...].astype(x.dtype)) @ self.b[...].astype(x.dtype) * self.scale
@@ -70,6 +72,7 @@ class Linear(nnx.Module):
 
     Attributes:
       kernel: [inputs, outputs], with a leading layer axis in stacked layers.
+      kernel_scale: [outputs] float32, what int8 kernels are multiplied by; see `quantize`.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Linear(nnx.Module):
         use_bias: bool = False,
     ):
         self.kernel = nnx.Param(fan_in_normal(rngs.params(), (fan_in, fan_out), param_dtype))
+        self.kernel_scale: nnx.Param | None = nnx.data(None)
         self.bias = nnx.Param(jnp.zeros((fan_out,), param_dtype)) if use_bias else nnx.data(None)
         self.lora: LoRA | None = nnx.data(None)
         self.dtype = dtype
@@ -97,12 +101,20 @@ class Linear(nnx.Module):
         # Flattened to two axes: XLA's CPU back end takes twice as long for the kernel's gradient when it
         # contracts over two.
         lead, x = x.shape[:-1], x.astype(self.dtype).reshape(-1, x.shape[-1])
-        out = x @ self.kernel[...].astype(self.dtype)
+        out = checkpoint_name(x @ self.kernel[...].astype(self.dtype), "linear")
+        if self.kernel_scale is not None:
+            out = out * self.kernel_scale[...].astype(self.dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(self.dtype)
         if adapters and self.lora is not None:
             out = out + self.lora(x, key)
         return out.reshape(*lead, -1)
+
+    def weight(self) -> Float[jax.Array, "*layers inputs outputs"]:
+        """Returns the kernel; an int8 one in float32, as it counts."""
+        if self.kernel_scale is None:
+            return self.kernel[...]
+        return self.kernel[...].astype(jnp.float32) * self.kernel_scale[...][..., None, :]
 
 
 def rms_norm(

@@ -12,8 +12,9 @@ from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import row_shards
 
-# Most float32 logits that a device holds at once (256 MiB).
-MAX_LOGITS = 2**26
+# Most float32 logits that a device holds at once (256 MiB), and tokens of a row that are scored at once:
+# enough for matrix products to be fast.
+MAX_LOGITS, _CHUNK = 2**26, 512
 
 
 class TokenScores(NamedTuple):
@@ -32,20 +33,30 @@ def score_tokens(
     model: Qwen3VL,
     hidden: Float[jax.Array, "rows targets hidden"],
     tokens: Int32[Array, "rows targets"],
+    count: Int32[jax.Array, ""] | None = None,
     *,
     temperature: float = 1.0,
     max_logits: int = MAX_LOGITS,
 ) -> TokenScores:
     """Scores tokens by the hidden states that predict them.
 
-    If the logits of a device would exceed `max_logits` values, the rows are scored in chunks, one after
-    another, and again in the backward pass.
+    They are scored in chunks, one after another, and again in the backward pass, so that the logits of few
+    tokens are in memory at once.
 
     Args:
-      hidden: state before each token, which for packed rows is not always that of the token's neighbour.
+      hidden: state before each token, which in a tree is not always that of the token's neighbour.
+      count: tokens of a row that need a score, from the first; the chunks after them cost nothing. By default
+        all.
       temperature: temperature of the softmax.
+      max_logits: most logits of a device that are in memory at once.
     """
     head = model.head()
+    tokens = jnp.asarray(tokens)
+    rows, length = tokens.shape
+    # Chunks cut the token axis, not the rows, so that each device keeps its rows.
+    local_rows = -(-rows // row_shards(model.attention.mesh))
+    chunk = max(1, min(_CHUNK, length, max_logits // (local_rows * model.config.text.vocab_size)))
+    chunks = -(-length // chunk)
 
     def score(part: tuple[jax.Array, jax.Array]) -> TokenScores:
         hidden, tokens = part
@@ -54,20 +65,22 @@ def score_tokens(
         picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         return TokenScores(picked - jax.nn.logsumexp(logits, axis=-1), jnp.argmax(logits, axis=-1) == tokens)
 
-    tokens = jnp.asarray(tokens)
-    rows, length = tokens.shape
-    # Chunks cut the token axis, not the rows, so that each device keeps its rows.
-    local_rows = -(-rows // row_shards(model.attention.mesh))
-    chunk = max(1, max_logits // (local_rows * model.config.text.vocab_size))
-    if length <= chunk:
-        return score((hidden, tokens))
-    count = -(-length // chunk)
-
-    def cut(x: jax.Array) -> jax.Array:
-        """Reshapes [rows, targets, ...] to [count, rows, chunk, ...]."""
-        x = jnp.pad(x, ((0, 0), (0, count * chunk - length), *[(0, 0)] * (x.ndim - 2)))
-        return jnp.moveaxis(x.reshape(rows, count, chunk, *x.shape[2:]), 1, 0)
+    def skip(part: tuple[jax.Array, jax.Array]) -> TokenScores:
+        shape = part[1].shape
+        return TokenScores(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool))
 
     # Checkpointed: otherwise the backward pass would keep the logits of all chunks.
-    scored = jax.lax.map(jax.checkpoint(score), (cut(hidden), cut(tokens)))
+    @jax.checkpoint
+    def step(part: tuple[jax.Array, jax.Array, jax.Array]) -> TokenScores:
+        number, hidden, tokens = part
+        if count is None:
+            return score((hidden, tokens))
+        return jax.lax.cond(number * chunk < count, score, skip, (hidden, tokens))
+
+    def cut(x: jax.Array) -> jax.Array:
+        """Reshapes [rows, targets, ...] to [chunks, rows, chunk, ...]."""
+        x = jnp.pad(x, ((0, 0), (0, chunks * chunk - length), *[(0, 0)] * (x.ndim - 2)))
+        return jnp.moveaxis(x.reshape(rows, chunks, chunk, *x.shape[2:]), 1, 0)
+
+    scored = jax.lax.map(step, (jnp.arange(chunks), cut(hidden), cut(tokens)))
     return TokenScores(*(jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :length] for part in scored))

@@ -72,6 +72,10 @@ class Qwen3VL(nnx.Module):
         self.attention = attention or AttentionConfig()
         self.dtype = dtype
 
+    def set_remat(self, policy: str) -> None:
+        """Changes the policy of rematerialization."""
+        self.visual.remat = self.language_model.remat = policy
+
     def __call__(
         self, inputs: ModelInputs, *, adapters: bool = True, dropout_key: Key[jax.Array, ""] | None = None
     ) -> Hidden:
@@ -94,7 +98,7 @@ class Qwen3VL(nnx.Module):
         """Computes hidden states as `__call__` does, and if `return_kv` the keys and values of all layers."""
         x, deepstack = self.embed(inputs, adapters=adapters, dropout_key=dropout_key)
         # Once per call: masks and kernels are the same for all layers.
-        attend = make_attend(self.attention, inputs.segment_ids, inputs.slot_ids, inputs.layout)
+        attend = make_attend(self.attention, inputs.until)
         return self.language_model(
             x,
             inputs.positions,

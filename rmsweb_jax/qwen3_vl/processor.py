@@ -109,6 +109,13 @@ def _on_white(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+def image_grid(width: int, height: int, config: VisionConfig, max_pixels: int) -> Grid:
+    """Computes the grid (1, height, width) of patches of an image of this size in pixels."""
+    unit = config.patch_size * config.spatial_merge_size
+    columns, rows = target_size(width, height, max_pixels, unit)
+    return 1, rows // config.patch_size, columns // config.patch_size
+
+
 def image_patches(
     source: bytes | Image.Image, config: VisionConfig, max_pixels: int
 ) -> tuple[Float32[np.ndarray, "patches patch_dim"], Grid]:
@@ -125,16 +132,17 @@ def image_patches(
     """
     patch, merge = config.patch_size, config.spatial_merge_size
     image = open_image(source)
-    image = image.resize(target_size(*image.size, max_pixels, patch * merge), Image.Resampling.BICUBIC)
+    grid = image_grid(*image.size, config, max_pixels)
+    _, height, width = grid
+    image = image.resize((width * patch, height * patch), Image.Resampling.BICUBIC)
     # Mean and standard deviation are 0.5 on all channels.
     pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
-    height, width = pixels.shape[0] // patch, pixels.shape[1] // patch
     blocks = pixels.reshape(height // merge, merge, patch, width // merge, merge, patch, 3)
     # [block rows, block columns, merge rows, merge columns, channels, 1, patch rows, patch columns]
     blocks = blocks.transpose(0, 3, 1, 4, 6, 2, 5)[:, :, :, :, :, None]
     # The model expects pairs of video frames; a still image is repeated.
     frames = np.repeat(blocks, config.temporal_patch_size, axis=5)
-    return np.ascontiguousarray(frames.reshape(height * width, -1)), (1, height, width)
+    return np.ascontiguousarray(frames.reshape(height * width, -1)), grid
 
 
 MAX_PIXELS = 262_144
@@ -255,8 +263,31 @@ class Processor:
         Raises:
           UserError: a part is neither text nor image, or an image is missing or cannot be used.
         """
-        tokens: list[int] = []
         patches: list[np.ndarray] = []
+
+        def cut(sha256: str) -> Grid:
+            image, grid = self._image(sha256, images)
+            patches.append(image)
+            return grid
+
+        tokens, grids = self.prompt_tokens(messages, cut)
+        return EncodedPrompt(np.asarray(tokens, np.int32), tuple(patches), grids)
+
+    def prompt_tokens(
+        self, messages: Sequence[Message], get_grid: Callable[[str], Grid]
+    ) -> tuple[list[int], tuple[Grid, ...]]:
+        """Tokenizes messages up to where the assistant's reply begins.
+
+        Args:
+          get_grid: SHA-256 of an image -> its grid; called once for each image part, in order.
+
+        Returns:
+          The tokens, and the grid of each image.
+
+        Raises:
+          UserError: a part is neither text nor image.
+        """
+        tokens: list[int] = []
         grids: list[Grid] = []
         for message in messages:
             tokens.append(self.start_id)
@@ -264,11 +295,9 @@ class Processor:
             # Text parts are joined before they are tokenized, since a token may span two of them.
             for part in message.content:
                 if isinstance(part, ImagePart):
-                    cut, grid = self._image(part.sha256, images)
-                    tokens += self._message_ids(message, text) + self._image_tokens(grid)
+                    grids.append(get_grid(part.sha256))
+                    tokens += self._message_ids(message, text) + self._image_tokens(grids[-1])
                     text = ""
-                    patches.append(cut)
-                    grids.append(grid)
                 elif isinstance(part, TextPart):
                     text += part.text
                 else:
@@ -278,8 +307,7 @@ class Processor:
                         "supported; send single frames of a video"
                     )
             tokens += [*self._message_ids(message, text), self.end_id, *self._newline]
-        tokens += [self.start_id, *self.encode_text("assistant\n")]
-        return EncodedPrompt(np.asarray(tokens, np.int32), tuple(patches), tuple(grids))
+        return [*tokens, self.start_id, *self.encode_text("assistant\n")], tuple(grids)
 
     def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
         """Encodes a reply with its `<|im_end|>`, and if `newline` the newline after it (for SFT)."""

@@ -5,8 +5,10 @@ One table serves training, loading, ahead-of-time compilation and the check that
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +17,10 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.training.mesh import AXES, constrain
+from rmsweb_jax.training.mesh import AXES, MeshConfig, constrain
+
+# Sizes of `tensor` that `choose_mesh` tries, and the share of useful operations with which it is content.
+_TENSOR_SIZES, _GOOD_FILL = (1, 2, 4, 8), 0.75
 
 
 class Axis(NamedTuple):
@@ -109,6 +114,8 @@ for _name, _axes in _WEIGHTS.items():
     if _name.startswith(_ADAPTED) and _name.endswith(".kernel"):
         _prefix = _name.removesuffix("kernel") + "lora."
         PARAM_AXES |= {f"{_prefix}a": (_axes[0], "lora_rank"), f"{_prefix}b": ("lora_rank", _axes[1])}
+        if not _name.startswith("visual."):  # Only the decoder is quantized.
+            PARAM_AXES[f"{_name}_scale"] = (_axes[1],)
 
 # Where a model's own path begins within an optimizer's.
 _ROOTS = ("language_model", "visual", "lm_head")
@@ -148,7 +155,7 @@ def logical_axes(path: Sequence[str], ndim: int) -> tuple[str | None, ...]:
 RULES: dict[str, str | None] = {
     # Scanned: a device needs its part of every layer.
     "layers": None,
-    "lora_rank": None,
+    "lora_rank": None,  # But see `param_spec`.
     "vocab": "tensor",
     # Weights and optimizer state are stored split by it, and gathered layer by layer (`gather_weights`).
     "embed": "fsdp",
@@ -182,6 +189,11 @@ def param_spec(path: Sequence[str], shape: tuple[int, ...], mesh: Mesh | Abstrac
     # An optimizer's moments have their parameter's path and shape, and so its sharding.
     axes = logical_axes(path, len(shape))
     names = [None if axis is None else RULES[axis] for axis in axes]
+    if "lora_rank" in axes and "fsdp" not in names:
+        # The matrix that the adapter adds to has its other axis split by `fsdp`; the rank is what is left
+        # here. With ranks that it does not divide the matrix stays whole, which is small.
+        rank = axes.index("lora_rank")
+        names[rank] = "fsdp" if shape[rank] % mesh.shape["fsdp"] == 0 else None
     # Norm scales and biases stay whole: gathering them costs more than the memory saved.
     if len(axes) - axes.count("layers") < 2:
         return P()
@@ -221,6 +233,29 @@ def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
             )
     if problems:
         raise UserError(f"the mesh does not divide the model: {'; '.join(problems)}; change config.mesh")
+
+
+def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int], float]) -> MeshConfig:
+    """Chooses `tensor` if it is 0.
+
+    More devices a row leave fewer rows to fill, at the price of more traffic within a layer. The smallest
+    size is taken with which the trees of an optimizer step fill their rows.
+
+    Args:
+      fill: number of row shards -> expected share of useful operations.
+    """
+    devices, tensor = jax.device_count(), settings.tensor
+    if not tensor:
+        heads = axis_sizes(config)["kv_heads"].count
+        sizes = [size for size in _TENSOR_SIZES if devices % size == 0 and heads % size == 0]
+        fills: dict[int, float] = {}
+        for size in sizes if devices > 1 else ():
+            fills[size] = fill(devices // size)
+            if fills[size] >= _GOOD_FILL:
+                break
+        tensor = max(fills, key=lambda size: fills[size], default=1)
+        logging.info("mesh: tensor=%d chosen for %d devices", tensor, devices)
+    return dataclasses.replace(settings, tensor=tensor)
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

@@ -76,21 +76,34 @@ def mrope_cos_sin(
     return jnp.cos(angles), jnp.sin(angles)
 
 
-REMAT_POLICIES = ("none", "dots", "full")
+REMAT_POLICIES = ("none", "dots", "named", "offload", "full")
+# Outputs of frozen matrices, and of attention with its softmax's sums: computing them again takes all the
+# time of a forward pass.
+SAVED_NAMES = ("linear", "attention")
 
 
 def remat(function: Any, policy: str) -> Any:
     """Applies a rematerialization policy to a layer's function.
 
     Args:
-      policy: saved for the backward pass are all intermediate results ("none"), those of matrix products with
-        weights ("dots"), or the layer's inputs only ("full").
+      policy: saved for the backward pass are all intermediate results ("none"), those of all matrix products
+        with weights ("dots"), those of frozen matrices and attention in device memory ("named") or host
+        memory ("offload"), or the layer's inputs only ("full").
     """
-    if policy == "none":
-        return function
-    saved = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if policy == "dots" else None
-    # Without a policy nothing but the inputs is saved.
-    return jax.checkpoint(function, policy=saved)
+    policies = jax.checkpoint_policies
+    saved = {
+        "none": None,
+        "dots": policies.dots_with_no_batch_dims_saveable,
+        "named": policies.save_only_these_names(*SAVED_NAMES),
+        "offload": policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=list(SAVED_NAMES),
+            offload_src="device",
+            offload_dst="pinned_host",
+        ),
+        "full": policies.nothing_saveable,
+    }[policy]
+    return function if saved is None else jax.checkpoint(function, policy=saved)
 
 
 def module_keys(key: Key[jax.Array, ""] | None, count: int) -> Keys:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Bool, Float32, Int32
@@ -163,7 +164,8 @@ def _forward(
 
 
 def _save(q: Queries, k: Keys, v: Keys, until: Ends, kernel: TreeKernel) -> tuple[Queries, tuple[Any, ...]]:
-    out, log_total = _forward(q, k, v, until, kernel)
+    # A name by which rematerialization saves them, see `text.remat`.
+    out, log_total = (checkpoint_name(x, "attention") for x in _forward(q, k, v, until, kernel))
     return out, (q, k, v, until, out, log_total)
 
 

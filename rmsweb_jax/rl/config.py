@@ -12,7 +12,7 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.remote.client import EndpointConfig
 from rmsweb_jax.settings import required, safe
-from rmsweb_jax.training.mesh import MeshConfig
+from rmsweb_jax.training.config import ComputeConfig
 
 # Smallest value of each setting. Two samples, because the std gate divides by one less than their number.
 _LEAST = {
@@ -24,6 +24,8 @@ _LEAST = {
     "max_gen_batches": 1,
     "rollout_slots": 1,
     "bucket_count": 1,
+    "row_tokens": 1,
+    "row_multiple": 1,
     "max_staleness": 0,
     "logged_groups": 0,
     "eval_every": 1,
@@ -32,7 +34,7 @@ _LEAST = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RlConfig:
+class RlConfig(ComputeConfig):
     """Settings of a run. The safe fields change only how a step is laid out, logged and saved.
 
     Attributes:
@@ -40,8 +42,6 @@ class RlConfig:
       eval_prompts: folder of mined prompts whose held-out share is evaluated on; "": that of `prompts`.
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
-      dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: "none", or "full" to recompute layers in the backward pass.
       lora: fresh adapters on the attention projections.
       max_prompt_tokens: longer prompts are dropped and counted.
       max_response_tokens: a longer response is cut and has no end token.
@@ -65,22 +65,19 @@ class RlConfig:
       cache_dtype: dtype of the sampler's caches, one of `decoding.quantized.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and weights of the terms.
-      micro_batch_tokens: tokens per device in one forward and backward pass.
-      bucket_multiple, bucket_count: prompts and rows of the update are padded to at most `bucket_count`
-        lengths each, multiples of `bucket_multiple`.
+      row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the
+        prompts, at most `row_tokens` and a multiple of `row_multiple`.
+      bucket_multiple, bucket_count: prompts are sampled in at most `bucket_count` widths, multiples of
+        `bucket_multiple`.
       eval_every: iterations between evaluations.
       checkpoint_every: iterations between checkpoints.
       logged_groups: groups of each fate that an iteration writes to `groups.jsonl`.
-      mesh: sizes of the axes `data`, `fsdp`, `tensor`; one may be -1.
     """
 
     prompts: str = required("the folder that experiments.mine wrote")
     corpus: Literal["mined", "full"] = "mined"
     eval_prompts: str = ""
     model: str = required("the export folder that experiments.train_sft wrote")
-    dtype: str = "bfloat16"
-    param_dtype: str = "bfloat16"
-    remat: Literal["none", "dots", "full"] = safe("full")
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
     max_prompt_tokens: int = 12_000
@@ -117,13 +114,12 @@ class RlConfig:
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     # The paper's cap of a dynamic batch on a GPU: a prompt of 12,288 tokens and four responses of 2,048.
-    micro_batch_tokens: int = safe(20_480)
+    row_tokens: int = safe(20_480)
     bucket_multiple: int = 512
     bucket_count: int = 3
     eval_every: int = 10
     checkpoint_every: int = safe(1)
     logged_groups: int = safe(2)
-    mesh: MeshConfig = safe(MeshConfig())
     checkpoints_kept: int = safe(2)
 
     def __post_init__(self) -> None:

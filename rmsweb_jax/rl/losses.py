@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Bool, Float, Float32, Int32
+from jaxtyping import Bool, Float, Float32
 
 from rmsweb_jax.qwen3_vl.inputs import Array
 
@@ -118,19 +118,15 @@ def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: int) -> Floa
 
 @struct.dataclass
 class TokenBatch:
-    """The scored tokens of a micro-batch; padding has weight 0 in every term.
+    """What the objective needs of each scored token of a micro-batch; padding has weight 0 in every term.
 
     Attributes:
-      index: position in the row whose hidden state predicts the token.
-      tokens: the tokens.
       advantages: advantage of the token's response.
       pg_weight, kl_weight, salvage_weight: see `token_weights`; positive where the token takes part in that
         term.
       old_log_probs, ref_log_probs: under the policy that sampled and under the frozen SFT policy.
     """
 
-    index: Int32[Array, "rows scored"]
-    tokens: Int32[Array, "rows scored"]
     advantages: Float32[Array, "rows scored"]
     pg_weight: Float32[Array, "rows scored"]
     kl_weight: Float32[Array, "rows scored"]
@@ -193,7 +189,7 @@ def salvage_ds_objective(
     optimizer step. The rows may be sharded.
 
     Args:
-      log_probs: of `batch.tokens`, under the policy that is trained.
+      log_probs: of the tokens, under the policy that is trained.
 
     Returns:
       The sums; `loss` is the one to differentiate.

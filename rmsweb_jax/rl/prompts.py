@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,29 +12,31 @@ from jaxtyping import Int32
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.encoding import Encoder, Example, SampleSize
+from rmsweb_jax.data.encoding import Encoder, LazyExample, as_sample, dataset_sizes
+from rmsweb_jax.data.sizes import SampleSize, spread
 from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
 
 
 @dataclasses.dataclass(frozen=True)
-class Prompt:
-    """A mined decision, tokenized.
+class Prompt(LazyExample):
+    """A mined decision.
 
     Attributes:
-      prompt_id: id of the record.
-      example: prompt and target tokens, the target's action span, images.
       target: the verified reply as text, against which responses are scored.
       messages: the prompt as recorded, for engines with a tokenizer of their own.
       category: failure mode for which it was mined; empty in the full corpus.
     """
 
-    prompt_id: str
-    example: Example
     target: str
     messages: tuple[Message, ...] = ()
     category: str = ""
+
+    @property
+    def prompt_id(self) -> str:
+        """Id of the record."""
+        return self.size.sample_id
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,7 @@ class RlData:
     Attributes:
       records: the prompts (SFT samples for the full corpus).
       encoder: encodes them as examples.
-      measures: their sizes, by record number.
+      sizes: their sizes, by record number.
       train, held_out: record numbers.
       dropped: ids of prompts that are too long.
       numbers: record numbers by prompt id.
@@ -51,19 +54,19 @@ class RlData:
 
     records: RecordSource[RlPrompt] | RecordSource[SftSample]
     encoder: Encoder
-    measures: dict[int, SampleSize]
+    sizes: dict[int, SampleSize]
     train: tuple[int, ...]
     held_out: tuple[int, ...]
     dropped: tuple[str, ...]
     numbers: dict[str, int]
 
     def prompt(self, number: int) -> Prompt:
-        """Reads and encodes one record."""
+        """Reads one record."""
         record = self.records[number]
         sample = as_sample(record)
         category = record.category if isinstance(record, RlPrompt) else ""
-        example = self.encoder.example(sample)
-        return Prompt(sample.sample_id, example, sample.response, sample.messages, category)
+        encode = functools.partial(self.encoder.example, sample)
+        return Prompt(self.sizes[number], encode, sample.response, sample.messages, category)
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> str:
         """Decodes the text of a response."""
@@ -79,20 +82,6 @@ class RlData:
         }
 
 
-def as_sample(record: RlPrompt | SftSample) -> SftSample:
-    """Converts a mined prompt to a supervised sample; returns a supervised sample unchanged."""
-    if isinstance(record, SftSample):
-        return record
-    return SftSample(
-        sample_id=record.prompt_id,
-        task_id=record.task_id,
-        site=record.site,
-        kind="action",
-        messages=record.messages,
-        response=record.target,
-    )
-
-
 def open_rl_data(
     folder: Path,
     encoder: Encoder,
@@ -101,6 +90,8 @@ def open_rl_data(
     max_prompt_tokens: int,
     held_out: float,
     least: int = 0,
+    workdir: Path | None = None,
+    threads: int = 1,
     score: Callable[[str, str], float] = score_response,
 ) -> RlData:
     """Reads prompts, drops those over `max_prompt_tokens` (counted, never cut) and splits the rest.
@@ -109,6 +100,8 @@ def open_rl_data(
       corpus: "mined": RL prompts; "full": SFT samples, of which the actions are used.
       held_out: share of the tasks that is held out, by hash; all prompts of a task are on the same side.
       least: training prompts that one generation batch needs.
+      workdir: folder for the prompts' sizes, if they cannot be stored with them.
+      threads: prompts that are measured at a time, if their sizes are not stored.
       score: the reward that is trained on; a target must score 1 by it and by the polarized reward.
 
     Raises:
@@ -116,32 +109,32 @@ def open_rl_data(
         are left.
     """
     records = RecordSource(folder, RlPrompt) if corpus == "mined" else RecordSource(folder, SftSample)
-    measures, dropped, numbers = {}, [], {}
+    spread(len(records), lambda number: _check_target(as_sample(records[number]), folder, score))
+    sizes, dropped, numbers = {}, [], {}
     train: list[int] = []
     held: list[int] = []
-    for number in range(len(records)):
-        sample = as_sample(records[number])
+    for number, size in enumerate(dataset_sizes(records, encoder, workdir, threads)):
         # Extractions have no actions, which the reward compares.
-        if sample.kind != "action":
+        if size.kind != "action":
             continue
-        _check_target(sample, folder, score)
-        measure = encoder.measure(sample)
-        if measure.length - measure.num_targets > max_prompt_tokens:
-            dropped.append(sample.sample_id)
+        if size.prompt_length > max_prompt_tokens:
+            dropped.append(size.sample_id)
             continue
-        measures[number], numbers[sample.sample_id] = measure, number
+        sizes[number], numbers[size.sample_id] = size, number
         # By task, not by prompt: the prompts of one task are alike.
-        (held if is_held_out(sample.task_id, held_out) else train).append(number)
+        (held if is_held_out(size.task_id, held_out) else train).append(number)
     if len(train) < least:
         raise UserError(
             f"{folder}: {len(train)} training prompts ({len(held)} are held out, {len(dropped)} are over "
             f"{max_prompt_tokens} tokens), one generation batch needs {least}: mine more tasks, or lower "
             "config.gen_batch_groups"
         )
-    return RlData(records, encoder, measures, tuple(train), tuple(held), tuple(dropped), numbers)
+    return RlData(records, encoder, sizes, tuple(train), tuple(held), tuple(dropped), numbers)
 
 
 def _check_target(sample: SftSample, folder: Path, score: Callable[[str, str], float]) -> None:
+    if sample.kind != "action":
+        return
     # A target that does not score 1 would make the best response look wrong, and the gates reject its group.
     try:
         worst = min(rule(sample.response, sample.response) for rule in (score_response, score))

@@ -108,7 +108,7 @@ class LocalRolloutEngine:
         self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: SamplingParams
     ) -> RolloutFuture:
         assert self._policy is not None, "load a policy first"
-        return self._sampler.submit(self._policy, [prompt.example for prompt in prompts], seeds, sampling)
+        return self._sampler.submit(self._policy, prompts, seeds, sampling)
 
     def unload(self) -> None:
         self._policy = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,20 +18,21 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Float32
 
-from rmsweb_jax.data.batching import SftBatch, Targets, batch_axes
+from rmsweb_jax.data.batching import Batch, Span, on_mesh
+from rmsweb_jax.data.packing import Packer, useful_work
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
-from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
+from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import MicroBatch, RowShapes, SlotSpan, micro_batches
+from rmsweb_jax.rl.batching import MicroBatch, micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
 from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.sft.step import TrainState
-from rmsweb_jax.training.mesh import BATCH, process_rows, shard_batch
+from rmsweb_jax.training.mesh import BATCH, process_rows
 from rmsweb_jax.training.performance import mfu
 
 
@@ -47,12 +48,12 @@ class Steps(NamedTuple):
     """Compiled programs, for `frozen` parameters that never change.
 
     Attributes:
-      run: `run(accumulated, params, frozen, inputs, targets, train) -> (accumulated, log_probs)`, which
+      run: `run(accumulated, params, frozen, batch, train) -> (accumulated, log_probs)`, which
         `add` and `log_probs` call; the first argument is donated.
       zero: `zero(params) -> Accumulated`. Its `gradients` also serve as zero adapters, with which the policy
         is its reference, the frozen SFT policy.
-      add: `add(accumulated, params, frozen, inputs, targets) -> accumulated`; the first is donated.
-      log_probs: `log_probs(params, frozen, inputs, targets) -> log-probabilities`, by the same compiled
+      add: `add(accumulated, params, frozen, batch) -> accumulated`; the first is donated.
+      log_probs: `log_probs(params, frozen, batch) -> log-probabilities`, by the same compiled
         program as `add`, so that with unchanged parameters the ratio to old log-probabilities is exactly 1.
       choose: `choose(stale, sampled, recomputed) -> old log-probabilities`: the sampler's for stale tokens,
         those of `log_probs` for all others.
@@ -61,26 +62,27 @@ class Steps(NamedTuple):
     """
 
     run: Callable[
-        [Accumulated, Any, Any, ModelInputs, TokenBatch, Bool[jax.Array, ""]],
-        tuple[Accumulated, Float32[jax.Array, "rows scored"]],
+        [Accumulated, Any, Any, Batch, Bool[jax.Array, ""]],
+        tuple[Accumulated, Float32[jax.Array, "rows tokens"]],
     ]
     zero: Callable[[Any], Accumulated]
-    add: Callable[[Accumulated, Any, Any, ModelInputs, TokenBatch], Accumulated]
-    log_probs: Callable[[Any, Any, ModelInputs, TokenBatch], Float32[jax.Array, "rows scored"]]
+    add: Callable[[Accumulated, Any, Any, Batch], Accumulated]
+    log_probs: Callable[[Any, Any, Batch], Float32[jax.Array, "rows tokens"]]
     choose: Callable[
-        [Bool[Array, "rows scored"], Float32[Array, "rows scored"], Float32[Array, "rows scored"]],
-        Float32[jax.Array, "rows scored"],
+        [Float32[Array, "rows tokens"], Float32[Array, "rows tokens"], Float32[Array, "rows tokens"]],
+        Float32[jax.Array, "rows tokens"],
     ]
     update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, Float32[jax.Array, ""]]]]
 
 
 def scored_log_probs(
-    model: Qwen3VL, inputs: ModelInputs, targets: TokenBatch, max_logits: int = MAX_LOGITS
-) -> Float32[jax.Array, "rows scored"]:
+    model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS
+) -> Float32[jax.Array, "rows tokens"]:
     """Computes the log-probabilities of the scored tokens."""
     # Only scored states are projected to the vocabulary, since prompts are most of every row.
-    hidden = jnp.take_along_axis(model(inputs), jnp.asarray(targets.index)[..., None], axis=1)
-    return score_tokens(model, hidden, targets.tokens, max_logits=max_logits).log_probs
+    scored = batch.scored
+    hidden = jnp.take_along_axis(model(batch.inputs), jnp.asarray(scored.index)[..., None], axis=1)
+    return score_tokens(model, hidden, scored.tokens, scored.count, max_logits=max_logits).log_probs
 
 
 def make_steps(
@@ -89,8 +91,10 @@ def make_steps(
     optimizer: optax.GradientTransformation,
     objective: Objective,
     mesh: Mesh,
+    options: Mapping[str, Any] | None = None,
 ) -> Steps:
-    """Makes the programs that train `state`; each compiles on first use, once for every batch shape."""
+    """Makes the programs that train `state`, with options of the compiler; each compiles on first use."""
+    compiled = functools.partial(jax.jit, donate_argnums=0, compiler_options=dict(options or {}))
     everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
     # Output shardings are written out: gradients and state stay where the parameters are, so that donated
     # buffers fit and no later call sees another sharding.
@@ -104,20 +108,21 @@ def make_steps(
             jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), ObjectiveSums.zero()
         )
 
-    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(accumulated, by_rows))
+    @functools.partial(compiled, out_shardings=(accumulated, by_rows))
     def run(
         total: Accumulated,
         params: Any,
         frozen: Any,
-        inputs: ModelInputs,
-        targets: TokenBatch,
+        batch: Batch,
         train: Bool[jax.Array, ""],
-    ) -> tuple[Accumulated, Float32[jax.Array, "rows scored"]]:
+    ) -> tuple[Accumulated, Float32[jax.Array, "rows tokens"]]:
+        tokens = TokenBatch(**{name: batch.scored.values[name] for name in TokenBatch.__dataclass_fields__})
+
         def loss(
             params: Any,
-        ) -> tuple[Float32[jax.Array, ""], tuple[ObjectiveSums, Float32[jax.Array, "rows scored"]]]:
-            log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), inputs, targets)
-            sums = salvage_ds_objective(log_probs, targets, objective)
+        ) -> tuple[Float32[jax.Array, ""], tuple[ObjectiveSums, Float32[jax.Array, "rows tokens"]]]:
+            log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch)
+            sums = salvage_ds_objective(log_probs, tokens, objective)
             return sums.loss, (sums, log_probs)
 
         # The forward pass is outside of the branch, so that both branches share it.
@@ -135,17 +140,13 @@ def make_steps(
         # and the ratio to the old log-probabilities would not be exactly 1 before the first update.
         return jax.lax.cond(train, with_gradient, lambda: total), log_probs
 
-    def add(
-        total: Accumulated, params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch
-    ) -> Accumulated:
-        return run(total, params, frozen, inputs, targets, jnp.asarray(True))[0]
+    def add(total: Accumulated, params: Any, frozen: Any, batch: Batch) -> Accumulated:
+        return run(total, params, frozen, batch, jnp.asarray(True))[0]
 
-    def log_probs(
-        params: Any, frozen: Any, inputs: ModelInputs, targets: TokenBatch
-    ) -> Float32[jax.Array, "rows scored"]:
-        return run(zero(params), params, frozen, inputs, targets, jnp.asarray(False))[1]
+    def log_probs(params: Any, frozen: Any, batch: Batch) -> Float32[jax.Array, "rows tokens"]:
+        return run(zero(params), params, frozen, batch, jnp.asarray(False))[1]
 
-    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(like_state, everywhere))
+    @functools.partial(compiled, out_shardings=(like_state, everywhere))
     def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, Float32[jax.Array, ""]]]:
         updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -173,7 +174,9 @@ def make_steps(
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state), metrics
 
     # On the devices and sharded like the rows, so that no log-probability goes through the host.
-    choose = jax.jit(jnp.where, out_shardings=by_rows)
+    choose = jax.jit(
+        lambda stale, sampled, recomputed: jnp.where(stale > 0, sampled, recomputed), out_shardings=by_rows
+    )
     return Steps(run, zero, add, log_probs, choose, update)
 
 
@@ -198,17 +201,14 @@ class Prepared(NamedTuple):
     """A micro-batch on the devices.
 
     Attributes:
-      targets: with old and reference log-probabilities.
+      batch: with old and reference log-probabilities.
       recomputed: log-probabilities under the policy before the update, also of stale tokens.
-      places, size, work: see `MicroBatch`.
+      spans: see `MicroBatch`.
     """
 
-    inputs: ModelInputs
-    targets: TokenBatch
-    recomputed: Float32[jax.Array, "rows scored"]
-    places: tuple[SlotSpan, ...]
-    size: int
-    work: Work
+    batch: Batch
+    recomputed: Float32[jax.Array, "rows tokens"]
+    spans: tuple[Span, ...]
 
 
 def update_policy(
@@ -216,7 +216,7 @@ def update_policy(
     state: TrainState,
     frozen: Any,
     batches: Sequence[MiniBatch[Group]],
-    shapes: RowShapes,
+    packer: Packer,
     config: Qwen3VLConfig,
     mesh: Mesh,
     *,
@@ -236,26 +236,18 @@ def update_policy(
     start = time.monotonic()
     # Zero adapters make the policy its reference; no second model is in memory.
     reference = steps.zero(state.params).gradients
+    trees = [trees_of(batch, salvage=salvage, version=version) for batch in batches]
+    held = process_rows(mesh, packer.shape.rows)
+    micros = [micro_batches(own, packer, config, held) for own in trees]
     # All mini-batches before the first update, which changes the policy and donates its parameters.
     prepared = [
-        [
-            _prepare(steps, state.params, reference, frozen, micro, mesh)
-            for micro in micro_batches(
-                batch,
-                shapes,
-                config,
-                salvage=salvage,
-                version=version,
-                held=functools.partial(process_rows, mesh),
-            )
-        ]
-        for batch in batches
+        [_prepare(steps, state.params, reference, frozen, micro, mesh) for micro in own] for own in micros
     ]
     measured = []
-    for micros in prepared:
+    for own in prepared:
         total = steps.zero(state.params)
-        for micro in micros:
-            total = steps.add(total, state.params, frozen, micro.inputs, micro.targets)
+        for micro in own:
+            total = steps.add(total, state.params, frozen, micro.batch)
         state, metrics = steps.update(state, total)
         measured.append(metrics)
     # The only wait for the device: until here everything was dispatched.
@@ -265,35 +257,28 @@ def update_policy(
     good = [row for row, bad in zip(rows, skipped, strict=True) if not bad]
     metrics = {name: float(np.mean([row[name] for row in good])) for name in (good[0] if good else {})}
     metrics |= {"optimizer_steps": len(good), "skipped_steps": sum(skipped)}
-    micros = [micro for own in prepared for micro in own]
-    responses = _scored(batches, prepared)
-    metrics |= _speed(micros, config, state.params, time.monotonic() - start, mesh)
-    return Updated(state, responses, metrics, skipped)
-
-
-def on_mesh(micro: MicroBatch, mesh: Mesh) -> tuple[ModelInputs, TokenBatch]:
-    """Puts inputs and targets of a micro-batch on the devices.
-
-    All arguments of the programs must come from here: arrays with another sharding compile them again.
-    """
-    axes = batch_axes(SftBatch(micro.inputs, Targets(0, 0, 0, 0)))  # pyright: ignore[reportArgumentType]
-    return shard_batch(micro.inputs, mesh, axes.inputs), shard_batch(micro.targets, mesh)
+    useful = useful_work([tree.size for own in trees for tree in own])
+    executed = sum((micro.executed for own in micros for micro in own), start=Work(0, 0, 0))
+    metrics |= _speed(useful, executed, config, state.params, time.monotonic() - start, mesh)
+    return Updated(state, _scored(batches, prepared, version), metrics, skipped)
 
 
 def _prepare(
     steps: Steps, params: Any, reference: Any, frozen: Any, micro: MicroBatch, mesh: Mesh
 ) -> Prepared:
     """Adds to a micro-batch its log-probabilities under the old policy and under the reference."""
-    inputs, targets = on_mesh(micro, mesh)
-    recomputed = steps.log_probs(params, frozen, inputs, targets)
-    old = steps.choose(shard_batch(micro.stale, mesh), targets.old_log_probs, recomputed)
-    ref = steps.log_probs(reference, frozen, inputs, targets)
-    targets = dataclasses.replace(targets, old_log_probs=old, ref_log_probs=ref)
-    return Prepared(inputs, targets, recomputed, micro.places, micro.size, micro.work)
+    batch = on_mesh(micro.batch, mesh)
+    recomputed = steps.log_probs(params, frozen, batch)
+    values = batch.scored.values
+    old = steps.choose(values["stale"], values["old_log_probs"], recomputed)
+    ref = steps.log_probs(reference, frozen, batch)
+    values = values | {"old_log_probs": old, "ref_log_probs": ref}
+    scored = dataclasses.replace(batch.scored, values=values)
+    return Prepared(Batch(batch.inputs, scored), recomputed, micro.spans)
 
 
 def _scored(
-    batches: Sequence[MiniBatch[Group]], prepared: Sequence[Sequence[Prepared]]
+    batches: Sequence[MiniBatch[Group]], prepared: Sequence[Sequence[Prepared]], version: int
 ) -> tuple[ScoredResponse, ...]:
     """Returns all responses, in the order of their rows."""
     recomputed = [[micro.recomputed for micro in micros] for micros in prepared]
@@ -306,38 +291,39 @@ def _scored(
     for batch, micros, arrays in zip(batches, prepared, recomputed, strict=True):
         groups = (*batch.accepted, *batch.salvaged)
         for micro, array in zip(micros, arrays, strict=True):
-            for place in micro.places:
-                slot = place.slot
-                if slot.sample >= 0:
-                    group = groups[slot.group]
+            for span in micro.spans:
+                group = groups[span.tree]
+                if span.branch < len(group.responses):  # The branch after them is the salvage target.
                     scored.append(
                         ScoredResponse(
-                            reward=float(group.rewards[slot.sample]),
-                            accepted=slot.group < len(batch.accepted),
-                            old=array[place.row, place.start : place.stop],
-                            sampled=group.log_probs[slot.sample],
-                            stale=slot.old_log_probs is not None,
+                            reward=float(group.rewards[span.branch]),
+                            accepted=span.tree < len(batch.accepted),
+                            old=array[span.row, span.start : span.stop],
+                            sampled=group.log_probs[span.branch],
+                            stale=group.version < version,
                         )
                     )
     return tuple(scored)
 
 
 def _speed(
-    micros: Sequence[Prepared], config: Qwen3VLConfig, adapters: Any, seconds: float, mesh: Mesh
+    useful: Work, executed: Work, config: Qwen3VLConfig, adapters: Any, seconds: float, mesh: Mesh
 ) -> dict[str, float]:
-    """Computes the rates of an iteration's update over the tokens of all processes, and its share of padding.
+    """Computes the rates of an iteration's update over the tokens of all processes, and its useful share.
 
-    Useful operations are those of a gradient and of two more forward passes, old and reference policy.
+    Operations are those of a gradient and of two more forward passes, old and reference policy.
     """
-    work = sum((micro.work for micro in micros), start=Work(0, 0, 0))
-    places = sum(micro.size for micro in micros)
+    count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
+
+    def flops(work: Work) -> int:
+        # Operations that rematerialization repeats are not useful.
+        return training_flops(config, work, count, "none").useful + 2 * forward_flops(config, work)
+
     metrics = {
         "time/update": seconds,
-        "tokens_per_second/update": work.tokens / seconds,
-        "padding": 1 - work.tokens / places if places else 0.0,
+        "tokens_per_second/update": useful.tokens / seconds,
+        "update/padding": 1 - useful.tokens / executed.tokens if executed.tokens else 0.0,
+        "update/useful_flops": flops(useful) / flops(executed) if executed.tokens else 1.0,
     }
-    count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
-    # Operations that rematerialization repeats are not useful.
-    flops = training_flops(config, work, count, "none").useful + 2 * forward_flops(config, work)
-    share = mfu(flops, seconds, mesh.devices.flat)
+    share = mfu(flops(useful), seconds, mesh.devices.flat)
     return metrics if share is None else metrics | {"mfu/update": share}

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 
 from rmsweb_jax.actions.reward import REWARDS
+from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.backends import default_attention
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.lora import count_parameters
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.rl.batching import choose_row_shapes
+from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import PromptCycle, SampledGroups, dynamic_sampling, mini_batches
 from rmsweb_jax.rl.losses import gates_on_host
@@ -51,17 +52,20 @@ from rmsweb_jax.rl.rollout import (
     groups_to_json,
 )
 from rmsweb_jax.rl.step import make_steps, update_policy
-from rmsweb_jax.sft.step import init_state, split_model
-from rmsweb_jax.sft.train import export
+from rmsweb_jax.sft.step import init_state, split_model, with_remat
+from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.performance import compiler_options
 
 STAGE = "train_rl"
 # Number of skipped optimizer steps in a row after which the run stops. A single one may be an accident of a
 # batch; a policy that has diverged skips all.
 MAX_SKIPPED = 3
+# Prompts that are measured at a time: tokenizing leaves Python's lock.
+_THREADS = 4
 
 
 def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
@@ -77,19 +81,24 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
-    # 1. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference.
-    mesh = make_mesh(**vars(config.mesh))
+    # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
-    model = load_policy(config, source, mesh)
-    counts = count_parameters(model)
-    graphdef, params, frozen = split_model(model, "lora")
-
-    # 2. Prompts for training and evaluation, and the few shapes of sampling and of the update.
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out = open_prompts(config, processor)
-    measures = [*data.measures.values(), *held_out.measures.values()]
+    data, held_out = open_prompts(config, processor, workdir)
+    make_packer = functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
+    chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
+    mesh = make_mesh(**vars(chosen))
+    packer = make_packer(row_shards(mesh))
+    packer.report()
+
+    # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference. The
+    # engine that samples from it, with few shapes.
+    model = load_policy(config, source, mesh, config.lora, config.seed)
+    counts = count_parameters(model)
+    _, params, frozen = split_model(model, "lora")
+    sizes = [*data.sizes.values(), *held_out.sizes.values()]
     buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
-    slots = Sampler(model.config, prompt_shapes(measures, config.rollout_slots, **buckets), mesh)
+    slots = Sampler(model.config, prompt_shapes(sizes, config.rollout_slots, **buckets), mesh)
     engine = make_engine(config, slots, processor)
     sampling = SamplingParams(
         num_samples=config.num_samples,
@@ -98,22 +107,25 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         eos=processor.end_id,
         banned=processor.banned_ids,
     )
-    # The update's shapes are chosen once from the sizes of all prompts, so that few programs are compiled.
-    shapes = choose_row_shapes(
-        list(data.measures.values()),
-        num_samples=config.num_samples,
-        max_response_tokens=config.max_response_tokens,
-        micro_batch_tokens=config.micro_batch_tokens,
-        devices=row_shards(mesh),
-        # The masks of fused kernels are fixed at compile time; the reference reads slot ids at run time.
-        fixed_slots=model.attention.backend != "xla",
-        **buckets,
-    )
 
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, config.objective, mesh)
+
+    options = compiler_options(mesh.devices.flat[0].platform, config.compiler_options)
+
+    def gradient(steps: Any) -> jax.stages.Lowered:
+        batch = on_mesh(empty_batch(packer.shape, model.config, mesh), mesh)
+        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True))
+
+    graphdef, steps = with_remat(
+        config.remat,
+        model,
+        "lora",
+        lambda graphdef: make_steps(graphdef, state, optimizer, config.objective, mesh, options),
+        gradient,
+        resident=state.opt_state,
+    )
     salvage = config.objective.salvage_weight > 0
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
@@ -154,7 +166,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 state,
                 frozen,
                 batches,
-                shapes,
+                packer,
                 model.config,
                 mesh,
                 salvage=salvage,
@@ -211,7 +223,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         "parameters": counts,
         "iterations": config.iterations,
         "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
-        "widths": [shape.width for shape in shapes.shapes],
+        "row_tokens": packer.shape.width,
         **data.summary(),
         "held_out": len(held_out.held_out),
         "first": rows[0],
@@ -221,22 +233,18 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def load_policy(config: RlConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
-    """Loads the model of `folder` on the mesh, with fresh adapters on the attention projections."""
-    dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
-    add_lora(model, config.lora, nnx.Rngs(config.seed))
-    return model
-
-
-def open_prompts(config: RlConfig, processor: Processor) -> tuple[RlData, RlData]:
+def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple[RlData, RlData]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
 
     Raises:
       UserError: see `open_rl_data`.
     """
-    limits = {"max_prompt_tokens": config.max_prompt_tokens, "held_out": config.held_out}
+    limits = {
+        "max_prompt_tokens": config.max_prompt_tokens,
+        "held_out": config.held_out,
+        "workdir": workdir,
+        "threads": _THREADS,
+    }
 
     def encoder(folder: Path) -> Encoder:
         return Encoder(processor, ImageStore(folder))

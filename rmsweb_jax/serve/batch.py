@@ -9,7 +9,8 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
+from rmsweb_jax.data.batching import Example, lay_out_prompts
+from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.pool import DecodePool, HostResponses, to_host
 from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
@@ -90,12 +91,10 @@ class DecodeBatch:
     def insert(self, pending: PendingRequest) -> None:
         """Prefills a request into a free slot without waiting for the device."""
         shape, prepared, generator = self.shape, pending.prepared, self.key.generator
-        shapes = BatchShapes(
-            rows=1, widths=shape.prefill_widths, num_targets=1, images=shape.images, window=shape.window
-        )
-        rows = single_rows([_example(prepared.prompt)], 1)
+        width = next(width for width in shape.prefill_widths if width >= len(prepared.prompt.tokens))
+        row = RowShape(width, 1, shape.images, shape.window)
         chat_request = generator.prefill(
-            collate(rows, shapes, shapes.width(len(prepared.prompt.tokens)), generator.config).inputs,
+            lay_out_prompts([_example(prepared.prompt)], row, generator.config).inputs,
             # Random keys are folded from 32-bit numbers, so a 64-bit seed is passed in two halves.
             seeds=np.asarray([prepared.seed & 0xFFFFFFFF], np.uint32),
             prompt_ids=np.asarray([prepared.seed >> 32], np.uint32),

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
@@ -72,7 +71,6 @@ def make_engine(settings: ServeSettings, folder: Path) -> ServingEngine:
     tensor = settings.mesh.tensor
     mesh = None if tensor == 1 else make_mesh(tensor=tensor)
     model = load_model(folder, dtype, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
     return ServingEngine(model, Processor.from_pretrained(folder, settings.max_pixels), settings, schema)
 
 

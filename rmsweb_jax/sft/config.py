@@ -10,7 +10,7 @@ from rmsweb_jax.data.sources import Workers
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.settings import required, safe
-from rmsweb_jax.training.mesh import MeshConfig
+from rmsweb_jax.training.config import ComputeConfig
 
 # Metrics that may choose the best checkpoint; True where a higher value is better.
 BEST = {
@@ -28,6 +28,8 @@ class EvalConfig:
     Attributes:
       share: share of the tasks that is held out; 0 trains on all of them and evaluates nothing.
       every: updates between evaluations; the last update is always evaluated.
+      tokens: most tokens of held-out samples whose loss is computed, chosen by a hash of their ids. At the
+        default an evaluation takes as long as five updates.
       replies: largest number of held-out action samples that are answered greedily and scored by the reward.
       max_reply_tokens: a reply is cut there.
       rows: slots of the sampler.
@@ -36,6 +38,7 @@ class EvalConfig:
 
     share: float = 0.02
     every: int = safe(100)
+    tokens: int = safe(2_000_000)
     replies: int = safe(64)
     max_reply_tokens: int = safe(1_024)
     rows: int = safe(16)
@@ -62,7 +65,7 @@ class ProfileConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SftConfig:
+class SftConfig(ComputeConfig):
     """Settings of a run.
 
     The safe fields do not change which samples a step holds. They change what is learned only by rounding,
@@ -71,16 +74,12 @@ class SftConfig:
     Attributes:
       corpus: data set folder with SFT samples, written by experiments.build_sft.
       model: folder in Hugging Face layout, or "tiny_base".
-      dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: policy of rematerialization, see `qwen3_vl.text.remat`.
       trainable: "lora" trains adapters on all linear layers of the decoder, "all" every parameter.
-      max_length: longer samples are dropped and counted, never cut. A packed row holds as many tokens.
+      max_length: longer samples are dropped and counted, never cut.
       max_pixels: limit for resized screenshots.
       batch_size: samples of an update; each has the same weight.
-      micro_batch_size: rows of one forward and backward pass, over all devices.
-      pack: True puts several samples in a row: the same batches in fewer rows.
-      bucket_multiple, bucket_count: rows are padded to at most `bucket_count` lengths, multiples of
-        `bucket_multiple`.
+      row_tokens: samples are packed into rows of one width, one row a shard of the mesh; it is chosen from
+        the corpus, at most `row_tokens` and a multiple of `row_multiple`.
       workers: workers that prefetch batches. Threads spend most of their time outside Python; processes must
         transfer every array.
       warmup_ratio: share of the updates in which the learning rate rises from 0.
@@ -94,9 +93,6 @@ class SftConfig:
 
     corpus: str = required("the folder that experiments.build_sft wrote")
     model: str = "Qwen3-VL-8B-Instruct"
-    dtype: str = "bfloat16"
-    param_dtype: str = "bfloat16"
-    remat: Literal["none", "dots", "full"] = safe("full")
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)
@@ -106,10 +102,7 @@ class SftConfig:
     seed: int = 42
     # The paper's effective batch: 8 GPUs, one sample each, 4 accumulated.
     batch_size: int = 32
-    micro_batch_size: int = safe(8)
-    pack: bool = safe(True)
-    bucket_multiple: int = safe(512)
-    bucket_count: int = safe(6)
+    row_tokens: int = safe(28_672)
     workers: Workers = safe(Workers(threads=4))
     learning_rate: float = 1e-4
     # 0.1 for the 32B model.
@@ -118,7 +111,6 @@ class SftConfig:
     # The paper gives none; LLaMA-Factory's default.
     clip_norm: float = 1.0
     eval: EvalConfig = EvalConfig()
-    mesh: MeshConfig = safe(MeshConfig())
     checkpoint_every: int = safe(50)
     checkpoints_kept: int = safe(2)
     export: Literal["last", "best"] = safe("last")
@@ -126,6 +118,10 @@ class SftConfig:
     wandb_project: str = safe("")
 
     def __post_init__(self) -> None:
+        if self.quantize != "none" and self.trainable == "all":
+            raise UserError(
+                f"config.quantize={self.quantize} is for a frozen base: use config.trainable=lora with it"
+            )
         if self.export == "best" and not self.eval.share:
             raise UserError("config.export=best needs held-out tasks: raise config.eval.share")
         check_counts("", self, _COUNTS)
@@ -144,5 +140,5 @@ def check_counts(prefix: str, settings: Any, names: Sequence[str]) -> None:
             raise UserError(f"config.{prefix}{name} is {value}: make it 1 or more")
 
 
-_EVAL_COUNTS = ("every", "replies", "max_reply_tokens", "rows")
-_COUNTS = ("epochs", "batch_size", "micro_batch_size", "bucket_count", "checkpoint_every", "checkpoints_kept")
+_EVAL_COUNTS = ("every", "tokens", "replies", "max_reply_tokens", "rows")
+_COUNTS = ("epochs", "batch_size", "row_tokens", "row_multiple", "checkpoint_every", "checkpoints_kept")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Bool, Float32, Int32, Key
 
-from rmsweb_jax.data.batching import SftBatch, Targets
+from rmsweb_jax.data.batching import Batch, ScoredTokens
 from rmsweb_jax.qwen3_vl.logprobs import TokenScores, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
@@ -40,45 +40,43 @@ class LossSums:
         }
 
 
-def target_scores(
-    model: Qwen3VL, batch: SftBatch, dropout_key: Key[jax.Array, ""] | None = None
-) -> TokenScores:
-    """Scores the targets of a batch.
+def target_scores(model: Qwen3VL, batch: Batch, dropout_key: Key[jax.Array, ""] | None = None) -> TokenScores:
+    """Scores the branches of a batch.
 
-    Only the states that predict targets are projected to the vocabulary, since prompts are most of every row.
+    Only the states that predict them are projected to the vocabulary, since prompts are most of every row.
     """
+    scored = batch.scored
     hidden = model(batch.inputs, dropout_key=dropout_key)
-    at_targets = jnp.take_along_axis(hidden, jnp.asarray(batch.targets.index)[..., None], axis=1)
-    return score_tokens(model, at_targets, batch.targets.tokens)
+    before = jnp.take_along_axis(hidden, jnp.asarray(scored.index)[..., None], axis=1)
+    return score_tokens(model, before, scored.tokens, scored.count)
 
 
-def loss_sums(scores: TokenScores, targets: Targets) -> LossSums:
-    """Computes the sums of a micro-batch; every sample of a packed row counts as a sequence."""
-    segments = jnp.asarray(targets.segment_ids)
-    mask, action = segments > 0, jnp.asarray(targets.action_mask) > 0
-    # Each token has weight 1 / (tokens of its sample), so that every sample weighs the same.
-    lengths = jnp.take_along_axis(_per_sample(mask, segments), segments, axis=1)
-    loss = jnp.where(mask, -scores.log_probs / jnp.maximum(lengths, 1), 0.0).sum()
+def loss_sums(scores: TokenScores, scored: ScoredTokens) -> LossSums:
+    """Computes the sums of a micro-batch; every branch of a row counts as a sequence."""
+    branch = jnp.asarray(scored.branch)
+    mask, action = branch > 0, jnp.asarray(scored.values["action"]) > 0
     right = scores.matches & mask
     # Per sample: an action is exact only if every token of its span is right.
-    has_action = _per_sample(action, segments) > 0
-    exact = has_action & (_per_sample(action & ~right, segments) == 0)
+    has_action = _per_branch(action, branch) > 0
+    exact = has_action & (_per_branch(action & ~right, branch) == 0)
     counts = (mask, right, has_action, exact)
+    # A token's weight is 1 / (tokens of its sample), so that every sample weighs the same.
+    loss = -jnp.sum(scores.log_probs * scored.values["weight"])
     return LossSums(loss, *(count.sum().astype(jnp.float32) for count in counts))
 
 
-def _per_sample(
-    values: Bool[jax.Array, "rows targets"], segments: Int32[jax.Array, "rows targets"]
-) -> Int32[jax.Array, "rows segments"]:
-    """Counts the true values of each sample of a row, by segment id; there are at most targets + 1 ids."""
-    count = segments.shape[1] + 1
-    return jax.vmap(lambda value, segment: jax.ops.segment_sum(value, segment, count))(
-        values.astype(jnp.int32), segments
+def _per_branch(
+    values: Bool[jax.Array, "rows tokens"], branch: Int32[jax.Array, "rows tokens"]
+) -> Int32[jax.Array, "rows branches"]:
+    """Counts the true values of each branch of a row; there are at most as many as tokens."""
+    count = branch.shape[1] + 1
+    return jax.vmap(lambda value, number: jax.ops.segment_sum(value, number, count))(
+        values.astype(jnp.int32), branch
     )
 
 
 def sft_loss(
-    model: Qwen3VL, batch: SftBatch, batch_size: int, dropout_key: Key[jax.Array, ""] | None = None
+    model: Qwen3VL, batch: Batch, batch_size: int, dropout_key: Key[jax.Array, ""] | None = None
 ) -> tuple[Float32[jax.Array, ""], LossSums]:
     """Computes a micro-batch's share of the loss `(1 / batch_size) * sum_i mean_t nll_{i,t}`.
 
@@ -87,5 +85,5 @@ def sft_loss(
     Returns:
       The share, and the sums for metrics.
     """
-    sums = loss_sums(target_scores(model, batch, dropout_key), batch.targets)
+    sums = loss_sums(target_scores(model, batch, dropout_key), batch.scored)
     return sums.loss / batch_size, sums

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,14 @@ from flax import nnx, struct
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from rmsweb_jax.data.batching import SftBatch
+from rmsweb_jax.data.batching import Batch
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.sft.loss import LossSums, sft_loss
+from rmsweb_jax.training.memory import choose_remat, fits_device
+
+Programs = TypeVar("Programs")
 
 # Parameters that each value of `SftConfig.trainable` trains. All others are an argument of the programs and
 # not part of the state, so that neither gradients nor checkpoints hold them.
@@ -53,7 +57,7 @@ class SftSteps(NamedTuple):
     """
 
     zero: Callable[[Any], SftAccumulator]
-    add: Callable[[SftAccumulator, Any, Any, SftBatch, jax.Array], SftAccumulator]
+    add: Callable[[SftAccumulator, Any, Any, Batch, jax.Array], SftAccumulator]
     update: Callable[[TrainState, SftAccumulator], tuple[TrainState, dict[str, jax.Array]]]
 
 
@@ -74,13 +78,49 @@ def init_state(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh)
     return TrainState(params, jax.jit(optimizer.init, out_shardings=shardings)(params))
 
 
+def with_remat(
+    policy: str,
+    model: Qwen3VL,
+    trainable: str,
+    make: Callable[[Any], Programs],
+    gradient: Callable[[Programs], jax.stages.Lowered],
+    resident: Any,
+) -> tuple[Any, Programs]:
+    """Makes the programs of training with a policy of rematerialization; "auto" takes the cheapest that fits.
+
+    Args:
+      make: graph of the model -> programs.
+      gradient: lowers the program that needs most memory.
+      resident: other arrays that stay on the devices.
+
+    Returns:
+      The graph of the model, and the programs.
+    """
+
+    def made(policy: str) -> tuple[Any, Programs]:
+        model.set_remat(policy)
+        graphdef = split_model(model, trainable)[0]
+        return graphdef, make(graphdef)
+
+    def fits(policy: str) -> bool:
+        return fits_device(lambda: gradient(made(policy)[1]), resident)
+
+    return made(choose_remat(fits) if policy == "auto" else policy)
+
+
 def make_steps(
-    graphdef: Any, state: TrainState, optimizer: optax.GradientTransformation, batch_size: int, mesh: Mesh
+    graphdef: Any,
+    state: TrainState,
+    optimizer: optax.GradientTransformation,
+    batch_size: int,
+    mesh: Mesh,
+    options: Mapping[str, Any] | None = None,
 ) -> SftSteps:
-    """Makes the programs that train `state`; each compiles on first use, once for every batch shape.
+    """Makes the programs that train `state`; each compiles on first use.
 
     Args:
       batch_size: sequences of all micro-batches together, B in the loss `(1 / B) * sum_i mean_t nll`.
+      options: of the compiler.
     """
     # Metrics are replicated, so that every process reads and reports the same ones.
     everywhere = NamedSharding(mesh, P())
@@ -93,9 +133,7 @@ def make_steps(
             jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), LossSums.zero()
         )
 
-    def add(
-        total: SftAccumulator, params: Any, frozen: Any, batch: SftBatch, key: jax.Array
-    ) -> SftAccumulator:
+    def add(total: SftAccumulator, params: Any, frozen: Any, batch: Batch, key: jax.Array) -> SftAccumulator:
         def loss(params: Any) -> tuple[jax.Array, LossSums]:
             return sft_loss(nnx.merge(graphdef, params, frozen), batch, batch_size, key)
 
@@ -116,9 +154,10 @@ def make_steps(
         }
         return TrainState(params, opt_state), metrics
 
+    compiler = dict(options or {})
     # Output shardings are written out: sums and state stay where the parameters are, and donated buffers fit.
     return SftSteps(
         jax.jit(zero, out_shardings=accumulated),
-        jax.jit(add, donate_argnums=0, out_shardings=accumulated),
-        jax.jit(update, donate_argnums=0, out_shardings=(like_state, everywhere)),
+        jax.jit(add, donate_argnums=0, out_shardings=accumulated, compiler_options=compiler),
+        jax.jit(update, donate_argnums=0, out_shardings=(like_state, everywhere), compiler_options=compiler),
     )

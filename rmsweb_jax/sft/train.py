@@ -17,27 +17,28 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import batch_axes, batch_work
+from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, StepBatch, open_sft_data
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters, merge_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
-from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model
+from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model, with_remat
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, shard_batch
+from rmsweb_jax.training.config import ComputeConfig
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
-from rmsweb_jax.training.performance import ProfilerWindow, mfu
+from rmsweb_jax.training.performance import ProfilerWindow, compiler_options, mfu
 
 STAGE = "train_sft"
 
@@ -53,37 +54,52 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     """
     begin = time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
-    # 1. The policy: a given model, of which adapters or all weights are trained.
-    mesh = make_mesh(**vars(config.mesh))
+    # 1. Data: steps of `batch_size` samples in one global order, in rows of one width, which decide on the
+    # mesh.
     source = resolve_model(config.model)
-    model = load_policy(config, source, mesh)
-    counts = count_parameters(model)
-    graphdef, params, frozen = split_model(model, config.trainable)
-
-    # 2. Data: steps of `batch_size` samples in one global order, in rows of few widths.
     encoder = Encoder.load(source, ImageStore(Path(config.corpus)), config.max_pixels)
     data = open_sft_data(
         Path(config.corpus),
         encoder,
-        workdir / "lengths.json",
-        mesh,
+        workdir,
+        config.mesh,
         max_length=config.max_length,
         batch_size=config.batch_size,
         seed=config.seed,
         held_out=config.eval.share,
-        rows=config.micro_batch_size,
-        multiple=config.bucket_multiple,
-        widths=config.bucket_count,
-        pack=config.pack,
+        held_out_tokens=config.eval.tokens,
+        row_tokens=config.row_tokens,
+        row_multiple=config.row_multiple,
         threads=config.workers.threads,
     )
     total = math.ceil(config.epochs * data.num_samples / config.batch_size)
+
+    # 2. The policy: a given model, of which adapters or all weights are trained.
+    mesh = make_mesh(**vars(data.mesh))
+    lora = config.lora if config.trainable == "lora" else None
+    model = load_policy(config, source, mesh, lora, config.seed)
+    counts = count_parameters(model)
+    _, params, frozen = split_model(model, config.trainable)
 
     # 3. Optimizer and compiled programs.
     schedule = warmup_cosine(config.learning_rate, total, config.warmup_ratio)
     optimizer = adamw(schedule, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, config.batch_size, mesh)
+
+    options = compiler_options(mesh.devices.flat[0].platform, config.compiler_options)
+
+    def gradient(steps: Any) -> jax.stages.Lowered:
+        batch = on_mesh(data.empty_batch(), mesh)
+        return steps.add.lower(steps.zero(state.params), state.params, frozen, batch, jax.random.key(0))
+
+    graphdef, steps = with_remat(
+        config.remat,
+        model,
+        config.trainable,
+        lambda graphdef: make_steps(graphdef, state, optimizer, config.batch_size, mesh, options),
+        gradient,
+        resident=state.opt_state,
+    )
     evaluator = Evaluator(config.eval, data, graphdef, mesh) if len(data.held_out) else None
 
     # 4. Resume from the run's own newest checkpoint, if there is one. The position in the data is the number
@@ -170,13 +186,17 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def load_policy(config: SftConfig, folder: Path, mesh: Mesh) -> Qwen3VL:
-    """Loads the model of `folder` on the mesh, with fresh adapters if these are trained."""
+def load_policy(
+    config: ComputeConfig, folder: Path, mesh: Mesh, lora: LoRAConfig | None, seed: int
+) -> Qwen3VL:
+    """Loads the model of `folder` on the mesh, with fresh adapters if `lora` is given."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    model = load_model(folder, dtype, param_dtype=param_dtype, remat=config.remat, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, dtype, mesh)
-    if config.trainable == "lora":
-        add_lora(model, config.lora, nnx.Rngs(config.seed))
+    block = config.attention_block
+    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
+    if config.quantize == "int8":
+        quantize_base(model)
+    if lora is not None:
+        add_lora(model, lora, nnx.Rngs(seed))
     return model
 
 
@@ -191,8 +211,8 @@ def run_step(
     total = steps.zero(state.params)
     for number, micro_batch in enumerate(batch.micro_batches):
         # Dispatched without waiting: the host puts the next micro-batch on the mesh while this one runs.
-        on_mesh = shard_batch(micro_batch, mesh, batch_axes(micro_batch))
-        total = steps.add(total, state.params, frozen, on_mesh, jax.random.fold_in(key, number))
+        rows = on_mesh(micro_batch, mesh)
+        total = steps.add(total, state.params, frozen, rows, jax.random.fold_in(key, number))
     state, metrics = steps.update(state, total)
     return state, {name: float(value) for name, value in jax.device_get(metrics).items()}
 
@@ -200,18 +220,18 @@ def run_step(
 def throughput(
     config: SftConfig, model: Qwen3VL, counts: dict[str, int], batch: StepBatch, seconds: float, mesh: Mesh
 ) -> dict[str, float]:
-    """Computes the rates of a step that took `seconds`, and its MFU if the device's peak is known.
+    """Computes the rates of a step that took `seconds`, and its MFU if the device's peak is known."""
 
-    Operations are counted in this process's rows and scaled to all rows by their tokens.
-    """
-    mine = sum((batch_work(micro_batch) for micro_batch in batch.micro_batches), start=Work(0, 0, 0))
-    flops = training_flops(model.config, mine, counts["adapters"], config.remat, config.trainable).useful
+    def flops(work: Work) -> int:
+        return training_flops(model.config, work, counts["adapters"], "none", config.trainable).useful
+
     metrics = {
-        "tokens_per_second": batch.tokens / seconds,
-        "padding": 1 - batch.tokens / batch.padded_tokens,
+        "tokens_per_second": batch.useful.tokens / seconds,
+        "padding": 1 - batch.useful.tokens / batch.executed.tokens,
+        "useful_flops": flops(batch.useful) / flops(batch.executed),
         "step_seconds": seconds,
     }
-    share = mfu(flops * batch.tokens / max(mine.tokens, 1), seconds, mesh.devices.flat)
+    share = mfu(flops(batch.useful), seconds, mesh.devices.flat)
     return metrics if share is None else metrics | {"mfu": share}
 
 
@@ -245,10 +265,16 @@ def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:
     """Writes a Hugging Face folder: the model with its adapters merged, and the tokenizer of `source`.
 
-    With several processes all of them must call this; the first one writes.
+    The adapters of a quantized model are merged with the weights of `source`, which are more precise. With
+    several processes all of them must call this; the first one writes.
     """
+    param_dtype = model.language_model.embed_tokens.embedding.dtype
+    if is_quantized(model):
+        whole = load_model(source, model.dtype, param_dtype=param_dtype, mesh=model.attention.mesh)
+        move_adapters(model, whole)
+        model = whole
     merge_lora(model)
-    save_model(model, folder, model.language_model.embed_tokens.embedding.dtype)
+    save_model(model, folder, param_dtype)
     if not is_first():
         return
     # `save_model` has written these; all other text files belong to the tokenizer.

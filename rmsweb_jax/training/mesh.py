@@ -65,6 +65,16 @@ def any_process(flag: bool) -> bool:
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
 
 
+def from_all_processes(data: bytes) -> list[bytes]:
+    """Gives every process the bytes that each of them gives; all must call this at the same step."""
+    if jax.process_count() == 1:
+        return [data]
+    lengths = multihost_utils.process_allgather(np.int32(len(data)))
+    padded = np.frombuffer(data.ljust(int(lengths.max()), b"\0"), np.uint8)
+    rows = multihost_utils.process_allgather(padded)
+    return [bytes(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+
+
 def is_first() -> bool:
     """True in the one process that writes the files of a run."""
     return jax.process_index() == 0
@@ -72,7 +82,11 @@ def is_first() -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """The section `mesh`: sizes of the axes; one may be -1, which takes the devices left."""
+    """The section `mesh`: sizes of the axes; one may be -1, which takes the devices left.
+
+    Attributes:
+      tensor: 0 chooses it, see `qwen3_vl.sharding.choose_mesh`.
+    """
 
     data: int = 1
     fsdp: int = -1

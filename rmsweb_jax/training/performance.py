@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
+
+from rmsweb_jax.errors import UserError
 
 # Dense bfloat16 matrix rate of a JAX device in TFLOP/s, by a part of its `device_kind`; the longest match
 # counts. TPU: cloud.google.com/tpu/docs, one page for each version (a TPU7x chip has two devices); v4 lite:
@@ -31,6 +34,41 @@ PEAK_TFLOPS = {
     "B200": 2250.0,
     "GB200": 2500.0,
 }
+
+
+# Options of the TPU compiler: weights of the next layer are gathered, and gradients scattered, while matrix
+# units compute. Those with which MaxText publishes its results (github.com/AI-Hypercomputer/maxtext,
+# benchmarks/xla_flags_library.py); libtpu 0.0.51 accepts all.
+TPU_OPTIONS = {
+    "xla_tpu_enable_async_collective_fusion": True,
+    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+    "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
+    "xla_tpu_overlap_compute_collective_tc": True,
+    "xla_enable_async_all_gather": True,
+}
+
+
+def compiler_options(platform: str, changes: Sequence[str]) -> dict[str, Any]:
+    """Returns the options for `jax.jit`, by name.
+
+    Args:
+      platform: that of the devices.
+      changes: further options, each as name=value.
+
+    Raises:
+      UserError: one is not of that form.
+    """
+    options: dict[str, Any] = dict(TPU_OPTIONS) if platform == "tpu" else {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not (name and equals and value):
+            raise UserError(f"config.compiler_options: {change!r} is no name=value")
+        # As JSON: true, 3 and 0.5 are no strings to the compiler.
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 class Device(Protocol):

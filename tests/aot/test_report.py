@@ -1,5 +1,7 @@
 """Programs of the real training steps, compiled for the machine that tests run on."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,12 +9,15 @@ import pytest
 from configs.rl import get_config as rl_config
 from configs.sft import get_config as sft_config
 from rmsweb_jax.aot.abstract import Chip
-from rmsweb_jax.aot.programs import Program, rl_programs, sft_programs
-from rmsweb_jax.aot.report import compile_program, device_bytes, table
+from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_programs, sft_programs
+from rmsweb_jax.aot.report import compile_program, table
+from rmsweb_jax.data.packing import TreeSize, useful_work
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.flops import training_flops
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.training.memory import choose_remat, device_bytes
 from rmsweb_jax.training.mesh import make_mesh
 from tests.tiny import TINY
 
@@ -23,15 +28,30 @@ PIXELS = 64
 
 def sft_settings(**changes) -> SftConfig:
     config = sft_config("smoke")
-    config.update({"corpus": "-", "max_length": 64, "max_pixels": PIXELS, "micro_batch_size": 2, **changes})
+    config.update({"corpus": "-", "max_length": 64, "max_pixels": PIXELS})
+    config.update({"row_tokens": 128, "row_multiple": 32, "trainable": "lora", **changes})
     return from_config(SftConfig, config)
 
 
 def rl_settings(**changes) -> RlConfig:
     config = rl_config("smoke")
     config.update({"prompts": "-", "model": "-", "max_prompt_tokens": 64, "max_pixels": PIXELS})
-    config.update({"micro_batch_tokens": 128, "bucket_multiple": 32, **changes})
+    config.update({"row_tokens": 128, "row_multiple": 32, "bucket_multiple": 32, **changes})
     return from_config(RlConfig, config)
+
+
+def sft(settings: SftConfig) -> list[Program]:
+    """Of samples of 64 tokens, 16 of them targets."""
+    shape, work = full_rows(settings, TINY, make_mesh(), TreeSize(48, (16,)), images=1)
+    return sft_programs(settings, TINY, make_mesh(), shape, work)
+
+
+def rl(settings: RlConfig) -> list[Program]:
+    """Of prompts of 64 tokens before responses of 32."""
+    group = TreeSize(64, (32,) * (settings.num_samples + 1))
+    shape, work = full_rows(settings, TINY, make_mesh(), group, images=1)
+    update = rl_programs(settings, TINY, make_mesh(), shape, work)
+    return [*update, *sampler_programs(settings, TINY, make_mesh())]
 
 
 def compiled(programs: list[Program]):
@@ -40,17 +60,14 @@ def compiled(programs: list[Program]):
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_the_programs_of_a_run_compile_and_are_measured(stage):
-    if stage == "sft":
-        programs = sft_programs(sft_settings(), TINY, make_mesh(), response=16)
-    else:
-        programs = rl_programs(rl_settings(), TINY, make_mesh(), response=32)
-    results = compiled(programs)
+    results = compiled(sft(sft_settings()) if stage == "sft" else rl(rl_settings()))
     gradient, update = results[:2]
     assert gradient.fits and update.fits and not gradient.error
     assert gradient.peak_gib > gradient.parts_gib["weights"] > 0
     assert gradient.parts_gib["activations"] > 0
     assert 0 < gradient.mfu_ceiling < 1 and gradient.floor_ms > 0
     # AdamW keeps two moments of every adapter.
+    assert gradient.parts_gib["optimizer"] == update.parts_gib["optimizer"]
     assert update.parts_gib["optimizer"] == pytest.approx(2 * update.parts_gib["adapters"], rel=0.01)
     decode = results[-1]
     assert (decode.turn_gib is None) == (stage == "sft")
@@ -79,6 +96,45 @@ def test_a_program_that_does_not_fit_is_a_row_of_the_table():
     assert "does not fit: 24.20" in table([result], CHIP)
 
 
-def test_rows_that_do_not_divide_over_the_mesh_are_one_line():
-    with pytest.raises(UserError, match="micro_batch_tokens"):
-        rl_programs(rl_settings(micro_batch_tokens=64), TINY, make_mesh(), response=32)
+def test_arrays_that_stay_on_the_device_count_in_its_peak():
+    (gradient, *_) = sft(sft_settings())
+    (alone, both) = compiled([dataclasses.replace(gradient, resident={}), gradient])
+    optimizer = device_bytes(gradient.resident) / 2**30
+    assert both.peak_gib == pytest.approx(alone.peak_gib + optimizer) and both.fits
+    chip = Chip(hbm_gib=alone.peak_gib + optimizer / 2, peak_tflops=1.0)
+    result = compile_program(gradient, chip, devices=1)
+    assert not result.fits and "with optimizer, which stay on the device" in result.error
+
+
+def test_the_cheapest_rematerialization_that_fits_is_chosen():
+    tried = []
+
+    def fits(policy: str, least: str) -> bool:
+        tried.append(policy)
+        return policy == least
+
+    assert choose_remat(lambda policy: fits(policy, "named")) == "named"
+    assert choose_remat(lambda policy: fits(policy, "offload")) == "offload"
+    assert choose_remat(lambda policy: fits(policy, "full")) == "full"
+    assert tried == ["named", "named", "offload", "named", "offload"]
+
+
+def test_a_prompt_and_a_response_that_fit_no_row_are_one_line():
+    with pytest.raises(UserError, match=r"config\.row_tokens=64"):
+        rl(rl_settings(row_tokens=64))
+    with pytest.raises(UserError, match=r"config\.row_tokens=32"):
+        sft(sft_settings(row_tokens=32))
+
+
+def test_rows_are_as_full_as_their_width_allows():
+    """Two samples of 64 tokens; a prompt of 64 before two of the group's responses."""
+    patches = PIXELS // TINY.vision.patch_size**2
+    for settings, programs, trees in (
+        (sft_settings(), sft(sft_settings()), [TreeSize(48, (16,), (patches,))] * 2),
+        (rl_settings(), rl(rl_settings()), [TreeSize(64, (32, 32), (patches,))]),
+    ):
+        parts, work = programs[0].arguments, useful_work(trees)
+        batch, adapters = parts["batch"], sum(leaf.size for leaf in jax.tree.leaves(parts["adapters"]))
+        assert batch.inputs.tokens.shape == batch.scored.index.shape == (1, 128)
+        assert len(batch.inputs.vision.patches) == work.patches
+        assert programs[0].useful_flops == training_flops(TINY, work, adapters, settings.remat).useful

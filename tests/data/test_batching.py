@@ -1,131 +1,182 @@
+"""Layout of trees in rows: what each token sees, its rotary position, its image, and what predicts it."""
+
+import dataclasses
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.data.batching import (
-    BatchShapes,
-    Example,
-    SftBatch,
-    Targets,
-    batch_axes,
-    batch_work,
-    choose_widths,
-    collate,
-    single_rows,
-)
-from rmsweb_jax.qwen3_vl.attention import attention_mask
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import Work
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
+from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, lay_out_prompts, spans
+from rmsweb_jax.data.packing import Packer, Part, RowShape
+from rmsweb_jax.qwen3_vl.inputs import mrope_positions
+from rmsweb_jax.qwen3_vl.tree_attention import visible_pairs
+from tests.tiny import TINY
 
-LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=60)
+PATCHES = 8
+GRID = (1, 4, 2)
+SHAPE = RowShape(width=64, rows=3, images=3, window=PATCHES)
 
 
-def padding(lengths, widths) -> int:
-    return sum(min(width for width in widths if width >= length) - length for length in lengths)
-
-
-@given(LENGTHS, st.integers(1, 5), st.sampled_from([1, 16, 64]))
-def test_widths_hold_every_sample_and_more_of_them_pad_less(lengths, count, multiple):
-    widths = choose_widths(lengths, multiple, count)
-    assert len(widths) <= count
-    assert list(widths) == sorted(set(widths))
-    assert all(width % multiple == 0 for width in widths)
-    assert widths[-1] >= max(lengths) > widths[-1] - multiple
-    more = choose_widths(lengths, multiple, count + 1)
-    assert padding(lengths, more) <= padding(lengths, widths)
-
-
-@given(LENGTHS)
-def test_two_widths_are_the_best_pair(lengths):
-    sizes = sorted({-(-length // 16) * 16 for length in lengths})
-    best = min(padding(lengths, {size, sizes[-1]}) for size in sizes)
-    assert padding(lengths, choose_widths(lengths, 16, 2)) == best
-
-
-@pytest.fixture
-def config(tiny_config) -> Qwen3VLConfig:
-    return tiny_config
-
-
-def example(config: Qwen3VLConfig, number: int, prompt: int, targets: int, images: int) -> Example:
-    tokens = np.arange(prompt + targets, dtype=np.int32) % 50
+def example(number: int, prompt: int, images: int = 0) -> Example:
+    """A prompt whose tokens, and patches, name it."""
+    tokens = np.arange(prompt, dtype=np.int32) % 9 + 10 * (number % 5)
     for image in range(images):
-        tokens[2 + 4 * image : 4 + 4 * image] = config.image_token_id
-    patches = tuple(
-        np.full((8, config.vision.patch_dim), 10 * number + image, np.float32) for image in range(images)
-    )
-    return Example(f"s{number}", tokens, prompt, np.arange(targets) >= 2, patches, ((1, 4, 2),) * images)
+        tokens[1 + 2 * image : 3 + 2 * image] = TINY.image_token_id
+    shape = (PATCHES, TINY.vision.patch_dim)
+    patches = tuple(np.full(shape, 10 * number + image, np.float32) for image in range(images))
+    return Example(f"s{number}", tokens, prompt, np.zeros(0, bool), patches, (GRID,) * images)
 
 
-def test_targets_name_the_places_that_predict_them(config):
-    shapes = BatchShapes(rows=3, widths=(32,), num_targets=6, images=1, window=8)
-    examples = [example(config, 0, 12, 5, 1), example(config, 1, 9, 3, 0)]
-    batch = collate(single_rows(examples, 3), shapes, 32, config)
-    targets = batch.targets
-    for row, sample in enumerate(examples):
-        count = sample.num_targets
-        assert targets.segment_ids[row].tolist() == [1] * count + [0] * (6 - count)
-        predicted = batch.inputs.tokens[row][targets.index[row, :count] + 1]
-        assert predicted.tolist() == targets.tokens[row, :count].tolist() == sample.tokens[-count:].tolist()
-        assert targets.action_mask[row, :count].tolist() == sample.action_mask.tolist()
-        assert batch.inputs.segment_ids[row].sum() == sample.length
-    assert not targets.segment_ids[2].any() and not batch.inputs.segment_ids[2].any()
+@st.composite
+def forests(draw: st.DrawFn) -> list[Tree]:
+    trees = []
+    for number in range(draw(st.integers(1, 6))):
+        images = draw(st.integers(0, 2))
+        lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=4))
+        branches = (
+            Branch(
+                np.arange(length, dtype=np.int32) % 7 + 50,
+                {"weight": 1 / length, "place": 100 * number + 10 * at + np.arange(length)},
+            )
+            for at, length in enumerate(lengths)
+        )
+        trees.append(Tree(example(number, 2 * images + draw(st.integers(2, 30)), images), tuple(branches)))
+    return trees
 
 
-def test_image_tokens_find_their_own_patches(config):
-    shapes = BatchShapes(rows=3, widths=(32,), num_targets=6, images=2, window=12)
-    examples = [example(config, 1, 12, 4, 2), example(config, 2, 12, 4, 0), example(config, 3, 12, 4, 1)]
-    batch = collate(single_rows(examples, 3), shapes, 32, config)
-    assert batch.inputs.vision is not None
-    assert len(batch.inputs.vision.patches) == 3 * 2 * 12
-    for row, values in enumerate(([10, 10, 11, 11], [], [30, 30])):
-        index = batch.inputs.image_index[row]
-        places = np.asarray(batch.inputs.vision.patches)[index[index >= 0] * config.vision.merge_unit]
-        assert places[:, 0].tolist() == values
-
-
-def test_a_process_makes_its_own_rows_of_the_batch(config):
-    """Replies need not be neighbours."""
-    order = [0, 2, 1, 3]
-    shapes = BatchShapes(rows=4, widths=(32,), num_targets=6, images=1, window=8)
-    examples = [example(config, number, 12, 4, 1) for number in range(4)]
-    whole = collate(single_rows(examples, 4), shapes, 32, config)
-    parts = [
-        collate([[examples[row]] for row in numbers], shapes, 32, config, row_numbers=numbers)
-        for numbers in (order[:2], order[2:])
+def laid_out(trees: list[Tree]) -> list[tuple[tuple, Batch]]:
+    sizes = [tree.size for tree in trees]
+    return [
+        (rows, lay_out(trees.__getitem__, rows, SHAPE, TINY, names=("weight", "place")))
+        for rows in Packer(SHAPE, TINY).pack(sizes)
     ]
-    assert whole.inputs.vision is not None
-    for name, axis in vars(batch_axes(whole).inputs).items():
-        if isinstance(axis, int):
-            joined = np.concatenate([getattr(part.inputs, name) for part in parts], axis=axis)
-            expected = np.take(getattr(whole.inputs, name), order, axis)
-            np.testing.assert_array_equal(joined, expected, err_msg=name)
-    joined = np.concatenate([part.inputs.vision.patches for part in parts]).reshape(4, 8, -1)
-    np.testing.assert_array_equal(joined, whole.inputs.vision.patches.reshape(4, 8, -1)[order])
 
 
-# Two samples of 3 and 2 tokens and padding; three samples of 1, 4 and 1.
-SEGMENTS = np.asarray([[1, 1, 1, 2, 2, 0, 0], [1, 2, 2, 2, 2, 3, 0]], np.int32)
+def own_rows(rows, trees: list[Tree]):
+    """For each branch of a micro-batch: its row, the places of prompt and branch, its tree and number."""
+    for number, row in enumerate(rows):
+        at = 0
+        for part in row:
+            tree = trees[part.tree]
+            prompt = slice(at, at + tree.example.prompt_length)
+            at = prompt.stop
+            for branch in part.branches:
+                own = slice(at, at + len(tree.branches[branch].tokens))
+                at = own.stop
+                yield number, prompt, own, part.tree, branch
 
 
-def make_batch(vision: VisionInputs | None = None) -> SftBatch:
-    samples = np.asarray([[1, 1, 2, 0], [2, 3, 0, 0]], np.int32)
-    inputs = ModelInputs(SEGMENTS, SEGMENTS, SEGMENTS, None, SEGMENTS, vision)
-    return SftBatch(inputs, Targets(samples, samples, samples, samples))
+@given(forests())
+def test_a_branch_sees_its_prompt_and_itself(trees):
+    for rows, batch in laid_out(trees):
+        expected = np.zeros((SHAPE.rows, SHAPE.width, SHAPE.width), bool)
+        for at in range(SHAPE.width):
+            expected[:, at, at] = True
+        for row, prompt, own, _, _ in own_rows(rows, trees):
+            for block in (prompt, own):
+                length = block.stop - block.start
+                expected[row, block, block] = np.tril(np.ones((length, length), bool))
+            expected[row, own, prompt] = True
+        np.testing.assert_array_equal(visible_pairs(batch.inputs.until), expected)
 
 
-def test_work_of_packed_rows():
-    expected = Work(tokens=11, pairs=6 + 3 + 1 + 10 + 1, scored=5)
-    assert batch_work(make_batch()) == expected
-    assert expected.pairs == int(attention_mask(SEGMENTS, None).sum())
-    assert batch_work(make_batch()) + Work(1, 2, 3, 4, 5) == Work(12, 23, 8, 4, 5)
+@given(forests())
+def test_tokens_and_positions_are_those_of_a_row_of_its_own(trees):
+    for rows, batch in laid_out(trees):
+        for row, prompt, own, tree, branch in own_rows(rows, trees):
+            sample = trees[tree].example
+            tokens = np.concatenate([sample.prompt, trees[tree].branches[branch].tokens])
+            places = np.r_[prompt, own]
+            np.testing.assert_array_equal(batch.inputs.tokens[row, places], tokens)
+            expected = mrope_positions(tokens, sample.grids, TINY)
+            np.testing.assert_array_equal(batch.inputs.positions[:, row, places], expected)
 
 
-@pytest.mark.parametrize("window", [8, 0])
-def test_work_of_images(window):
-    ids = np.repeat([1, 2, 0, 3, 0], [4, 2, 2, 6, 2]).astype(np.int32)
-    vision = VisionInputs(ids, ids, ids, ids, ids, window)
-    work = batch_work(make_batch(vision))
-    assert (work.patches, work.patch_pairs) == (12, 16 + 4 + 36)
+@given(forests())
+def test_scored_tokens_name_the_state_before_them_and_carry_their_values(trees):
+    sizes = [tree.size for tree in trees]
+    for rows, batch in laid_out(trees):
+        scored, found = batch.scored, spans(rows, sizes)
+        assert len(found) == len(list(own_rows(rows, trees)))
+        for span, (row, prompt, own, tree, branch) in zip(found, own_rows(rows, trees), strict=True):
+            assert (span.row, span.tree, span.branch) == (row, tree, branch)
+            place, tokens = slice(span.start, span.stop), trees[tree].branches[branch].tokens
+            np.testing.assert_array_equal(scored.tokens[row, place], tokens)
+            before = [prompt.stop - 1, *range(own.start, own.stop - 1)]
+            assert scored.index[row, place].tolist() == before
+            values = trees[tree].branches[branch].values
+            np.testing.assert_allclose(scored.values["weight"][row, place], values["weight"])
+            np.testing.assert_array_equal(scored.values["place"][row, place], values["place"])
+            assert len(set(scored.branch[row, place])) == 1
+        count = [
+            max((span.stop for span in found if span.row == row), default=0) for row in range(SHAPE.rows)
+        ]
+        for row, used in enumerate(count):
+            assert (scored.branch[row, :used] > 0).all()
+            for rest in (scored.branch, scored.values["weight"], scored.tokens):
+                assert not rest[row, used:].any()
+        assert int(scored.count) == max(count)
+
+
+@given(forests())
+def test_image_tokens_find_their_own_patches(trees):
+    for rows, batch in laid_out(trees):
+        vision = batch.inputs.vision
+        assert vision is not None and len(vision.patches) == SHAPE.rows * SHAPE.images * PATCHES
+        for row, prompt, _, tree, _ in own_rows(rows, trees):
+            index = batch.inputs.image_index[row, prompt]
+            values = np.asarray(vision.patches)[index[index >= 0] * TINY.vision.merge_unit][:, 0]
+            images = len(trees[tree].example.grids)
+            expected = [10 * tree + image for image in range(images) for _ in range(2)]
+            assert values.tolist() == expected
+
+
+@given(forests(), st.permutations(range(SHAPE.rows)))
+def test_a_process_makes_its_own_rows_of_the_batch(trees, order):
+    """Rows of a process need not be neighbours."""
+    sizes = [tree.size for tree in trees]
+    for rows in Packer(SHAPE, TINY).pack(sizes):
+        asked: list[int] = []
+
+        def get(number: int, asked: list[int] = asked) -> Tree:
+            asked.append(number)
+            return trees[number]
+
+        whole = lay_out(trees.__getitem__, rows, SHAPE, TINY, names=("weight",))
+        held = (order[:2], order[2:])
+        parts = []
+        for numbers in held:
+            asked.clear()
+            parts.append(lay_out(get, rows, SHAPE, TINY, numbers, ("weight",)))
+            own = {part.tree for number in numbers if number < len(rows) for part in rows[number]}
+            assert sorted(asked) == sorted(own)  # It encodes no other process's trees.
+        for name in ("tokens", "until", "image_index"):
+            joined = np.concatenate([getattr(part.inputs, name) for part in parts])
+            np.testing.assert_array_equal(joined, getattr(whole.inputs, name)[list(order)], err_msg=name)
+        positions = np.concatenate([part.inputs.positions for part in parts], axis=1)
+        np.testing.assert_array_equal(positions, whole.inputs.positions[:, list(order)])
+        for field in dataclasses.fields(whole.scored):
+            if field.name != "values":
+                joined = np.concatenate([getattr(part.scored, field.name) for part in parts])
+                np.testing.assert_array_equal(joined, getattr(whole.scored, field.name)[list(order)])
+        patches = np.concatenate([part.inputs.vision.patches for part in parts])
+        expected = whole.inputs.vision.patches.reshape(SHAPE.rows, -1, TINY.vision.patch_dim)[list(order)]
+        np.testing.assert_array_equal(patches.reshape(expected.shape), expected)
+
+
+def test_prompts_begin_rows_of_their_own():
+    examples = [example(1, 12, images=1), example(2, 5)]
+    inputs = lay_out_prompts(examples, SHAPE, TINY).inputs
+    assert inputs.until[:, 0].tolist() == [12, 5, 1]
+    for row, sample in enumerate(examples):
+        assert inputs.tokens[row, : sample.prompt_length].tolist() == sample.tokens.tolist()
+    # In another order: the rows follow the examples.
+    swapped = lay_out_prompts(examples[::-1], SHAPE, TINY, held=[1]).inputs
+    np.testing.assert_array_equal(swapped.tokens[0], inputs.tokens[0])
+
+
+def test_a_tree_without_branches_is_its_prompt():
+    tree = Tree(example(3, 7))
+    batch = lay_out(lambda _: tree, [(Part(0, ()),)], SHAPE, TINY)
+    assert batch.inputs.until[0, :8].tolist() == [7] * 7 + [8]
+    assert int(batch.scored.count) == 0

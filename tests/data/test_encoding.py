@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rmsweb_jax.data.batching import Branch, Tree
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
@@ -65,17 +66,20 @@ def test_extractions_have_no_action_span(encoder, store):
 
 def test_measure_agrees_with_the_example(encoder, store):
     record = sample(store)
-    example, measure = encoder.example(record), encoder.measure(record)
+    example, measure = encoder.example(record), encoder.size(record)
     assert (measure.length, measure.num_targets) == (example.length, example.num_targets)
-    assert (measure.images, measure.window) == (1, len(example.patches[0]))
-    assert (example.tokens == encoder.config.image_token_id).sum() == measure.window // 4
+    assert measure.prompt_length == example.prompt_length
+    assert measure.patches == tuple(len(patches) for patches in example.patches)
+    assert (example.tokens == encoder.config.image_token_id).sum() == sum(measure.patches) // 4 > 0
+    branch = Branch(example.target)
+    assert measure.tree == Tree(example, (branch,)).size
 
 
 def test_a_missing_screenshot_is_one_line(encoder, store):
     record = sample(store)
     store.path(record.messages[1].content[1].sha256).unlink()
     with pytest.raises(UserError, match="missing screenshot"):
-        encoder.measure(record)
+        encoder.size(record)
     with pytest.raises(UserError, match="missing screenshot"):
         encoder.example(record)
 

@@ -1,15 +1,16 @@
 """Training data: one global order, independent of worker processes and of the layout on disk."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.data.batching import Batch, Example
+from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.sft import SftData, open_sft_data
-from rmsweb_jax.data.sources import Workers
+from rmsweb_jax.data.sizes import SizesFile
+from rmsweb_jax.data.sources import RecordSource, Workers, stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names
@@ -24,10 +25,9 @@ SETTINGS = {
     "batch_size": 5,
     "seed": 3,
     "held_out": 0.2,
-    "rows": 2,
-    "multiple": 32,
-    "widths": 3,
-    "pack": True,
+    "held_out_tokens": 1_000_000,
+    "row_tokens": 512,
+    "row_multiple": 32,
 }
 
 
@@ -45,10 +45,10 @@ def encoder(corpus, random_policy) -> Encoder:
 
 @pytest.fixture(scope="module")
 def open_data(corpus, encoder, tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache") / "lengths.json"
+    workdir = tmp_path_factory.mktemp("workdir")
 
     def open_(**changes) -> SftData:
-        return open_sft_data(corpus, encoder, cache, make_mesh(), **{**SETTINGS, **changes})
+        return open_sft_data(corpus, encoder, workdir, make_mesh(), **{**SETTINGS, **changes})
 
     return open_
 
@@ -57,20 +57,42 @@ def ids(data: SftData, steps: int, first: int = 0, workers: Workers | None = Non
     return [step.sample_ids for step in data.steps(first, steps, workers or Workers())]
 
 
-def samples_of(batch) -> list[bytes]:
+def samples_of(batch: Batch) -> list[bytes]:
     """The tokens of every sample in a micro-batch."""
-    tokens, segments = batch.inputs.tokens, batch.inputs.segment_ids
     return [
-        tokens[row][segments[row] == segment].tobytes()
-        for row in range(len(tokens))
-        for segment in range(1, segments[row].max() + 1)
+        batch.inputs.tokens[row, start:stop].tobytes()
+        for row in range(len(batch.inputs.tokens))
+        for start, stop in bounds(batch, row)
     ]
+
+
+def bounds(batch: Batch, row: int) -> list[tuple[int, int]]:
+    """First and last place of each sample of a row."""
+    found, at, until = [], 0, batch.inputs.until[row]
+    while at < len(until) and until[at] > at + 1:  # Padding ends at its own next place.
+        found.append((at, int(until[at])))
+        at = int(until[at])
+    assert len(found) == batch.scored.branch[row].max()
+    return found
+
+
+def all_examples(data: SftData) -> list[Example]:
+    return [data.encoder.example(data.source[number]) for number in range(len(data.source))]
+
+
+def with_rows(data: SftData, rows: int) -> SftData:
+    """The data of a mesh with so many shards, all in this process."""
+    shape = dataclasses.replace(data.packer.shape, rows=rows)
+    packer = dataclasses.replace(data.packer, shape=shape)
+    return dataclasses.replace(data, packer=packer, rows=range(rows))
 
 
 def test_layout_workers_and_devices_leave_the_order_alone(open_data):
     data = open_data()
     expected = ids(data, 8)  # Two epochs.
-    for other in (open_data(pack=False), open_data(rows=4, multiple=64), open_data(widths=1, threads=3)):
+    others = (open_data(row_tokens=256), open_data(row_multiple=256, threads=3), with_rows(data, 4))
+    assert len({other.packer.shape for other in (data, *others)}) > 2
+    for other in others:
         assert ids(other, 8) == expected
         assert other.fingerprint == data.fingerprint
     assert ids(data, 8, first=5, workers=Workers(threads=3)) == expected[5:]
@@ -93,23 +115,55 @@ def test_changed_targets_change_the_fingerprint(open_data):
     assert len(prints) == 5
 
 
-def test_packed_rows_hold_every_sample_of_the_batch_whole(open_data):
-    packed, single = open_data(), open_data(pack=False)
-    for step in range(3):
-        parts = [sample for batch in packed.step(step).micro_batches for sample in samples_of(batch)]
-        whole = [sample for batch in single.step(step).micro_batches for sample in samples_of(batch)]
-        assert sorted(parts) == sorted(whole)
-        assert packed.step(step).padded_tokens < single.step(step).padded_tokens
-        assert packed.step(step).tokens == single.step(step).tokens
-    assert packed.padding() < single.padding() == packed.padding(packed=False)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_hold_every_sample_of_the_batch_whole(open_data, rows):
+    data = with_rows(open_data(), rows)
+    by_id = {example.sample_id: example for example in all_examples(data)}
+    for step in (data.step(number) for number in range(3)):
+        examples = [by_id[name] for name in step.sample_ids]
+        parts = [sample for batch in step.micro_batches for sample in samples_of(batch)]
+        assert sorted(parts) == sorted(example.tokens.tobytes() for example in examples)
+        assert step.useful.tokens == sum(example.length for example in examples)
+        assert step.executed.tokens == sum(batch.inputs.tokens.size for batch in step.micro_batches)
+    assert max(len(bounds(batch, 0)) for batch in data.step(0).micro_batches) > 1
+
+
+def test_padding_is_that_of_the_first_epoch(open_data):
+    data = open_data()
+    steps = [data.step(step) for step in range(-(-data.num_samples // 5))]
+    useful, executed = (
+        sum(step.useful.tokens for step in steps),
+        sum(step.executed.tokens for step in steps),
+    )
+    assert data.padding() == data.summary()["padding"] == pytest.approx(1 - useful / executed)
+    assert data.summary()["row_tokens"] == data.packer.shape.width <= 512
 
 
 def test_positions_restart_with_each_sample(open_data):
     batch = open_data().step(0).micro_batches[0]
-    starts = batch.inputs.segment_ids[0] != np.roll(batch.inputs.segment_ids[0], 1)
-    starts &= batch.inputs.segment_ids[0] > 0
-    assert starts.sum() > 1
+    starts = [start for start, _ in bounds(batch, 0)]
+    assert len(starts) > 1
     assert not batch.inputs.positions[:, 0, starts].any()
+
+
+def test_targets_are_scored_with_equal_weights_and_their_actions(open_data):
+    data = open_data()
+    examples = {example.tokens.tobytes(): example for example in all_examples(data)}
+    for batch in data.step(0).micro_batches:
+        for row in range(len(batch.inputs.tokens)):
+            for branch, sample in enumerate(samples_of(batch)[: len(bounds(batch, row))], 1):
+                example, places = examples[sample], batch.scored.branch[row] == branch
+                np.testing.assert_array_equal(batch.scored.tokens[row, places], example.target)
+                np.testing.assert_allclose(
+                    batch.scored.values["weight"][row, places], 1 / example.num_targets
+                )
+                np.testing.assert_array_equal(batch.scored.values["action"][row, places], example.action_mask)
+                assert example.action_mask.any()
+
+
+def test_a_row_that_cannot_hold_the_longest_sample_is_refused(open_data):
+    with pytest.raises(UserError, match=r"config.row_tokens is 64: raise it to \d+"):
+        open_data(row_tokens=64)
 
 
 def test_too_long_samples_are_named_and_never_cut(open_data):
@@ -134,6 +188,22 @@ def test_a_tasks_samples_are_all_held_out_or_all_trained_on(open_data, corpus):
     assert not len(open_data(held_out=0.0).held_out)
 
 
+def test_the_evaluated_samples_have_no_more_tokens_than_asked_for(open_data):
+    """The split and the order of training stay, and fewer tokens leave some of the same samples."""
+    data = open_data(held_out=0.5)
+    lengths = {number: data.sizes[number].length for number in data.held_out.tolist()}
+    total, hashed = sum(lengths.values()), sorted(lengths, key=lambda n: stable_hash(data.sizes[n].sample_id))
+    assert len(lengths) > 2
+    for tokens in (total, total - 1, total // 2, max(lengths.values()), 1):
+        fewer = open_data(held_out=0.5, held_out_tokens=tokens)
+        chosen = fewer.held_out.tolist()
+        assert chosen == sorted(hashed[: len(chosen)])
+        assert sum(lengths[number] for number in chosen) <= tokens or len(chosen) == 1
+        assert (len(chosen) == len(lengths)) == (tokens == total)
+        assert sum(len(samples_of(batch)) for batch in fewer.held_out_batches()) == len(chosen) > 0
+        assert fewer.train.tolist() == data.train.tolist() and fewer.fingerprint == data.fingerprint
+
+
 def test_an_epoch_sees_every_training_sample_once(open_data):
     data = open_data()
     count = data.num_samples
@@ -142,25 +212,47 @@ def test_an_epoch_sees_every_training_sample_once(open_data):
         assert len(set(seen[epoch * count : (epoch + 1) * count])) == count
 
 
-def test_lengths_are_measured_once_and_again_for_another_corpus(corpus, encoder, tmp_path):
-    cache = tmp_path / "lengths.json"
-    first = open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS)
-    stored = json.loads(cache.read_text())
-    stored["measures"][0][1] = 77
-    cache.write_text(json.dumps(stored))
-    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).sizes[0].length == 77
-    cache.write_text(json.dumps({**stored, "key": "of another corpus"}))
-    assert open_sft_data(corpus, encoder, cache, make_mesh(), **SETTINGS).sizes == first.sizes
+def test_sizes_are_stored_with_the_corpus_for_each_encoder(corpus, encoder, tmp_path, random_policy):
+    data = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
+    file = SizesFile(corpus, data.source.digest, encoder.fingerprint)
+    assert file.read() == list(data.sizes)
+    other = Encoder.load(random_policy, ImageStore(corpus), max_pixels=2048)
+    assert SizesFile(corpus, data.source.digest, other.fingerprint).read() is None
+    try:
+        file.write([dataclasses.replace(size, length=77) for size in data.sizes])
+        assert open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS).sizes[0].length == 77
+    finally:
+        file.write(data.sizes)
+
+
+def test_sizes_are_in_the_workdir_where_the_corpus_cannot_be_written(tmp_path, random_policy, monkeypatch):
+    write_corpus(tmp_path / "corpus", [1, 1])
+    encoder = Encoder.load(random_policy, ImageStore(tmp_path / "corpus"), max_pixels=4096)
+    write = SizesFile.write
+
+    def refuse(file, sizes):
+        if file.folder == tmp_path / "corpus":
+            raise PermissionError(13, "Permission denied")
+        write(file, sizes)
+
+    # Root may write anywhere.
+    monkeypatch.setattr(SizesFile, "write", refuse)
+    (tmp_path / "work").mkdir()
+    source = RecordSource(tmp_path / "corpus", SftSample)
+    sizes = dataset_sizes(source, encoder, tmp_path / "work")
+    assert [path.name[:6] for path in (tmp_path / "work").iterdir()] == ["sizes-"]
+    monkeypatch.setattr(encoder, "size", lambda _: pytest.fail("measured again"))
+    assert dataset_sizes(source, encoder, tmp_path / "work") == sizes
 
 
 def test_a_target_longer_than_the_context_is_dropped_by_name(tmp_path, random_policy):
     write_corpus(tmp_path, [1, 1, 40])
     encoder = Encoder.load(random_policy, ImageStore(tmp_path), max_pixels=4096)
     settings = {**SETTINGS, "held_out": 0.0, "max_length": 100}
-    data = open_sft_data(tmp_path, encoder, tmp_path / "lengths.json", make_mesh(), **settings)
+    data = open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **settings)
     assert data.dropped == ("s2",)
     with pytest.raises(UserError, match="of 3 samples 3 exceed 20 tokens"):
-        open_sft_data(tmp_path, encoder, tmp_path / "l.json", make_mesh(), **{**settings, "max_length": 20})
+        open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **{**settings, "max_length": 20})
 
 
 def test_an_unreadable_screenshot_is_one_line(tmp_path, random_policy):
@@ -169,7 +261,7 @@ def test_an_unreadable_screenshot_is_one_line(tmp_path, random_policy):
     image.write_bytes(b"no picture")
     encoder = Encoder.load(random_policy, ImageStore(tmp_path), max_pixels=4096)
     with pytest.raises(UserError, match="damaged screenshot") as raised:
-        open_sft_data(tmp_path, encoder, tmp_path / "lengths.json", make_mesh(), **SETTINGS)
+        open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **SETTINGS)
     assert str(image) in str(raised.value)
 
 
@@ -183,6 +275,6 @@ def test_an_invalid_screenshot_is_reported_with_its_sample(tmp_path, random_poli
         update={"messages": (Message(role="user", content=(ImagePart(sha256=name),)),)}
     )
     encoder = Encoder.load(random_policy, images, max_pixels=4096)
-    assert encoder.measure(broken).images == 1
+    assert len(encoder.size(broken).patches) == 1
     with pytest.raises(UserError, match="sample s0: an image of 200 bytes cannot be read"):
         encoder.example(broken)

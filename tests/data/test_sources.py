@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rmsweb_jax.data.sources import RecordSource, Workers, is_held_out, sample_order, stable_hash, stream
+from rmsweb_jax.data.sources import BatchOrder, RecordSource, Workers, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import load_manifest, write_dataset
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample, TextPart
@@ -81,7 +84,7 @@ def test_another_kind_of_data_set_is_refused(corpus):
 
 
 def order(seed: int, batch_size: int, count: int, num_samples: int = 7) -> list[int]:
-    steps = sample_order(num_samples, batch_size, seed)
+    steps = BatchOrder(np.arange(num_samples), batch_size, seed)
     return [int(number) for step in range(count) for number in steps[step]]
 
 
@@ -95,6 +98,23 @@ def test_every_epoch_holds_every_sample_in_an_order_of_its_own():
     epochs = [numbers[start : start + 7] for start in range(0, 35, 7)]
     assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=60), st.integers(1, 9), st.integers(0, 3))
+def test_a_batch_has_one_sample_of_each_stratum(lengths, batch_size, seed):
+    batches = BatchOrder(np.asarray(lengths), batch_size, seed)
+    strata = np.array_split(np.argsort(lengths, kind="stable"), batch_size)
+    stratum = {int(number): place for place, numbers in enumerate(strata) for number in numbers}
+    # Of the first epoch only: a batch over its border has the strata of both sides.
+    for step in range(len(lengths) // batch_size):
+        assert sorted(stratum[int(number)] for number in batches[step]) == list(range(batch_size))
+
+
+def test_a_sample_is_equally_likely_in_any_batch_of_an_epoch():
+    firsts = [set(map(int, BatchOrder(np.arange(12), 3, seed)[0])) for seed in range(2_000)]
+    counts = [sum(number in first for first in firsts) for number in range(12)]
+    # 500 expected, with a standard deviation of 19.
+    assert all(400 < count < 600 for count in counts)
 
 
 @dataclasses.dataclass(frozen=True)

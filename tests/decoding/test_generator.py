@@ -67,7 +67,7 @@ def test_samples_do_not_depend_on_batch_or_padding(model):
     options = {"num_samples": SAMPLES, "max_new_tokens": NEW, "eos": 17, "seed": 5}
     whole = Generator(model)(text_inputs(PROMPTS), prompt_ids=np.array([7, 8, 9]), **options)
     turned = Generator(model)(
-        text_inputs(PROMPTS[::-1], length=12, left=3), prompt_ids=np.array([9, 8, 7]), **options
+        text_inputs(PROMPTS[::-1], length=12), prompt_ids=np.array([9, 8, 7]), **options
     )
     np.testing.assert_array_equal(whole.tokens, turned.tokens[::-1])
     alone = Generator(model)(

@@ -31,8 +31,8 @@ def test_the_kernel_equals_xla(dtype):
     span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
     q, keys, values = arrays((len(SPANS),), 4, dtype)
     compute = jax.jit(attend_span, static_argnums=4)
-    found = compute(q, keys, values, span, AttentionConfig("splash", interpret=True))
-    expected = compute(q, swap_last_axes(keys), values, span, AttentionConfig("xla"))
+    found = compute(q, keys, values, span, AttentionConfig("pallas", interpret=True))
+    expected = compute(q, swap_last_axes(keys), values, span, AttentionConfig("dense"))
     # Sums of values about 3, in another order.
     np.testing.assert_allclose(merge(found)[:-1], merge(expected)[:-1], atol=2e-5)
     log_total = expected.top + jnp.log(expected.total)

@@ -152,7 +152,7 @@ def test_the_kernel_decodes_as_xla_does(monkeypatch):
     hidden = rng.standard_normal((groups, text.hidden_size), np.float32)
     seeds = np.arange(groups, dtype=np.uint32)
     drawn = []
-    for backend in ("xla", "splash"):
+    for backend in ("dense", "pallas"):
         attention = AttentionConfig(backend, interpret=True)
         kept = keys if keys_by_position(attention) else tuple(map(swap_last_axes, keys))
         prefix = PrefixCache(kept, values, mask, mask.sum(1, dtype=np.int32))

@@ -3,9 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rmsweb_jax.data.batching import BatchShapes
 from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import Sampler, SamplingParams
+from rmsweb_jax.decoding.sampler import PromptShapes, Sampler, SamplingParams
 from rmsweb_jax.training.mesh import make_mesh
 from tests.qwen3_vl.random_models import random_model
 from tests.sft.conftest import make_example
@@ -27,7 +26,7 @@ def policy() -> Generator:
 
 @pytest.fixture(scope="module")
 def sampler() -> Sampler:
-    shapes = BatchShapes(rows=2, widths=(16,), num_targets=1, images=1, window=8)
+    shapes = PromptShapes(rows=2, widths=(16,), images=1, window=8)
     return Sampler(CONFIG, shapes, make_mesh())
 
 

@@ -29,7 +29,6 @@ from configs import sft as sft_config
 from configs.export import get_config
 from experiments import export, train_sft
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
 from rmsweb_jax.errors import UserError
@@ -40,15 +39,16 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, TextPart
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.train import load_policy
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft import train as sft_train
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.workdir import check_config
 from tests.policies import REPLY, random_messages, write_corpus
+from tests.prompts import size_of
 from tests.report.evaluated import make_results, write_evaluation
 from tests.sft.test_peft_parity import save_model_folder
 
@@ -75,8 +75,8 @@ def sft_run(tmp_path_factory) -> Path:
     config = sft_config.get_config("smoke")
     config.model, config.corpus = str(base), str(root / "sft_corpus")
     config.max_length, config.max_pixels = 256, MAX_PIXELS
-    config.batch_size, config.micro_batch_size, config.epochs = 4, 4, 2
-    config.bucket_multiple, config.bucket_count = 256, 1
+    config.batch_size, config.epochs = 4, 2
+    config.row_tokens, config.row_multiple = 512, 128
     config.trainable, config.lora.rank, config.lora.alpha = "lora", 2, 4.0
     config.learning_rate = 0.02
     train_sft.main(begin(config, root / "sft"), root / "sft")
@@ -106,7 +106,7 @@ def rl_run(sft_run) -> Path:
     folder = root / "rl"
     settings = from_config(RlConfig, begin(config, folder))
     mesh = make_mesh()
-    model = load_policy(settings, sft_run / "export", mesh)
+    model = load_policy(settings, sft_run / "export", mesh, settings.lora, settings.seed)
     rng = np.random.default_rng(0)
     for _, variable in nnx.to_flat_state(nnx.state(model, LoRAParam)):
         variable.set_value(jnp.asarray(0.3 * rng.standard_normal(variable.shape, np.float32)))
@@ -175,17 +175,16 @@ def messages(text: str, pictures: int, images: ImageStore) -> tuple[Message, ...
 def our_replies(model_folder: Path, images: ImageStore) -> list[list[int]]:
     """Greedy, from the run's own export by this project's sampler."""
     processor = Processor.from_pretrained(model_folder, MAX_PIXELS)
-    examples, measures = [], []
+    examples = []
     for number, (text, pictures) in enumerate(PROMPTS):
         prompt = processor.encode_prompt(messages(text, pictures, images), images.get)
         length = len(prompt.tokens)
         tokens = np.append(prompt.tokens, processor.end_id).astype(np.int32)
         mask = np.zeros(1, bool)
         examples.append(Example(f"p{number}", tokens, length, mask, prompt.patches, prompt.grids))
-        window = max((int(np.prod(grid)) for grid in prompt.grids), default=0)
-        measures.append(SampleSize(f"p{number}", length + 1, 1, pictures, window))
     sampling = SamplingParams(1, NEW, 0.0, processor.end_id, processor.banned_ids)
-    sampler = Sampler(processor.config, prompt_shapes(measures, len(PROMPTS), 64, 1), make_mesh())
+    shapes = prompt_shapes([size_of(example) for example in examples], len(PROMPTS), 64, 1)
+    sampler = Sampler(processor.config, shapes, make_mesh())
     policy = Generator(load_model(model_folder))
     drawn = sampler.generate(policy, examples, [0] * len(examples), sampling)
     return [one.tokens[0].tolist() for one in drawn]

@@ -124,8 +124,6 @@ def objective(
 ) -> tuple[Graded, ObjectiveSums]:
     """`salvage_ds_objective`: its loss with the gradient, and all of its sums."""
     batch = TokenBatch(
-        index=np.zeros(case.new.shape, np.int32),
-        tokens=np.zeros(case.new.shape, np.int32),
         advantages=case.advantages,
         pg_weight=pg_weight,
         kl_weight=kl_weight,

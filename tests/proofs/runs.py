@@ -45,10 +45,11 @@ class Run:
       root: the workdir is in it; what the processes print goes to its file `log`.
       name: of the workdir.
       command: what Python is given: the module, the config and settings that all these runs share.
+      hosts: virtual devices are split over so many processes, or all are those of one.
     """
 
-    def __init__(self, root: Path, name: str, command: Sequence[str]):
-        self.root, self.workdir, self._command = root, root / name, command
+    def __init__(self, root: Path, name: str, command: Sequence[str], hosts: int = 1):
+        self.root, self.workdir, self._command, self._hosts = root, root / name, command, hosts
 
     def start(
         self, processes: int = 1, changes: Sequence[str] = (), devices: int = 1
@@ -61,7 +62,8 @@ class Run:
           devices: virtual ones of each process.
         """
         command = [sys.executable, *self._command, f"--workdir={self.workdir}", *changes]
-        environment = device_environment(devices)
+        # As many devices in all, whatever the number of processes: the rows of a batch follow from it.
+        environment = device_environment(max(1, devices * self._hosts // processes))
         if processes == 1:
             return [self._popen(command, environment)]
         address = f"127.0.0.1:{free_port()}"

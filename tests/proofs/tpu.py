@@ -23,10 +23,13 @@ FOLDER, PACKAGES = ROOT / "build/tpu", ROOT / f"build/libtpu-{LIBTPU}"
 SPLIT = ("--config.mesh.fsdp=4", "--config.mesh.tensor=4")
 WIDE = ("--config.mesh.fsdp=16", "--config.mesh.tensor=4")
 # Config, slice and changes of each run; the last one is too large for its slice.
+FULL, NAMED = ("--config.remat=full",), ("--config.remat=named",)
 RUNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("configs/sft.py:8b", "v5e:4x4", ("--config.micro_batch_size=16",)),
+    ("configs/sft.py:8b", "v5e:4x4", ()),
     ("configs/rl.py:8b", "v5e:4x4", SPLIT),
     ("configs/sft.py:8b", "v5p:2x2x2", ()),
+    ("configs/sft.py:8b", "v5p:2x2x2", FULL),
+    ("configs/sft.py:8b", "v5p:2x2x2", NAMED),
     ("configs/rl.py:8b", "v5p:2x2x2", ()),
     ("configs/rl.py:8b", "v5p:2x2x2", ("--config.mesh.fsdp=1", "--config.mesh.tensor=8")),
     ("configs/rl.py:8b", "v5p:2x2x2", ("--config.cache_dtype=int8",)),
@@ -149,13 +152,14 @@ def _row(row: dict[str, Any], hbm_gib: float) -> tuple[str, ...]:
 
 ABOUT = """\
 `experiments.compile_tpu` compiles every program of a run with the compiler of libtpu {libtpu}, without a TPU:
-the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of 12,288 tokens of prompt
-with one screenshot of 262,144 pixels and 2,048 tokens of response (for RL, four slots of them), bfloat16
-weights, full rematerialisation, fused attention. Sharding is `data x fsdp x tensor`.
+the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of `config.row_tokens`
+tokens, one a shard, full of samples of 12,000 tokens or of a group's prompt of 12,000 tokens and its
+responses, 2,048 tokens each, with one screenshot of 262,144 pixels a prompt; bfloat16 weights, fused
+attention; the rematerialization that `auto` chooses where no other is named. Sharding is
+`data x fsdp x tensor`.
 
-- *peak GiB* is what the compiler reserved of one device at its fullest moment. It does not include what
-  lies on the device but is no argument of the program, such as the optimizer state while a gradient is
-  computed.
+- *peak GiB* is what the compiler reserved of one device at its fullest moment, and what lies on the device
+  without being an argument of the program, such as the optimizer state while a gradient is computed.
 - *useful* and *executed* TFLOP are of a device and call, counted from shapes
   (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again. *floor ms* is
   the executed count at the chip's peak rate. **It is not a step time**: no chip ran, and communication is

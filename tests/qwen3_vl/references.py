@@ -127,22 +127,23 @@ def lay_out(
     grids = [grid for segment in segments for grid in segment.grids]
     starts = iter(image_starts(grids, window))
     shape = (len(rows), length)
-    tokens, segment_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    tokens = np.zeros(shape, np.int32)
+    until = np.tile(np.arange(1, length + 1, dtype=np.int32), (len(rows), 1))
     positions, image_index = np.zeros((3, *shape), np.int32), np.full(shape, -1, np.int32)
     places = []
     for number, row in enumerate(rows):
         stop = 0
-        for segment_id, (gap, segment) in enumerate(row, 1):
+        for gap, segment in row:
             at, stop = stop + gap, stop + gap + len(segment.tokens)
             assert stop <= length
             own = [next(starts) for _ in segment.grids]
-            tokens[number, at:stop], segment_ids[number, at:stop] = segment.tokens, segment_id
+            tokens[number, at:stop], until[number, at:stop] = segment.tokens, stop
             positions[:, number, at:stop] = mrope_positions(segment.tokens, segment.grids, config)
             image_index[number, at:stop] = image_rows(segment.tokens, segment.grids, own, config)
             places.append(SegmentPosition(number, slice(at, stop)))
     patches = [image for segment in segments for image in segment.patches]
     vision = vision_inputs(patches, grids, config, BUCKET, window) if grids else None
-    return ModelInputs(tokens, positions, segment_ids, None, image_index, vision), places
+    return ModelInputs(tokens, positions, until, image_index, vision), places
 
 
 def torch_inputs(segment: Segment) -> dict[str, torch.Tensor]:

@@ -16,22 +16,23 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import BatchShapes, Example, batch_axes, collate
+from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, lay_out_prompts, on_mesh
+from rmsweb_jax.data.packing import Packer, RowShape
+from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.decoding.generator import Generated, Generator
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import RowShape, RowShapes, micro_batches
+from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import make_steps as make_rl_steps
-from rmsweb_jax.rl.step import on_mesh
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
-from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows, shard_batch
+from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
 from rmsweb_jax.training.optimizer import adamw
+from tests.prompts import as_prompt
 from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import token_log_probs
 from tests.tiny import IMAGE_TOKEN, TINY
@@ -47,7 +48,9 @@ CONFIG = dataclasses.replace(
         mrope_section=(2, 1, 1),
     ),
 )
-ROWS, WIDTH, WINDOW = 8, 48, 8
+ROWS, SAMPLES, WINDOW = 8, 12, 8
+# The shortest rows that are computed in blocks. Some hold two samples.
+SHAPE = RowShape(width=64, rows=ROWS, images=2, window=WINDOW)
 OPTIMIZER = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
 
 
@@ -72,6 +75,12 @@ def make_example(number: int) -> Example:
     return Example(f"sample-{number}", tokens, prompt, action_mask, (patches,), ((1, 4, 2),))
 
 
+def target_tree(example: Example) -> Tree:
+    """A sample as `data.sft.sft_tree` makes it."""
+    values = {"weight": 1 / example.num_targets, "action": example.action_mask}
+    return Tree(example, (Branch(example.target, values),))
+
+
 def make_group(number: int, accepted: bool) -> Group:
     """Four random responses to a prompt."""
     rng = np.random.default_rng(100 + number)
@@ -79,7 +88,7 @@ def make_group(number: int, accepted: bool) -> Group:
     responses = tuple(rng.integers(0, 50, rng.integers(1, 6)).astype(np.int32) for _ in range(4))
     log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=4) if accepted else np.zeros(4)
-    prompt = Prompt(example.sample_id, example, str(number))
+    prompt = as_prompt(example, str(number))
     return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, accepted)
 
 
@@ -103,7 +112,7 @@ def to_numpy(tree: Any) -> list[np.ndarray]:
 
 
 def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
-    """An optimizer step over eight samples, of which every process holds its share.
+    """An optimizer step over all samples, of which every process holds its share.
 
     Args:
       whole: log-probabilities and gradients come along; several processes only see parts of them.
@@ -112,12 +121,11 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
-    steps = make_steps(graphdef, state, OPTIMIZER, ROWS, mesh)
-    rows = process_rows(mesh, ROWS)
-    examples = [make_example(number) for number in rows]
-    shapes = BatchShapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
-    batch = collate([[example] for example in examples], shapes, WIDTH, CONFIG, rows)
-    batch = shard_batch(batch, mesh, batch_axes(batch))
+    steps = make_steps(graphdef, state, OPTIMIZER, SAMPLES, mesh)
+    trees = [target_tree(make_example(number)) for number in range(SAMPLES)]
+    (rows,) = Packer(SHAPE, CONFIG).pack([tree.size for tree in trees])
+    held = process_rows(mesh, ROWS)
+    batch = on_mesh(lay_out(trees.__getitem__, rows, SHAPE, CONFIG, held, VALUES), mesh)
     total = steps.add(steps.zero(state.params), state.params, frozen, batch, jax.random.key(3))
     log_probs, gradients = np.zeros(0), []
     if whole:
@@ -135,14 +143,15 @@ def rl_step(mesh: Mesh) -> Result:
     state = init_state(params, OPTIMIZER, mesh)
     steps = make_rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
     groups = [make_group(number, number < 4) for number in range(ROWS)]
-    row = RowShape(width=64, scored=48)
-    shapes = RowShapes((row,), micro_batch_tokens=64 * ROWS, devices=1, images=1, window=WINDOW)
-    (micro,) = micro_batches(MiniBatch(tuple(groups[:4]), tuple(groups[4:])), shapes, CONFIG, salvage=True)
-    inputs, targets = on_mesh(micro, mesh)
-    log_probs = steps.log_probs(state.params, frozen, inputs, targets)
-    ref = steps.log_probs(steps.zero(state.params).gradients, frozen, inputs, targets)
-    targets = targets.replace(old_log_probs=0.9 * log_probs - 0.05, ref_log_probs=ref)
-    total = steps.add(steps.zero(state.params), state.params, frozen, inputs, targets)
+    trees = trees_of(MiniBatch(tuple(groups[:4]), tuple(groups[4:])), salvage=True)
+    (micro,) = micro_batches(trees, Packer(SHAPE, CONFIG), CONFIG)
+    batch = on_mesh(micro.batch, mesh)
+    log_probs = steps.log_probs(state.params, frozen, batch)
+    ref = steps.log_probs(steps.zero(state.params).gradients, frozen, batch)
+    values = {"old_log_probs": 0.9 * log_probs - 0.05, "ref_log_probs": ref}
+    scored = dataclasses.replace(batch.scored, values=batch.scored.values | values)
+    batch = dataclasses.replace(batch, scored=scored)
+    total = steps.add(steps.zero(state.params), state.params, frozen, batch)
     gradients = to_numpy(total.gradients)
     _, metrics = steps.update(state, total)
     values = {name: float(value) for name, value in metrics.items()}
@@ -154,9 +163,8 @@ def samples(mesh: Mesh) -> Generated:
     model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"), mesh)
     graphdef, state = nnx.split(model)
     model = nnx.merge(graphdef, jax.device_put(state, param_shardings(state, mesh)))
-    shapes = BatchShapes(rows=ROWS, widths=(WIDTH,), num_targets=6, images=1, window=WINDOW)
-    batch = collate([[make_example(number)] for number in range(ROWS)], shapes, WIDTH, CONFIG)
-    prompts = shard_batch(batch.inputs, mesh, batch_axes(batch).inputs)
+    examples = [make_example(number) for number in range(ROWS)]
+    prompts = on_mesh(lay_out_prompts(examples, SHAPE, CONFIG), mesh).inputs
     drawn = Generator(model)(prompts, num_samples=2, max_new_tokens=6, eos=-1, seed=5)
     return Generated(*jax.device_get(drawn))
 

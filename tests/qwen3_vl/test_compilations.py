@@ -1,5 +1,6 @@
-"""A new image size within a bucket, or another number of images, compiles nothing."""
+"""A new image size within a window, or another number of images, compiles nothing."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import jax
@@ -7,14 +8,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
+from rmsweb_jax.data.batching import Example, lay_out_prompts
+from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.tiny import IMAGE_TOKEN, TINY
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
-WIDTH = 32
-SHAPES = BatchShapes(rows=2, widths=(WIDTH,), num_targets=4, images=2, window=32)
+SHAPE = RowShape(width=32, rows=2, images=2, window=32)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def example(*sizes: tuple[int, int], text: int = 5) -> Example:
 
 
 def inputs(*examples: Example) -> ModelInputs:
-    return collate(single_rows(examples, SHAPES.rows), SHAPES, WIDTH, TINY).inputs
+    return lay_out_prompts(examples, SHAPE, TINY).inputs
 
 
 def test_image_sizes_and_numbers_share_a_program(compilations):
@@ -71,11 +72,11 @@ def test_image_sizes_and_numbers_share_a_program(compilations):
     assert len(sums) == len(batches)
 
 
-def test_another_bucket_is_another_program(compilations):
+def test_another_width_is_another_program(compilations):
     graphdef, state = nnx.split(Qwen3VL(TINY, rngs=nnx.Rngs(0)))
     forward = jax.jit(lambda state, inputs: nnx.merge(graphdef, state)(inputs))
     forward(state, inputs(example((4, 4))))
     compilations.clear()
-    wide = collate(single_rows([example((4, 4))], SHAPES.rows), SHAPES, 2 * WIDTH, TINY).inputs
-    forward(state, wide)
+    wide = dataclasses.replace(SHAPE, width=2 * SHAPE.width)
+    forward(state, lay_out_prompts([example((4, 4))], wide, TINY).inputs)
     assert len(compilations) == 1

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.attention import attention_mask
+from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, forward_flops, slot_pairs, training_flops
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, RowLayout, VisionInputs
+from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, forward_flops, training_flops
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.tree_attention import visible_pairs
 from rmsweb_jax.sft.step import split_model
 from tests.tiny import TINY
 
@@ -53,7 +54,7 @@ def abstract_inputs() -> ModelInputs:
         window=WINDOW,
     )
     row = array(ROWS, WIDTH)
-    return ModelInputs(row, array(3, ROWS, WIDTH), row, None, row, vision)
+    return ModelInputs(row, array(3, ROWS, WIDTH), row, row, vision)
 
 
 def work() -> Work:
@@ -120,14 +121,13 @@ def test_gradient_of_all_weights_by_hand():
     assert patches == 3 * forward_flops(TINY, Work(0, 0, 0, 8, 64)) - embed
 
 
-@pytest.mark.parametrize("layout, slots", [(RowLayout(7, 3), 4), (RowLayout(1, 1), 1), (RowLayout(16, 5), 2)])
-def test_pairs_are_those_of_the_mask(layout, slots):
-    width = layout.prompt + slots * layout.slot
-    place = np.arange(width)
-    slot = np.where(place < layout.prompt, 0, 1 + (place - layout.prompt) // layout.slot)
-    ones = np.ones((1, width), np.int32)
-    assert slot_pairs(layout, slots) == int(attention_mask(ones, slot[None]).sum())
-    assert causal_pairs(width) == int(attention_mask(ones, None).sum())
+@pytest.mark.parametrize("prompt, branches", [(7, (3, 1, 3, 4)), (1, (1,)), (16, (5, 2)), (4, ())])
+def test_pairs_are_those_of_the_mask(prompt, branches):
+    ends = prompt + np.cumsum(branches, dtype=int)
+    width = prompt + sum(branches)
+    until = np.concatenate([np.full(prompt, width), np.repeat(ends, branches)]).astype(np.int32)
+    assert TreeSize(prompt, branches).work.pairs == int(visible_pairs(until[None]).sum())
+    assert causal_pairs(width) == int(visible_pairs(np.full((1, width), width, np.int32)).sum())
 
 
 def test_full_remat_with_a_frozen_base_keeps_mfu_under_two_thirds():

@@ -6,6 +6,7 @@ from flax import nnx
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import SIZES
+from rmsweb_jax.qwen3_vl.layers import LoRA
 from rmsweb_jax.qwen3_vl.lora import (
     TARGETS,
     LoRAConfig,
@@ -81,6 +82,22 @@ def test_dropout_needs_a_key(base, vision):
     np.testing.assert_array_equal(hidden(model, inputs), hidden(model, inputs))
     one, two = (np.asarray(hidden(model, inputs, dropout_key=jax.random.key(seed))) for seed in (0, 1))
     assert np.abs(one - two).max() > 1e-3
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
+def test_dropout_drops_its_share_and_scales_the_rest(rate):
+    size = 64
+    lora = LoRA((), size, size, rank=size, alpha=float(size), dropout=rate, key=jax.random.key(0))
+    # Identities, so that what comes out is the adapter's input.
+    lora.a.set_value(jnp.eye(size))
+    lora.b.set_value(jnp.eye(size))
+    x = jnp.ones((1000, size))
+    dropped = np.asarray(lora(x, jax.random.key(1)))
+    share = (dropped == 0).mean()
+    # Five standard deviations of a share of so many draws.
+    assert abs(share - rate) < 5 * (rate * (1 - rate) / x.size) ** 0.5
+    np.testing.assert_allclose(dropped[dropped > 0], 1 / (1 - rate), rtol=1e-6)
+    np.testing.assert_array_equal(lora(x, None), x)
 
 
 @pytest.mark.parametrize("targets", TARGETS)

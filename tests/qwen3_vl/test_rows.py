@@ -1,4 +1,4 @@
-"""Padding, packing and slots never change what a token sees."""
+"""Padding, packing and branches never change what a token sees."""
 
 import functools
 import itertools
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.attention import attention_mask
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.inputs import image_starts, mrope_positions, response_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.text import REMAT_POLICIES
 from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
 from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import hidden_log_probs, log_probs, predecessors, text_inputs
@@ -39,35 +39,35 @@ def separate_log_probs(model):
 
 
 def shared_row(left=0, length=24, gap=0):
-    """One prompt and every reply in a slot of its own, `gap` padding tokens between the slots."""
+    """One prompt with every reply as a branch, `gap` padding tokens between the branches."""
     inputs = text_inputs([PROMPT], length=length, left=left)
     at, places = left + len(PROMPT), []
-    for slot, reply in enumerate(REPLIES, 1):
+    for reply in REPLIES:
         place = slice(at, at + len(reply))
         inputs.tokens[0, place] = reply
-        inputs.segment_ids[0, place] = 1
-        inputs.slot_ids[0, place] = slot
+        inputs.until[0, place] = place.stop
         prompt_positions = inputs.positions[:, 0, left : left + len(PROMPT)]
         inputs.positions[:, 0, place] = response_positions(prompt_positions, len(reply))
         places.append(place)
         at += len(reply) + gap
+    inputs.until[0, left : left + len(PROMPT)] = places[-1].stop
     return inputs, places
 
 
 @pytest.mark.parametrize(("left", "gap"), [(0, 0), (3, 0), (0, 2)])
-def test_slots_equal_separate_rows(model, left, gap):
+def test_branches_equal_separate_rows(model, left, gap):
     inputs, places = shared_row(left, 24, gap)
     scores = log_probs(model, inputs)[0]
     for place, expected in zip(places, separate_log_probs(model), strict=True):
         np.testing.assert_allclose(scores[place], expected, atol=1e-5)
 
 
-def test_packed_segments_equal_separate_rows(model):
+def test_packed_samples_equal_separate_rows(model):
     rows = [PROMPT + reply for reply in REPLIES]
     inputs = text_inputs([list(itertools.chain(*rows))], length=24)
     at = 0
-    for number, row in enumerate(rows, 1):
-        inputs.segment_ids[0, at : at + len(row)] = number
+    for row in rows:
+        inputs.until[0, at : at + len(row)] = at + len(row)
         inputs.positions[:, 0, at : at + len(row)] = np.arange(len(row))
         at += len(row)
     scores = log_probs(model, inputs)[0]
@@ -112,22 +112,44 @@ def test_chunks_and_remat_change_nothing(model):
         np.testing.assert_allclose(one, two, atol=1e-4)
 
 
-@settings(max_examples=50)
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9))
-def test_mask_and_predecessors_follow_the_rule(ids):
-    # Padded to one length, so that one program serves all examples.
-    segments, slots = np.array(ids + [(0, 0)] * (9 - len(ids)), np.int32).T
-    mask = np.asarray(attention_mask(segments[None], slots[None]))[0]
-    for i in range(len(segments)):
-        for j in range(len(segments)):
-            seen = j <= i and segments[i] == segments[j] != 0 and slots[j] in (0, slots[i])
-            assert mask[i, j] == seen
+ADAPTERS = LoRAConfig(rank=4, alpha=8.0, dropout=0.3)
 
 
-def test_predecessor_of_a_slot_is_the_prompts_end():
-    segments = np.array([[0, 1, 1, 1, 1, 1, 2, 2, 0]], np.int32)
-    slots = np.array([[0, 0, 0, 1, 1, 2, 0, 3, 0]], np.int32)
-    assert predecessors(segments, slots).tolist() == [[-1, -1, 1, 2, 3, 2, -1, 6, -1]]
+def adapter_gradients(remat: str) -> list[jax.Array]:
+    """Gradients of the adapters with dropout, by the attention that training uses."""
+    model = random_model(BASE, ADAPTERS, remat=remat)
+    model.attention = AttentionConfig("blocks")
+    graphdef, adapters, rest = nnx.split(model, LoRAParam, ...)
+    # Long enough for a block, so that the kernel's named results are there to be saved.
+    inputs, _ = shared_row(length=64)
+
+    @jax.jit
+    def compute(adapters):
+        def loss(adapters):
+            hidden = nnx.merge(graphdef, adapters, rest)(inputs, dropout_key=jax.random.key(0))
+            return hidden_log_probs(model, hidden, inputs).log_probs.sum()
+
+        return jax.grad(loss)(adapters)
+
+    return jax.tree.leaves(compute(adapters))
+
+
+@pytest.fixture(scope="module")
+def saved_gradients() -> list[jax.Array]:
+    return adapter_gradients("none")
+
+
+@pytest.mark.parametrize("policy", [policy for policy in REMAT_POLICIES if policy != "none"])
+def test_rematerialization_changes_no_gradient(saved_gradients, policy):
+    for found, expected in zip(adapter_gradients(policy), saved_gradients, strict=True):
+        assert np.linalg.norm(expected) > 0
+        assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_predecessor_of_a_branch_is_the_prompts_end():
+    # Padding, a prompt of three with branches of two and one; a prompt of one with a branch; padding.
+    until = np.array([[1, 7, 7, 7, 6, 6, 7, 9, 9, 10]], np.int32)
+    assert predecessors(until).tolist() == [[-1, -1, 1, 2, 3, 4, 3, -1, 7, -1]]
 
 
 def test_image_positions_and_the_text_after_them():

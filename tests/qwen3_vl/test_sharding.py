@@ -1,16 +1,19 @@
 import dataclasses
+import math
 
 import jax
 import optax
 import pytest
 from flax import nnx
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl import sharding
 from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import TARGETS, LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import (
     PARAM_AXES,
     RULES,
@@ -21,7 +24,7 @@ from rmsweb_jax.qwen3_vl.sharding import (
     param_spec,
     table_name,
 )
-from rmsweb_jax.training.mesh import AXES
+from rmsweb_jax.training.mesh import AXES, MeshConfig
 
 MESH = AbstractMesh((1, 4, 2), AXES)
 RANK = 4
@@ -29,10 +32,12 @@ RANK = 4
 CONFIG = dataclasses.replace(SIZES["tiny"], tie_word_embeddings=False)
 
 
-def parameters(targets):
+def parameters(targets, config=CONFIG, rank=RANK, quantize=False):
     def build() -> Qwen3VL:
-        model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0))
-        add_lora(model, LoRAConfig(rank=RANK, alpha=8.0, targets=targets, vision=True), nnx.Rngs(0))
+        model = Qwen3VL(config, rngs=nnx.Rngs(0))
+        if quantize:
+            quantize_base(model)
+        add_lora(model, LoRAConfig(rank=rank, alpha=8.0, targets=targets, vision=True), nnx.Rngs(0))
         return model
 
     return nnx.state(nnx.eval_shape(build), nnx.Param)
@@ -48,8 +53,11 @@ def by_path(state):
         (("layers", "mlp", "up_proj", "kernel"), (33, 64, 256), P(None, "fsdp", "tensor")),
         (("first_layers", "2", "mlp", "up_proj", "kernel"), (64, 256), P("fsdp", "tensor")),
         (("layers", "mlp", "down_proj", "kernel"), (33, 256, 64), P(None, "tensor", "fsdp")),
-        (("layers", "mlp", "down_proj", "lora", "a"), (33, 256, 8), P(None, "tensor", None)),
-        (("layers", "mlp", "up_proj", "lora", "b"), (33, 8, 256), P(None, None, "tensor")),
+        # The rank is split where the matrix has no other axis for `fsdp`, unless that does not divide it.
+        (("layers", "mlp", "down_proj", "lora", "a"), (33, 256, 8), P(None, "tensor", "fsdp")),
+        (("layers", "mlp", "up_proj", "lora", "b"), (33, 8, 256), P(None, "fsdp", "tensor")),
+        (("layers", "mlp", "up_proj", "lora", "b"), (33, 6, 256), P(None, None, "tensor")),
+        (("layers", "mlp", "up_proj", "lora", "a"), (33, 64, 8), P(None, "fsdp", None)),
         (("embed_tokens", "embedding"), (1002, 64), P("tensor", "fsdp")),
         (("layers", "input_layernorm", "scale"), (33, 64), P()),
         (("norm", "scale"), (63,), P()),
@@ -63,7 +71,7 @@ def test_every_parameter_has_a_row_of_its_shape_and_no_row_is_unused():
     sizes = {name: axis.size for name, axis in axis_sizes(CONFIG).items()} | {"lora_rank": RANK}
     used = set()
     for targets in ("all_linear", "attention"):
-        for path, leaf in by_path(parameters(targets)).items():
+        for path, leaf in by_path(parameters(targets, quantize=True)).items():
             axes = logical_axes(path, leaf.ndim)
             stacked = axes[0] == "layers"
             assert stacked == (path[:2] in {("language_model", "layers"), ("visual", "blocks")}), path
@@ -83,6 +91,19 @@ def test_every_matrix_is_split_and_so_is_the_optimizer_state():
         assert len(specs) == len(shapes) and split > 20
         # What is whole is small: norms, biases and scalars.
         assert all(len(shape) <= 2 for spec, shape in zip(specs, shapes, strict=True) if not any(spec))
+
+
+@pytest.mark.parametrize("targets", TARGETS)
+@pytest.mark.parametrize("size", ["8b", "32b"])
+def test_adapters_and_their_optimizer_state_are_split_evenly(size, targets):
+    """Adapters of rank 64 with float32 moments are gigabytes, which a device cannot hold whole."""
+    mesh = AbstractMesh((1, 16, 1), AXES)
+    adapters = parameters(targets, SIZES[size], rank=64).filter(LoRAParam)
+    found = by_path(adapters)
+    assert len(found) > 20
+    for path, leaf in found.items():
+        shard = NamedSharding(mesh, param_spec(path, leaf.shape, mesh)).shard_shape(leaf.shape)
+        assert math.prod(shard) <= 1.2 * leaf.size / mesh.size, path
 
 
 def test_an_unknown_parameter_is_an_error():
@@ -110,3 +131,19 @@ def test_a_mesh_that_does_not_divide_the_model_is_one_line(shape, message):
     assert "\n" not in str(raised.value)
     with pytest.raises(UserError, match="does not divide"):
         param_spec(("lm_head", "kernel"), (4096, 151_937), MESH)
+
+
+@pytest.mark.parametrize(
+    ("devices", "full", "chosen"),
+    [(1, 0, 1), (8, 8, 1), (16, 16, 1), (64, 16, 4), (64, 1, 8), (6, 3, 2)],
+)
+def test_the_mesh_has_as_many_rows_as_a_step_fills(monkeypatch, devices, full, chosen):
+    """Rows are full up to `full` shards, and beyond them the fuller the fewer they are."""
+    monkeypatch.setattr(sharding.jax, "device_count", lambda: devices)
+    made = sharding.choose_mesh(MeshConfig(tensor=0), SIZES["8b"], lambda shards: min(1.0, full / shards))
+    assert made == MeshConfig(1, -1, chosen)
+
+
+def test_a_given_mesh_is_kept():
+    given = MeshConfig(data=2, fsdp=4, tensor=1)
+    assert sharding.choose_mesh(given, SIZES["8b"], lambda shards: 0.0) == given

@@ -10,6 +10,7 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
+from tests.prompts import as_prompt
 from tests.tiny import IMAGE_TOKEN, TINY
 
 EOS = 59
@@ -30,7 +31,7 @@ def _prompt(number: int, length: int = 12, targets: int = 4, image: bool = True)
     grids = ((1, 4, 2),) if image else ()
     patches = tuple(rng.normal(size=(8, CONFIG.vision.patch_dim)).astype(np.float32) for _ in grids)
     example = Example(f"prompt-{number}", tokens, length, span, patches, grids)
-    return Prompt(example.sample_id, example, str(number))
+    return as_prompt(example, str(number))
 
 
 def _group(number: int, samples: int = 8, accepted: bool = True, **prompt) -> Group:

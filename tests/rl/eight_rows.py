@@ -1,25 +1,33 @@
 """The reference layout of an optimizer step: every response, and every salvage target, behind its own prompt.
 
-Rows and weights are made here from the definitions alone, by what supervised fine-tuning lays its samples
-out with; nothing of `rmsweb_jax.rl.batching` or `rmsweb_jax.rl.batching` takes part.
+Rows and weights are made here from the definitions alone, with the model's own tables of positions and
+images; nothing of `rmsweb_jax.data.packing`, of `rmsweb_jax.rl.batching`, or that lays out trees takes part.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
+from rmsweb_jax.data.batching import Batch, Example, ScoredTokens
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs
+from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import TokenBatch
 from rmsweb_jax.rl.rollout import Group
 
 Key = tuple[int, int]
 _EPSILON = 1e-8
+VALUES = (
+    "advantages",
+    "pg_weight",
+    "kl_weight",
+    "salvage_weight",
+    "old_log_probs",
+    "ref_log_probs",
+    "stale",
+)
 
 
 class PlainRow(NamedTuple):
@@ -41,18 +49,15 @@ class PlainRow(NamedTuple):
     salvage_weight: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class PlainBatch:
+class PlainBatch(NamedTuple):
     """Rows for one call of the model.
 
     Attributes:
-      inputs: [B, W].
-      targets: [B, N]; old and reference log-probabilities are 0.
-      places: where the tokens of each sequence are in the targets.
+      batch: old and reference log-probabilities are 0.
+      places: where the scores of each sequence are.
     """
 
-    inputs: ModelInputs
-    targets: TokenBatch
+    batch: Batch
     places: dict[Key, tuple[int, slice]]
 
 
@@ -67,7 +72,7 @@ def plain_rows(batch: MiniBatch[Group], *, salvage: bool) -> list[PlainRow]:
     retained = sum(len(group.responses) for group in groups)
     rows = []
     for number, group in enumerate(groups):
-        prompt = group.prompt.example
+        prompt = group.prompt.encoded()
         for sample, response in enumerate(group.responses):
             mean = np.full(len(response), 1 / (len(response) + _EPSILON))
             mine = number < len(batch.accepted)
@@ -87,39 +92,65 @@ def plain_rows(batch: MiniBatch[Group], *, salvage: bool) -> list[PlainRow]:
 
 
 def plain_batches(
-    rows: list[PlainRow], config: Qwen3VLConfig, *, count: int, width: int, scored: int
+    rows: list[PlainRow], config: Qwen3VLConfig, *, count: int, width: int, images: int | None = None
 ) -> list[PlainBatch]:
-    """Micro-batches of `count` rows of `width` tokens, `scored` of which have a place in the targets."""
-    shapes = BatchShapes(
-        rows=count,
-        widths=(width,),
-        num_targets=scored,
-        images=max(len(row.example.grids) for row in rows),
-        window=max((int(np.prod(grid)) for row in rows for grid in row.example.grids), default=0),
+    """Micro-batches of `count` rows of `width` tokens.
+
+    Args:
+      images: images that a row has room for; by default those of the row with the most.
+    """
+    if images is None:
+        images = max(len(row.example.grids) for row in rows)
+    window = max((int(np.prod(grid)) for row in rows for grid in row.example.grids), default=0)
+    return [
+        _batch(rows[at : at + count], config, count, width, images, window)
+        for at in range(0, len(rows), count)
+    ]
+
+
+def plain_inputs(
+    examples: list[Example], config: Qwen3VLConfig, *, count: int, width: int, images: int, window: int
+) -> ModelInputs:
+    """Every example, prompt and target, at the beginning of a row of its own; the other rows are empty."""
+    inputs = ModelInputs(
+        tokens=np.zeros((count, width), np.int32),
+        positions=np.zeros((3, count, width), np.int32),
+        # Padding sees itself only.
+        until=np.tile(np.arange(width, dtype=np.int32) + 1, (count, 1)),
+        image_index=np.full((count, width), -1, np.int32),
     )
-    return [_batch(rows[at : at + count], shapes, config) for at in range(0, len(rows), count)]
+    patches, grids, starts = [], [], []
+    for number, example in enumerate(examples):
+        length = len(example.tokens)
+        inputs.tokens[number, :length] = example.tokens
+        inputs.positions[:, number, :length] = mrope_positions(example.tokens, example.grids, config)
+        inputs.until[number, :length] = length
+        # A window for each image.
+        own = [(number * images + image) * window for image in range(len(example.grids))]
+        inputs.image_index[number, :length] = image_rows(example.tokens, example.grids, own, config)
+        patches, grids, starts = [*patches, *example.patches], [*grids, *example.grids], starts + own
+    if images:
+        vision = vision_inputs(patches, grids, config, count * images * window, window, starts)
+        inputs = dataclasses.replace(inputs, vision=vision)
+    return inputs
 
 
-def _batch(rows: list[PlainRow], shapes: BatchShapes, config: Qwen3VLConfig) -> PlainBatch:
-    (width,) = shapes.widths
-    made = collate(single_rows([row.example for row in rows], shapes.rows), shapes, width, config)
-    advantages, pg, kl, salvage, old, ref = np.zeros((6, shapes.rows, shapes.num_targets), np.float32)
+def _batch(
+    rows: list[PlainRow], config: Qwen3VLConfig, count: int, width: int, images: int, window: int
+) -> PlainBatch:
+    examples = [row.example for row in rows]
+    inputs = plain_inputs(examples, config, count=count, width=width, images=images, window=window)
+    index, tokens, branch = np.zeros((3, count, width), np.int32)
+    values: dict[str, Any] = {name: np.zeros((count, width), np.float32) for name in VALUES}
     places = {row.key: (number, slice(0, row.example.num_targets)) for number, row in enumerate(rows)}
     for row in rows:
-        part = places[row.key]
-        advantages[part], pg[part], kl[part] = row.advantage, row.pg_weight, row.kl_weight
-        salvage[part] = row.salvage_weight
-    targets = TokenBatch(
-        index=made.targets.index,
-        tokens=made.targets.tokens,
-        advantages=advantages,
-        pg_weight=pg,
-        kl_weight=kl,
-        salvage_weight=salvage,
-        old_log_probs=old,
-        ref_log_probs=ref,
-    )
-    return PlainBatch(made.inputs, targets, places)
+        place, start = places[row.key], row.example.prompt_length
+        tokens[place] = row.example.tokens[start:]
+        index[place] = np.arange(start, len(row.example.tokens)) - 1
+        branch[place] = 1
+        values["advantages"][place], values["pg_weight"][place] = row.advantage, row.pg_weight
+        values["kl_weight"][place], values["salvage_weight"][place] = row.kl_weight, row.salvage_weight
+    return PlainBatch(Batch(inputs, ScoredTokens(index, tokens, branch, values)), places)
 
 
 def _behind(prompt: Example, response: np.ndarray) -> Example:

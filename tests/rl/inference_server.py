@@ -20,6 +20,7 @@ from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.client import EndpointConfig
 from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine
 from tests.policies import random_messages, save_random_policy
+from tests.prompts import as_prompt
 from tests.serve.conftest import random_adapters
 
 LORA = LoRAConfig(rank=2, alpha=4.0, targets="attention")
@@ -49,7 +50,7 @@ def make_policy(folder: Path) -> Policy:
         sample = SftSample(
             sample_id=f"p{number}", task_id="t", site="s", kind="extraction", messages=messages, response="ok"
         )
-        prompts.append(Prompt(sample.sample_id, encoder.example(sample), sample.response, messages))
+        prompts.append(as_prompt(encoder.example(sample), sample.response, messages))
     model = load_model(folder)
     add_lora(model, LORA, nnx.Rngs(1))
     random_adapters(model, scale=0.5)
@@ -108,7 +109,7 @@ class Server:
     def prompt(self, body: dict) -> list[int]:
         """Our tokens of the prompt that a request names by its text."""
         text = str(body["messages"][1]["content"][0]["text"])
-        example = self.policy.prompts[text.count("Click") - 1].example
+        example = self.policy.prompts[text.count("Click") - 1].encoded()
         return example.tokens[: example.prompt_length].tolist()
 
     # https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ (chat API, return_token_ids).

@@ -12,26 +12,26 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.data.batching import Example, round_up
+from rmsweb_jax.data.batching import Batch, Example, on_mesh, round_up
+from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import RowLayout
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import RowShape, RowShapes, micro_batches
+from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.step import Accumulated, Steps, make_steps, on_mesh
+from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from tests.prompts import as_prompt
 from tests.rl.eight_rows import plain_batches, plain_rows
 
 SAMPLES = 8
-Inputs = list[tuple[Any, Any]]
+Inputs = list[Batch]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Setting:
 
     Attributes:
       text: what it is, for the report.
-      block: prompts and slots start at multiples of it, as the attention kernel wants; 0: rows without a gap.
+      block: rows have a multiple of so many tokens, as the attention's blocks want.
       rank: of the adapters.
       tolerance: for gradients, relative to the largest of their matrix.
     """
@@ -73,7 +73,7 @@ def thin() -> Setting:
     vision = dataclasses.replace(whole.vision, depth=1, deepstack_visual_indexes=(0,), out_hidden_size=512)
     config = dataclasses.replace(whole, text=text, vision=vision)
     words = "Qwen3-VL-2B at a quarter of its width with 2 layers, 1 head and 2,240 tokens, float32"
-    return Setting(words, config, jnp.float32, block=0, rank=16, tolerance=1e-5)
+    return Setting(words, config, jnp.float32, block=256, rank=16, tolerance=1e-5)
 
 
 def whole_8b() -> Setting:
@@ -118,8 +118,8 @@ class Policy:
     def gradient(self, inputs: Inputs) -> Accumulated:
         """Of all micro-batches together, when it is done."""
         total = self._steps.zero(self._params)
-        for rows, targets in inputs:
-            total = self._steps.add(total, self._params, self._frozen, rows, targets)
+        for batch in inputs:
+            total = self._steps.add(total, self._params, self._frozen, batch)
         return jax.block_until_ready(total)
 
     def seconds(self, inputs: Inputs) -> tuple[float, Accumulated]:
@@ -136,7 +136,7 @@ def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch[Group]:
     responses = tuple(rng.integers(0, vocabulary, response).astype(np.int32) for _ in range(SAMPLES))
     none = tuple(np.zeros(response, np.float32) for _ in responses)
     group = Group(
-        prompt=Prompt("prompt", example, ""),
+        prompt=as_prompt(example),
         responses=responses,
         log_probs=none,
         truncated=np.zeros(SAMPLES, bool),
@@ -147,48 +147,47 @@ def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch[Group]:
     return MiniBatch((group,), ())
 
 
-def with_log_probs(policy: Policy, batch: Any, places: dict[int, tuple[int, slice]]) -> tuple[Any, Any]:
-    """Inputs and targets on the device; old and reference log-probabilities are near the random policy's.
+def with_log_probs(policy: Policy, batch: Batch, places: dict[int, tuple[int, slice]]) -> Batch:
+    """The batch on the device; old and reference log-probabilities are near the random policy's.
 
     Args:
-      places: of every sample's tokens in the targets.
+      places: where the tokens of every sample are scored.
     """
-    arrays = np.zeros((2, *batch.targets.tokens.shape), np.float32)
+    arrays = np.zeros((2, *batch.scored.tokens.shape), np.float32)
     for sample, place in places.items():
         size = place[1].stop - place[1].start
         noise = np.random.default_rng(sample).normal(0, 0.3, (2, size))
         arrays[0][place], arrays[1][place] = noise - np.log(policy.setting.config.text.vocab_size)
-    targets = batch.targets.replace(old_log_probs=arrays[0], ref_log_probs=arrays[1])
-    return on_mesh(dataclasses.replace(batch, targets=targets), policy.mesh)
+    values = batch.scored.values | {"old_log_probs": arrays[0], "ref_log_probs": arrays[1]}
+    return on_mesh(
+        dataclasses.replace(batch, scored=dataclasses.replace(batch.scored, values=values)), policy.mesh
+    )
 
 
 def shared_inputs(policy: Policy, batch: MiniBatch[Group], prompt: int, response: int) -> Inputs:
     """The group as the update lays it out: one row."""
-    block = policy.setting.block
-    layout = RowLayout(round_up(prompt, block), round_up(response, block)) if block else None
-    width = layout.prompt + SAMPLES * layout.slot if layout else prompt + SAMPLES * response
-    shape = RowShape(width, SAMPLES * response, layout)
-    shapes = RowShapes((shape,), micro_batch_tokens=width, devices=1, images=0, window=0)
+    config = policy.setting.config
+    width = round_up(prompt + SAMPLES * response, policy.setting.block)
     made = []
-    for micro in micro_batches(batch, shapes, policy.setting.config, salvage=True):
-        places = {at.slot.sample: (at.row, slice(at.start, at.stop)) for at in micro.places}
-        made.append(with_log_probs(policy, micro, places))
+    for micro in micro_batches(trees_of(batch, salvage=True), Packer(RowShape(width, 1), config), config):
+        places = {at.branch: (at.row, slice(at.start, at.stop)) for at in micro.spans}
+        made.append(with_log_probs(policy, micro.batch, places))
     return made
 
 
 def plain_inputs(policy: Policy, batch: MiniBatch[Group], length: int, response: int, count: int) -> Inputs:
     """The group with its prompt before every response, `count` rows a micro-batch."""
     rows = plain_rows(batch, salvage=True)
-    width = round_up(length, policy.setting.block or 1)
-    made = plain_batches(rows, policy.setting.config, count=count, width=width, scored=response)
+    width = round_up(length, policy.setting.block)
+    made = plain_batches(rows, policy.setting.config, count=count, width=width)
     return [
-        with_log_probs(policy, micro, {sample: place for (_, sample), place in micro.places.items()})
-        for micro in made
+        with_log_probs(policy, micro, {sample: place for (_, sample), place in places.items()})
+        for micro, places in made
     ]
 
 
 def num_places(inputs: Inputs) -> int:
-    return sum(rows.tokens.size for rows, _ in inputs)
+    return sum(batch.inputs.tokens.size for batch in inputs)
 
 
 def difference(ours: Accumulated, theirs: Accumulated) -> float:

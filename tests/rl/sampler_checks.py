@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
-from rmsweb_jax.decoding.sampler import Responses
+from rmsweb_jax.data.batching import Example
+from rmsweb_jax.decoding.sampler import PromptShapes, Responses
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.rows import log_probs
+from tests.rl.eight_rows import plain_inputs
 
 
 def randomize_adapters(model: Qwen3VL) -> None:
@@ -24,7 +25,7 @@ def randomize_adapters(model: Qwen3VL) -> None:
 
 
 def forward_log_probs(
-    model: Qwen3VL, prompt: Example, responses: Sequence[np.ndarray], shapes: BatchShapes, most: int
+    model: Qwen3VL, prompt: Example, responses: Sequence[np.ndarray], shapes: PromptShapes, most: int
 ) -> list[np.ndarray]:
     """Log-probabilities of responses to a prompt by the training forward, each behind its own prompt.
 
@@ -33,13 +34,14 @@ def forward_log_probs(
       most: tokens a response may have.
     """
     width = shapes.widths[-1] + most
-    shapes = dataclasses.replace(shapes, rows=1, widths=(width,), num_targets=most)
     found = []
     for response in responses:
         tokens = np.concatenate([prompt.tokens[: prompt.prompt_length], response])
         row = dataclasses.replace(prompt, tokens=tokens, action_mask=np.zeros(len(response), bool))
-        batch = collate(single_rows([row], 1), shapes, width, model.config)
-        scores = np.asarray(log_probs(model, batch.inputs))[0]
+        inputs = plain_inputs(
+            [row], model.config, count=1, width=width, images=shapes.images, window=shapes.window
+        )
+        scores = np.asarray(log_probs(model, inputs))[0]
         found.append(scores[prompt.prompt_length : len(tokens)])
     return found
 
@@ -58,7 +60,7 @@ class Gap(NamedTuple):
 
 
 def log_prob_gap(
-    model: Qwen3VL, prompts: Sequence[Example], drawn: Sequence[Responses], shapes: BatchShapes, most: int
+    model: Qwen3VL, prompts: Sequence[Example], drawn: Sequence[Responses], shapes: PromptShapes, most: int
 ) -> Gap:
     """Over all tokens of all responses."""
     parts = []

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from transformers import Qwen3VLForConditionalGeneration
 
-from rmsweb_jax.data.batching import BatchShapes, Example
+from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.decoding.pool import DecodePool, PromptState
-from rmsweb_jax.decoding.sampler import Responses, Sampler, SamplingParams
+from rmsweb_jax.decoding.sampler import PromptShapes, Responses, Sampler, SamplingParams
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.training.mesh import make_mesh
 
@@ -83,7 +83,7 @@ def make_sampler(config: Qwen3VLConfig, prompts: Sequence[Example], slots: int) 
     """A sampler with `slots` slots, for prompts padded to the longest of them."""
     window = max((int(np.prod(grid)) for prompt in prompts for grid in prompt.grids), default=0)
     width = max(prompt.prompt_length for prompt in prompts)
-    shapes = BatchShapes(slots, (width,), num_targets=1, images=int(window > 0), window=window)
+    shapes = PromptShapes(slots, (width,), images=int(window > 0), window=window)
     return Sampler(config, shapes, make_mesh())
 
 

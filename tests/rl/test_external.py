@@ -109,7 +109,7 @@ def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
     for path in ("/load_lora_adapter", "/unload_lora_adapter"):
         assert len(server.bodies(path)) == 1
     check_drawn(drawn, server)
-    ours = [prompt.example.tokens[: prompt.example.prompt_length].tolist() for prompt in policy.prompts]
+    ours = [prompt.encoded().prompt.tolist() for prompt in policy.prompts]
     bodies = server.bodies(GENERATE)
     assert sorted(body["input_ids"] for body in bodies) == sorted([*ours, *ours])
     body = bodies[0]

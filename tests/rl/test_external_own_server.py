@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.data.batching import BatchShapes, collate, single_rows
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
 from tests.qwen3_vl.rows import token_log_probs
+from tests.rl.eight_rows import plain_inputs
 from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, make_engine, make_policy, settings
 from tests.serve.conftest import serving
 
@@ -18,14 +18,14 @@ WIDTH = 96
 
 def trained_log_probs(policy: Policy, prompt: Prompt, tokens: np.ndarray, adapters: bool) -> np.ndarray:
     """Log-probabilities of a response under the training forward."""
-    start = prompt.example.prompt_length
+    start, known = prompt.prompt_length, prompt.encoded()
     example = dataclasses.replace(
-        prompt.example,
-        tokens=np.concatenate([prompt.example.tokens[:start], tokens]),
+        known,
+        tokens=np.concatenate([known.prompt, tokens]),
         action_mask=np.zeros(len(tokens), bool),
     )
-    shapes = BatchShapes(rows=1, widths=(WIDTH,), num_targets=LIMIT, images=1, window=MAX_PIXELS // 16**2)
-    inputs = collate(single_rows([example], 1), shapes, WIDTH, policy.model.config).inputs
+    window = MAX_PIXELS // 16**2
+    inputs = plain_inputs([example], policy.model.config, count=1, width=WIDTH, images=1, window=window)
     return np.asarray(_score(policy.model, inputs, adapters))[0, start : start + len(tokens)]
 
 

@@ -69,8 +69,6 @@ def token_batch(problem) -> TokenBatch:
         return np.stack([token_weights(masks[i], rows.sum()) if rows[i] else none for i in range(len(rows))])
 
     return TokenBatch(
-        index=np.zeros(old.shape, np.int32),
-        tokens=np.zeros(old.shape, np.int32),
         advantages=np.broadcast_to(advantages[:, None], old.shape),
         pg_weight=weights(accepted, mask),
         kl_weight=weights(~targets, mask),

@@ -62,7 +62,7 @@ def config(random_policy, prompts, monkeypatch):
     config = get_config("smoke")
     config.model, config.prompts = str(random_policy), str(prompts)
     config.max_prompt_tokens, config.max_pixels = 256, 4096
-    config.max_response_tokens, config.micro_batch_tokens = 1, 512
+    config.max_response_tokens, config.row_tokens = 1, 512
     config.bucket_multiple = 256
     config.lora.rank, config.lora.alpha = 4, 8.0
     config.learning_rate = 2e-2
@@ -87,7 +87,7 @@ def test_a_bandit_is_learned(config, tmp_path, random_policy):
     report = run(config, tmp_path)
     rows = read_metrics(tmp_path)
     rewards = [row["reward/mean"] for row in rows]
-    assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.15
+    assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.15, rewards
     assert report["final"]["eval/reward"] > report["first"]["eval/reward"]
     assert rows[0]["logp/gap"] < 0 < rows[-1]["logp/gap"]
     # The policy starts as its reference, then leaves it; each iteration begins on policy.
@@ -270,7 +270,7 @@ def test_paper_variants_hold_the_papers_values():
         assert groups == (64, 16, 8, 64)
         assert (config.min_std, config.competent_reward, config.max_gen_batches) == (0.10, 0.55, 16)
         assert (config.max_prompt_tokens, config.max_response_tokens) == (12_000, 2_048)
-        assert (config.learning_rate, config.micro_batch_tokens, config.temperature) == (8e-6, 20_480, 1.0)
+        assert (config.learning_rate, config.row_tokens, config.temperature) == (8e-6, 20_480, 1.0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

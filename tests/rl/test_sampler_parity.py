@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from rmsweb_jax.data.batching import BatchShapes
 from rmsweb_jax.decoding.cache import BLOCK
 from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import Sampler, SamplingParams
+from rmsweb_jax.decoding.sampler import PromptShapes, Sampler, SamplingParams
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import make_mesh
 from tests.rl.conftest import CONFIG, EOS
@@ -37,11 +36,11 @@ def adapted(model) -> Qwen3VL:
 @pytest.fixture(scope="module")
 def prompts(make_prompt):
     lengths = (12, 16, 9, 14, 16)
-    return [make_prompt(number, length, image=number != 2).example for number, length in enumerate(lengths)]
+    return [make_prompt(number, length, image=number != 2).encoded() for number, length in enumerate(lengths)]
 
 
 def sampler(slots: int) -> Sampler:
-    return Sampler(CONFIG, BatchShapes(slots, (16,), num_targets=1, images=1, window=8), make_mesh())
+    return Sampler(CONFIG, PromptShapes(slots, (16,), images=1, window=8), make_mesh())
 
 
 @pytest.fixture(scope="module")

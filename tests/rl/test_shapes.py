@@ -12,16 +12,18 @@ from jaxtyping import TypeCheckError, install_import_hook
 import tests.typechecker
 
 modules = "batching losses metrics prompts rollout step".split()
-packages = [f"rmsweb_jax.rl.{name}" for name in modules] + ["rmsweb_jax.qwen3_vl.logprobs"]
+packages = [f"rmsweb_jax.rl.{name}" for name in modules]
+packages += ["rmsweb_jax.qwen3_vl.logprobs", "rmsweb_jax.data.batching"]
 with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.decoding.sampler import Responses
-    from rmsweb_jax.rl.batching import choose_row_shapes, micro_batches
+    from rmsweb_jax.rl.batching import micro_batches, rl_packer, trees_of
+    from rmsweb_jax.rl.config import RlConfig
     from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-    from rmsweb_jax.rl.losses import Objective, gates_on_host, salvage_ds_objective, token_weights
+    from rmsweb_jax.rl.losses import Objective, TokenBatch, gates_on_host, salvage_ds_objective, token_weights
     from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics
     from rmsweb_jax.rl.rollout import score_groups, with_gates
     from rmsweb_jax.rl.step import scored_log_probs
-    from rmsweb_jax.data.encoding import SampleSize
+    from rmsweb_jax.data.sizes import SampleSize
     from rmsweb_jax.sft.step import split_model
     from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
     from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -47,20 +49,25 @@ rollout_metrics(groups, gates, 0.55)
 scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]
 log_prob_metrics(scored, 0.55)
 
-size = SampleSize('prompt', length=16, num_targets=4, images=1, window=8)
-shapes = choose_row_shapes(
-    [size], num_samples=4, max_response_tokens=6, micro_batch_tokens=256, devices=1, multiple=8, count=1
+size = SampleSize('prompt', length=16, num_targets=4, patches=(8,))
+config = RlConfig(
+    prompts="", model="", num_samples=4, max_response_tokens=6, row_tokens=256, row_multiple=8
 )
-# Version 1 makes every response stale, so that its slots carry old log-probabilities.
-micro, *_ = micro_batches(MiniBatch(groups[:1], groups[1:]), shapes, CONFIG, salvage=True, version=1)
-assert micro.stale.any()
+packer = rl_packer([size], config, CONFIG, shards=1)
+# Version 1 makes every response stale, so that its branches carry old log-probabilities.
+trees = trees_of(MiniBatch(groups[:1], groups[1:]), salvage=True, version=1)
+micro, *_ = micro_batches(trees, packer, CONFIG)
+batch = micro.batch
+values = batch.scored.values
+assert values["stale"].any()
 
 
 def gradient(params, frozen):
     def loss(params):
         model = nnx.merge(graphdef, params, frozen)
-        log_probs = scored_log_probs(model, micro.inputs, micro.targets)
-        return salvage_ds_objective(log_probs, micro.targets, Objective()).loss
+        log_probs = scored_log_probs(model, batch)
+        tokens = TokenBatch(**{name: values[name] for name in TokenBatch.__dataclass_fields__})
+        return salvage_ds_objective(log_probs, tokens, Objective()).loss
 
     return jax.grad(loss)(params)
 

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import Example
-from rmsweb_jax.qwen3_vl.inputs import RowLayout
+from rmsweb_jax.data.batching import Batch, Example, lay_out, on_mesh, spans
+from rmsweb_jax.data.packing import Packer, Part, Rows, RowShape
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import RowShape, RowShapes, micro_batches
+from rmsweb_jax.rl.batching import VALUES, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.step import Accumulated, Steps, make_steps, on_mesh
+from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from tests.prompts import as_prompt
 from tests.rl.eight_rows import plain_batches, plain_rows
 from tests.tiny import IMAGE_TOKEN, TINY
 
@@ -32,9 +32,9 @@ SAMPLES = 8
 # Two images or none, neither of them square: 2 x 6 and 6 x 4 patches.
 GRIDS = ((1, 2, 6), (1, 6, 4))
 WINDOW = 24
-WIDTH, SCORED = 104, 72
-LAYOUTS = {"tight": None, "fixed": RowLayout(prompt=32, slot=8)}
-
+# Room for all groups in one row, so that one compiled program serves all plans.
+WIDTH = 192
+SHAPE = RowShape(WIDTH, 1, images=4, window=WINDOW)
 
 Key = tuple[int, int]
 Places = dict[Key, tuple[int, slice]]
@@ -77,8 +77,7 @@ def make_group(number: int, accepted: bool, images: bool) -> Group:
     none = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=SAMPLES) if accepted else np.zeros(SAMPLES)
     rewards = np.zeros(SAMPLES)
-    prompt = Prompt(example.sample_id, example, "")
-    return Group(prompt, responses, none, np.zeros(SAMPLES, bool), rewards, advantages, accepted)
+    return Group(as_prompt(example), responses, none, np.zeros(SAMPLES, bool), rewards, advantages, accepted)
 
 
 BATCH = MiniBatch(
@@ -110,48 +109,56 @@ def reference() -> Reference:
     optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
     steps = make_steps(graphdef, init_state(params, optimizer, MESH), optimizer, OBJECTIVE, MESH)
     rows = plain_rows(BATCH, salvage=True)
-    batches = plain_batches(rows, TINY, count=1, width=WIDTH, scored=SCORED)
+    batches = plain_batches(rows, TINY, count=1, width=WIDTH, images=SHAPE.images)
     own = {}
-    for batch in batches:
-        scored = np.asarray(steps.log_probs(params, frozen, *placed(batch)))
-        own |= {key: scored[place] for key, place in batch.places.items()}
+    for batch, places in batches:
+        scored = np.asarray(steps.log_probs(params, frozen, on_mesh(batch, MESH)))
+        own |= {key: scored[place] for key, place in places.items()}
     old, ref = ({key: x + rng.normal(0, 1.0, x.shape) for key, x in own.items()} for _ in range(2))
     total = steps.zero(params)
-    for batch in batches:
-        total = steps.add(total, params, frozen, *against(batch, batch.places, old, ref))
+    for batch, places in batches:
+        total = steps.add(total, params, frozen, against(batch, places, old, ref))
     return Reference(params, frozen, steps, old, ref, own, total)
 
 
-def placed(batch: Any, **log_probs: np.ndarray) -> tuple[Any, Any]:
-    """Inputs and targets of either layout on the mesh, in arrays of one shape: one compiled program for all.
-
-    The reference attention does not read the promise of fixed places; slots of 0 are what None stands for.
-    """
-    slots = np.zeros_like(batch.inputs.tokens) if batch.inputs.slot_ids is None else batch.inputs.slot_ids
-    inputs = batch.inputs.replace(layout=None, slot_ids=slots)
-    return on_mesh(
-        dataclasses.replace(batch, inputs=inputs, targets=batch.targets.replace(**log_probs)), MESH
-    )
-
-
-def against(batch: Any, places: Places, old: LogProbs, ref: LogProbs) -> tuple[Any, Any]:
-    """The same, with old and reference log-probabilities at their places."""
-    arrays = np.zeros((2, *batch.targets.tokens.shape), np.float32)
+def against(batch: Batch, places: Places, old: LogProbs, ref: LogProbs) -> Batch:
+    """A batch on the mesh, with old and reference log-probabilities at their places."""
+    arrays = np.zeros((2, *batch.scored.tokens.shape), np.float32)
     for key, place in places.items():
         arrays[0][place], arrays[1][place] = old[key], ref[key]
-    return placed(batch, old_log_probs=arrays[0], ref_log_probs=arrays[1])
+    values = batch.scored.values | {"old_log_probs": arrays[0], "ref_log_probs": arrays[1]}
+    return on_mesh(dataclasses.replace(batch, scored=dataclasses.replace(batch.scored, values=values)), MESH)
 
 
-def shared_batches(layout: RowLayout | None) -> list[tuple[Any, Places]]:
-    shape = RowShape(WIDTH, SCORED, layout)
-    shapes = RowShapes((shape,), micro_batch_tokens=WIDTH, devices=1, images=len(GRIDS), window=WINDOW)
-    return [
-        (
-            micro,
-            {(p.slot.group, p.slot.sample): (p.row, slice(p.start, p.stop)) for p in micro.places},
-        )
-        for micro in micro_batches(BATCH, shapes, TINY, salvage=True)
-    ]
+TREES = [lazy.make() for lazy in trees_of(BATCH, salvage=True)]
+SIZES = [tree.size for tree in TREES]
+ALL = tuple(range(SAMPLES))
+EVEN, ODD = ALL[::2], ALL[1::2]
+# The rows of a step, one a micro-batch but for the last plan.
+PLANS: dict[str, list[Rows]] = {
+    "one group a row": [((Part(0, ALL),),), ((Part(1, ALL),),), ((Part(2, (*ALL, SAMPLES)),),)],
+    "packed": Packer(SHAPE, TINY).pack(SIZES),
+    "cut groups": [
+        ((Part(0, EVEN), Part(2, (*ODD, SAMPLES))),),
+        ((Part(2, EVEN[:1]), Part(1, ALL)),),
+        ((Part(2, EVEN[1:]), Part(0, ODD)),),
+    ],
+    "shards": [((Part(0, ALL), Part(1, EVEN)), (Part(2, (*ALL, SAMPLES)),), (Part(1, ODD),))],
+}
+
+
+def shared_batches(plan: list[Rows]) -> list[tuple[Batch, Places]]:
+    shape = dataclasses.replace(SHAPE, rows=max(len(rows) for rows in plan))
+    made = []
+    for rows in plan:
+        batch = lay_out(TREES.__getitem__, rows, shape, TINY, names=VALUES)
+        places = {
+            # The salvage target is behind the responses.
+            (at.tree, at.branch if at.branch < SAMPLES else -1): (at.row, slice(at.start, at.stop))
+            for at in spans(rows, SIZES)
+        }
+        made.append((batch, places))
+    return made
 
 
 def relative(ours: Any, theirs: Any) -> float:
@@ -171,16 +178,21 @@ def matrices(gradients: Any) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_loss_and_every_adapter_gradient_are_the_same(reference, layout):
+def test_all_groups_are_packed_into_one_row():
+    ((row,),) = PLANS["packed"]
+    assert len(row) == 3
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_loss_and_every_adapter_gradient_are_the_same(reference, plan):
     params, frozen, steps = reference.params, reference.frozen, reference.steps
     total, seen = steps.zero(params), set()
-    for micro, places in shared_batches(layout):
-        inputs, targets = against(micro, places, reference.old, reference.ref)
-        scored = np.asarray(steps.log_probs(params, frozen, inputs, targets))
+    for micro, places in shared_batches(plan):
+        batch = against(micro, places, reference.old, reference.ref)
+        scored = np.asarray(steps.log_probs(params, frozen, batch))
         for key, place in places.items():
             np.testing.assert_allclose(scored[place], reference.log_probs[key], atol=2e-5)
-        total, seen = steps.add(total, params, frozen, inputs, targets), seen | set(places)
+        total, seen = steps.add(total, params, frozen, batch), seen | set(places)
     assert seen == set(reference.log_probs) and len(seen) == 3 * SAMPLES + 1
     for name, value in vars(reference.total.sums).items():
         # Every term takes part, and so does every clip.

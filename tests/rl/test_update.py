@@ -8,18 +8,25 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
-from rmsweb_jax.rl.batching import micro_batches
+from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import AXES
 from rmsweb_jax.training.performance import PEAK_TFLOPS
 from tests.qwen3_vl.sharded_steps import make_group
 from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
-from tests.rl.update_together import CONFIG, SHAPES, Policy, arrays_of, make_policy, update
+from tests.rl.update_together import CONFIG, PACKER, Policy, arrays_of, make_policy, update
 from tests.virtual_devices import device_environment
 
-MOVING = ("time/update", "tokens_per_second/update", "padding", "skipped_steps")
+MOVING = (
+    "time/update",
+    "tokens_per_second/update",
+    "update/padding",
+    "update/useful_flops",
+    "skipped_steps",
+)
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +101,43 @@ def test_useful_operations_are_a_gradient_and_two_forward_passes(policy, batches
     assert "mfu/update" not in policy.update(state, [batch]).metrics
     monkeypatch.setitem(PEAK_TFLOPS, "cpu", 1e-3)
     metrics = policy.update(policy.state(), [batch]).metrics
-    micros = micro_batches(batch, SHAPES, CONFIG, salvage=True)
-    work = sum((micro.work for micro in micros), start=Work(0, 0, 0))
-    useful = training_flops(CONFIG, work, count, "none").useful + 2 * forward_flops(CONFIG, work)
-    assert metrics["mfu/update"] * metrics["time/update"] * 1e9 == pytest.approx(useful)
+    trees = trees_of(batch, salvage=True)
+    work = useful_work([tree.size for tree in trees])
+    executed = sum((micro.executed for micro in micro_batches(trees, PACKER, CONFIG)), start=Work(0, 0, 0))
+
+    def flops(work):
+        return training_flops(CONFIG, work, count, "none").useful + 2 * forward_flops(CONFIG, work)
+
+    assert metrics["mfu/update"] * metrics["time/update"] * 1e9 == pytest.approx(flops(work))
     assert metrics["tokens_per_second/update"] * metrics["time/update"] == pytest.approx(work.tokens)
-    assert metrics["padding"] == pytest.approx(1 - work.tokens / (4 * 64 * len(micros)))
+    assert metrics["update/padding"] == pytest.approx(1 - work.tokens / executed.tokens)
+    assert metrics["update/useful_flops"] == pytest.approx(flops(work) / flops(executed))
+    assert executed.tokens % (4 * 64) == 0 and 0 < metrics["update/useful_flops"] < 1
 
 
 def test_nothing_to_train_on_is_no_step(policy):
     updated = policy.update(policy.state(), [])
     assert updated.responses == () and updated.skipped == ()
-    assert updated.metrics["optimizer_steps"] == 0 and updated.metrics["padding"] == 0
+    assert updated.metrics["optimizer_steps"] == 0 and updated.metrics["update/padding"] == 0
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 40), (2, 160)])
+def test_rows_do_not_change_an_iteration(policy, rows, width):
+    """Groups that are cut, or that share rows, on one shard or two: what four rows of 64 tokens give."""
+    packer = Packer(RowShape(width, rows, images=4, window=PACKER.shape.window), CONFIG)
+    expected, found = update(policy), update(policy, packer)
+    chex.assert_trees_all_close(found.state, expected.state, rtol=0, atol=1e-5)
+    for name in found.metrics.keys() - set(MOVING):
+        assert found.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-5), name
+    # In the order of their rows, which is another one.
+    scored, known = (
+        sorted((part.sampled.size, part.reward, part.old.tolist()) for part in updated.responses)
+        for updated in (found, expected)
+    )
+    assert len(scored) == len(known) == 32
+    for one, other in zip(scored, known, strict=True):
+        assert one[:2] == other[:2]
+        np.testing.assert_allclose(one[2], other[2], atol=1e-5)
 
 
 def test_two_processes_with_eight_devices_update_as_one_device_does(policy, tmp_path):

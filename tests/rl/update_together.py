@@ -17,11 +17,11 @@ from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import RowShape, RowShapes
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
@@ -38,7 +38,8 @@ OBJECTIVE = Objective(kl_coef=0.1)
 CONFIG = dataclasses.replace(
     sharded_steps.CONFIG, text=dataclasses.replace(sharded_steps.CONFIG.text, num_hidden_layers=1)
 )
-SHAPES = RowShapes((RowShape(64, 32),), micro_batch_tokens=64, devices=4, images=1, window=WINDOW)
+# A row for each of the four shards of two processes.
+PACKER = Packer(RowShape(64, 4, images=2, window=WINDOW), CONFIG)
 
 
 class Policy(NamedTuple):
@@ -58,13 +59,15 @@ class Policy(NamedTuple):
         )
         return init_state(params, self.optimizer, self.mesh)
 
-    def update(self, state: TrainState, batches: list[MiniBatch[Group]], version: int = 0) -> Updated:
+    def update(
+        self, state: TrainState, batches: list[MiniBatch[Group]], version: int = 0, packer: Packer = PACKER
+    ) -> Updated:
         return update_policy(
             self.steps,
             state,
             self.frozen,
             batches,
-            SHAPES,
+            packer,
             CONFIG,
             self.mesh,
             salvage=True,
@@ -89,12 +92,12 @@ def make_policy(mesh: Mesh) -> Policy:
     return Policy(mesh, params, frozen, make_steps(graphdef, state, optimizer, OBJECTIVE, mesh), optimizer)
 
 
-def update(policy: Policy) -> Updated:
+def update(policy: Policy, packer: Packer = PACKER) -> Updated:
     """Two steps of a policy that has moved over eight groups, one of them drawn by an earlier one."""
     groups = [dataclasses.replace(make_group(number, number < 4), version=1) for number in range(8)]
     groups[1] = dataclasses.replace(groups[1], version=0)
     batches = [MiniBatch(tuple(groups[at : at + 2]), tuple(groups[at + 4 : at + 6])) for at in (0, 2)]
-    return policy.update(policy.state(moved=True), batches, version=1)
+    return policy.update(policy.state(moved=True), batches, version=1, packer=packer)
 
 
 def arrays_of(updated: Updated) -> dict[str, np.ndarray]:

@@ -21,7 +21,8 @@ from starlette.routing import Route
 
 from configs.serve import get_config
 from experiments.serve import main as serve
-from rmsweb_jax.data.batching import BatchShapes, Example, collate, single_rows
+from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out
+from rmsweb_jax.data.packing import Part, RowShape
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -189,8 +190,9 @@ def trained_log_probs(model: Qwen3VL, prompt: EncodedPrompt, tokens: np.ndarray)
         patches=prompt.patches, grids=prompt.grids,
     )  # fmt: skip
     window = max(len(patches) for patches in prompt.patches)
-    shapes = BatchShapes(rows=1, widths=(128,), num_targets=16, images=1, window=window)
-    inputs = collate(single_rows([example], 1), shapes, 128, model.config).inputs
+    tree = Tree(example, (Branch(example.target),))
+    row = RowShape(width=128, rows=1, images=1, window=window)
+    inputs = lay_out(lambda _: tree, [(Part(0, (0,)),)], row, model.config).inputs
     start = len(prompt.tokens)
     return np.asarray(_score(model, inputs))[0, start : start + len(tokens)]
 

@@ -1,8 +1,12 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import Example
+from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out
+from rmsweb_jax.data.packing import Part, Row, RowShape
+from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.tiny import IMAGE_TOKEN, TINY
@@ -19,6 +23,30 @@ def make_example(number: int, prompt: int, targets: int, image: bool = True) -> 
     grids = ((1, 4, 2),) if image else ()
     patches = tuple(rng.normal(size=(8, TINY.vision.patch_dim)).astype(np.float32) for _ in grids)
     return Example(f"sample-{number}", tokens, prompt, action_mask, patches, grids)
+
+
+def make_tree(example: Example) -> Tree:
+    """The example with its target, whose tokens weigh the same."""
+    values = {"weight": 1 / example.num_targets, "action": example.action_mask}
+    return Tree(example, (Branch(example.target, values),))
+
+
+def row_of(numbers: Sequence[int]) -> Row:
+    """A row that holds the examples of these numbers, with their targets."""
+    return tuple(Part(number, (0,)) for number in numbers)
+
+
+def make_batch(examples: Sequence[Example], rows: Sequence[Row], shape: RowShape) -> Batch:
+    trees = [make_tree(example) for example in examples]
+    return lay_out(trees.__getitem__, rows, shape, TINY, names=VALUES)
+
+
+def one_a_row(examples: Sequence[Example], shape: RowShape) -> list[Batch]:
+    """Micro-batches whose rows hold one example each, the longest first."""
+    numbers = sorted(range(len(examples)), key=lambda number: -examples[number].length)
+    rows = [row_of([number]) for number in numbers]
+    starts = range(0, len(rows), shape.rows)
+    return [make_batch(examples, rows[start : start + shape.rows], shape) for start in starts]
 
 
 @pytest.fixture

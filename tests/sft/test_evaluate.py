@@ -1,5 +1,7 @@
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -61,17 +63,15 @@ def test_metrics_are_those_of_the_samples_one_by_one(data, model, evaluated):
     forward = nnx.jit(lambda model, inputs: nnx.log_softmax(model.logits(model(inputs))))
     for batch in data.held_out_batches():
         log_probs = np.asarray(forward(model, batch.inputs))
-        targets = batch.targets
-        for row in range(len(targets.tokens)):
-            places = np.flatnonzero(targets.segment_ids[row])
-            if not len(places):
-                continue
-            scores, wanted = log_probs[row, targets.index[row, places]], targets.tokens[row, places]
-            losses.append(-scores[np.arange(len(places)), wanted].mean())
-            matches = scores.argmax(-1) == wanted
-            right, tokens = right + matches.sum(), tokens + len(places)
-            if targets.action_mask[row].any():
-                exact.append(matches[targets.action_mask[row, places] > 0].all())
+        scored, branches = batch.scored, np.asarray(batch.scored.branch)
+        for row, branch in {(row, branches[row, at]) for row, at in np.argwhere(branches > 0).tolist()}:
+            places = branches[row] == branch
+            scores, wanted = log_probs[row, scored.index[row, places]], scored.tokens[row, places]
+            losses.append(-scores[np.arange(len(wanted)), wanted].mean())
+            matches, action = scores.argmax(-1) == wanted, scored.values["action"][row, places] > 0
+            right, tokens = right + matches.sum(), tokens + len(wanted)
+            if action.any():
+                exact.append(matches[action].all())
     assert len(losses) == len(data.held_out) > len(exact) > 0
     assert metrics["eval/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert metrics["eval/token_accuracy"] == pytest.approx(right / tokens)
@@ -83,40 +83,44 @@ def test_metrics_are_those_of_the_samples_one_by_one(data, model, evaluated):
 
 
 def test_replies_are_scored_against_their_targets(data, model):
-    samples = choose_actions(data, 3)
-    targets = [sample.response for sample in samples]
+    actions = choose_actions(data, 3)
+    targets = [sample.response for sample, _ in actions]
     asked = []
 
     def score(reply: str, target: str) -> float:
         asked.append((reply, target))
         return (1.0, 0.3, 0.7)[targets.index(target)]
 
-    greedy = GreedyReplies(CONFIG, samples, data.encoder, make_mesh(), score)
+    greedy = GreedyReplies(CONFIG, actions, data.encoder, make_mesh(), score)
     metrics, replies = greedy(Generator(model))
     assert metrics["eval/action_reward"] == pytest.approx(2 / 3)
     assert metrics["eval/action_accuracy"] == pytest.approx(1 / 3)
     assert asked == [(reply.reply, reply.target) for reply in replies]
     assert [(reply.sample_id, reply.target) for reply in replies] == [
-        (sample.sample_id, sample.response) for sample in samples
+        (sample.sample_id, sample.response) for sample, _ in actions
     ]
     assert greedy(Generator(model)) == (metrics, replies)
 
 
 def test_replies_are_to_the_same_held_out_actions_in_every_run(data):
     held_out = {data.source[number].sample_id for number in data.held_out.tolist()}
-    chosen = choose_actions(data, 100)
+    chosen = [sample for sample, size in choose_actions(data, 100) if size.sample_id == sample.sample_id]
     assert {sample.sample_id for sample in chosen} <= held_out
     assert all(sample.kind == "action" for sample in chosen) and len(chosen) < len(held_out)
-    assert choose_actions(data, 2) == chosen[:2]
+    assert [sample for sample, _ in choose_actions(data, 2)] == chosen[:2]
     tasks = [
         {data.source[number].task_id for number in part.tolist()} for part in (data.train, data.held_out)
     ]
     assert not tasks[0] & tasks[1]
 
 
-def test_two_processes_evaluate_as_one_does_and_stop_together(data, evaluated, random_policy):
+def test_two_processes_evaluate_as_one_does_share_the_work_and_stop_together(
+    data, evaluated, random_policy, tmp_path
+):
     metrics, replies = evaluated
-    arguments = [str(random_policy), str(data.source.folder), f"127.0.0.1:{free_port()}", "2"]
+    corpus = tmp_path / "corpus"
+    shutil.copytree(data.source.folder, corpus, ignore=shutil.ignore_patterns("sizes-*"))
+    arguments = [str(random_policy), str(corpus), f"127.0.0.1:{free_port()}", "2"]
     found = figures(
         [
             subprocess.Popen(
@@ -134,3 +138,11 @@ def test_two_processes_evaluate_as_one_does_and_stop_together(data, evaluated, r
         assert view["stop"] == [False, True]
         assert view["metrics"] == pytest.approx(metrics, abs=1e-5)
         assert view["replies"] == [reply.reply for reply in replies]
+    assert [len(view["measured"]) for view in found] == [8, 8]
+    measured, encoded = (
+        sum((Counter(view[name]) for view in found), start=Counter()) for name in ("measured", "encoded")
+    )
+    assert measured == {size.sample_id: 1 for size in data.sizes}
+    # Once for the loss, and once for the reply.
+    held_out = Counter(data.sizes[number].sample_id for number in data.held_out)
+    assert encoded == held_out + Counter(reply.sample_id for reply in replies)

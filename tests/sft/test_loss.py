@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import BatchShapes, collate, single_rows
+from rmsweb_jax.data.batching import on_mesh
+from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.sft.loss import sft_loss
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
-from rmsweb_jax.training.mesh import make_mesh, shard_batch
+from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from tests.sft.conftest import one_a_row
+
+SHAPE = RowShape(width=48, rows=8, images=1, window=8)
 
 
 # Compiled once for all tests: the model's graph is the same in each.
@@ -30,73 +34,66 @@ def all_logits(graphdef, params, inputs):
     return model.logits(model(inputs))
 
 
-def shapes(rows: int, widths: tuple[int, ...] = (48,), num_targets: int = 8) -> BatchShapes:
-    return BatchShapes(rows=rows, widths=widths, num_targets=num_targets, images=1, window=8)
-
-
-def micro_batches(examples, config, plan: BatchShapes):
-    longest_first = sorted(examples, key=lambda example: -example.length)
-    for start in range(0, len(examples), plan.rows):
-        group = longest_first[start : start + plan.rows]
-        yield collate(single_rows(group, plan.rows), plan, plan.width(group[0].length), config)
-
-
-def gradient(model, examples, config, plan: BatchShapes):
-    """Summed loss and gradient of all parameters over the micro-batches of a plan."""
+def gradient(model, examples, shape: RowShape):
+    """Summed loss and gradient of all parameters over micro-batches of these rows."""
     graphdef, params = nnx.split(model)
     loss, total = 0.0, None
-    for batch in micro_batches(examples, config, plan):
+    for batch in one_a_row(examples, shape):
         (value, _), grads = loss_and_gradient(graphdef, params, batch, len(examples))
         loss += float(value)
         total = grads if total is None else jax.tree.map(jnp.add, total, grads)
     return loss, total
 
 
-def test_loss_is_the_mean_of_sequence_means(model, examples, config):
+def test_loss_is_the_mean_of_sequence_means(model, examples):
     """Against the definition, one unpadded sample at a time."""
     means = []
     graphdef, params = nnx.split(model)
     for example in examples[2:4]:  # With an image, and without.
-        plan = BatchShapes(1, (example.length,), example.num_targets, len(example.grids), 8)
-        (batch,) = micro_batches([example], config, plan)
+        (batch,) = one_a_row([example], RowShape(example.length, 1, len(example.grids), 8))
         logits = all_logits(graphdef, params, batch.inputs)[0]
         log_probs = np.asarray(jax.nn.log_softmax(logits[:-1]))
         nll = -log_probs[np.arange(len(log_probs)), example.tokens[1:]]
         means.append(float(nll[example.prompt_length - 1 :].mean()))
-    loss, _ = gradient(model, examples[2:4], config, shapes(rows=8))
+    loss, _ = gradient(model, examples[2:4], SHAPE)
     assert loss == pytest.approx(np.mean(means), rel=1e-5)
 
 
-def test_padding_does_not_reach_the_loss(model, examples, config):
-    (batch,) = micro_batches(examples[:3], config, shapes(8))
+def test_padding_does_not_reach_the_loss(model, examples):
+    (batch,) = one_a_row(examples[:3], SHAPE)
     graphdef, params = nnx.split(model)
-    other = batch.inputs.replace(tokens=np.where(batch.inputs.segment_ids > 0, batch.inputs.tokens, 7))
+    lengths = np.zeros((SHAPE.rows, 1), int)
+    lengths[:3, 0] = sorted((example.length for example in examples[:3]), reverse=True)
+    held = np.arange(SHAPE.width) < lengths
+    assert not held.all(axis=1).any() and batch.inputs.tokens[held].any()
+    other = batch.inputs.replace(tokens=np.where(held, batch.inputs.tokens, 7))
     first = loss_and_gradient(graphdef, params, batch, 8)
     second = loss_and_gradient(graphdef, params, batch.replace(inputs=other), 8)
     chex.assert_trees_all_equal(first, second)
 
 
 def test_accuracies_count_spans_that_are_right_to_the_last_token(model, examples, config):
-    (batch,) = micro_batches(examples, config, shapes(8))
+    (batch,) = one_a_row(examples, SHAPE)
     graphdef, params = nnx.split(model)
     logits = all_logits(graphdef, params, batch.inputs)
-    places = np.take_along_axis(np.asarray(logits.argmax(-1)), batch.targets.index, axis=1)
-    right = batch.replace(targets=batch.targets.replace(tokens=places))
+    places = np.take_along_axis(np.asarray(logits.argmax(-1)), batch.scored.index, axis=1)
+    right = batch.replace(scored=batch.scored.replace(tokens=places))
     (_, sums), _ = loss_and_gradient(graphdef, params, right, 8)
     with_action = sum(bool(example.action_mask.any()) for example in examples)
     assert float(sums.actions) == float(sums.exact_actions) == with_action
     assert float(sums.correct) == float(sums.tokens) == sum(example.num_targets for example in examples)
 
-    row = int(np.flatnonzero(batch.targets.action_mask.sum(1))[0])
-    place = int(np.flatnonzero(batch.targets.action_mask[row])[-1])
+    action = batch.scored.values["action"]
+    row = int(np.flatnonzero(action.sum(1))[0])
+    place = int(np.flatnonzero(action[row])[-1])
     places[row, place] = (places[row, place] + 1) % config.text.vocab_size
-    wrong = right.replace(targets=right.targets.replace(tokens=places))
+    wrong = right.replace(scored=right.scored.replace(tokens=places))
     (_, sums), _ = loss_and_gradient(graphdef, params, wrong, 8)
     assert float(sums.exact_actions) == with_action - 1
     assert float(sums.correct) == float(sums.tokens) - 1
 
 
-def test_steps_train_adapters_alone(model, examples, config):
+def test_steps_train_adapters_alone(model, examples):
     add_lora(model, LoRAConfig(rank=2, alpha=4.0, dropout=0.1), nnx.Rngs(1))
     mesh = make_mesh()
     graphdef, params, frozen = split_model(model, "lora")
@@ -107,8 +104,8 @@ def test_steps_train_adapters_alone(model, examples, config):
     losses = []
     for step in range(12):
         total = steps.zero(state.params)
-        for batch in micro_batches(examples, config, shapes(8)):
-            total = steps.add(total, state.params, frozen, shard_batch(batch, mesh), jax.random.key(step))
+        for batch in one_a_row(examples, SHAPE):
+            total = steps.add(total, state.params, frozen, on_mesh(batch, mesh), jax.random.key(step))
         state, metrics = steps.update(state, total)
         losses.append(float(metrics["loss/train"]))
     assert losses[-1] < 0.9 * losses[0]

@@ -47,8 +47,8 @@ def make_config(random_policy: Path, corpus: Path) -> ConfigDict:
     config = get_config("smoke")
     config.model, config.corpus = str(random_policy), str(corpus)
     config.max_length, config.max_pixels = 256, 4096
-    config.batch_size, config.micro_batch_size, config.epochs = 4, 1, 2
-    config.bucket_multiple, config.bucket_count, config.pack = 256, 1, True
+    config.batch_size, config.epochs = 4, 2
+    config.row_tokens, config.row_multiple = 256, 128
     config.eval = {
         "share": 0.2,
         "every": 3,
@@ -151,7 +151,8 @@ def test_report_and_export(whole, random_policy):
     assert rows[0]["lr"] == 0.0 < rows[1]["lr"]
     assert rows[0]["norm/update"] == 0.0 < rows[1]["norm/update"]
     assert all(0 <= row["padding"] < 1 and 0 <= row["data_wait"] <= 1 for row in rows)
-    assert report["padding"] < report["padding_unpacked"]
+    assert all(0 < row["useful_flops"] <= 1 for row in rows)
+    assert report["row_tokens"] == 256 and 0 <= report["padding"] < 1
     assert {"eval/loss", "eval/token_accuracy", "eval/action_accuracy", "eval/action_reward"} <= rows[
         -1
     ].keys()

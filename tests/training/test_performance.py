@@ -4,7 +4,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rmsweb_jax.training.performance import ProfilerWindow, mfu, peak_flops
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.training.performance import (
+    TPU_OPTIONS,
+    ProfilerWindow,
+    compiler_options,
+    mfu,
+    peak_flops,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,3 +78,19 @@ def test_traces_the_steps_of_the_window(tmp_path, first_step, num_steps, steps, 
 def test_no_steps_is_off(tmp_path):
     train(tmp_path, 0, 0, range(3))
     assert not list(tmp_path.iterdir())
+
+
+def test_compiler_options_reach_the_compiler():
+    options = compiler_options("cpu", ("xla_cpu_enable_fast_math=false",))
+    assert options == {"xla_cpu_enable_fast_math": False}
+    assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
+        jax.jit(lambda x: x + 1, compiler_options=compiler_options("cpu", ("no_such=1",)))(1)
+
+
+def test_options_of_the_tpu_are_added_to_and_replaced():
+    name = next(iter(TPU_OPTIONS))
+    options = compiler_options("tpu", (f"{name}=false", "xla_other=2", "xla_path=/tmp"))
+    assert options == {**TPU_OPTIONS, name: False, "xla_other": 2, "xla_path": "/tmp"}
+    with pytest.raises(UserError, match="'xla_other' is no name=value"):
+        compiler_options("tpu", ("xla_other",))

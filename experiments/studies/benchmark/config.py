@@ -35,7 +35,7 @@ class BenchmarkConfig:
     vision_blocks: int = 0
     device: Literal["cpu", "cuda", "tpu"] = "cuda"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    remat: Literal["none", "dots", "full"] = "full"
+    remat: Literal["none", "dots", "named", "offload", "full"] = "full"
     reference: Literal["transformers", "none"] = "transformers"
     threads: int = 0
     rows: int = 1

@@ -13,9 +13,10 @@ from flax import nnx
 
 from experiments.studies.benchmark import side
 from experiments.studies.benchmark.side import Job, Values
-from rmsweb_jax.data.batching import BatchShapes, Example, SftBatch, batch_axes, collate, single_rows
+from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh
+from rmsweb_jax.data.packing import Part, RowShape
+from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.backends import default_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Grid
@@ -24,18 +25,18 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.sft.loss import target_scores
 from rmsweb_jax.sft.step import init_state, make_steps, split_model
-from rmsweb_jax.training.mesh import make_mesh, shard_batch
+from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 
 
 class Forward:
     """Log-probabilities of the scored tokens, without adapters."""
 
-    def __init__(self, model: Qwen3VL, batch: SftBatch):
+    def __init__(self, model: Qwen3VL, batch: Batch):
         graphdef, self._params = nnx.split(model)
 
         @jax.jit
-        def run(params: Any, batch: SftBatch) -> jax.Array:
+        def run(params: Any, batch: Batch) -> jax.Array:
             return target_scores(nnx.merge(graphdef, params), batch).log_probs
 
         self._run, self._batch = run, batch
@@ -44,14 +45,15 @@ class Forward:
         self._log_probs = jax.block_until_ready(self._run(self._params, self._batch))
 
     def values(self) -> Values:
-        log_probs = np.asarray(self._log_probs, np.float64).ravel()
+        # Without the places of a row that hold no scored token.
+        log_probs = np.asarray(self._log_probs, np.float64)[np.asarray(self._batch.scored.branch) > 0]
         return Values(float(-log_probs.mean()), log_probs=tuple(log_probs.tolist()))
 
 
 class Train:
     """One update of the adapters: gradient, clipping, AdamW."""
 
-    def __init__(self, job: Job, model: Qwen3VL, batch: SftBatch, mesh: Any):
+    def __init__(self, job: Job, model: Qwen3VL, batch: Batch, mesh: Any):
         graphdef, params, self._frozen = split_model(model, "lora")
         optimizer = adamw(job.learning_rate, weight_decay=job.weight_decay, clip_norm=job.clip_norm)
         self._state = init_state(params, optimizer, mesh)
@@ -86,11 +88,7 @@ class OurSide:
         self._job, self._mesh = job, make_mesh(data=-1)
         dtype = jnp.dtype(job.dtype)
         self._model = load_model(job.model, dtype, remat=job.remat, mesh=self._mesh)
-        self._model.attention = default_attention(
-            self._model.config.text.head_dim, self._model.dtype, self._mesh
-        )
-        batch = load_batch(job.rows, self._model.config, job.response)
-        self._batch = shard_batch(batch, self._mesh, batch_axes(batch))
+        self._batch = on_mesh(load_batch(job.rows, self._model.config, job.response), self._mesh)
 
     def describe(self) -> dict[str, str]:
         return {
@@ -124,7 +122,7 @@ class OurSide:
         return stats["peak_bytes_in_use"] if stats else side.peak_bytes()
 
 
-def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: int) -> SftBatch:
+def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: int) -> Batch:
     """Reads the rows in the layout of supervised fine-tuning."""
     with np.load(path) as file:
         tokens, grids, patches = file["tokens"], file["grids"], file["patches"]
@@ -141,8 +139,12 @@ def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: in
         )
         for number in range(rows)
     ]
-    shapes = BatchShapes(rows, (length,), num_targets=response, images=1, window=len(images[0]))
-    return collate(single_rows(examples, rows), shapes, length, config)
+    values = {"weight": 1 / response}
+    trees = [Tree(example, (Branch(example.target, values),)) for example in examples]
+    shape = RowShape(length, rows, images=1, window=len(images[0]))
+    return lay_out(
+        trees.__getitem__, [(Part(number, (0,)),) for number in range(rows)], shape, config, names=VALUES
+    )
 
 
 def _grid(values: np.ndarray) -> Grid:

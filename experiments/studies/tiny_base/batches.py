@@ -166,12 +166,10 @@ class RowEncoder:
     ) -> GroundingBatch:
         """Pads rows to [B, length] and their learned tokens to [B, num_learned]."""
         shape = (len(rows), length)
-        slot_ids = np.zeros(shape, np.int32)
         inputs = ModelInputs(
             tokens=np.full(shape, self.pad, np.int32),
             positions=np.zeros((3, *shape), np.int32),
-            segment_ids=np.zeros(shape, np.int32),
-            slot_ids=slot_ids,
+            until=np.tile(np.arange(1, length + 1, dtype=np.int32), (len(rows), 1)),
             image_index=np.full(shape, IGNORED, np.int32),
             vision=vision,
         )
@@ -181,8 +179,7 @@ class RowEncoder:
             size = len(row.tokens)
             inputs.tokens[at, :size] = row.tokens
             inputs.positions[:, at, :size] = row.positions
-            inputs.segment_ids[at, :size] = 1
-            slot_ids[at, :size] = row.slots
+            inputs.until[at, :size] = branch_ends(row.slots)
             inputs.image_index[at, : len(row.image_index)] = row.image_index
             kept = row.learned[:num_learned]
             table[at, : len(kept)] = kept
@@ -190,6 +187,14 @@ class RowEncoder:
         return GroundingBatch(
             inputs, whole[..., 0], whole[..., 1], table[..., 2], whole[..., 2], table[..., 4]
         )
+
+
+def branch_ends(slots: Sequence[int]) -> np.ndarray:
+    """`until` of a row's tokens: a slot ends where the next begins, the prompt where the row ends."""
+    count = len(slots)
+    changes = np.append(np.flatnonzero(np.diff(slots)) + 1, count)
+    ends = changes[np.searchsorted(changes, np.arange(count), side="right")]
+    return np.where(np.equal(slots, 0), count, ends).astype(np.int32)
 
 
 KINDS = ("click", "type", "select", "scroll", "finish")

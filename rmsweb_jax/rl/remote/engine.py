@@ -206,7 +206,7 @@ class RemoteRolloutEngine:
         sampling: SamplingParams,
     ) -> Sample:
         assert self._folder is not None
-        tokens = prompt.example.tokens[: prompt.example.prompt_length].tolist()
+        tokens = prompt.encoded().prompt.tolist()
         # By id and index, so that a retry and another order of requests give the same response.
         own_seed = stable_hash(int(seed), prompt.prompt_id, number) if self._config.seeded else None
         ask = Ask(self._folder.name, prompt.messages, await images, tokens, sampling, own_seed)

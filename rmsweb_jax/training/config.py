@@ -1,0 +1,35 @@
+"""Settings of how a training run computes, the same for SFT and RL."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from rmsweb_jax.settings import safe
+from rmsweb_jax.training.mesh import MeshConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeConfig:
+    """How a run computes: precision, memory, compiler and devices.
+
+    Attributes:
+      dtype, param_dtype: dtypes of the computation and of the base weights.
+      remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
+      quantize: "int8" stores the frozen matrices of the decoder with 8 bits; adapters are exported onto the
+        weights as they were.
+      attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
+      compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
+        to `training.performance.TPU_OPTIONS`.
+      row_multiple: the width of rows is a multiple of it.
+      mesh: sizes of the axes `data`, `fsdp`, `tensor`; one may be -1.
+    """
+
+    dtype: str = "bfloat16"
+    param_dtype: str = "bfloat16"
+    remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
+    quantize: Literal["none", "int8"] = "none"
+    attention_block: int = safe(0)
+    compiler_options: tuple[str, ...] = safe(())
+    row_multiple: int = safe(512)
+    mesh: MeshConfig = safe(MeshConfig())

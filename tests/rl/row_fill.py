@@ -1,0 +1,201 @@
+"""How full the rows of an update are on a mesh: corpora of groups, packed in both layouts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.rl import get_config
+from rmsweb_jax.data.encoding import Encoder, dataset_sizes
+from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
+from rmsweb_jax.data.sft import TRIALS
+from rmsweb_jax.data.sources import BatchOrder, RecordSource
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.sft.config import SftConfig
+
+CONFIG = SIZES["8b"]
+SETTINGS = RlConfig(prompts="", model="")
+SFT_SETTINGS = SftConfig(corpus="")
+MEDIAN, SPREAD = 7_000, 0.5
+TARGET, TARGET_SPREAD = 280, 0.35
+RUNAWAYS = 0.01
+ACCEPTED = SALVAGED = 16
+PROMPTS, STEPS = 4_500, 8
+Step = list[TreeSize]
+
+
+def prompt_lengths(rng: np.random.Generator) -> np.ndarray:
+    """Log-normal; those over the limit are dropped, as training does."""
+    lengths = rng.lognormal(np.log(MEDIAN), SPREAD, 2 * PROMPTS).astype(int)
+    return lengths[lengths <= SETTINGS.max_prompt_tokens][:PROMPTS]
+
+
+def responses(rng: np.random.Generator, count: int) -> tuple[int, ...]:
+    """About as long as targets; some run to the limit."""
+    usual = TARGET * (1 + TARGET_SPREAD * rng.normal(size=count))
+    runaway = rng.random(count) < RUNAWAYS
+    lengths = np.where(runaway, SETTINGS.max_response_tokens, np.maximum(usual, 20))
+    return tuple(lengths.astype(int).tolist())
+
+
+def step(rng: np.random.Generator, prompts: Sequence[int], salvaged: int) -> Step:
+    """Groups of an optimizer step, the last `salvaged` of them with their target."""
+    first = len(prompts) - salvaged
+    return [
+        TreeSize(int(prompt), responses(rng, SETTINGS.num_samples + (number >= first)))
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Optimizer steps, and the settings and model of the run that packs them."""
+
+    steps: list[Step]
+    settings: RlConfig = SETTINGS
+    config: Qwen3VLConfig = CONFIG
+
+    def packer(self, rows: int, steps: Sequence[Step] | None = None) -> Packer:
+        """The packer that training would choose for these steps, by default those of the corpus."""
+        trees = [size for sizes in self.steps for size in sizes]
+        return choose_packer(
+            self.steps if steps is None else steps,
+            self.config,
+            rows=rows,
+            least=max(size.prompt for size in trees) + self.settings.max_response_tokens,
+            most=self.settings.row_tokens,
+            multiple=self.settings.row_multiple,
+            images=max(len(size.patches) for size in trees),
+            window=max((count for size in trees for count in size.patches), default=0),
+        )
+
+    def executed(self, chosen: Packer, steps: Sequence[Step]) -> int:
+        works = (chosen.executed(rows, sizes) for sizes in steps for rows in chosen.pack(sizes))
+        return forward_flops(self.config, sum(works, start=Work(0, 0, 0)))
+
+    def useful(self, sizes: Step) -> int:
+        return forward_flops(self.config, useful_work(sizes))
+
+
+def corpora(seed: int = 0) -> dict[str, Corpus]:
+    """Corpora for the settings of `8b`, by name."""
+    rng = np.random.default_rng(seed)
+    lengths = prompt_lengths(rng)
+
+    def draw(salvaged: int) -> Corpus:
+        count = ACCEPTED + salvaged
+        return Corpus(
+            [step(rng, rng.choice(lengths, count, replace=False).tolist(), salvaged) for _ in range(STEPS)]
+        )
+
+    unlike = [12_000] * 2 + [1_000] * 30
+    return {
+        "log-normal prompts, 16 accepted and 16 salvaged groups": draw(SALVAGED),
+        "the same without salvage": draw(0),
+        "two groups of 12,000 and 30 of 1,000 tokens": Corpus([step(rng, unlike, 0) for _ in range(STEPS)]),
+    }
+
+
+def demo_corpus(prompts: Path, seed: int = 0) -> Corpus:
+    """The prompts that the demo mined, with its settings; responses are as long as the targets.
+
+    Args:
+      prompts: the folder of the data set.
+    """
+    settings = from_config(RlConfig, get_config("demo"), complete=False)
+    model = resolve_model("tiny_base")
+    encoder = Encoder.load(model, ImageStore(prompts), settings.max_pixels)
+    sizes = [
+        size
+        for size in dataset_sizes(RecordSource(prompts, RlPrompt), encoder)
+        if size.prompt_length <= settings.max_prompt_tokens
+    ]
+    targets, rng = [size.num_targets for size in sizes], np.random.default_rng(seed)
+    groups = 2 * settings.mini_batch_groups  # Half of them salvaged.
+
+    def draw() -> Step:
+        chosen = rng.choice(len(sizes), groups, replace=False)
+        return [
+            TreeSize(
+                sizes[index].prompt_length,
+                tuple(rng.choice(targets, settings.num_samples + (number >= groups // 2)).tolist()),
+                sizes[index].patches,
+            )
+            for number, index in enumerate(chosen)
+        ]
+
+    return Corpus([draw() for _ in range(STEPS)], settings, encoder.config)
+
+
+def eight_rows(sizes: Step) -> Step:
+    """The same step with the prompt before every response."""
+    return [TreeSize(size.prompt, (branch,), size.patches) for size in sizes for branch in size.branches]
+
+
+def fill(corpus: Corpus, rows: int) -> dict[str, Any]:
+    """Packs the steps of a corpus for so many row shards.
+
+    Returns:
+      `useful`: share of the executed operations that is useful. `bound`: what it would be if all rows did
+      equal work without padding, and no row less than the longest prompt with its longest response.
+      `advantage`: executed operations with the prompt before every response, packed as well as these can be,
+      over ours.
+    """
+    steps, chosen = corpus.steps, corpus.packer(rows)
+    useful, executed = [corpus.useful(sizes) for sizes in steps], corpus.executed(chosen, steps)
+    alone = [
+        max(corpus.useful([TreeSize(size.prompt, (max(size.branches),), size.patches)]) for size in sizes)
+        for sizes in steps
+    ]
+    least = sum(max(whole, rows * longest) for whole, longest in zip(useful, alone, strict=True))
+    plain = [eight_rows(sizes) for sizes in steps]
+    tokens = sum(useful_work(sizes).tokens for sizes in steps)
+    batches = sum(len(chosen.pack(sizes)) for sizes in steps)
+    return {
+        "useful": round(sum(useful) / executed, 3),
+        "bound": round(sum(useful) / least, 3),
+        "padding": round(1 - tokens / (batches * rows * chosen.shape.width), 3),
+        "advantage": round(corpus.executed(corpus.packer(rows, plain), plain) / executed, 2),
+        "row_tokens": chosen.shape.width,
+        "micro_batches": round(batches / len(steps), 2),
+    }
+
+
+def sft_padding(rows: int, samples: int, seed: int = 1) -> dict[str, Any]:
+    """Padding of an epoch of SFT whose samples are as long as the prompts of RL with a target."""
+    rng = np.random.default_rng(seed)
+    prompts = prompt_lengths(rng)
+    noise = 1 + TARGET_SPREAD * rng.normal(size=len(prompts))
+    targets = np.maximum(TARGET * noise, 20).astype(int)
+    order = BatchOrder(prompts + targets, samples, seed)
+
+    def step(number: int) -> Step:
+        return [TreeSize(int(prompts[index]), (int(targets[index]),)) for index in order[number]]
+
+    steps = [step(number) for number in range(len(prompts) // samples)]
+    chosen = choose_packer(
+        steps[:TRIALS],
+        CONFIG,
+        rows=rows,
+        least=int((prompts + targets).max()),
+        most=SFT_SETTINGS.row_tokens,
+        multiple=SFT_SETTINGS.row_multiple,
+        images=0,
+        window=0,
+    )
+    tokens = sum(useful_work(sizes).tokens for sizes in steps)
+    count = sum(len(chosen.pack(sizes)) for sizes in steps)
+    return {
+        "padding": round(1 - tokens / (count * rows * chosen.shape.width), 3),
+        "row_tokens": chosen.shape.width,
+    }
