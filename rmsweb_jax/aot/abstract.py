@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from rmsweb_jax.data.batching import Batch, ScoredTokens, round_up
 from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
@@ -89,8 +89,13 @@ def abstract_run(
             param_dtype=jnp.dtype(settings.param_dtype),
             remat=settings.remat,
             # The target's platform, not the one on which this runs.
-            attention=default_attention(
-                config.text.head_dim, settings.dtype, mesh, settings.attention_block, platform
+            attention=choose_attention(
+                config.text.head_dim,
+                settings.dtype,
+                mesh,
+                backend=settings.attention,
+                block=settings.attention_block,
+                platform=platform,
             ),
         )
         if settings.quantize == "int8":

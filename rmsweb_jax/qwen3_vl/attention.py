@@ -19,7 +19,7 @@ Keys = Float[jax.Array, "rows tokens kv_heads head_dim"]
 # (queries, keys, values) -> mixed values, for rows whose mask is fixed.
 Attend = Callable[[Queries, Keys, Keys], Queries]
 
-BACKENDS = ("dense", "blocks", "pallas", "cudnn")
+BACKENDS = ("dense", "blocks", "pallas", "cudnn", "triton")
 # Lanes of a TPU's vector registers: head dimensions and blocks of the TPU kernels are multiples of it.
 TPU_LANES = 128
 
@@ -36,11 +36,12 @@ class AttentionConfig:
       backend: "dense" is the reference, with a mask of all pairs; it holds the scores of an eighth of a row's
         queries. "blocks" computes only blocks with visible pairs, on any platform. "pallas" is the same as a
         TPU kernel, for head dimensions and row lengths that are multiples of 128. "cudnn" is the fused GPU
-        kernel with a mask, for 16-bit floats and head dimensions that are multiples of 8 up to 128.
+        kernel with a mask, for 16-bit floats and head dimensions that are multiples of 8 up to 128. "triton"
+        is the same as "pallas" for GPUs, for 16-bit floats and head dimensions 16, 32, 64 and 128.
       mesh: its `data` and `fsdp` axes split rows, its `tensor` axis splits heads. With several devices
         all but "dense" need it, since XLA cannot partition a kernel or a loop over blocks.
       block: largest number of tokens of a block; 0 takes that of the platform.
-      interpret: runs on any platform: the TPU kernel in the Pallas interpreter, cudnn's calls by XLA.
+      interpret: runs on any platform: the Pallas kernels in their interpreter, cudnn's calls by XLA.
     """
 
     backend: str = "dense"

@@ -14,42 +14,66 @@ from jaxtyping import Int32
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import TPU_LANES, Attend, AttentionConfig, attend
 from rmsweb_jax.qwen3_vl.inputs import Array
-from rmsweb_jax.qwen3_vl.tree_attention import TreeKernel, tree_attention, visible_pairs
+from rmsweb_jax.qwen3_vl.tree_attention.attention import tree_attention
+from rmsweb_jax.qwen3_vl.tree_attention.rule import TreeKernel, visible_pairs
 from rmsweb_jax.training.mesh import ROWS
 
-# Tokens of a block: on TPU of at most 512, which compute a quarter fewer pairs than 1,024 on samples of 3,000
-# tokens; on CPU of at most 256, which stay in its caches (docs/results/rows.md). Rows without a block of at
-# least 64 are short, and the reference computes them faster than a loop.
-_TPU_BLOCK, _CPU_BLOCK, _LEAST_BLOCK = 512, 256, 64
+# Module, largest and smallest block of the kernels. On TPU blocks of 512 compute a quarter fewer pairs than
+# 1,024 on samples of 3,000 tokens; on GPU 128 is the largest that stays in the registers of an H100.
+_KERNELS = {"pallas": ("tpu", 512, TPU_LANES), "triton": ("gpu", 128, 16)}
+# On CPU blocks of 256 stay in its caches (docs/results/rows.md). Rows without a block of at least 64 are
+# short, and the reference computes them faster than a loop.
+_CPU_BLOCK, _LEAST_BLOCK = 256, 64
 # Fast memory of a core in MiB by the name that JAX gives the chip, and what the fused backward kernel needs
 # of it in addition to the gradients of a row's keys and values.
 _VMEM_MIB = {"TPU v4": 16, "TPU v5 lite": 128, "TPU v5": 64, "TPU v5p": 64, "TPU v6 lite": 128, "TPU7x": 64}
 _BLOCKS_MIB = 20
 
 
-def default_attention(
-    head_dim: int, dtype: Any, mesh: Mesh | None = None, block: int = 0, platform: str | None = None
+def choose_attention(
+    head_dim: int,
+    dtype: Any,
+    mesh: Mesh | None = None,
+    *,
+    backend: str = "auto",
+    block: int = 0,
+    platform: str | None = None,
 ) -> AttentionConfig:
-    """Chooses the fastest back end for a head dimension and dtype.
+    """Chooses the back end for a head dimension and dtype.
 
     Args:
+      backend: one of `attention.BACKENDS`; "auto" is the fastest that was measured on the platform.
       block: largest number of tokens of a block; 0 takes that of the platform.
       platform: "tpu", "gpu" or "cpu"; by default the one that JAX runs on.
+
+    Raises:
+      UserError: the back end does not compute such heads on the platform.
     """
     platform = platform or jax.default_backend()
+    on_gpu = platform == "gpu" and jnp.dtype(dtype).itemsize == 2 and head_dim <= 128
     # The fused kernels' own limits; anything else is computed block by block.
-    if platform == "tpu" and head_dim % TPU_LANES == 0:
-        return AttentionConfig("pallas", mesh, block)
-    if platform == "gpu" and jnp.dtype(dtype).itemsize == 2 and head_dim % 8 == 0 and head_dim <= 128:
-        return AttentionConfig("cudnn", mesh)
-    return AttentionConfig("blocks", mesh, block)
+    able = {
+        "pallas": platform == "tpu" and head_dim % TPU_LANES == 0,
+        "cudnn": on_gpu and head_dim % 8 == 0,
+        "triton": on_gpu and head_dim in (16, 32, 64, 128),
+        "blocks": True,
+        "dense": True,
+    }
+    if backend == "auto":
+        backend = next(name for name, fits in able.items() if fits)
+    elif not able.get(backend):
+        raise UserError(
+            f"config.attention={backend} does not compute heads of {head_dim} {jnp.dtype(dtype).name} "
+            f"numbers on a {platform.upper()}: leave it at auto"
+        )
+    return AttentionConfig(backend, mesh, block)
 
 
 def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> Attend:
     """Makes the function that computes the rule of `tree_attention` for given rows.
 
     Raises:
-      UserError: rows of the TPU kernel are not a multiple of 128 tokens.
+      UserError: rows of a kernel are not a multiple of 128 tokens.
     """
     until = jnp.asarray(until)
     length = until.shape[1]
@@ -60,20 +84,21 @@ def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> 
         return lambda q, k, v: jax.nn.dot_product_attention(
             q, k, v, mask=mask, is_causal=True, implementation=implementation
         )
-    if config.backend == "pallas":
-        block = _block(length, config.block or _TPU_BLOCK)
-        if block < TPU_LANES:
+    if config.backend in ("pallas", "triton"):
+        implementation, most, least = _KERNELS[config.backend]
+        block = _block(length, config.block or most)
+        if block < least:
             raise UserError(
-                f"attention on TPU: rows of {length} tokens are not a multiple of {TPU_LANES}: make "
-                "config.row_multiple one"
+                f"attention: rows of {length} tokens are not a multiple of {least}: make config.row_multiple "
+                f"one, and config.attention_block at least {least}"
             )
-        kernel = TreeKernel(block, interpret=config.interpret)
+        kernel = TreeKernel(block, implementation, interpret=config.interpret)
     else:
         block = _block(length, config.block or _CPU_BLOCK)
         if config.backend == "dense" or block < _LEAST_BLOCK:
             mask = visible_pairs(until)
             return lambda q, k, v: attend(q, k, v, mask)
-        kernel = TreeKernel(block, implementation="xla")
+        kernel = TreeKernel(block, implementation="loop")
     return _sharded(kernel, until, config.mesh)
 
 
@@ -95,7 +120,7 @@ def _sharded(kernel: TreeKernel, until: Int32[jax.Array, "rows tokens"], mesh: M
 
 def _fitted(kernel: TreeKernel, length: int, head_dim: int, mesh: Mesh | None) -> TreeKernel:
     """Chooses the backward kernel by the chip's fast memory."""
-    if kernel.implementation != "pallas" or kernel.interpret:
+    if kernel.implementation != "tpu" or kernel.interpret:
         return kernel
     chip = (mesh.devices.flat if mesh is not None else jax.devices())[0].device_kind
     # float32 gradients of keys and values, each in two buffers.

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -234,6 +234,7 @@ def load_model(
     param_dtype: Any = None,
     remat: str = "none",
     mesh: Mesh | None = None,
+    attention: str = "auto",
     attention_block: int = 0,
 ) -> Qwen3VL:
     """Reads `config.json` and the safetensors of a model, a parameter at a time.
@@ -245,7 +246,7 @@ def load_model(
       dtype: dtype of the computation, and of the stored weights unless `param_dtype` is given.
       mesh: the weights are split over it as `param_spec` says, and the attention runs on it; None loads to
         the default device.
-      attention_block: see `AttentionConfig`.
+      attention, attention_block: see `choose_attention`.
 
     Raises:
       UserError: a file is missing or damaged, a tensor is missing, unknown or misshapen (the message names
@@ -268,7 +269,9 @@ def load_model(
         names = [str(part) for part in path]
         sharding = None if mesh is None else NamedSharding(mesh, param_spec(names, shape, mesh))
         variables[path].set_value(_load_param(weights, tensors, shape, param_dtype, sharding))
-    model.attention = default_attention(config.text.head_dim, dtype, mesh, attention_block)
+    model.attention = choose_attention(
+        config.text.head_dim, dtype, mesh, backend=attention, block=attention_block
+    )
     return model
 
 

@@ -191,8 +191,14 @@ def load_policy(
 ) -> Qwen3VL:
     """Loads the model of `folder` on the mesh, with fresh adapters if `lora` is given."""
     dtype, param_dtype = jnp.dtype(config.dtype), jnp.dtype(config.param_dtype)
-    block = config.attention_block
-    model = load_model(folder, dtype, param_dtype=param_dtype, mesh=mesh, attention_block=block)
+    model = load_model(
+        folder,
+        dtype,
+        param_dtype=param_dtype,
+        mesh=mesh,
+        attention=config.attention,
+        attention_block=config.attention_block,
+    )
     if config.quantize == "int8":
         quantize_base(model)
     if lora is not None:

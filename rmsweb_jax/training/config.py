@@ -18,6 +18,7 @@ class ComputeConfig:
       remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
       quantize: "int8" stores the frozen matrices of the decoder with 8 bits; adapters are exported onto the
         weights as they were.
+      attention: back end of the decoder's attention, see `AttentionConfig`; "auto" is that of the platform.
       attention_block: largest number of tokens of a block of attention; 0 takes that of the platform.
       compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
         to `training.performance.TPU_OPTIONS`.
@@ -29,6 +30,7 @@ class ComputeConfig:
     param_dtype: str = "bfloat16"
     remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
     quantize: Literal["none", "int8"] = "none"
+    attention: Literal["auto", "dense", "blocks", "pallas", "cudnn", "triton"] = safe("auto")
     attention_block: int = safe(0)
     compiler_options: tuple[str, ...] = safe(())
     row_multiple: int = safe(512)

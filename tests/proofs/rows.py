@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from experiments.studies.benchmark.side import others_seconds
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from tests.proofs.result import Claim, Figures, Proof, demo_run, main, table
 from tests.rl.row_fill import corpora, demo_corpus, fill, sft_padding
 from tests.rl.row_layouts import (
@@ -68,7 +68,7 @@ def measure() -> Figures:
         "tolerance": setting.tolerance,
         "repetitions": PAIRS,
         "device": f"{device.device_kind} ({device.platform})",
-        "attention": default_attention(setting.config.text.head_dim, setting.dtype).backend,
+        "attention": choose_attention(setting.config.text.head_dim, setting.dtype).backend,
         "busy_cores": round(max(0.0, others_seconds() - others) / (time.perf_counter() - start), 1),
         "cells": cells,
     }

@@ -17,7 +17,7 @@ from flax import nnx
 
 from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
 from experiments.studies.benchmark.side import others_seconds
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -48,7 +48,7 @@ IDLE = 0.2
 def load(folder: Path, dtype: Any = jnp.float32, adapters: bool = False) -> Qwen3VL:
     mesh = make_mesh()
     model = load_model(folder, dtype, mesh=mesh)
-    model.attention = default_attention(model.config.text.head_dim, model.dtype, mesh)
+    model.attention = choose_attention(model.config.text.head_dim, model.dtype, mesh)
     if adapters:
         add_lora(model, LoRAConfig(rank=4, alpha=8.0, targets="attention"), nnx.Rngs(1))
         randomize_adapters(model)

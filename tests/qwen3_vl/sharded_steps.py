@@ -20,7 +20,7 @@ from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, lay_out_pro
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.decoding.generator import Generated, Generator
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
@@ -103,7 +103,7 @@ def make_policy(config: LoRAConfig, mesh: Mesh) -> Qwen3VL:
     model = nnx.clone(random_policy(config))
     # Steps take over the arrays of the policy that they train.
     nnx.update(model, jax.tree.map(np.array, nnx.state(model)))
-    model.attention = default_attention(CONFIG.text.head_dim, model.dtype, mesh)
+    model.attention = choose_attention(CONFIG.text.head_dim, model.dtype, mesh)
     return model
 
 

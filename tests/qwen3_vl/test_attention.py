@@ -9,12 +9,13 @@ import pytest
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.backends import default_attention, make_attend
+from rmsweb_jax.qwen3_vl.backends import choose_attention, make_attend
 
 # The back ends' largest blocks do not divide the rows: they are halved.
 LENGTH, HEADS, KV_HEADS, SIZE = 384, 2, 1, 128
 DENSE, CUDNN = AttentionConfig(), AttentionConfig("cudnn", interpret=True)
 FUSED = [AttentionConfig("blocks"), AttentionConfig("pallas", interpret=True), CUDNN]
+FUSED.append(AttentionConfig("triton", interpret=True))
 
 
 def row(*trees: tuple[int, ...], start: int = 0) -> np.ndarray:
@@ -72,14 +73,26 @@ def test_fused_attention_is_the_reference(qkv, name, fused):
         np.testing.assert_allclose(grad, expected_grad, atol=5e-5)
 
 
-@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernel needs a GPU")
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels need a GPU")
+@pytest.mark.parametrize("backend", ["cudnn", "triton"])
 @pytest.mark.parametrize("name", ROWS)
-def test_cudnn_kernel_is_the_reference(qkv, name):
+def test_gpu_kernels_are_the_reference(qkv, name, backend):
     inputs = [part.astype(jnp.bfloat16) for part in qkv]
-    expected, out = (
-        with_gradients(config, inputs, ROWS[name])[0] for config in (DENSE, AttentionConfig("cudnn"))
+    expected, found = (
+        with_gradients(config, inputs, ROWS[name]) for config in (DENSE, AttentionConfig(backend))
     )
-    np.testing.assert_allclose(out, expected, atol=2e-2)
+    np.testing.assert_allclose(found[0], expected[0], atol=2e-2)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=0.1)
+
+
+def test_the_triton_kernels_compile_for_gpus(qkv):
+    """As far as that goes without one: to Triton's own checks."""
+    inputs = [part.astype(jnp.bfloat16) for part in qkv]
+    traced = with_gradients.trace(AttentionConfig("triton"), inputs, ROWS["groups"])
+    assert (
+        traced.lower(lowering_platforms=("cuda",)).as_text().count("custom_call @__gpu$xla.gpu.triton") == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +107,7 @@ def test_cudnn_kernel_is_the_reference(qkv, name):
     ],
 )
 def test_the_platform_decides(platform, head_dim, dtype, backend):
-    assert default_attention(head_dim, dtype, platform=platform).backend == backend
+    assert choose_attention(head_dim, dtype, platform=platform).backend == backend
 
 
 def test_short_rows_take_the_reference(qkv):
@@ -106,9 +119,24 @@ def test_short_rows_take_the_reference(qkv):
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_tpu_kernel_refuses_rows_that_are_no_whole_blocks():
-    with pytest.raises(UserError, match="multiple of 128"):
-        make_attend(FUSED[1], np.full((1, 200), 200, np.int32))
+@pytest.mark.parametrize(("backend", "tokens", "multiple"), [("pallas", 200, 128), ("triton", 200, 16)])
+def test_a_kernel_refuses_rows_that_are_no_whole_blocks(backend, tokens, multiple):
+    with pytest.raises(UserError, match=f"multiple of {multiple}"):
+        make_attend(AttentionConfig(backend, interpret=True), np.full((1, tokens), tokens, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("backend", "head_dim", "dtype", "platform"),
+    [
+        ("pallas", 128, "bfloat16", "cpu"),
+        ("pallas", 96, "bfloat16", "tpu"),
+        ("cudnn", 128, "float32", "gpu"),
+        ("triton", 96, "bfloat16", "gpu"),
+    ],
+)
+def test_a_kernel_that_cannot_compute_the_heads_is_refused(backend, head_dim, dtype, platform):
+    with pytest.raises(UserError, match=f"config.attention={backend} does not compute heads of {head_dim} "):
+        choose_attention(head_dim, dtype, backend=backend, platform=platform)
 
 
 def test_unknown_back_end():

@@ -14,7 +14,7 @@ from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, forward_flops, trainin
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.tree_attention import visible_pairs
+from rmsweb_jax.qwen3_vl.tree_attention.rule import visible_pairs
 from rmsweb_jax.sft.step import split_model
 from tests.tiny import TINY
 

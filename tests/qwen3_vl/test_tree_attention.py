@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.qwen3_vl.attention import attend
-from rmsweb_jax.qwen3_vl.tree_attention import TreeKernel, block_table, tree_attention, visible_pairs
+from rmsweb_jax.qwen3_vl.tree_attention.attention import tree_attention
+from rmsweb_jax.qwen3_vl.tree_attention.rule import TreeKernel, block_table, visible_pairs
 from rmsweb_jax.training.mesh import ROWS, make_mesh
 
 LENGTH, BLOCK, HEADS, KV_HEADS, SIZE = 128, 16, 4, 2, 8
 KERNELS = {
-    "loop": TreeKernel(BLOCK, implementation="xla"),
+    "loop": TreeKernel(BLOCK, implementation="loop"),
     "fused": TreeKernel(BLOCK, interpret=True),
     "two kernels": TreeKernel(BLOCK, interpret=True, fused_backward=False),
+    "gpu": TreeKernel(BLOCK, implementation="gpu", interpret=True),
 }
 
 # A tree: its own tokens, then its branches. One-token responses are likely.
@@ -75,7 +77,7 @@ def with_gradients(q, k, v, grad, until, kernel):
     return out, *pull(grad)
 
 
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(TWO_ROWS, st.integers(0, 99))
 def test_values_and_gradients_equal_a_dense_mask(until, seed):
     # All kernels on one example: to draw trees costs more than to attend to them.

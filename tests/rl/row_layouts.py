@@ -14,7 +14,7 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Batch, Example, on_mesh, round_up
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -107,7 +107,7 @@ class Policy:
 
     def _make(self) -> Qwen3VL:
         config, dtype = self.setting.config, self.setting.dtype
-        attention = default_attention(config.text.head_dim, dtype, self.mesh)
+        attention = choose_attention(config.text.head_dim, dtype, self.mesh)
         model = Qwen3VL(
             config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=dtype, remat="full", attention=attention
         )

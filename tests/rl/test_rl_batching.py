@@ -10,7 +10,7 @@ from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
-from rmsweb_jax.qwen3_vl.tree_attention import visible_pairs
+from rmsweb_jax.qwen3_vl.tree_attention.rule import visible_pairs
 from rmsweb_jax.rl.batching import VALUES, micro_batches, rl_packer, trees_of
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch

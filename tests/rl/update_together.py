@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.backends import default_attention
+from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
@@ -84,7 +84,7 @@ def make_policy(mesh: Mesh) -> Policy:
         return model
 
     model = nnx.jit(build)()
-    model.attention = default_attention(CONFIG.text.head_dim, model.dtype, mesh)
+    model.attention = choose_attention(CONFIG.text.head_dim, model.dtype, mesh)
     graphdef, params, frozen = split_model(model, "lora")
     params, frozen = (jax.device_put(part, param_shardings(part, mesh)) for part in (params, frozen))
     optimizer = adamw(1e-3, weight_decay=0.01, clip_norm=1.0)
