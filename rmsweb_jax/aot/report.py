@@ -15,7 +15,7 @@ import jax
 from rmsweb_jax.aot.abstract import Chip
 from rmsweb_jax.aot.hbm_bytes import iteration_bytes
 from rmsweb_jax.aot.programs import Program
-from rmsweb_jax.training.memory import device_bytes
+from rmsweb_jax.training.memory import device_bytes, uneven_split
 
 _GIB = 2**30
 _COLLECTIVE = re.compile(
@@ -32,6 +32,8 @@ class Compiled:
       peak_gib: peak memory, with arrays that stay on the device without being arguments. If the compiler
         cannot place it, these, the arguments and the temporaries that it reports, or None if it reports none.
       parts_gib: arguments and other resident arrays by part, and as "activations" all other memory.
+      state_split: bytes of adapters and optimizer state on a device over those of an even split; None for a
+        program without optimizer.
       collectives: number of each kind in the program, those of a scanned layer once; None if it does not fit.
       compile_seconds: wall-clock time.
       floor_ms: time of the executed operations at the device's peak rate, a lower bound.
@@ -46,6 +48,7 @@ class Compiled:
     fits: bool
     peak_gib: float | None
     parts_gib: dict[str, float]
+    state_split: float | None
     collectives: dict[str, int] | None
     compile_seconds: float
     useful_tflops: float
@@ -62,6 +65,8 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     start = time.monotonic()
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
     resident = {name: device_bytes(tree) / _GIB for name, tree in program.resident.items()}
+    known = {**program.arguments, **program.resident}
+    state = [known[name] for name in ("adapters", "optimizer") if name in known]
     peak, collectives, turn, error = None, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -95,6 +100,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         fits=not error,
         peak_gib=peak,
         parts_gib=parts | resident,
+        state_split=uneven_split(state, devices) if len(state) == 2 else None,
         collectives=collectives,
         compile_seconds=time.monotonic() - start,
         useful_tflops=program.useful_flops / devices / 1e12,
@@ -114,8 +120,8 @@ def _reason(message: str) -> str:
 def table(results: Sequence[Compiled], chip: Chip) -> str:
     """Formats the results as a Markdown table."""
     parts = sorted({part for result in results for part in result.parts_gib})
-    head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "useful TFLOP", "executed", "floor ms"]
-    head += ["MFU ceiling", "GiB a step / needed", "collectives", "compile s"]
+    head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "state / even split", "useful TFLOP"]
+    head += ["executed", "floor ms", "MFU ceiling", "GiB a step / needed", "collectives", "compile s"]
     rows = [head, ["---"] * len(head)]
     for result in results:
         peak = "?" if result.peak_gib is None else f"{result.peak_gib:.2f}"
@@ -125,6 +131,7 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
                 result.name,
                 f"{peak}{share}" if result.fits else f"**does not fit: {peak}**",
                 *(f"{result.parts_gib[part]:.2f}" if part in result.parts_gib else "" for part in parts),
+                "" if result.state_split is None else f"{result.state_split:.2f}",
                 f"{result.useful_tflops:.1f}",
                 f"{result.executed_tflops:.1f}",
                 f"{result.floor_ms:.0f}",

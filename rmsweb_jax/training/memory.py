@@ -20,6 +20,12 @@ def device_bytes(tree: Any) -> int:
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _item_bytes(leaf.dtype) for leaf in leaves)
 
 
+def uneven_split(tree: Any, devices: int) -> float:
+    """Bytes of sharded arrays on one device over those of an even split; `devices` if each has a copy."""
+    whole = sum(math.prod(leaf.shape) * _item_bytes(leaf.dtype) for leaf in jax.tree.leaves(tree))
+    return device_bytes(tree) * devices / whole
+
+
 def _item_bytes(dtype: Any) -> int:
     # A PRNG key has no itemsize of its own; its implementation has two words.
     return 8 if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype.itemsize

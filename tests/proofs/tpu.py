@@ -40,6 +40,9 @@ RUNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("configs/sft.py:32b", "v5e:4x4", ()),
 )
 TOO_LARGE = RUNS[-1]
+# Least share of executed operations that is useful on the slice with most memory, and the largest part of
+# adapters and optimizer state on a device, over an even split.
+ROOMY, LEAST_USEFUL, MOST_UNEVEN = "v5p:2x2x2", 0.95, 1.2
 # Of what a decoding step must read and write.
 GOAL = 1.15
 
@@ -97,7 +100,27 @@ def claims(figures: Figures) -> list[Claim]:
     fit = sum(row["fits"] for row in others)
     codes = {run["run"]: run["exit_code"] for run in figures["runs"]}
     moved = [row["turn_gib"] / row["turn_needs_gib"] for row in others if row.get("turn_gib")]
+    roomy = [row for row in others if _is_gradient(row) and ROOMY in row["run"]]
+    useful = min(row["mfu_ceiling"] for row in roomy if "config.remat" not in row["run"])
+    uneven = max(row["state_split"] for row in others if row["state_split"] is not None)
+    gradients = {run: sum(_is_gradient(row) for row in others if row["run"] == run) for run in sizes}
+    del gradients[large]
     return [
+        Claim(
+            f"of the operations that 8B gradients execute on {ROOMY} at least {LEAST_USEFUL:.0%} are useful",
+            f"{useful:.1%}",
+            useful >= LEAST_USEFUL,
+        ),
+        Claim(
+            f"adapters and optimizer state take a device at most {MOST_UNEVEN:g} times an even split",
+            f"{uneven:.2f} times",
+            uneven <= MOST_UNEVEN,
+        ),
+        Claim(
+            "a run has one program for gradients (in RL for log-probabilities too), and one for updates",
+            f"{max(gradients.values())} for gradients",
+            set(gradients.values()) == {1},
+        ),
         Claim(
             "each program of the paper's 8B and 32B runs fits its slice",
             f"{fit} of {len(others)}; the fullest takes {share:.0%} of a device's memory",
@@ -116,12 +139,24 @@ def claims(figures: Figures) -> list[Claim]:
     ]
 
 
+def _is_gradient(program: dict[str, Any]) -> bool:
+    return "gradient" in program["name"]
+
+
 def _name(config: str, topology: str, changes: Sequence[str]) -> str:
     return " ".join((f"--config={config}", f"--topology={topology}", *changes))
 
 
 def tables(figures: Figures) -> str:
-    head = ("program", "peak GiB", "of a device", "activations", "weights", "other arguments")
+    head = (
+        "program",
+        "peak GiB",
+        "of a device",
+        "activations",
+        "weights",
+        "other arguments",
+        "state / even split",
+    )
     head += ("TFLOP, useful", "executed", "floor ms", "MFU ceiling", "GiB a step / needed", "compile s")
     parts = []
     for run in figures["runs"]:
@@ -141,6 +176,7 @@ def _row(row: dict[str, Any], hbm_gib: float) -> tuple[str, ...]:
         f"{row['peak_gib'] / hbm_gib:.0%}",
         *(f"{sizes[name]:.2f}" if name in sizes else "" for name in ("activations", "weights")),
         f"{others:.2f}",
+        "" if row["state_split"] is None else f"{row['state_split']:.2f}",
         f"{row['useful_tflops']:.1f}",
         f"{row['executed_tflops']:.1f}",
         f"{row['floor_ms']:.0f}",
@@ -160,6 +196,7 @@ attention; the rematerialization that `auto` chooses where no other is named. Sh
 
 - *peak GiB* is what the compiler reserved of one device at its fullest moment, and what lies on the device
   without being an argument of the program, such as the optimizer state while a gradient is computed.
+- *state / even split* is what adapters and optimizer state take of a device, over an even share of them.
 - *useful* and *executed* TFLOP are of a device and call, counted from shapes
   (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again. *floor ms* is
   the executed count at the chip's peak rate. **It is not a step time**: no chip ran, and communication is

@@ -12,24 +12,16 @@ from rmsweb_jax.data.batching import Example, lay_out_prompts
 from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from tests.compilations import compilations
 from tests.tiny import IMAGE_TOKEN, TINY
 
-COMPILED = "/jax/core/compile/backend_compile_duration"
 SHAPE = RowShape(width=32, rows=2, images=2, window=32)
 
 
 @pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    """Grows by an entry with every program that XLA compiles."""
-    found: list[str] = []
-
-    def listen(event: str, _: float, **__: str | int) -> None:
-        if event == COMPILED:
-            found.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield found
-    jax.monitoring.unregister_event_duration_listener(listen)
+def compiled() -> Iterator[list[str]]:
+    with compilations() as found:
+        yield found
 
 
 def example(*sizes: tuple[int, int], text: int = 5) -> Example:
@@ -48,7 +40,7 @@ def inputs(*examples: Example) -> ModelInputs:
     return lay_out_prompts(examples, SHAPE, TINY).inputs
 
 
-def test_image_sizes_and_numbers_share_a_program(compilations):
+def test_image_sizes_and_numbers_share_a_program(compiled):
     graphdef, state = nnx.split(Qwen3VL(TINY, rngs=nnx.Rngs(0)))
 
     @jax.jit
@@ -63,20 +55,20 @@ def test_image_sizes_and_numbers_share_a_program(compilations):
         inputs(example(), example()),
     ]
     gradient(state, batches[0])
-    assert len(compilations) > 0
-    compilations.clear()
+    assert len(compiled) > 0
+    compiled.clear()
     results = [gradient(state, batch) for batch in batches]
-    assert compilations == []
+    assert compiled == []
     # The program sees what is in the images: sizes are not merely ignored.
     sums = {float(np.abs(result["visual"]["patch_embed"]["proj"]["kernel"][...]).sum()) for result in results}
     assert len(sums) == len(batches)
 
 
-def test_another_width_is_another_program(compilations):
+def test_another_width_is_another_program(compiled):
     graphdef, state = nnx.split(Qwen3VL(TINY, rngs=nnx.Rngs(0)))
     forward = jax.jit(lambda state, inputs: nnx.merge(graphdef, state)(inputs))
     forward(state, inputs(example((4, 4))))
-    compilations.clear()
+    compiled.clear()
     wide = dataclasses.replace(SHAPE, width=2 * SHAPE.width)
     forward(state, lay_out_prompts([example((4, 4))], wide, TINY).inputs)
-    assert len(compilations) == 1
+    assert len(compiled) == 1

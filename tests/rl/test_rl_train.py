@@ -26,6 +26,7 @@ from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
+from tests.compilations import compiled_by_step
 from tests.policies import REPLY, KilledError, random_messages, weights
 
 
@@ -80,6 +81,14 @@ def curves(workdir) -> list[dict]:
         {key: value for key, value in row.items() if key.partition("/")[0] not in timing}
         for row in read_metrics(workdir)
     ]
+
+
+def test_nothing_is_compiled_after_the_first_iteration(config, tmp_path, monkeypatch):
+    found = compiled_by_step(monkeypatch, lambda: run(config, tmp_path))
+    assert {"jit(zero)", "jit(run)", "jit(update)"} <= set(found.pop(1))
+    # The first checkpoint copies the state.
+    assert set(found.pop(2)) <= {"jit(copy)"}
+    assert found == {3: []}
 
 
 def test_a_bandit_is_learned(config, tmp_path, random_policy):

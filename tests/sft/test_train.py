@@ -17,6 +17,7 @@ from rmsweb_jax.sft import train as train_module
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
 from rmsweb_jax.training.metrics import REPLIES_FILE, read_metrics, read_rows
+from tests.compilations import compiled_by_step
 from tests.policies import KilledError, weights, write_corpus
 
 # The last sample is much longer than the others.
@@ -85,6 +86,15 @@ def kill_after(monkeypatch, steps: int) -> None:
         return run_step(*args)
 
     monkeypatch.setattr(train_module, "run_step", stop)
+
+
+def test_nothing_is_compiled_after_the_first_step_and_evaluation(config, tmp_path, monkeypatch):
+    found = compiled_by_step(monkeypatch, lambda: run(config, tmp_path))
+    training = {"jit(zero)", "jit(add)", "jit(update)"}
+    assert training <= set(found.pop(1))
+    # The held-out loss and the sampler of replies.
+    assert "jit(sums)" in found[3] and not training & set(found.pop(3))
+    assert found == {2: [], 4: [], 5: [], 6: []}
 
 
 def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, whole, tmp_path, monkeypatch):
