@@ -86,7 +86,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     optimizer = adamw(schedule, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
 
-    options = compiler_options(mesh.devices.flat[0].platform, config.compiler_options)
+    options = compiler_options(mesh.devices.flat[0].device_kind, config.compiler_options)
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(data.empty_batch(), mesh)

@@ -90,7 +90,8 @@ def test_compiler_options_reach_the_compiler():
 
 def test_options_of_the_tpu_are_added_to_and_replaced():
     name = next(iter(TPU_OPTIONS))
-    options = compiler_options("tpu", (f"{name}=false", "xla_other=2", "xla_path=/tmp"))
+    options = compiler_options("TPU v5p", (f"{name}=false", "xla_other=2", "xla_path=/tmp"))
     assert options == {**TPU_OPTIONS, name: False, "xla_other": 2, "xla_path": "/tmp"}
     with pytest.raises(UserError, match="'xla_other' is no name=value"):
-        compiler_options("tpu", ("xla_other",))
+        compiler_options("TPU v5p", ("xla_other",))
+    assert compiler_options("TPU v5 lite", ()).items() > TPU_OPTIONS.items()

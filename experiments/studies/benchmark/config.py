@@ -23,7 +23,9 @@ class BenchmarkConfig:
       remat: "none" or "full"; "dots" has no counterpart in the reference.
       reference: "transformers" or "none".
       threads: CPU threads; 0: all cores of this process.
-      rows, length: of the batch; each row has an image of at most `max_pixels` and `response` scored tokens.
+      samples, length: of the batch; each sample has an image of at most `max_pixels` and `response` scored
+        tokens.
+      packed: samples in a row of ours; the reference has each in a row of its own, without padding.
       peak_tflops: of the device in this dtype; 0: of a known device, otherwise there is no MFU.
       warmup_steps: steps before timing; the first one compiles.
       steps: timed steps of each side.
@@ -38,9 +40,10 @@ class BenchmarkConfig:
     remat: Literal["none", "dots", "named", "offload", "full"] = "full"
     reference: Literal["transformers", "none"] = "transformers"
     threads: int = 0
-    rows: int = 1
-    length: int = 12_288
-    response: int = 2_048
+    samples: int = 4
+    packed: int = 4
+    length: int = 5_120
+    response: int = 512
     max_pixels: int = 262_144
     lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0)
     learning_rate: float = 1e-4
@@ -54,9 +57,11 @@ class BenchmarkConfig:
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise UserError(f"config.size is {self.size!r}: use one of {', '.join(SIZES)}")
-        for key in ("rows", "response", "warmup_steps", "steps"):
+        for key in ("samples", "packed", "response", "warmup_steps", "steps"):
             if getattr(self, key) < 1:
                 raise UserError(f"config.{key} is {getattr(self, key)}: make it 1 or more")
+        if self.samples % self.packed:
+            raise UserError(f"config.packed={self.packed} does not divide config.samples={self.samples}")
         if self.lora.dropout or self.lora.vision or self.lora.targets != "all_linear":
             raise UserError("config.lora: only adapters on the decoder without dropout are measured")
         if self.reference != "none" and (self.remat == "dots" or self.device == "tpu"):

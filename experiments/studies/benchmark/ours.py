@@ -57,8 +57,8 @@ class Train:
         graphdef, params, self._frozen = split_model(model, "lora")
         optimizer = adamw(job.learning_rate, weight_decay=job.weight_decay, clip_norm=job.clip_norm)
         self._state = init_state(params, optimizer, mesh)
-        rows = batch.inputs.tokens.shape[0]
-        self._steps = make_steps(graphdef, self._state, optimizer, rows, mesh)
+        samples = int(np.asarray(batch.scored.branch).max(axis=1).sum())
+        self._steps = make_steps(graphdef, self._state, optimizer, samples, mesh)
         self._batch, self._key = batch, jax.random.key(job.seed)
 
     def step(self) -> None:
@@ -88,7 +88,9 @@ class OurSide:
         self._job, self._mesh = job, make_mesh(data=-1)
         dtype = jnp.dtype(job.dtype)
         self._model = load_model(job.model, dtype, remat=job.remat, mesh=self._mesh)
-        self._batch = on_mesh(load_batch(job.rows, self._model.config, job.response), self._mesh)
+        self._batch = on_mesh(
+            load_batch(job.samples, self._model.config, job.response, job.packed), self._mesh
+        )
 
     def describe(self) -> dict[str, str]:
         return {
@@ -122,12 +124,12 @@ class OurSide:
         return stats["peak_bytes_in_use"] if stats else side.peak_bytes()
 
 
-def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: int) -> Batch:
-    """Reads the rows in the layout of supervised fine-tuning."""
+def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: int, packed: int) -> Batch:
+    """Reads the samples in the layout of supervised fine-tuning, `packed` in a row."""
     with np.load(path) as file:
         tokens, grids, patches = file["tokens"], file["grids"], file["patches"]
-    rows, length = tokens.shape
-    images = np.split(patches, rows)
+    samples, length = tokens.shape
+    images = np.split(patches, samples)
     examples = [
         Example(
             sample_id=str(number),
@@ -137,14 +139,14 @@ def load_batch(path: str | os.PathLike[str], config: Qwen3VLConfig, response: in
             patches=(images[number],),
             grids=(_grid(grids[number]),),
         )
-        for number in range(rows)
+        for number in range(samples)
     ]
     values = {"weight": 1 / response}
     trees = [Tree(example, (Branch(example.target, values),)) for example in examples]
-    shape = RowShape(length, rows, images=1, window=len(images[0]))
-    return lay_out(
-        trees.__getitem__, [(Part(number, (0,)),) for number in range(rows)], shape, config, names=VALUES
-    )
+    parts = [Part(number, (0,)) for number in range(samples)]
+    rows = [tuple(parts[start : start + packed]) for start in range(0, samples, packed)]
+    shape = RowShape(packed * length, len(rows), images=packed, window=len(images[0]))
+    return lay_out(trees.__getitem__, rows, shape, config, names=VALUES)
 
 
 def _grid(values: np.ndarray) -> Grid:

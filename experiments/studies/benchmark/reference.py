@@ -1,14 +1,17 @@
 """The reference: transformers' Qwen3-VL with PEFT adapters in torch, in its usual training setup.
 
-It has scaled-dot-product attention, `logits_to_keep` at the scored positions, gradient checkpointing where
-ours rematerialises, and fused AdamW. In bfloat16 it runs autocast around a bfloat16 base with float32
-adapters (transformers' Trainer with `bf16=True`). Nothing is compiled. Rotary positions are precomputed, as
-in our batches.
+It has scaled-dot-product attention (FlashAttention's kernel on a GPU, since no sample is padded), the kernels
+of liger-kernel where that is installed next to a GPU, `logits_to_keep` at the scored positions, gradient
+checkpointing where ours rematerialises, and fused AdamW. In bfloat16 it runs autocast around a bfloat16 base
+with float32 adapters (transformers' Trainer with `bf16=True`). Nothing is compiled. Rotary positions are
+precomputed, as in our batches.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -39,24 +42,31 @@ class ReferenceSide:
             # XLA's default for float32 products on a GPU.
             torch.set_float32_matmul_precision("high")
         self._job, self._device, self._dtype = job, torch.device(job.device), getattr(torch, job.dtype)
+        self._kernels = "torch"
+        if job.device == "cuda" and importlib.util.find_spec("liger_kernel"):
+            from liger_kernel.transformers import apply_liger_kernel_to_qwen3_vl
+
+            # Not its loss: ours has logits of the scored positions alone as well.
+            apply_liger_kernel_to_qwen3_vl(fused_linear_cross_entropy=False)
+            self._kernels = f"liger-kernel {importlib.metadata.version('liger-kernel')}"
         model: Any = Qwen3VLForConditionalGeneration.from_pretrained(
             job.model, dtype=self._dtype, attn_implementation="sdpa"
         )
         self._model = model.to(self._device).eval()
-        self._load_rows()
+        self._load_samples()
         self._program = ""
 
-    def _load_rows(self) -> None:
-        rows = np.load(self._job.rows)
-        tokens = torch.from_numpy(rows["tokens"].astype(np.int64))
+    def _load_samples(self) -> None:
+        samples = np.load(self._job.samples)
+        tokens = torch.from_numpy(samples["tokens"].astype(np.int64))
         length, scored = tokens.shape[1], self._job.response
-        is_image = tokens == int(rows["image_token"])
+        is_image = tokens == int(samples["image_token"])
         inputs = {
             "input_ids": tokens,
             "mm_token_type_ids": is_image.int(),
-            "position_ids": torch.from_numpy(rows["positions"].astype(np.int64)),
-            "pixel_values": torch.from_numpy(rows["patches"]),
-            "image_grid_thw": torch.from_numpy(rows["grids"].astype(np.int64)),
+            "position_ids": torch.from_numpy(samples["positions"].astype(np.int64)),
+            "pixel_values": torch.from_numpy(samples["patches"]),
+            "image_grid_thw": torch.from_numpy(samples["grids"].astype(np.int64)),
             # Each position predicts the next token.
             "logits_to_keep": torch.arange(length - scored - 1, length - 1),
         }
@@ -71,6 +81,7 @@ class ReferenceSide:
             "peft": peft.__version__,
             "device": device,
             "attention": "sdpa",
+            "kernels": self._kernels,
         }
 
     def start(self, program: str) -> None:
@@ -96,7 +107,7 @@ class ReferenceSide:
             torch.cuda.synchronize()
 
     def _negative_log_likelihoods(self) -> torch.Tensor:
-        """[B * R] float32 of the scored tokens, row by row."""
+        """[B * R] float32 of the scored tokens, sample by sample."""
         logits = self._model(**self._inputs, use_cache=False).logits
         return functional.cross_entropy(
             logits.float().flatten(0, 1), self._targets.flatten(), reduction="none"
@@ -104,7 +115,7 @@ class ReferenceSide:
 
     def _train_step(self) -> None:
         with self._autocast():
-            # All rows have the same number of targets, so this equals the mean of row means.
+            # All samples have as many targets, so this equals the mean of their means.
             loss = self._negative_log_likelihoods().mean()
         loss.backward()
         self._gradient_norm = torch.nn.utils.clip_grad_norm_(self._trained, self._job.clip_norm)

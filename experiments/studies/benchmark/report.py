@@ -24,11 +24,11 @@ def useful_flops(
     """FLOPs of each program without recomputation."""
     patches = grid[0] * grid[1] * grid[2]
     work = Work(
-        tokens=config.rows * config.length,
-        pairs=config.rows * causal_pairs(config.length),
-        scored=config.rows * config.response,
-        patches=config.rows * patches,
-        patch_pairs=config.rows * patches**2,
+        tokens=config.samples * config.length,
+        pairs=config.samples * causal_pairs(config.length),
+        scored=config.samples * config.response,
+        patches=config.samples * patches,
+        patch_pairs=config.samples * patches**2,
     )
     return {
         "forward": forward_flops(architecture, work),
@@ -71,7 +71,7 @@ def _rates(config: BenchmarkConfig, side: Timings, flops: int, peak: float | Non
         # In cores.
         "other_load": sum(side.others) / sum(side.seconds),
         "first_step_seconds": side.first_seconds,
-        "tokens_per_second": config.rows * config.length / seconds,
+        "tokens_per_second": config.samples * config.length / seconds,
         "gflops_per_second": flops / seconds / 1e9,
         "mfu": None if peak is None else flops / seconds / peak,
         "peak_bytes": side.peak_bytes,
@@ -120,11 +120,12 @@ def section(report: Mapping[str, Any]) -> str:
     verdict = "" if is_idle(report) else "**The machine was not idle: these ratios are not results.** "
     return (
         f"Size {config.size} with {architecture.text.num_hidden_layers} decoder layers and "
-        f"{architecture.vision.depth} vision blocks, {config.dtype}, remat {config.remat}; {config.rows} x "
-        f"{config.length:,} tokens with an image of {config.max_pixels:,} pixels and {config.response:,} "
-        f"scored tokens per row; adapters of rank {config.lora.rank}; {config.steps} timed steps per side, "
-        f"in turns; {machine['threads']} threads, and up to {other_load(report):.1f} cores busy with other "
-        f"processes. {verdict}{sides}.\n\n{table(programs)}"
+        f"{architecture.vision.depth} vision blocks, {config.dtype}, remat {config.remat}; {config.samples} "
+        f"samples of {config.length:,} tokens with an image of {config.max_pixels:,} pixels and "
+        f"{config.response:,} scored tokens, {config.packed} in a row of ours; adapters of rank "
+        f"{config.lora.rank}; {config.steps} timed steps per side, in turns; {machine['threads']} threads, and "
+        f"up to {other_load(report):.1f} cores busy with other processes. {verdict}{sides}.\n\n"
+        f"{table(programs)}"
     )
 
 

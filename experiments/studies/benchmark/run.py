@@ -69,15 +69,15 @@ def image_grid(config: Qwen3VLConfig, max_pixels: int) -> Grid:
     return 1, side, side
 
 
-def write_rows(
-    path: Path, config: Qwen3VLConfig, *, rows: int, length: int, response: int, max_pixels: int, seed: int
+def write_samples(
+    path: Path, config: Qwen3VLConfig, *, samples: int, length: int, response: int, max_pixels: int, seed: int
 ) -> None:
     """Writes the batch: tokens [B, T], positions [3, B, T], patches, grids [B, 3] and the image token.
 
-    Each row has an image, text and a scored response.
+    Each sample has an image, text and a scored response.
 
     Raises:
-      UserError: image and response do not fit a row.
+      UserError: image and response do not fit a sample.
     """
     grid = image_grid(config, max_pixels)
     patches = math.prod(grid)
@@ -91,14 +91,14 @@ def write_rows(
         )
     rng = np.random.default_rng(seed)
     start = [config.vision_start_token_id, *[config.image_token_id] * image, config.vision_end_token_id]
-    words = rng.integers(0, _words(config), (rows, text))
-    tokens = np.concatenate([np.tile(start, (rows, 1)), words], axis=1).astype(np.int32)
+    words = rng.integers(0, _words(config), (samples, text))
+    tokens = np.concatenate([np.tile(start, (samples, 1)), words], axis=1).astype(np.int32)
     np.savez(
         path,
         tokens=tokens,
         positions=np.stack([mrope_positions(row, [grid], config) for row in tokens], axis=1),
-        patches=rng.standard_normal((rows * patches, config.vision.patch_dim), np.float32),
-        grids=np.tile(grid, (rows, 1)),
+        patches=rng.standard_normal((samples * patches, config.vision.patch_dim), np.float32),
+        grids=np.tile(grid, (samples, 1)),
         image_token=config.image_token_id,
     )
 
@@ -110,12 +110,12 @@ def _words(config: Qwen3VLConfig) -> int:
 
 
 def jobs(config: BenchmarkConfig, workdir: Path, scratch: Path) -> list[Job]:
-    """Writes weights and rows, and returns the job of each worker."""
-    rows = scratch / "rows.npz"
-    write_rows(
-        rows,
+    """Writes weights and samples, and returns the job of each worker."""
+    samples = scratch / "samples.npz"
+    write_samples(
+        samples,
         config.architecture(),
-        rows=config.rows,
+        samples=config.samples,
         length=config.length,
         response=config.response,
         max_pixels=config.max_pixels,
@@ -125,13 +125,14 @@ def jobs(config: BenchmarkConfig, workdir: Path, scratch: Path) -> list[Job]:
     ours = Job(
         side=OURS,
         model=str(random_weights(config, workdir)),
-        rows=str(rows),
+        samples=str(samples),
         adapters=str(scratch / "adapters"),
         device=config.device,
         dtype=config.dtype,
         remat=config.remat,
         threads=min(config.threads or threads, threads),
         response=config.response,
+        packed=config.packed,
         rank=config.lora.rank,
         alpha=config.lora.alpha,
         learning_rate=config.learning_rate,

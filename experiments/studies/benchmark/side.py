@@ -24,24 +24,26 @@ class Job:
     Attributes:
       side: "ours" or "transformers".
       model: folder of the weights, in Hugging Face layout.
-      rows: file of `run.write_rows`.
+      samples: file of `run.write_samples`.
       adapters: PEFT folder of the fresh adapters; ours writes it before the reference reads it.
       device: "cpu", "cuda" or "tpu".
       dtype: of weights and computation; adapters and their optimizer are float32.
       remat: "none", "dots" or "full".
       threads: of a CPU.
-      response: R, scored tokens at the end of every row.
+      response: scored tokens at the end of every sample.
+      packed: samples in a row of ours.
     """
 
     side: str
     model: str
-    rows: str
+    samples: str
     adapters: str
     device: str
     dtype: str
     remat: str
     threads: int
     response: int
+    packed: int
     rank: int
     alpha: float
     learning_rate: float
@@ -57,7 +59,7 @@ class Values:
     Attributes:
       loss: mean negative log-likelihood of the scored tokens before the update, nats.
       gradient_norm: of the adapters before clipping; 0 for a forward pass.
-      log_probs: of the scored tokens, row by row; empty for a training step.
+      log_probs: of the scored tokens, sample by sample; empty for a training step.
     """
 
     loss: float

@@ -73,7 +73,7 @@ def serve(job: Job, replies: TextIO) -> None:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(mark in str(error) for mark in _OUT_OF_MEMORY):
             raise
-        reply({"error": "out of memory; lower config.rows, config.length or config.decoder_layers"})
+        reply({"error": "out of memory; lower config.samples, config.length or config.decoder_layers"})
 
 
 def main() -> None:

@@ -27,7 +27,15 @@ ROOT = Path(__file__).parents[3]
 
 def small(**changes: object) -> BenchmarkConfig:
     values = get_config("tiny").to_dict()
-    values |= {"rows": 2, "length": 48, "response": 6, "steps": 2, "warmup_steps": 1, "threads": 1}
+    values |= {
+        "samples": 4,
+        "packed": 2,
+        "length": 48,
+        "response": 6,
+        "steps": 2,
+        "warmup_steps": 1,
+        "threads": 1,
+    }
     return from_config(BenchmarkConfig, {**values, "max_pixels": 4096, **changes})
 
 
@@ -61,7 +69,7 @@ def test_report_is_complete(report):
             assert side["mfu"] is None and side["peak_bytes"] > 2**20
             rate = result["useful_flops"] / side["seconds"]["median"] / 1e9
             assert side["gflops_per_second"] == pytest.approx(rate)
-            assert side["tokens_per_second"] == pytest.approx(2 * 48 / side["seconds"]["median"])
+            assert side["tokens_per_second"] == pytest.approx(4 * 48 / side["seconds"]["median"])
     assert {"jax", "attention"} <= report["machine"]["sides"]["ours"].keys()
     assert {"torch", "transformers", "peft"} <= report["machine"]["sides"]["transformers"].keys()
     json.dumps(report)
@@ -146,7 +154,7 @@ def test_wrong_settings_are_refused(changes, message):
         small(**changes)
 
 
-def test_rows_too_short_for_their_content_are_refused(tmp_path):
+def test_samples_too_short_for_their_content_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"config.length=8 does not hold .* make it \d+ or more"):
         run(small(length=8, reference="none"), tmp_path)
 
