@@ -44,7 +44,7 @@ def tables(figures: Figures) -> str:
 
 
 ABOUT = """\
-Two programs run on the same random weights (in the shape of a released model) and the same seeded samples
+Samples share rows of ours as in training, and have a row each in the reference. Two programs run on the same random weights (in the shape of a released model) and the same seeded samples
 (an image, text, a scored response at the end), with the same machine, dtype, number of threads and
 rematerialisation:
 
@@ -54,8 +54,8 @@ rematerialisation:
 
 | | ours | transformers + PEFT |
 |---|---|---|
-| code | compiled programs of `experiments.train_sft`, on its packed rows | eager `Qwen3VLForConditionalGeneration`, `PeftModel` |
-| attention | the platform's default back end | `sdpa`, a row for each sample without padding: the causal fast path |
+| code | compiled programs of `experiments.train_sft` | eager `Qwen3VLForConditionalGeneration`, `PeftModel` |
+| attention | the platform's default back end | `sdpa` without padding: the causal fast path |
 | vocabulary head | at the scored positions, in chunks | at the scored positions (`logits_to_keep`) |
 | remat full | recomputes every layer | gradient checkpointing of every layer, not reentrant |
 | bfloat16 | bfloat16 base and computation, float32 adapters | the same, with autocast (`bf16=True`) |

@@ -123,8 +123,8 @@ def section(report: Mapping[str, Any]) -> str:
         f"{architecture.vision.depth} vision blocks, {config.dtype}, remat {config.remat}; {config.samples} "
         f"samples of {config.length:,} tokens with an image of {config.max_pixels:,} pixels and "
         f"{config.response:,} scored tokens, {config.packed} in a row of ours; adapters of rank "
-        f"{config.lora.rank}; {config.steps} timed steps per side, in turns; {machine['threads']} threads, and "
-        f"up to {other_load(report):.1f} cores busy with other processes. {verdict}{sides}.\n\n"
+        f"{config.lora.rank}; {config.steps} timed steps per side, in turns; {machine['threads']} threads, "
+        f"and up to {other_load(report):.1f} cores busy with other processes. {verdict}{sides}.\n\n"
         f"{table(programs)}"
     )
 
