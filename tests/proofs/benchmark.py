@@ -44,9 +44,9 @@ def tables(figures: Figures) -> str:
 
 
 ABOUT = """\
-Samples share rows of ours as in training, and have a row each in the reference. Two programs run on the same random weights (in the shape of a released model) and the same seeded samples
+Two programs run on the same random weights (in the shape of a released model) and the same seeded samples
 (an image, text, a scored response at the end), with the same machine, dtype, number of threads and
-rematerialisation:
+rematerialisation. Samples share rows of ours as in training, and have a row each in the reference.
 
 - **forward**: log-probabilities of the response tokens, without adapters.
 - **train**: gradient of the supervised loss to adapters of rank 64 on every linear layer of the language
