@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,10 @@ def main() -> None:
     def entry(config: ConfigDict) -> None:
         if "mesh" not in config:
             raise UserError("--config: give a variant of configs/sft.py or configs/rl.py")
-        mesh = slice_mesh(topology.value, **config.to_dict()["mesh"])
+        sizes = config.to_dict()["mesh"]
+        if not sizes["tensor"]:
+            logging.warning("config.mesh.tensor=0 is taken as 1; training chooses it by its data")
+        mesh = slice_mesh(topology.value, **sizes)
         chip = CHIPS[topology.value.partition(":")[0]]
         done: dict[str, Compiled] = {}
 

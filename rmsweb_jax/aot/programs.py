@@ -121,7 +121,7 @@ def sft_programs(
     """
     # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
     run = abstract_run(config, mesh, settings, settings.lora, settings.trainable)
-    options = compiler_options(mesh.devices.flat[0].device_kind, settings.compiler_options)
+    options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
     steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
     batch = abstract_batch(run, shape, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
@@ -164,7 +164,7 @@ def rl_programs(
       work: of the micro-batch, to count operations.
     """
     run = abstract_run(config, mesh, settings, settings.lora)
-    options = compiler_options(mesh.devices.flat[0].device_kind, settings.compiler_options)
+    options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
     steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
     batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)

@@ -15,7 +15,7 @@ import jax
 from rmsweb_jax.aot.abstract import Chip
 from rmsweb_jax.aot.hbm_bytes import iteration_bytes
 from rmsweb_jax.aot.programs import Program
-from rmsweb_jax.training.memory import device_bytes, uneven_split
+from rmsweb_jax.training.memory import device_bytes, out_of_memory, program_bytes, uneven_split
 
 _GIB = 2**30
 _COLLECTIVE = re.compile(
@@ -29,8 +29,10 @@ class Compiled:
 
     Attributes:
       fits: True if the compiler placed it and the device holds its peak.
-      peak_gib: peak memory, with arrays that stay on the device without being arguments. If the compiler
-        cannot place it, these, the arguments and the temporaries that it reports, or None if it reports none.
+      peak_gib: memory that the program reserves, with arrays that stay on the device without being arguments.
+        If the compiler cannot place it, these, the arguments and the temporaries that it reports, or None if
+        it reports none.
+      host_gib: memory of the host that a device's part of the program reserves.
       parts_gib: arguments and other resident arrays by part, and as "activations" all other memory.
       state_split: bytes of adapters and optimizer state on a device over those of an even split; None for a
         program without optimizer.
@@ -47,6 +49,7 @@ class Compiled:
     name: str
     fits: bool
     peak_gib: float | None
+    host_gib: float
     parts_gib: dict[str, float]
     state_split: float | None
     collectives: dict[str, int] | None
@@ -67,7 +70,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
     resident = {name: device_bytes(tree) / _GIB for name, tree in program.resident.items()}
     known = {**program.arguments, **program.resident}
     state = [known[name] for name in ("adapters", "optimizer") if name in known]
-    peak, collectives, turn, error = None, None, None, ""
+    peak, host, collectives, turn, error = None, 0.0, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
             # The text comes from a dump, since some programs for v5p and v6e cannot be printed afterwards.
@@ -79,7 +82,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         if program.iteration_reads is not None:
             turn = iteration_bytes(text) / _GIB
     except jax.errors.JaxRuntimeError as problem:
-        if "CompileTimeHbmOom" not in str(problem):
+        if not out_of_memory(problem):
             raise
         # A result of the table, not a failure: the user asked if it fits.
         error = _reason(str(problem))
@@ -87,7 +90,8 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         peak = float(needed[1]) + sum(parts.values()) if needed else None
     else:
         memory = compiled.memory_analysis()
-        peak = memory.peak_memory_in_bytes / _GIB
+        peak = program_bytes(compiled) / _GIB
+        host = memory.host_temp_size_in_bytes / _GIB
         parts["activations"] = max(0.0, peak - memory.argument_size_in_bytes / _GIB)
     if peak is not None:
         peak += sum(resident.values())
@@ -99,6 +103,7 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         name=program.name,
         fits=not error,
         peak_gib=peak,
+        host_gib=host,
         parts_gib=parts | resident,
         state_split=uneven_split(state, devices) if len(state) == 2 else None,
         collectives=collectives,
@@ -120,8 +125,9 @@ def _reason(message: str) -> str:
 def table(results: Sequence[Compiled], chip: Chip) -> str:
     """Formats the results as a Markdown table."""
     parts = sorted({part for result in results for part in result.parts_gib})
-    head = ["program", f"peak GiB of {chip.hbm_gib}", *parts, "state / even split", "useful TFLOP"]
-    head += ["executed", "floor ms", "MFU ceiling", "GiB a step / needed", "collectives", "compile s"]
+    head = ["program", f"peak GiB of {chip.hbm_gib}", "of the host", *parts, "state / even split"]
+    head += ["useful TFLOP", "executed", "floor ms", "MFU ceiling", "GiB a step / needed"]
+    head += ["collectives", "compile s"]
     rows = [head, ["---"] * len(head)]
     for result in results:
         peak = "?" if result.peak_gib is None else f"{result.peak_gib:.2f}"
@@ -130,6 +136,7 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
             [
                 result.name,
                 f"{peak}{share}" if result.fits else f"**does not fit: {peak}**",
+                f"{result.host_gib:.2f}",
                 *(f"{result.parts_gib[part]:.2f}" if part in result.parts_gib else "" for part in parts),
                 "" if result.state_split is None else f"{result.state_split:.2f}",
                 f"{result.useful_tflops:.1f}",

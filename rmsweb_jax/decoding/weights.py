@@ -84,7 +84,7 @@ def weight_specs(weights: DecodeWeights, mesh: Mesh) -> Any:
     first = weights.layers[0]
     mlp = output_axes(first.down.shape[0], mesh)
     qkv = cast(Any, P(None, "tensor", head_axis(first.qkv.shape[2], mesh)))
-    # As in training, an adapter's rank is not split.
+    # Unlike in training, an adapter's rank is not split.
     adapter = cast(Any, Adapter)
     layer = LayerWeights(
         input_norm=whole,

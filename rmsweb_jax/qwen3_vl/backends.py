@@ -15,15 +15,19 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import TPU_LANES, Attend, AttentionConfig, attend
 from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.tree_attention.attention import tree_attention
-from rmsweb_jax.qwen3_vl.tree_attention.rule import TreeKernel, visible_pairs
+from rmsweb_jax.qwen3_vl.tree_attention.rule import MAX_BLOCKS, TreeKernel, visible_pairs
 from rmsweb_jax.training.mesh import ROWS
 
-# Module, largest and smallest block of the kernels. On TPU blocks of 512 compute a quarter fewer pairs than
-# 1,024 on samples of 3,000 tokens; on GPU 128 is the largest that stays in the registers of an H100.
-_KERNELS = {"pallas": ("tpu", 512, TPU_LANES), "triton": ("gpu", 128, 16)}
-# On CPU blocks of 256 stay in its caches (docs/results/rows.md). Rows without a block of at least 64 are
-# short, and the reference computes them faster than a loop.
-_CPU_BLOCK, _LEAST_BLOCK = 256, 64
+# Implementation, largest and smallest block. Blocks of 1,024 compute a third more pairs than 512 on samples
+# of 3,000 tokens, and do not fit the fast memory of every TPU. 128 is the largest that stays in the registers
+# of an H100, and 256 stay in the caches of a CPU; without a block of 64 the reference is faster than a loop.
+_KERNELS = {
+    "pallas": ("tpu", 512, TPU_LANES),
+    "triton": ("gpu", 128, 16),
+    "blocks": ("loop", 256, 64),
+    "cudnn": ("", 0, 0),
+    "dense": ("", 0, 0),
+}
 # Fast memory of a core in MiB by the name that JAX gives the chip, and what the fused backward kernel needs
 # of it in addition to the gradients of a row's keys and values.
 _VMEM_MIB = {"TPU v4": 16, "TPU v5 lite": 128, "TPU v5": 64, "TPU v5p": 64, "TPU v6 lite": 128, "TPU7x": 64}
@@ -47,7 +51,7 @@ def choose_attention(
       platform: "tpu", "gpu" or "cpu"; by default the one that JAX runs on.
 
     Raises:
-      UserError: the back end does not compute such heads on the platform.
+      UserError: the back end does not compute such heads on the platform, or has no such block.
     """
     platform = platform or jax.default_backend()
     on_gpu = platform == "gpu" and jnp.dtype(dtype).itemsize == 2 and head_dim <= 128
@@ -65,6 +69,12 @@ def choose_attention(
         raise UserError(
             f"config.attention={backend} does not compute heads of {head_dim} {jnp.dtype(dtype).name} "
             f"numbers on a {platform.upper()}: leave it at auto"
+        )
+    _, most, least = _KERNELS[backend]
+    if block and not (least <= block <= most and block & (block - 1) == 0):
+        raise UserError(
+            f"config.attention_block={block}: take a power of two from {least} to {most} for "
+            f"config.attention={backend}, or 0"
         )
     return AttentionConfig(backend, mesh, block)
 
@@ -84,22 +94,22 @@ def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> 
         return lambda q, k, v: jax.nn.dot_product_attention(
             q, k, v, mask=mask, is_causal=True, implementation=implementation
         )
-    if config.backend in ("pallas", "triton"):
-        implementation, most, least = _KERNELS[config.backend]
-        block = _block(length, config.block or most)
-        if block < least:
-            raise UserError(
-                f"attention: rows of {length} tokens are not a multiple of {least}: make config.row_multiple "
-                f"one, and config.attention_block at least {least}"
-            )
-        kernel = TreeKernel(block, implementation, interpret=config.interpret)
-    else:
-        block = _block(length, config.block or _CPU_BLOCK)
-        if config.backend == "dense" or block < _LEAST_BLOCK:
-            mask = visible_pairs(until)
-            return lambda q, k, v: attend(q, k, v, mask)
-        kernel = TreeKernel(block, implementation="loop")
-    return _sharded(kernel, until, config.mesh)
+    implementation, most, least = _KERNELS[config.backend]
+    block = _block(length, config.block or most) if implementation else 0
+    if config.backend == "dense" or (config.backend == "blocks" and block < least):
+        mask = visible_pairs(until)
+        return lambda q, k, v: attend(q, k, v, mask)
+    if block < least:
+        raise UserError(
+            f"attention: rows of {length} tokens are not a multiple of {least}: make config.row_multiple, "
+            "and in RL config.bucket_multiple, one"
+        )
+    if length > block * MAX_BLOCKS:
+        raise UserError(
+            f"attention: rows of {length} tokens have more than {MAX_BLOCKS} blocks of {block}: make "
+            f"config.row_multiple a multiple of {most}"
+        )
+    return _sharded(TreeKernel(block, implementation, interpret=config.interpret), until, config.mesh)
 
 
 def _sharded(kernel: TreeKernel, until: Int32[jax.Array, "rows tokens"], mesh: Mesh | None) -> Attend:

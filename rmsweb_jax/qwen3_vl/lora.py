@@ -181,10 +181,16 @@ def _merge_stack(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: jax.Array
 
 
 def merge_lora(model: Qwen3VL) -> None:
-    """Merges the adapters into the base weights and removes them."""
+    """Merges the adapters into the base weights and removes them.
+
+    Raises:
+      ValueError: the weights are quantized.
+    """
     for stack in layer_stacks(model):
         for name, lora in list(stack.adapters()):
             for part, b in stack.parts(name, lora.b[...]):
+                if stack.linear(part).kernel_scale is not None:
+                    raise ValueError("the weights are quantized: move the adapters to a model that is not")
                 kernel = stack.linear(part).kernel
                 kernel.set_value(_merge(kernel[...], lora.a[...], b, lora.scale))
             stack.put(name, None)

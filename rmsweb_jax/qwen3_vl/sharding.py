@@ -245,7 +245,10 @@ def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int
       fill: number of row shards -> expected share of useful operations.
     """
     devices, tensor = jax.device_count(), settings.tensor
-    if not tensor:
+    if not tensor and -1 not in (settings.data, settings.fsdp):
+        # What the other axes leave.
+        tensor = -1
+    elif not tensor:
         heads = axis_sizes(config)["kv_heads"].count
         sizes = [size for size in _TENSOR_SIZES if devices % size == 0 and heads % size == 0]
         fills: dict[int, float] = {}

@@ -112,7 +112,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
 
-    options = compiler_options(mesh.devices.flat[0].device_kind, config.compiler_options)
+    options = compiler_options(mesh.devices.flat[0], config.compiler_options)
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(empty_batch(packer.shape, model.config, mesh), mesh)

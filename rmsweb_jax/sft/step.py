@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,6 +98,8 @@ def with_remat(
       The graph of the model, and the programs.
     """
 
+    # Kept, since a program that was compiled to see if it fits is not compiled again by its first call.
+    @functools.cache
     def made(policy: str) -> tuple[Any, Programs]:
         model.set_remat(policy)
         graphdef = split_model(model, trainable)[0]

@@ -23,7 +23,7 @@ from rmsweb_jax.data.sft import SftData, StepBatch, open_sft_data
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
+from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -86,7 +86,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     optimizer = adamw(schedule, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     state = init_state(params, optimizer, mesh)
 
-    options = compiler_options(mesh.devices.flat[0].device_kind, config.compiler_options)
+    options = compiler_options(mesh.devices.flat[0], config.compiler_options)
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(data.empty_batch(), mesh)
@@ -271,11 +271,14 @@ def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:
     """Writes a Hugging Face folder: the model with its adapters merged, and the tokenizer of `source`.
 
-    The adapters of a quantized model are merged with the weights of `source`, which are more precise. With
-    several processes all of them must call this; the first one writes.
+    The adapters of a quantized model are merged with the weights of `source`, which are more precise; its own
+    are freed. With several processes all of them must call this; the first one writes.
     """
     param_dtype = model.language_model.embed_tokens.embedding.dtype
     if is_quantized(model):
+        # Both together may not fit the devices.
+        for leaf in jax.tree.leaves(base_state(model)):
+            leaf.delete()
         whole = load_model(source, model.dtype, param_dtype=param_dtype, mesh=model.attention.mesh)
         move_adapters(model, whole)
         model = whole

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jax
+from jax.sharding import SingleDeviceSharding
 
 from rmsweb_jax.errors import UserError
 
@@ -51,18 +52,18 @@ TPU_OPTIONS = {
 _V5E_OPTIONS = {"xla_tpu_enable_async_collective_fusion_fuse_all_gather": True}
 
 
-def compiler_options(device_kind: str, changes: Sequence[str]) -> dict[str, Any]:
+def compiler_options(device: Any, changes: Sequence[str]) -> dict[str, Any]:
     """Returns the options for `jax.jit`, by name.
 
     Args:
-      device_kind: name that JAX gives the devices.
+      device: one of those that programs are compiled for.
       changes: further options, each as name=value.
 
     Raises:
-      UserError: one is not of that form.
+      UserError: one is not of that form, or the compiler does not know it.
     """
-    options: dict[str, Any] = dict(TPU_OPTIONS) if device_kind.startswith("TPU") else {}
-    if device_kind in ("TPU v5 lite", "TPU v5e"):
+    options: dict[str, Any] = dict(TPU_OPTIONS) if device.platform == "tpu" else {}
+    if device.device_kind in ("TPU v5 lite", "TPU v5e"):
         options |= _V5E_OPTIONS
     for change in changes:
         name, equals, value = change.partition("=")
@@ -73,6 +74,11 @@ def compiler_options(device_kind: str, changes: Sequence[str]) -> dict[str, Any]
             options[name] = json.loads(value)
         except ValueError:
             options[name] = value
+    scalar = jax.ShapeDtypeStruct((), int, sharding=SingleDeviceSharding(device))
+    try:
+        jax.jit(lambda x: x, compiler_options=options).lower(scalar).compile()
+    except jax.errors.JaxRuntimeError as error:
+        raise UserError(f"config.compiler_options: {str(error).splitlines()[0]}") from error
     return options
 
 

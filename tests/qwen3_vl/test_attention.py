@@ -1,6 +1,7 @@
 """Every back end that can run here computes the one rule, forward and backward."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl import backends
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.backends import choose_attention, make_attend
+from rmsweb_jax.qwen3_vl.tree_attention.rule import TreeKernel
 
 # The back ends' largest blocks do not divide the rows: they are halved.
 LENGTH, HEADS, KV_HEADS, SIZE = 384, 2, 1, 128
@@ -137,6 +140,31 @@ def test_a_kernel_refuses_rows_that_are_no_whole_blocks(backend, tokens, multipl
 def test_a_kernel_that_cannot_compute_the_heads_is_refused(backend, head_dim, dtype, platform):
     with pytest.raises(UserError, match=f"config.attention={backend} does not compute heads of {head_dim} "):
         choose_attention(head_dim, dtype, backend=backend, platform=platform)
+
+
+@pytest.mark.parametrize(("backend", "platform", "block"), [("pallas", "tpu", 1024), ("pallas", "tpu", 64)])
+def test_a_kernel_that_has_no_such_block_is_refused(backend, platform, block):
+    with pytest.raises(UserError, match=f"attention_block={block}: take a power of two from 128 to 512"):
+        choose_attention(128, "bfloat16", backend=backend, platform=platform, block=block)
+
+
+def test_a_row_of_too_many_blocks_is_refused():
+    """513 blocks of 64 tokens: the number of the last one does not fit its entry."""
+    with pytest.raises(UserError, match="32832 tokens have more than 512 blocks of 64"):
+        make_attend(FUSED[0], np.ones((1, 513 * 64), np.int32))
+
+
+def test_the_backward_kernel_is_chosen_by_fast_memory(monkeypatch):
+    """Gradients of a row's keys and values stay in it while they are summed up."""
+    for chip, length, fused in (
+        ("TPU v5p", 20_480, True),
+        ("TPU v5p", 32_768, False),
+        ("TPU v4", 8_192, False),
+    ):
+        monkeypatch.setattr(jax, "devices", lambda chip=chip: [types.SimpleNamespace(device_kind=chip)])
+        fitted = backends._fitted(TreeKernel(512), length, 128, None)
+        assert fitted.fused_backward == fused
+        assert (fitted.vmem_mib is not None) == fused
 
 
 def test_unknown_back_end():

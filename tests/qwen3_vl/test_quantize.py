@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from safetensors.numpy import load_file
 
 from rmsweb_jax.data.batching import Example, lay_out_prompts
 from rmsweb_jax.data.encoding import Encoder
@@ -16,7 +18,14 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, count_parameters, layer_stacks, merge_lora
+from rmsweb_jax.qwen3_vl.lora import (
+    LoRAConfig,
+    LoRAParam,
+    add_lora,
+    count_parameters,
+    layer_stacks,
+    merge_lora,
+)
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
@@ -24,6 +33,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
+from rmsweb_jax.sft.train import export
 from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import REPLY, random_messages
 from tests.qwen3_vl.random_models import random_model
@@ -131,6 +141,22 @@ def test_adapters_are_exported_onto_the_weights_as_they_were():
         merge_lora(model)
     for one, other in zip(*(jax.tree.leaves(nnx.state(model)) for model in (whole, expected)), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_an_export_is_that_of_a_model_that_was_never_quantized(tmp_path):
+    source = resolve_model("tiny_base")
+    models = [load_model(source) for _ in range(2)]
+    quantize_base(models[0])
+    for model in models:
+        add_lora(model, ADAPTERS, nnx.Rngs(3))
+        # Fresh ones would add nothing.
+        nnx.update(model, jax.tree.map(lambda x: x + 0.01, nnx.state(model, LoRAParam)))
+    with pytest.raises(ValueError, match="quantized"):
+        merge_lora(models[0])
+    for number, model in enumerate(models):
+        export(model, source, tmp_path / str(number))
+    one, other = (load_file(tmp_path / str(number) / "model.safetensors") for number in range(2))
+    chex.assert_trees_all_equal(one, other)
 
 
 def test_a_model_folder_is_loaded_and_has_its_shardings():

@@ -95,8 +95,8 @@ def test_every_matrix_is_split_and_so_is_the_optimizer_state():
 
 @pytest.mark.parametrize("targets", TARGETS)
 @pytest.mark.parametrize("size", ["8b", "32b"])
-def test_adapters_and_their_optimizer_state_are_split_evenly(size, targets):
-    """Adapters of rank 64 with float32 moments are gigabytes, which a device cannot hold whole."""
+def test_adapters_are_split_evenly(size, targets):
+    """Those of rank 64 are gigabytes with their float32 moments, which are split like them."""
     mesh = AbstractMesh((1, 16, 1), AXES)
     adapters = parameters(targets, SIZES[size], rank=64).filter(LoRAParam)
     found = by_path(adapters)

@@ -44,10 +44,9 @@ class ReferenceSide:
         self._job, self._device, self._dtype = job, torch.device(job.device), getattr(torch, job.dtype)
         self._kernels = "torch"
         if job.device == "cuda" and importlib.util.find_spec("liger_kernel"):
-            from liger_kernel.transformers import apply_liger_kernel_to_qwen3_vl
-
-            # Not its loss: ours has logits of the scored positions alone as well.
-            apply_liger_kernel_to_qwen3_vl(fused_linear_cross_entropy=False)
+            kernels = importlib.import_module("liger_kernel.transformers")
+            # Not its loss: both sides have logits of the scored positions alone.
+            kernels.apply_liger_kernel_to_qwen3_vl(fused_linear_cross_entropy=False)
             self._kernels = f"liger-kernel {importlib.metadata.version('liger-kernel')}"
         model: Any = Qwen3VLForConditionalGeneration.from_pretrained(
             job.model, dtype=self._dtype, attn_implementation="sdpa"

@@ -24,8 +24,9 @@ from rmsweb_jax.qwen3_vl.inputs import Array
 
 # Finite: the exponential of a difference of two masked scores is not NaN.
 MASKED = -1e30
-# Bits of a block's place in an entry: 512 blocks a row, 1,024 rows a device.
-_PLACE_BITS, _ROW_BITS = 9, 10
+# Bits of a block's place in an entry; with three flags and a row's number, below 1,024, it is an int32.
+_PLACE_BITS = 9
+MAX_BLOCKS = 2**_PLACE_BITS
 
 Ends = Int32[Array, "rows tokens"]
 
