@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float32, Int32
 
 from rmsweb_jax.data.packing import Part, Row, RowShape, TreeSize
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import (
     Array,
@@ -125,6 +126,20 @@ class LazyTree:
     size: TreeSize
     make: Callable[[], Tree]
 
+    def made(self) -> Tree:
+        """Makes the tree.
+
+        Raises:
+          UserError: it has not the size by which rows were planned.
+        """
+        tree = self.make()
+        if tree.size != self.size:
+            raise UserError(
+                f"{tree.example.sample_id}: sizes of the data set are not those of its records "
+                f"({self.size.prompt} tokens of the prompt, not {tree.size.prompt}): delete its sizes-*.json"
+            )
+        return tree
+
 
 @dataclasses.dataclass(frozen=True)
 class Span:
@@ -206,7 +221,7 @@ def lay_out(
 
     Args:
       get_tree: number of a tree -> the tree; called for those of the held rows only.
-      rows: the plan of the micro-batch, see `packing.pack`.
+      rows: the plan of the micro-batch, see `Packer.pack`.
       held: numbers of the rows that this process holds; by default all.
       names: the values that branches have.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from rmsweb_jax.actions.parse import ReplyError, action_span
 from rmsweb_jax.data.batching import Example
@@ -21,9 +21,19 @@ from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Grid
-from rmsweb_jax.qwen3_vl.processor import EncodedResponse, Processor, image_grid, upright_size
+from rmsweb_jax.qwen3_vl.processor import (
+    BAD_IMAGE,
+    EncodedResponse,
+    Processor,
+    check_image,
+    image_grid,
+    upright_size,
+)
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, SftSample
+
+# Counts changes of the prompt's template and of the sizes of images, after which stored sizes are wrong.
+_LAYOUT = 1
 
 
 class Encoder:
@@ -48,9 +58,9 @@ class Encoder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of all else that the size of a sample depends on: tokenizer and limits of images."""
+        """Hash of all else that the size of a sample depends on: layout, tokenizer and limits of images."""
         processor = self.processor
-        parts = (processor.tokenizer.to_str(), processor.max_pixels, self.config.vision)
+        parts = (_LAYOUT, processor.tokenizer.to_str(), processor.max_pixels, self.config.vision)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def example(self, sample: SftSample) -> Example:
@@ -94,10 +104,11 @@ class Encoder:
         path = self._images.path(sha256)
         try:
             with Image.open(path) as image:
+                check_image(image)
                 return image_grid(*upright_size(image), self.config.vision, self.processor.max_pixels)
         except FileNotFoundError as error:
             raise UserError(f"{path}: missing screenshot: make this data set again") from error
-        except UnidentifiedImageError as error:
+        except BAD_IMAGE as error:
             raise UserError(f"{path}: damaged screenshot: make this data set again") from error
 
 

@@ -23,7 +23,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, decoder_flops, forward_flops, head_flops
 
-# Widths that `choose_packer` tries, and the share of useful operations below which a run warns.
+# Widths that `choose_packer` tries before it looks around the best one, and the share of useful operations
+# below which a run warns.
 _TRIALS, _LEAST_FILL = 16, 0.6
 
 
@@ -121,6 +122,8 @@ class Packer:
         Raises:
           UserError: a row does not hold a prompt with one of its branches.
         """
+        if not sizes:
+            return []
         for size in sizes:
             self._check(size)
         count = -(-sum(size.tokens for size in sizes) // (self.shape.width * self.shape.rows))
@@ -161,26 +164,35 @@ class Packer:
         if self.samples < shape.rows:
             raise UserError(
                 f"the mesh has {shape.rows} shards for rows, but a step has at most {self.samples} samples: "
-                "split the model over more devices by config.mesh.tensor, or train on more samples a step"
+                "split the model over more devices by config.mesh.tensor, or raise config.batch_size or "
+                "config.mini_batch_groups"
             )
         logging.info(
             "%d rows of %d tokens a micro-batch: about %.0f %% of the operations will be useful",
             *(shape.rows, shape.width, percent),
         )
-        if self.expected_fill < _LEAST_FILL and shape.rows > 1:
+        self.warn(self.expected_fill)
+
+    def warn(self, fill: float) -> None:
+        """Warns if little of what was or will be executed is useful."""
+        if fill < _LEAST_FILL and self.shape.rows > 1:
             logging.warning(
-                "%.0f %% of the operations will be padding: the samples of a step do not fill %d rows; "
-                "split the model over more devices by config.mesh.tensor",
-                *(100 - percent, shape.rows),
+                "%.0f %% of the operations are padding: the samples of a step do not fill %d rows; split the "
+                "model over more devices by config.mesh.tensor",
+                *(100 - 100 * fill, self.shape.rows),
             )
 
     def _check(self, size: TreeSize) -> None:
         longest = size.prompt + max(size.branches, default=0)
-        if longest > self.shape.width or len(size.patches) > self.shape.images:
+        if longest > self.shape.width:
             raise UserError(
-                f"a prompt of {size.prompt} tokens and {len(size.patches)} images with a response of "
-                f"{longest - size.prompt} tokens does not fit a row of {self.shape.width} tokens and "
-                f"{self.shape.images} images: raise config.row_tokens"
+                f"a prompt of {size.prompt} tokens with a response of {longest - size.prompt} tokens does "
+                f"not fit a row of {self.shape.width} tokens: raise config.row_tokens"
+            )
+        if len(size.patches) > self.shape.images:
+            raise UserError(
+                f"a prompt of {len(size.patches)} images does not fit a row, which has room for "
+                f"{self.shape.images}: leave it out"
             )
 
     def _cost(self, work: Work) -> int:
@@ -232,6 +244,8 @@ class Packer:
             every = tuple(range(len(size.branches)))
             min(whole, key=choice).add(Part(number, every), size, self._cost(size.work))
             return True
+        if not size.branches:
+            return False
         left = sorted(range(len(size.branches)), key=lambda branch: -size.branches[branch])
         while left:
             # The row that takes most of it, so that the prompt is repeated seldom; of these the fullest.

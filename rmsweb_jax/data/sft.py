@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Int
 
-from rmsweb_jax.data.batching import Batch, Branch, Tree, lay_out
+from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Tree, lay_out
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.packing import Packer, Rows, choose_packer, useful_work
 from rmsweb_jax.data.sizes import SampleSize
@@ -125,10 +125,13 @@ class SftData:
         batches = [self._rows_of(rows, numbers) for rows in plan]
         return batches, sum((self.packer.executed(rows, sizes) for rows in plan), start=Work(0, 0, 0))
 
+    def _tree(self, number: int) -> LazyTree:
+        return LazyTree(self.sizes[number].tree, lambda: sft_tree(self.encoder, self.source[number]))
+
     def _rows_of(self, rows: Rows, numbers: Sequence[int] | np.ndarray) -> Batch:
         # The plan is the same on all processes; each encodes only the rows of its own devices.
         return lay_out(
-            lambda index: sft_tree(self.encoder, self.source[int(numbers[index])]),
+            lambda index: self._tree(int(numbers[index])).made(),
             rows,
             self.packer.shape,
             self.encoder.config,

@@ -71,13 +71,13 @@ class SizesFile:
         key = hashlib.sha256(f"{self.digest} {self.fingerprint}".encode()).hexdigest()
         return self.folder / f"sizes-{key[:16]}.json"
 
-    def read(self) -> list[SampleSize] | None:
-        """Returns the stored sizes by number of the sample; None if there are none."""
+    def read(self, count: int) -> list[SampleSize] | None:
+        """Returns the stored sizes by number of the sample; None if there are not `count` of them."""
         try:
-            rows = json.loads(self.path.read_bytes())
-        except (FileNotFoundError, ValueError):
+            sizes = _from_rows(json.loads(self.path.read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
-        return _from_rows(rows)
+        return sizes if len(sizes) == count else None
 
     def write(self, sizes: Sequence[SampleSize]) -> None:
         write_atomic(self.path, json.dumps([dataclasses.astuple(size) for size in sizes]).encode())
@@ -88,19 +88,20 @@ def count_sizes(
 ) -> list[SampleSize]:
     """Returns the sizes of the samples 0 to `count` - 1, from the first of the files that exists.
 
-    Without one they are measured, see `spread`, and the first process writes the first file that it can.
+    Without one they are measured, see `spread`. One process writes the first file that it can; of several
+    processes one writes all files, since the first may be on a disk of its own.
 
     Raises:
       UserError: that of `measure`, in all processes alike.
     """
-    stored = next((sizes for file in files if (sizes := file.read())), None)
+    stored = next((sizes for file in files if (sizes := file.read(count))), None)
     # Asked of all, since processes that see different files would wait for one another.
     if not any_process(stored is None) and stored is not None:
         return stored
     rows = spread(count, lambda number: dataclasses.astuple(measure(number)), threads)
     sizes = _from_rows(rows)
     if is_first():
-        _write_first(files, sizes)
+        _write(files, sizes)
     return sizes
 
 
@@ -110,7 +111,7 @@ def spread(count: int, make: Callable[[int], Any], threads: int = 1) -> list[Any
     With several processes all of them must call this.
 
     Args:
-      make: may raise UserError.
+      make: may raise UserError or OSError.
       threads: numbers at a time in a process.
 
     Raises:
@@ -126,7 +127,7 @@ def spread(count: int, make: Callable[[int], Any], threads: int = 1) -> list[Any
                     logging.info("read %d of %d samples", len(made), len(mine))
                     printed = time.monotonic()
         share = {"made": list(made.items())}
-    except UserError as error:
+    except (UserError, OSError) as error:
         share = {"error": str(error)}
     shares = [json.loads(part) for part in from_all_processes(json.dumps(share).encode())]
     if errors := [part["error"] for part in shares if "error" in part]:
@@ -135,7 +136,7 @@ def spread(count: int, make: Callable[[int], Any], threads: int = 1) -> list[Any
     return [every[number] for number in range(count)]
 
 
-def _write_first(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> None:
+def _write(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> None:
     for file in files:
         try:
             file.write(sizes)
@@ -143,7 +144,8 @@ def _write_first(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> Non
             # Data sets are often on a file system that training may only read.
             logging.info("%s: sizes cannot be stored there (%s)", file.folder, error.strerror)
         else:
-            return
+            if jax.process_count() == 1:
+                return
 
 
 def _from_rows(rows: Sequence[Sequence[Any]]) -> list[SampleSize]:

@@ -119,8 +119,8 @@ class BatchOrder:
     def _epoch(self, epoch: int) -> Int[np.ndarray, " samples"]:
         """Samples in the order of an epoch: the first of each stratum, then the second of each, and so on."""
         strata = np.array_split(np.argsort(self.lengths, kind="stable"), self.batch_size)
-        # The order of the strata is the same in all epochs, so that a batch has one sample of each wherever
-        # it starts.
+        # The order of the strata is the same in all epochs, so that a batch over the end of an epoch has few
+        # of them twice.
         places = np.random.default_rng(self.seed).permutation(self.batch_size)
         rng = np.random.default_rng((self.seed, epoch))
         turn, place = np.empty(len(self.lengths), int), np.empty(len(self.lengths), int)

@@ -52,6 +52,10 @@ def target_size(width: int, height: int, max_pixels: int, unit: int = 32) -> tup
     return columns * unit, rows * unit
 
 
+# Pillow reports damaged files by any of these.
+BAD_IMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+
+
 def open_image(source: bytes | Image.Image) -> Image.Image:
     """Converts an encoded image, or one of any mode, to RGB on white.
 
@@ -63,12 +67,11 @@ def open_image(source: bytes | Image.Image) -> Image.Image:
     what = f"of {len(source)} bytes" if isinstance(source, bytes) else f"of mode {source.mode}"
     try:
         image = Image.open(io.BytesIO(source)) if isinstance(source, bytes) else source
-        _check(image)
+        check_image(image)
         return _on_white(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
         raise UserError(f"an image {what} cannot be read (no known format); send a PNG or JPEG") from error
-    # Pillow reports damaged files by any of these.
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
+    except BAD_IMAGE as error:
         raise UserError(f"an image {what} cannot be read ({error}); send a PNG or JPEG") from error
 
 
@@ -82,7 +85,12 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     return (height, width) if turned else (width, height)
 
 
-def _check(image: Image.Image) -> None:
+def check_image(image: Image.Image) -> None:
+    """Refuses an image that `open_image` does not convert; reads the header only.
+
+    Raises:
+      UserError: it is empty, too long, too large or animated.
+    """
     width, height = image.size
     if not (width and height):
         raise UserError(f"an image of {width}x{height} pixels has no area; send one that shows something")

@@ -20,8 +20,8 @@ from rmsweb_jax.rl.losses import TokenBatch, token_weights
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import process_rows
 
-# Steps that are packed in advance, to choose the rows of a run.
-_TRIALS = 16
+# Steps that are packed in advance, to choose the rows of a run, and their share of responses without an end.
+_TRIALS, _RUNAWAYS = 16, 0.01
 # What a branch says of its tokens: `stale` is 1 in responses from an earlier policy, whose log-probabilities
 # are the sampler's. The others that a branch does not give are 0, or computed later.
 VALUES = (*TokenBatch.__dataclass_fields__, "stale")
@@ -44,21 +44,19 @@ class MicroBatch:
 
 def micro_batches(
     trees: Sequence[LazyTree], packer: Packer, config: Qwen3VLConfig, held: Sequence[int] | None = None
-) -> list[MicroBatch]:
-    """Makes the micro-batches of one optimizer step.
+) -> Iterator[MicroBatch]:
+    """Makes the micro-batches of one optimizer step, each when it is asked for.
 
     Args:
       held: numbers of the rows that this process holds; by default all.
     """
     sizes = [tree.size for tree in trees]
-    return [
-        MicroBatch(
-            lay_out(lambda number: trees[number].make(), rows, packer.shape, config, held, VALUES),
+    for rows in packer.pack(sizes):
+        yield MicroBatch(
+            lay_out(lambda number: trees[number].made(), rows, packer.shape, config, held, VALUES),
             tuple(spans(rows, sizes)),
             packer.executed(rows, sizes),
         )
-        for rows in packer.pack(sizes)
-    ]
 
 
 def empty_batch(shape: RowShape, config: Qwen3VLConfig, mesh: Mesh) -> Batch:
@@ -72,14 +70,16 @@ def _no_tree(number: int) -> Tree:
 
 
 def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int) -> Packer:
-    """Chooses the rows of a run by packing steps of random prompts, whose responses are as long as targets.
+    """Chooses the rows of a run by packing steps of random prompts.
+
+    Responses are as long as targets, and some run to the limit. A step has as many rejected groups as
+    accepted ones, as far as they are kept: where fewer are rejected, a run says how full its rows are.
 
     Raises:
       UserError: a prompt and one response do not fit a row.
     """
     rng = np.random.default_rng(config.seed)
     accepted = config.mini_batch_groups
-    # As many rejected groups as accepted ones, as far as they are kept.
     salvaged = min(accepted, config.max_salvage_groups * accepted // config.train_groups)
     targets = np.asarray([size.num_targets for size in sizes])
     longest = max(config.max_response_tokens, int(targets.max()))
@@ -88,8 +88,9 @@ def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfi
         chosen = rng.choice(len(sizes), accepted + salvaged, replace=len(sizes) < accepted + salvaged)
         step = []
         for number, size in enumerate(sizes[index] for index in chosen):
-            responses = rng.choice(targets, config.num_samples + (number >= accepted)).tolist()
-            step.append(TreeSize(size.prompt_length, tuple(responses), size.patches))
+            responses = rng.choice(targets, config.num_samples + (number >= accepted))
+            responses[rng.random(len(responses)) < _RUNAWAYS] = config.max_response_tokens
+            step.append(TreeSize(size.prompt_length, tuple(responses.tolist()), size.patches))
         steps.append(step)
     return choose_packer(
         steps,

@@ -238,11 +238,14 @@ def update_policy(
     reference = steps.zero(state.params).gradients
     trees = [trees_of(batch, salvage=salvage, version=version) for batch in batches]
     held = process_rows(mesh, packer.shape.rows)
-    micros = [micro_batches(own, packer, config, held) for own in trees]
     # All mini-batches before the first update, which changes the policy and donates its parameters.
-    prepared = [
-        [_prepare(steps, state.params, reference, frozen, micro, mesh) for micro in own] for own in micros
-    ]
+    prepared: list[list[Prepared]] = []
+    executed = Work(0, 0, 0)
+    for own in trees:
+        prepared.append([])
+        for micro in micro_batches(own, packer, config, held):
+            prepared[-1].append(_prepare(steps, state.params, reference, frozen, micro, mesh))
+            executed += micro.executed
     measured = []
     for own in prepared:
         total = steps.zero(state.params)
@@ -258,7 +261,6 @@ def update_policy(
     metrics = {name: float(np.mean([row[name] for row in good])) for name in (good[0] if good else {})}
     metrics |= {"optimizer_steps": len(good), "skipped_steps": sum(skipped)}
     useful = useful_work([tree.size for own in trees for tree in own])
-    executed = sum((micro.executed for own in micros for micro in own), start=Work(0, 0, 0))
     metrics |= _speed(useful, executed, config, state.params, time.monotonic() - start, mesh)
     return Updated(state, _scored(batches, prepared, version), metrics, skipped)
 

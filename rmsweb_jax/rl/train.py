@@ -174,6 +174,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             )
             state = updated.state
             metrics |= sampled | updated.metrics
+            if iteration == first:
+                packer.warn(metrics["update/useful_flops"])
             metrics |= log_prob_metrics(updated.responses, config.competent_reward)
             writer.write(done, metrics)
             progress.update(done, summary(metrics))

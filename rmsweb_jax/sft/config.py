@@ -84,7 +84,7 @@ class SftConfig(ComputeConfig):
         transfer every array.
       warmup_ratio: share of the updates in which the learning rate rises from 0.
       clip_norm: largest global norm of the gradient.
-      eval: held-out tasks: loss on all of their samples, and the reward of greedy replies to some of them.
+      eval: held-out tasks: loss on their samples, and the reward of greedy replies to some of them.
       checkpoint_every: updates between checkpoints.
       checkpoints_kept: number of newest checkpoints to keep; the best one by `eval.best` is kept as well.
       export: the checkpoint to export.

@@ -1,4 +1,4 @@
-"""Held-out evaluation: the loss on all samples, and the reward of greedy replies to some action samples."""
+"""Held-out evaluation: the loss, and the reward of greedy replies to some action samples."""
 
 from __future__ import annotations
 

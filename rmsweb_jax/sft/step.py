@@ -52,7 +52,7 @@ class SftSteps(NamedTuple):
     """Compiled programs; `frozen` are the parameters that are not trained.
 
     Attributes:
-      zero: `zero(params) -> Accumulated`.
+      zero: `zero(params) -> SftAccumulator`.
       add: `add(accumulated, params, frozen, batch, key) -> accumulated`; the first argument is donated.
       update: `update(state, accumulated) -> (state, metrics)`; the state is donated.
     """

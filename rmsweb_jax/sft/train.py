@@ -134,6 +134,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
             check_finite(metrics, step + 1, workdir)
             elapsed = time.monotonic() - start
             metrics |= throughput(config, model, counts, batch, elapsed, mesh)
+            if step == first:
+                data.packer.warn(metrics["useful_flops"])
             metrics |= {
                 "data_wait": waited / elapsed,
                 "lr": float(schedule(step)),

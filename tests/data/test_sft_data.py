@@ -1,10 +1,12 @@
 """Training data: one global order, independent of worker processes and of the layout on disk."""
 
 import dataclasses
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rmsweb_jax.data.batching import Batch, Example
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
@@ -215,14 +217,30 @@ def test_an_epoch_sees_every_training_sample_once(open_data):
 def test_sizes_are_stored_with_the_corpus_for_each_encoder(corpus, encoder, tmp_path, random_policy):
     data = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
     file = SizesFile(corpus, data.source.digest, encoder.fingerprint)
-    assert file.read() == list(data.sizes)
+    assert file.read(len(data.sizes)) == list(data.sizes)
     other = Encoder.load(random_policy, ImageStore(corpus), max_pixels=2048)
-    assert SizesFile(corpus, data.source.digest, other.fingerprint).read() is None
+    assert SizesFile(corpus, data.source.digest, other.fingerprint).read(len(data.sizes)) is None
     try:
-        file.write([dataclasses.replace(size, length=77) for size in data.sizes])
-        assert open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS).sizes[0].length == 77
+        wrong = [dataclasses.replace(size, length=size.length + 7) for size in data.sizes]
+        file.write(wrong)
+        stale = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
+        assert list(stale.sizes) == wrong
+        with pytest.raises(UserError, match=r"not those of its records .*: delete its sizes-\*\.json"):
+            next(stale.steps(0, 1, Workers(threads=1)))
     finally:
         file.write(data.sizes)
+
+
+@pytest.mark.parametrize("damage", ["", "[", "null", "[[1, 2, 3]]", "[]"])
+def test_damaged_sizes_are_counted_again(damage, tmp_path, random_policy):
+    write_corpus(tmp_path, [1, 1])
+    encoder = Encoder.load(random_policy, ImageStore(tmp_path), max_pixels=4096)
+    source = RecordSource(tmp_path, SftSample)
+    sizes = dataset_sizes(source, encoder)
+    (path,) = tmp_path.glob("sizes-*.json")
+    path.write_text(damage)
+    assert dataset_sizes(source, encoder) == sizes
+    assert SizesFile(tmp_path, source.digest, encoder.fingerprint).read(2) == sizes
 
 
 def test_sizes_are_in_the_workdir_where_the_corpus_cannot_be_written(tmp_path, random_policy, monkeypatch):
@@ -263,6 +281,19 @@ def test_an_unreadable_screenshot_is_one_line(tmp_path, random_policy):
     with pytest.raises(UserError, match="damaged screenshot") as raised:
         open_sft_data(tmp_path, encoder, tmp_path, make_mesh(), **SETTINGS)
     assert str(image) in str(raised.value)
+
+
+@pytest.mark.parametrize("size", [(9600, 32), (9000, 9000)])
+def test_a_screenshot_that_training_refuses_is_refused_when_sizes_are_counted(size, tmp_path, random_policy):
+    images, file = ImageStore(tmp_path), io.BytesIO()
+    Image.new("L", size).save(file, "PNG")
+    messages = (Message(role="user", content=(ImagePart(sha256=images.put(file.getvalue())),)),)
+    write_corpus(tmp_path / "corpus", [1])
+    sample = next(read_dataset(tmp_path / "corpus", SftSample)).model_copy(update={"messages": messages})
+    encoder = Encoder.load(random_policy, images, max_pixels=4096)
+    for read in (encoder.size, encoder.example):
+        with pytest.raises(UserError, match="sample s0: an image of"):
+            read(sample)
 
 
 def test_an_invalid_screenshot_is_reported_with_its_sample(tmp_path, random_policy):

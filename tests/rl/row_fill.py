@@ -13,12 +13,14 @@ from configs.rl import get_config
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
 from rmsweb_jax.data.sft import TRIALS
+from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import BatchOrder, RecordSource
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.rl.batching import rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
@@ -40,12 +42,15 @@ def prompt_lengths(rng: np.random.Generator) -> np.ndarray:
     return lengths[lengths <= SETTINGS.max_prompt_tokens][:PROMPTS]
 
 
+def targets(rng: np.random.Generator, count: int) -> list[int]:
+    lengths = TARGET * (1 + TARGET_SPREAD * rng.normal(size=count))
+    return np.maximum(lengths, 20).astype(int).tolist()
+
+
 def responses(rng: np.random.Generator, count: int) -> tuple[int, ...]:
     """About as long as targets; some run to the limit."""
-    usual = TARGET * (1 + TARGET_SPREAD * rng.normal(size=count))
     runaway = rng.random(count) < RUNAWAYS
-    lengths = np.where(runaway, SETTINGS.max_response_tokens, np.maximum(usual, 20))
-    return tuple(lengths.astype(int).tolist())
+    return tuple(np.where(runaway, SETTINGS.max_response_tokens, targets(rng, count)).tolist())
 
 
 def step(rng: np.random.Generator, prompts: Sequence[int], salvaged: int) -> Step:
@@ -59,24 +64,32 @@ def step(rng: np.random.Generator, prompts: Sequence[int], salvaged: int) -> Ste
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Optimizer steps, and the settings and model of the run that packs them."""
+    """Optimizer steps, and the settings and model of the run that packs them.
 
+    Attributes:
+      sizes: prompts with their targets, by which the run chooses its rows.
+    """
+
+    sizes: list[SampleSize]
     steps: list[Step]
     settings: RlConfig = SETTINGS
     config: Qwen3VLConfig = CONFIG
 
-    def packer(self, rows: int, steps: Sequence[Step] | None = None) -> Packer:
-        """The packer that training would choose for these steps, by default those of the corpus."""
-        trees = [size for sizes in self.steps for size in sizes]
+    def packer(self, rows: int) -> Packer:
+        """The packer that training chooses."""
+        return rl_packer(self.sizes, self.settings, self.config, rows)
+
+    def plain_packer(self, rows: int, steps: Sequence[Step]) -> Packer:
+        """The best packer for these steps with the prompt before every response."""
         return choose_packer(
-            self.steps if steps is None else steps,
+            steps,
             self.config,
             rows=rows,
-            least=max(size.prompt for size in trees) + self.settings.max_response_tokens,
+            least=max(size.tokens for sizes in steps for size in sizes),
             most=self.settings.row_tokens,
             multiple=self.settings.row_multiple,
-            images=max(len(size.patches) for size in trees),
-            window=max((count for size in trees for count in size.patches), default=0),
+            images=max(len(size.patches) for sizes in steps for size in sizes),
+            window=max((count for sizes in steps for size in sizes for count in size.patches), default=0),
         )
 
     def executed(self, chosen: Packer, steps: Sequence[Step]) -> int:
@@ -91,18 +104,26 @@ def corpora(seed: int = 0) -> dict[str, Corpus]:
     """Corpora for the settings of `8b`, by name."""
     rng = np.random.default_rng(seed)
     lengths = prompt_lengths(rng)
-
-    def draw(salvaged: int) -> Corpus:
-        count = ACCEPTED + salvaged
-        return Corpus(
-            [step(rng, rng.choice(lengths, count, replace=False).tolist(), salvaged) for _ in range(STEPS)]
-        )
-
     unlike = [12_000] * 2 + [1_000] * 30
+
+    def corpus(prompts: Sequence[int], accepted: int, salvaged: int) -> Corpus:
+        sizes = [
+            SampleSize(f"{number}", prompt + target, target, ())
+            for number, (prompt, target) in enumerate(zip(prompts, targets(rng, len(prompts)), strict=True))
+        ]
+        groups = {"mini_batch_groups": accepted, "train_groups": accepted, "max_salvage_groups": salvaged}
+        steps = [
+            step(rng, rng.choice(prompts, accepted + salvaged, replace=False).tolist(), salvaged)
+            for _ in range(STEPS)
+        ]
+        return Corpus(sizes, steps, dataclasses.replace(SETTINGS, **groups))
+
     return {
-        "log-normal prompts, 16 accepted and 16 salvaged groups": draw(SALVAGED),
-        "the same without salvage": draw(0),
-        "two groups of 12,000 and 30 of 1,000 tokens": Corpus([step(rng, unlike, 0) for _ in range(STEPS)]),
+        "log-normal prompts, 16 accepted and 16 salvaged groups": corpus(
+            lengths.tolist(), ACCEPTED, SALVAGED
+        ),
+        "the same without salvage": corpus(lengths.tolist(), ACCEPTED, 0),
+        "two groups of 12,000 and 30 of 1,000 tokens": corpus(unlike, len(unlike), 0),
     }
 
 
@@ -120,7 +141,7 @@ def demo_corpus(prompts: Path, seed: int = 0) -> Corpus:
         for size in dataset_sizes(RecordSource(prompts, RlPrompt), encoder)
         if size.prompt_length <= settings.max_prompt_tokens
     ]
-    targets, rng = [size.num_targets for size in sizes], np.random.default_rng(seed)
+    lengths, rng = [size.num_targets for size in sizes], np.random.default_rng(seed)
     groups = 2 * settings.mini_batch_groups  # Half of them salvaged.
 
     def draw() -> Step:
@@ -128,13 +149,13 @@ def demo_corpus(prompts: Path, seed: int = 0) -> Corpus:
         return [
             TreeSize(
                 sizes[index].prompt_length,
-                tuple(rng.choice(targets, settings.num_samples + (number >= groups // 2)).tolist()),
+                tuple(rng.choice(lengths, settings.num_samples + (number >= groups // 2)).tolist()),
                 sizes[index].patches,
             )
             for number, index in enumerate(chosen)
         ]
 
-    return Corpus([draw() for _ in range(STEPS)], settings, encoder.config)
+    return Corpus(sizes, [draw() for _ in range(STEPS)], settings, encoder.config)
 
 
 def eight_rows(sizes: Step) -> Step:
@@ -165,7 +186,7 @@ def fill(corpus: Corpus, rows: int) -> dict[str, Any]:
         "useful": round(sum(useful) / executed, 3),
         "bound": round(sum(useful) / least, 3),
         "padding": round(1 - tokens / (batches * rows * chosen.shape.width), 3),
-        "advantage": round(corpus.executed(corpus.packer(rows, plain), plain) / executed, 2),
+        "advantage": round(corpus.executed(corpus.plain_packer(rows, plain), plain) / executed, 2),
         "row_tokens": chosen.shape.width,
         "micro_batches": round(batches / len(steps), 2),
     }
@@ -175,19 +196,18 @@ def sft_padding(rows: int, samples: int, seed: int = 1) -> dict[str, Any]:
     """Padding of an epoch of SFT whose samples are as long as the prompts of RL with a target."""
     rng = np.random.default_rng(seed)
     prompts = prompt_lengths(rng)
-    noise = 1 + TARGET_SPREAD * rng.normal(size=len(prompts))
-    targets = np.maximum(TARGET * noise, 20).astype(int)
-    order = BatchOrder(prompts + targets, samples, seed)
+    replies = np.array(targets(rng, len(prompts)))
+    order = BatchOrder(prompts + replies, samples, seed)
 
     def step(number: int) -> Step:
-        return [TreeSize(int(prompts[index]), (int(targets[index]),)) for index in order[number]]
+        return [TreeSize(int(prompts[index]), (int(replies[index]),)) for index in order[number]]
 
     steps = [step(number) for number in range(len(prompts) // samples)]
     chosen = choose_packer(
         steps[:TRIALS],
         CONFIG,
         rows=rows,
-        least=int((prompts + targets).max()),
+        least=int((prompts + replies).max()),
         most=SFT_SETTINGS.row_tokens,
         multiple=SFT_SETTINGS.row_multiple,
         images=0,

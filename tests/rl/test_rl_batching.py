@@ -37,7 +37,7 @@ def batch(make_group):
 
 
 def micros_of(batch, packer, *, salvage=True, version=0, held=None):
-    return micro_batches(trees_of(batch, salvage=salvage, version=version), packer, CONFIG, held)
+    return list(micro_batches(trees_of(batch, salvage=salvage, version=version), packer, CONFIG, held))
 
 
 @all_packers

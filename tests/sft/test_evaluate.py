@@ -139,6 +139,8 @@ def test_two_processes_evaluate_as_one_does_share_the_work_and_stop_together(
         assert view["metrics"] == pytest.approx(metrics, abs=1e-5)
         assert view["replies"] == [reply.reply for reply in replies]
     assert [len(view["measured"]) for view in found] == [8, 8]
+    shares = [sum(view["encoded"].values()) for view in found]
+    assert abs(shares[0] - shares[1]) <= 1, shares
     measured, encoded = (
         sum((Counter(view[name]) for view in found), start=Counter()) for name in ("measured", "encoded")
     )
