@@ -8,6 +8,7 @@ number of workers, devices or hosts.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Generator, Iterator, Sequence
@@ -216,6 +217,7 @@ def open_sft_data(
     used = [sizes[number] for number in kept]
     trials = [[sizes[train[index]].tree for index in order[step]] for step in range(TRIALS)]
 
+    @functools.cache
     def make_packer(rows: int) -> Packer:
         return choose_packer(
             trials,

@@ -21,7 +21,7 @@ from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import process_rows
 
 # Steps that are packed in advance, to choose the rows of a run, and their share of responses without an end.
-_TRIALS, _RUNAWAYS = 16, 0.01
+_TRIALS, _RUNAWAYS = 48, 0.01
 # What a branch says of its tokens: `stale` is 1 in responses from an earlier policy, whose log-probabilities
 # are the sampler's. The others that a branch does not give are 0, or computed later.
 VALUES = (*TokenBatch.__dataclass_fields__, "stale")

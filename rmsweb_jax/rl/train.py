@@ -85,7 +85,10 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
     data, held_out = open_prompts(config, processor, workdir)
-    make_packer = functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
+    # The size that the mesh is chosen by is packed once.
+    make_packer = functools.cache(
+        functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
+    )
     chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
     mesh = make_mesh(**vars(chosen))
     packer = make_packer(row_shards(mesh))
