@@ -25,9 +25,10 @@ from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters, merge_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
+from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
@@ -205,6 +206,9 @@ def load_policy(
         quantize_base(model)
     if lora is not None:
         add_lora(model, lora, nnx.Rngs(seed))
+        # They were made whole on one device, where the model would keep them beside the trained ones.
+        adapters = nnx.state(model, LoRAParam)
+        nnx.update(model, jax.device_put(adapters, param_shardings(adapters, mesh)))
     return model
 
 
