@@ -52,6 +52,6 @@ def test_every_chip_compiles_gathered_weights_with_the_options_of_training(topol
     split = NamedSharding(mesh, P(None, "fsdp"))
     weights = jax.ShapeDtypeStruct((4, 2048, 2048), jnp.bfloat16, sharding=split)
     x = jax.ShapeDtypeStruct((4096, 2048), jnp.bfloat16, sharding=rows)
-    options = compiler_options(mesh.devices.flat[0].device_kind, ())
+    options = compiler_options(mesh.devices.flat[0], ())
     compiled = jax.jit(jax.grad(loss), compiler_options=options).lower(weights, x).compile()
     assert compiled.memory_analysis().peak_memory_in_bytes > 0
