@@ -135,29 +135,41 @@ def attend_prompt(
         )
         # The kernel normalises, so its part has a total of 1 under the log-sum-exp in place of the maximum.
         return PartialAttention(log_total, jnp.ones_like(log_total), mixed)
-    block = _KEYS if positions % _KEYS == 0 else positions
     keys_axis = 2 if swapped else 3
-
-    def part(index: Any) -> PartialAttention:
-        start = index * block
-
-        def cut(x: jax.Array, axis: int) -> jax.Array:
-            return jax.lax.dynamic_slice_in_dim(x, start, block, axis) if block < positions else x
-
-        def cached(cache: CacheArray, axis: int) -> CacheArray:
-            return CacheArray(cut(cache.data, axis), None if cache.scale is None else cut(cache.scale, 2))
-
-        own = cached(keys, keys_axis)
-        mask = start + jnp.arange(block) < visible[:, None, :, None]
-        return attend_part(q, swap_last_axes(own) if swapped else own, cached(values, 2), mask)
-
-    if block == positions:
-        return part(0)
+    block = _KEYS if positions % _KEYS == 0 else positions
     empty = jnp.zeros(q.shape[:-1], jnp.float32)
     none = PartialAttention(empty + _MASKED, empty, jnp.zeros(q.shape, jnp.float32))
-    # The loop ends with the longest prompt, not with the slots.
-    blocks = (jnp.max(visible) + block - 1) // block
-    return jax.lax.fori_loop(0, blocks, lambda index, seen: join(seen, part(index)), none)
+    longest = jnp.max(visible, axis=1)
+    # Prompts with something to see first; the loop ends with the last of them.
+    order = jnp.argsort(longest == 0, stable=True)
+
+    def prompt(number: Any, found: PartialAttention) -> PartialAttention:
+        at = order[number]
+
+        def part(index: Any) -> PartialAttention:
+            def cut(x: jax.Array, axis: int) -> jax.Array:
+                start, size = [at, *[0] * (x.ndim - 1)], [1, *x.shape[1:]]
+                start[axis], size[axis] = index * block, block
+                return jax.lax.dynamic_slice(x, start, size)[0]
+
+            def cached(cache: CacheArray, axis: int) -> CacheArray:
+                return CacheArray(cut(cache.data, axis), None if cache.scale is None else cut(cache.scale, 2))
+
+            own = cached(keys, keys_axis)
+            mask = index * block + jnp.arange(block) < visible[at][None, :, None]
+            return attend_part(q[at], swap_last_axes(own) if swapped else own, cached(values, 2), mask)
+
+        blocks = (longest[at] + block - 1) // block
+        mine = (
+            part(0)
+            if block == positions
+            else jax.lax.fori_loop(
+                0, blocks, lambda index, seen: join(seen, part(index)), jax.tree.map(lambda x: x[0], none)
+            )
+        )
+        return jax.tree.map(lambda all, one: all.at[at].set(one), found, mine)
+
+    return jax.lax.fori_loop(0, jnp.sum(longest > 0), prompt, none)
 
 
 def attend_ring(

@@ -204,9 +204,7 @@ class Engine:
                     f"adapters of rank {given} ({kind}) do not fit the engine's rank {held}: start it with "
                     "a larger adapter rank"
                 )
-        self._adapters = programs.set_adapters(
-            self._adapters, new, np.int32(slot - 1), layout=self.layout
-        )
+        self._adapters = programs.set_adapters(self._adapters, new, np.int32(slot - 1), layout=self.layout)
         self.versions[slot] = version
 
     # --- requests
@@ -227,7 +225,9 @@ class Engine:
     def check(self, prompt_length: int, sampling: Sampling) -> None:
         """Raises UserError if a request of this size can never be served."""
         if not 0 < prompt_length <= self.sizes.prompt_width:
-            raise UserError(f"a prompt of {prompt_length} tokens: at most {self.sizes.prompt_width} are served")
+            raise UserError(
+                f"a prompt of {prompt_length} tokens: at most {self.sizes.prompt_width} are served"
+            )
         if sampling.max_response_tokens > self.sizes.response_width:
             raise UserError(
                 f"a limit of {sampling.max_response_tokens} tokens: at most {self.sizes.response_width} are "
@@ -371,9 +371,7 @@ class Engine:
             elif prompt is not None and prompt.read == 0 and shard in self._held and prompt.tokens is None:
                 self._encode_prompt(prompt)
                 begun[shard] = prompt
-        if self.sizes.images and any(
-            prompt is not None and prompt.read == 0 for prompt in self._prefilling
-        ):
+        if self.sizes.images and any(prompt is not None and prompt.read == 0 for prompt in self._prefilling):
             self._start_images(begun)
         active = [prompt for prompt in self._prefilling if prompt is not None]
         if not active:
@@ -400,17 +398,19 @@ class Engine:
                 prompt.positions = prompt.image_index = prompt.example = None
 
     def _run_chunk(self, chunk: Chunk, images: Vision | None, scored: bool) -> PromptLogProbs | None:
-        self._slots, out = programs.prefill(
+        placed = Chunk(*self._put(tuple(chunk), self._shards))
+        cache, out = programs.prefill(
             self._weights,
             self._adapters,
             self._slots,
-            self._put(chunk, self._shards),
+            placed,
             images,
             config=self.config.text,
             cache_dtype=self._cache_dtype,
             layout=self.layout,
             scored=scored,
         )
+        self._slots = programs.store(self._slots, placed, cache, layout=self.layout)
         return out
 
     def _encode_prompt(self, prompt: _Prompt) -> None:
@@ -422,7 +422,9 @@ class Engine:
             )
         starts = image_starts(example.grids, self.sizes.window)
         if len(example.grids) > self.sizes.images:
-            raise UserError(f"a prompt with {len(example.grids)} images: at most {self.sizes.images} are served")
+            raise UserError(
+                f"a prompt with {len(example.grids)} images: at most {self.sizes.images} are served"
+            )
         prompt.tokens, prompt.example = tokens, example
         prompt.positions = mrope_positions(tokens, example.grids, self.config)
         prompt.image_index = image_rows(tokens, example.grids, starts, self.config)
@@ -468,7 +470,8 @@ class Engine:
         wanted = prompt.request.sampling.top_log_probs
         last = min(count, prompt.length - 1 - prompt.read)
         prompt.scores += [
-            (float(log_probs[place]), _top_tokens(tokens[place], values[place], wanted)) for place in range(last)
+            (float(log_probs[place]), _top_tokens(tokens[place], values[place], wanted))
+            for place in range(last)
         ]
         if prompt.read + count == prompt.length and not prompt.cancelled:
             top = tuple(one for _, one in prompt.scores) if wanted else ()
@@ -500,7 +503,9 @@ class Engine:
         """Gives free lanes to samples of prefilled prompts, oldest request first."""
         for shard in range(self._shards):
             free = [lane for lane in self._lanes_of(shard) if self._sequences[lane] is None]
-            ready = sorted(self._ready(shard), key=lambda prompt: prompt.lanes.count(None) == len(prompt.lanes))
+            ready = sorted(
+                self._ready(shard), key=lambda prompt: prompt.lanes.count(None) == len(prompt.lanes)
+            )
             for prompt in ready:
                 while free and prompt.waiting and None in prompt.lanes:
                     self._begin(free.pop(0), prompt)
@@ -515,8 +520,7 @@ class Engine:
         table, each = self._table, self.sizes.lanes // self._shards
         table.serial[lane] = self._serial
         table.prompt[lane], table.rank[lane] = prompt.slot, rank
-        row = prompt.shard * (self.sizes.prompts // self._shards) + prompt.slot
-        table.members[row, rank] = lane % each
+        table.members[self._row(prompt), rank] = lane % each
         table.adapter[lane], table.limit[lane] = request.adapter, sampling.max_response_tokens
         table.seeds[lane] = request.seed & 0xFFFFFFFF
         table.prompt_ids[lane] = request.prompt_id & 0xFFFFFFFF
@@ -540,9 +544,14 @@ class Engine:
             )
         limits.allowed[lane] = -1
 
+    def _row(self, prompt: _Prompt) -> int:
+        """Number of a prompt's slot among those of all shards."""
+        return prompt.shard * (self.sizes.prompts // self._shards) + prompt.slot
+
     def _free_lane(self, lane: int) -> None:
         sequence = self._sequences[lane]
         assert sequence is not None
+        self._table.members[self._row(sequence.prompt), sequence.rank] = -1
         sequence.prompt.lanes[sequence.rank] = None
         self._sequences[lane] = None
         self._table.serial[lane] = 0
@@ -681,7 +690,7 @@ def _empty_table(sizes: EngineSizes) -> LaneTable:
         serial=lanes(np.int32),
         prompt=lanes(np.int32),
         rank=lanes(np.int32),
-        members=np.zeros((sizes.prompts, sizes.samples), np.int32),
+        members=np.full((sizes.prompts, sizes.samples), -1, np.int32),
         adapter=lanes(np.int32),
         limit=np.ones(sizes.lanes, np.int32),
         seeds=lanes(np.uint32),

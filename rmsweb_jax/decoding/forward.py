@@ -8,15 +8,15 @@ it), and activations travel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool, Float, Int32
+from jaxtyping import Float, Int32
 
 from rmsweb_jax.decoding.attention import (
     KeySpan,
+    attend_part,
     attend_prompt,
     attend_recent,
     attend_ring,
@@ -26,10 +26,10 @@ from rmsweb_jax.decoding.attention import (
 from rmsweb_jax.decoding.cache import (
     BY_HEAD,
     BY_ROW,
+    SLOT_SPECS,
     LaneCache,
     PromptSlots,
     RecentBlock,
-    RingCache,
     ring_size,
     write_chunk,
     write_token,
@@ -46,13 +46,19 @@ from rmsweb_jax.training.mesh import ROWS, constrain
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def on_shards(function: Callable[..., Any], layout: Layout, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+def on_shards(
+    function: Callable[..., Any], layout: Layout, in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
     """Runs a function on each shard's own part of its arguments, so that indices are local to the shard."""
     if layout.mesh is None or layout.mesh.size == 1:
         return function
     return jax.shard_map(
         # A kernel's outputs carry no replication types.
-        function, mesh=layout.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        function,
+        mesh=layout.mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        check_vma=False,
     )
 
 
@@ -82,6 +88,14 @@ class Chunk(NamedTuple):
     targets: Int32[Array, "shards chunk"]
 
 
+class ChunkCache(NamedTuple):
+    """Keys and values of a chunk in the form of `PromptSlots`, and the hidden state of its last token."""
+
+    keys: tuple[CacheArray, ...]
+    values: tuple[CacheArray, ...]
+    last_hidden: Float[jax.Array, "shards hidden"]
+
+
 class Vision(NamedTuple):
     """Features of the images of one prompt for each shard, and what DeepStack adds after the first layers."""
 
@@ -95,7 +109,7 @@ class LanePlaces(NamedTuple):
     Attributes:
       prompt: slot of the lane's prompt among those of its shard.
       rank: index of the lane among those of its prompt.
-      members: lanes of each prompt among those of its shard; any number where there is none.
+      members: lanes of each prompt among those of its shard; -1 where there is none.
       chosen: 1 in the column of the lane's adapters.
       next_position: of the lane's prompt.
     """
@@ -220,8 +234,14 @@ def decode_step(
         # The queries of all lanes of a prompt become one matrix, so that its keys are read once for them.
         prompts, samples = places.members.shape
         lanes, heads, group, size = q.shape
-        rows = q[places.members].transpose(0, 2, 1, 3, 4).reshape(prompts, heads, samples * group, size)
-        part = attend_prompt(rows, *prompt, lengths[:, None], attention, one_span=True)
+        rows = (
+            q[jnp.maximum(places.members, 0)]
+            .transpose(0, 2, 1, 3, 4)
+            .reshape(prompts, heads, samples * group, size)
+        )
+        # Nothing is read of prompts without a lane.
+        seen = jnp.where((places.members >= 0).any(1), lengths, 0)
+        part = attend_prompt(rows, *prompt, seen[:, None], attention, one_span=True)
 
         def by_lane(x: jax.Array) -> jax.Array:
             x = jnp.moveaxis(x.reshape(prompts, heads, samples, group, *x.shape[3:]), 2, 1)
@@ -278,18 +298,17 @@ def prefill_chunk(
     *,
     cache_dtype: str,
     layout: Layout,
-) -> tuple[PromptSlots, Float[jax.Array, "shards chunk hidden"]]:
-    """Feeds the next tokens of one prompt a shard to the decoder, and writes their keys and values.
+) -> tuple[ChunkCache, Float[jax.Array, "shards chunk hidden"]]:
+    """Feeds the next tokens of one prompt a shard to the decoder.
 
     Returns:
-      The slots, and hidden states after the final norm.
+      What `store_chunk` writes to the slots, and hidden states after the final norm.
     """
     shards, length = chunk.tokens.shape
     attention, mesh = layout.attention, layout.mesh
     heads, size = config.num_key_value_heads, config.head_dim
     rows = shards * length
     cos, sin = mrope_cos_sin(jnp.asarray(chunk.positions).transpose(1, 0, 2).reshape(3, rows), config)
-    keys_axis = 2 if keys_by_position(attention) else 3
 
     def attend_chunk(
         q: jax.Array,
@@ -300,7 +319,7 @@ def prefill_chunk(
         slot: jax.Array,
         start: jax.Array,
     ) -> tuple[jax.Array, CacheArray, CacheArray]:
-        """Attends to the slot's positions up to each token; all arguments are those of one shard."""
+        """Attends to the slot's positions and to the chunk, and makes its entries of the caches; all arguments are those of one shard."""
 
         def positions_last(x: jax.Array) -> CacheArray:  # [chunk, kv_heads, d] -> [1, kv_heads, chunk, d]
             return to_cache(x.transpose(1, 0, 2)[None], cache_dtype)
@@ -308,20 +327,20 @@ def prefill_chunk(
         key, value = positions_last(k), positions_last(v)
         if not keys_by_position(attention):
             key = swap_last_axes(key)
-        keys = write_chunk(keys, key, slot[0], start[0], keys_axis)
-        values = write_chunk(values, value, slot[0], start[0], 2)
-
-        def own(cache: CacheArray) -> CacheArray:
-            return jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, jnp.maximum(slot[0], 0), 1, 0), cache
-            )
-
         tokens, kv_heads, group, _ = q.shape
         queries = q.transpose(1, 0, 2, 3).reshape(1, kv_heads, tokens * group, size)
-        visible = jnp.repeat(start[0] + 1 + jnp.arange(tokens), group)[None]
-        part = attend_prompt(queries, own(keys), own(values), visible, attention, one_span=False)
-        mixed = merge(part).reshape(kv_heads, tokens, group, size).transpose(1, 0, 2, 3)
-        return mixed, keys, values
+        at = jnp.maximum(slot, 0)
+
+        def own(cache: CacheArray) -> CacheArray:
+            return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[0], 1, 0), cache)
+
+        before = attend_prompt(queries, own(keys), own(values), start[:, None], attention, one_span=False)
+        order = jnp.arange(tokens)
+        causal = order <= jnp.repeat(order, group)[:, None]
+        chunk_keys = k.transpose(1, 2, 0)[None], v.transpose(1, 0, 2)[None]
+        within = attend_part(queries, *map(CacheArray, chunk_keys), causal)
+        mixed = merge(before, within).reshape(kv_heads, tokens, group, size).transpose(1, 0, 2, 3)
+        return mixed, key, value
 
     attend_chunk = on_shards(
         attend_chunk, layout, (*[BY_HEAD] * 5, BY_ROW, BY_ROW), (BY_HEAD, BY_HEAD, BY_HEAD)
@@ -358,13 +377,35 @@ def prefill_chunk(
     hidden = rms_norm(x, weights.norm, config.rms_norm_eps).reshape(shards, length, -1)
     last = jnp.take_along_axis(hidden, jnp.maximum(jnp.asarray(chunk.count) - 1, 0)[:, None, None], axis=1)
 
-    def record(state: tuple[jax.Array, ...], new: tuple[jax.Array, ...], slot: jax.Array) -> Any:
-        at, taken = jnp.maximum(slot[0], 0), slot[0] >= 0
-        return tuple(
-            old.at[at].set(jnp.where(taken, value[0], old[at])) for old, value in zip(state, new, strict=True)
+    return ChunkCache(tuple(all_keys), tuple(all_values), last[:, 0]), hidden
+
+
+def store_chunk(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: Layout) -> PromptSlots:
+    """Writes what `prefill_chunk` has computed to the slots.
+
+    A program of its own: in one that also reads the slots XLA would copy all of them.
+    """
+    keys_axis = 2 if keys_by_position(layout.attention) else 3
+
+    def store(slots: PromptSlots, cache: ChunkCache, chunk: Chunk) -> PromptSlots:
+        slot, start = chunk.slot[0], chunk.start[0]
+        at, taken = jnp.maximum(slot, 0), slot >= 0
+
+        def entry(old: jax.Array, new: jax.Array) -> jax.Array:
+            return old.at[at].set(jnp.where(taken, new[0], old[at]))
+
+        return PromptSlots(
+            tuple(
+                write_chunk(*pair, slot, start, keys_axis)
+                for pair in zip(slots.keys, cache.keys, strict=True)
+            ),
+            tuple(
+                write_chunk(*pair, slot, start, 2) for pair in zip(slots.values, cache.values, strict=True)
+            ),
+            entry(slots.lengths, jnp.asarray(chunk.start) + chunk.count),
+            entry(slots.next_position, jnp.asarray(chunk.next_position)),
+            entry(slots.last_hidden, cache.last_hidden),
         )
 
-    state = (slots.lengths, slots.next_position, slots.last_hidden)
-    new = (jnp.asarray(chunk.start) + chunk.count, jnp.asarray(chunk.next_position), last[:, 0])
-    record = on_shards(record, layout, (BY_ROW, BY_ROW, BY_ROW), cast(Any, P(ROWS)))
-    return PromptSlots(tuple(all_keys), tuple(all_values), *record(state, new, jnp.asarray(chunk.slot))), hidden
+    specs = (SLOT_SPECS, ChunkCache(BY_HEAD, BY_HEAD, BY_ROW), Chunk(*[BY_ROW] * len(Chunk._fields)))
+    return on_shards(store, layout, specs, SLOT_SPECS)(slots, cache, chunk)

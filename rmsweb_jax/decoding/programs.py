@@ -28,12 +28,14 @@ from rmsweb_jax.decoding.cache import (
 from rmsweb_jax.decoding.draw import BANNED, Restrictions, penalize, restrict, sample_tokens
 from rmsweb_jax.decoding.forward import (
     Chunk,
+    ChunkCache,
     LanePlaces,
     Vision,
     choose_adapters,
     decode_step,
     on_shards,
     prefill_chunk,
+    store_chunk,
 )
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import (
@@ -150,9 +152,7 @@ def set_adapters(
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layout", "shards"))
-def encode_images(
-    graphdef: Any, state: Any, inputs: VisionInputs, *, layout: Layout, shards: int
-) -> Vision:
+def encode_images(graphdef: Any, state: Any, inputs: VisionInputs, *, layout: Layout, shards: int) -> Vision:
     """Runs the vision tower on the images of one prompt for each shard."""
     out = nnx.merge(graphdef, state)(inputs, mesh=layout.mesh)
 
@@ -162,9 +162,7 @@ def encode_images(
     return Vision(by_shard(out.features), tuple(map(by_shard, out.deepstack)))
 
 
-@functools.partial(
-    jax.jit, static_argnames=("config", "sizes", "dtype", "cache_dtype", "layout", "counted")
-)
+@functools.partial(jax.jit, static_argnames=("config", "sizes", "dtype", "cache_dtype", "layout", "counted"))
 def allocate(
     *, config: TextConfig, sizes: EngineSizes, dtype: Any, cache_dtype: str, layout: Layout, counted: bool
 ) -> tuple[PromptSlots, LaneState]:
@@ -181,9 +179,7 @@ class PromptLogProbs(NamedTuple):
     top: TopLogProbs
 
 
-@functools.partial(
-    jax.jit, donate_argnums=2, static_argnames=("config", "cache_dtype", "layout", "scored")
-)
+@functools.partial(jax.jit, static_argnames=("config", "cache_dtype", "layout", "scored"))
 def prefill(
     weights: DecodeWeights,
     adapters: tuple[LayerAdapters, ...],
@@ -195,22 +191,27 @@ def prefill(
     cache_dtype: str,
     layout: Layout,
     scored: bool,
-) -> tuple[PromptSlots, PromptLogProbs | None]:
-    """Prefills the next chunk of one prompt a shard; `slots` is donated.
+) -> tuple[ChunkCache, PromptLogProbs | None]:
+    """Computes the next chunk of one prompt a shard, see `prefill_chunk`.
 
     Args:
       scored: return log-probabilities of the prompt's tokens.
     """
-    slots, hidden = prefill_chunk(
+    cache, hidden = prefill_chunk(
         weights, adapters, config, chunk, vision, slots, cache_dtype=cache_dtype, layout=layout
     )
-    slots = constrain_tree(slots, SLOT_SPECS, layout.mesh)
     if not scored:
-        return slots, None
+        return cache, None
     log_probs = jax.nn.log_softmax(_logits(hidden, weights, layout), axis=-1)
     picked = jnp.take_along_axis(log_probs, jnp.asarray(chunk.targets)[..., None], axis=-1)[..., 0]
     out = PromptLogProbs(picked, _top(log_probs))
-    return slots, constrain_tree(out, P(), layout.mesh)
+    return cache, constrain_tree(out, P(), layout.mesh)
+
+
+@functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
+def store(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: Layout) -> PromptSlots:
+    """Compiles `store_chunk`; `slots` is donated."""
+    return constrain_tree(store_chunk(slots, chunk, cache, layout=layout), SLOT_SPECS, layout.mesh)
 
 
 def _logits(hidden: jax.Array, weights: DecodeWeights, layout: Layout) -> jax.Array:
@@ -288,9 +289,7 @@ def decode(
     limit = jnp.asarray(table.limit)
     first_step, last_step = lanes.step, lanes.step + jnp.minimum(pause.steps, most_steps)
 
-    def draw(
-        hidden: jax.Array, lanes: LaneState
-    ) -> tuple[jax.Array, jax.Array, TopLogProbs]:
+    def draw(hidden: jax.Array, lanes: LaneState) -> tuple[jax.Array, jax.Array, TopLogProbs]:
         """Draws the next token of every lane from hidden states [lanes, hidden]."""
         logits = _logits(hidden, weights, layout)
         # Then split rows over all devices, so that each one samples some rows from whole distributions.

@@ -172,12 +172,18 @@ def _layer_weights(layer: DecoderLayer, layout: Layout) -> LayerWeights:
             value = value.astype(jnp.float32) + linear.lora.delta()
         return value.astype(linear.dtype)
 
-    qkv = _by_head([kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)], layer)
+    qkv = _by_head(
+        [kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)], layer
+    )
     axes, mesh = layout.outputs(mlp.up_proj.kernel.shape[1]), layout.mesh
     parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
     # [hidden, parts, 2, part_dim]: a device's part holds matching columns of gate and up.
     gate_up = jnp.stack(
-        [kernel(part, True).reshape(part.kernel.shape[0], parts, -1) for part in (mlp.gate_proj, mlp.up_proj)], 2
+        [
+            kernel(part, True).reshape(part.kernel.shape[0], parts, -1)
+            for part in (mlp.gate_proj, mlp.up_proj)
+        ],
+        2,
     )
     return LayerWeights(
         input_norm=layer.input_layernorm.scale[...],
@@ -247,7 +253,9 @@ def _layer_adapters(layer: DecoderLayer, dtype: Any) -> LayerAdapters:
     for number, linear in enumerate(linears):
         if linear.lora is not None:
             b = linear.lora.scale * linear.lora.b[...]
-            parts = [b if other == number else jnp.zeros((len(b), width)) for other, width in enumerate(widths)]
+            parts = [
+                b if other == number else jnp.zeros((len(b), width)) for other, width in enumerate(widths)
+            ]
             a_parts.append(linear.lora.a[...])
             b_parts.append(_by_head(parts, layer))
     group_dim = sum(widths) // _kv_heads(layer)
