@@ -1,4 +1,4 @@
-"""The decoding engine: prompts wait for a slot, their samples for a lane, and whatever ends is refilled at once.
+"""The decoding engine: prompts wait for a slot, their samples for a lane, and what ends is refilled at once.
 
 A prompt is prefilled into a slot, a chunk at a time. Each of its samples decodes in a lane that points at the
 slot; a lane takes the next sample when its own ends, and a slot is freed with its last lane. All shapes are
@@ -40,6 +40,7 @@ class _Prompt:
     """A request in the engine.
 
     Attributes:
+      number: counts requests in order of arrival.
       shard, slot: where its cache is; -1 before.
       read: tokens that are prefilled.
       waiting: samples that have no lane yet.
@@ -48,6 +49,7 @@ class _Prompt:
     """
 
     request: Request
+    number: int
     length: int
     shard: int = -1
     slot: int = -1
@@ -152,7 +154,7 @@ class Engine:
         self._prefilling: list[_Prompt | None] = [None] * self._shards
         self._images: Vision | None = None
         self._sequences: list[_Sequence | None] = [None] * sizes.lanes
-        self._serial = 0
+        self._serial = self._arrived = 0
         self._table = _empty_table(sizes)
         self._limits = _empty_limits(sizes, self.config.text.vocab_size)
         self._on_device: LaneTable | None = None
@@ -245,7 +247,8 @@ class Engine:
           UserError: see `check`.
         """
         self.check(request.prompt.prompt_length, request.sampling)
-        prompt = _Prompt(request, request.prompt.prompt_length)
+        self._arrived += 1
+        prompt = _Prompt(request, self._arrived, request.prompt.prompt_length)
         prompt.waiting.extend(range(request.sampling.num_samples))
         prompt.lanes = [None] * min(self.sizes.samples, request.sampling.num_samples)
         self._waiting.append(prompt)
@@ -305,14 +308,11 @@ class Engine:
                     self._run_chunk(_empty_chunk(self._shards, size), images, scored)
                     step()
         for restricted in kinds:
-            jax.block_until_ready(self._run_decode(self._sizes_steps(), 1, restricted).done)
+            jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
             step()
         if self._adapters:
             zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
             self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
-
-    def _sizes_steps(self) -> int:
-        return self.sizes.steps
 
     def _allocate(self) -> Any:
         return programs.allocate(
@@ -324,18 +324,16 @@ class Engine:
             counted=self.serving,
         )
 
-    def _put(self, tree: Any, rows: int) -> Any:
+    def _put(self, tree: Any) -> Any:
         """Puts arrays of all shards on the devices; each process gives the rows of its own."""
         mesh = self.layout.mesh
         if mesh is None:
             return jax.tree.map(jax.numpy.asarray, tree)
-        count = rows // self._shards
 
         def own(x: np.ndarray) -> np.ndarray:
             each = len(x) // self._shards
             return np.concatenate([x[shard * each : (shard + 1) * each] for shard in self._held])
 
-        del count
         return shard_batch(jax.tree.map(own, tree), mesh)
 
     # --- prefill
@@ -398,7 +396,7 @@ class Engine:
                 prompt.positions = prompt.image_index = prompt.example = None
 
     def _run_chunk(self, chunk: Chunk, images: Vision | None, scored: bool) -> PromptLogProbs | None:
-        placed = Chunk(*self._put(tuple(chunk), self._shards))
+        placed = Chunk(*self._put(tuple(chunk)))
         cache, out = programs.prefill(
             self._weights,
             self._adapters,
@@ -486,11 +484,13 @@ class Engine:
         return range(shard * each, (shard + 1) * each)
 
     def _ready(self, shard: int) -> list[_Prompt]:
-        return [
+        """Returns the shard's prefilled prompts with samples to begin, oldest first."""
+        ready = [
             prompt
             for prompt in self._held_prompts[shard]
             if prompt is not None and prompt.ready and prompt.waiting and None in prompt.lanes
         ]
+        return sorted(ready, key=lambda prompt: prompt.number)
 
     def _idle_lanes_wait(self) -> bool:
         """True while a lane is idle that a prompt under prefill, or a waiting one, could use."""
@@ -607,8 +607,8 @@ class Engine:
 
     def _run_decode(self, steps: int, free_lanes: int, restricted: bool) -> Emitted:
         if self._on_device is None:
-            self._on_device = LaneTable(*self._put(tuple(self._table), self.sizes.lanes))
-        limits = Restrictions(*self._put(tuple(self._limits), self.sizes.lanes)) if restricted else None
+            self._on_device = LaneTable(*self._put(tuple(self._table)))
+        limits = Restrictions(*self._put(tuple(self._limits))) if restricted else None
         self._lanes, out = programs.decode(
             self._weights,
             self._adapters,

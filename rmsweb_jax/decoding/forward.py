@@ -1,8 +1,8 @@
-"""The decoder's forward passes of the engine: a chunk of a prompt for each shard, and one token for each lane.
+"""The engine's passes through the decoder: a chunk of a prompt for each shard, and one token for each lane.
 
 A step has so few rows that gathering weights, as training does, would move a hundred times more bytes than
-gathering activations. So on a mesh weights stay where they are (copies on the devices of `fsdp`, or split over
-it), and activations travel.
+gathering activations. So on a mesh weights stay where they are (copies on the devices of `fsdp`, or split
+over it), and activations travel.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def _layer(
     q = rotate(q, cos[:, None], sin[:, None]) * size**-0.5
     k = rotate(rms_norm(k, weights.k_norm, config.rms_norm_eps), cos, sin)
     mixed = attend(q, k, v)
-    # Attention has the rows split over `fsdp` as well. A matrix that is split over `fsdp` by its outputs needs
-    # all rows of a `data` part on every device.
+    # Attention has the rows split over `fsdp` as well. A matrix that is split over `fsdp` by its outputs
+    # needs all rows of a `data` part on every device.
     mixed = constrain(mixed.astype(x.dtype).reshape(len(x), -1), mesh, layout.rows, "tensor")
     x = added(x, project(mixed, weights.out, adapters.out if adapters else None, chosen))
     # [rows, parts, 2, part_dim]
@@ -306,7 +306,7 @@ def prefill_chunk(
     """
     shards, length = chunk.tokens.shape
     attention, mesh = layout.attention, layout.mesh
-    heads, size = config.num_key_value_heads, config.head_dim
+    size = config.head_dim
     rows = shards * length
     cos, sin = mrope_cos_sin(jnp.asarray(chunk.positions).transpose(1, 0, 2).reshape(3, rows), config)
 
@@ -319,7 +319,7 @@ def prefill_chunk(
         slot: jax.Array,
         start: jax.Array,
     ) -> tuple[jax.Array, CacheArray, CacheArray]:
-        """Attends to the slot's positions and to the chunk, and makes its entries of the caches; all arguments are those of one shard."""
+        """Attends to a shard's slot and to the chunk, and makes the chunk's entries of the caches."""
 
         def positions_last(x: jax.Array) -> CacheArray:  # [chunk, kv_heads, d] -> [1, kv_heads, chunk, d]
             return to_cache(x.transpose(1, 0, 2)[None], cache_dtype)

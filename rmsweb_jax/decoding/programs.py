@@ -219,7 +219,8 @@ def _logits(hidden: jax.Array, weights: DecodeWeights, layout: Layout) -> jax.Ar
     # Shard the vocabulary, not the hidden axis: the latter would all-reduce full [rows, vocab] logits.
     lead = [None] * (hidden.ndim - 2)
     hidden = constrain(hidden, layout.mesh, layout.rows, *lead, None)
-    # In float32: bfloat16 logits between 16 and 32 would be multiples of 1/8, and log-probabilities as coarse.
+    # In float32: bfloat16 logits between 16 and 32 would be multiples of 1/8, and log-probabilities as
+    # coarse.
     logits = jnp.matmul(hidden, weights.head, preferred_element_type=jnp.float32)
     return constrain(logits, layout.mesh, layout.rows, *lead, layout.outputs(weights.head.shape[1]))
 

@@ -1,4 +1,4 @@
-"""What the engine is asked for, and what it answers: the interface of `engine` to RL, evaluation and serving."""
+"""What the engine is asked for and what it answers: its interface to RL, evaluation and serving."""
 
 from __future__ import annotations
 

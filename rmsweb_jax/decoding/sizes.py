@@ -57,7 +57,7 @@ class EngineSizes:
             )
 
     def chunk(self, left: int) -> int:
-        """Returns the chunk to read when `left` tokens are left: the smallest that holds them, if one does."""
+        """Returns the chunk to read when `left` tokens are left: the smallest that holds them, or the last."""
         return next((chunk for chunk in self.chunks if chunk >= left), self.chunks[-1])
 
 

@@ -209,7 +209,7 @@ def _by_head(parts: Sequence[jax.Array], layer: DecoderLayer) -> jax.Array:
 
 
 def decode_weights(model: Qwen3VL, layout: Layout) -> DecodeWeights:
-    """Un-stacks and fuses the decoder's weights, without adapters of attention; those of the MLP are merged."""
+    """Un-stacks and fuses the decoder's weights, without attention's adapters; the MLP's are merged."""
     language = model.language_model
     weights = DecodeWeights(
         embedding=language.embed_tokens.embedding[...].astype(model.dtype),
