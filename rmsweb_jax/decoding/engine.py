@@ -25,7 +25,7 @@ from rmsweb_jax.decoding.programs import Emitted, LaneTable, Pause, PromptLogPro
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.decoding.requests import Constraint, Drawn, PromptScores, Request, Sampling, TopTokens
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.decoding.weights import Adapter, LayerAdapters, Layout, adapter_specs
+from rmsweb_jax.decoding.weights import Adapter, LayerAdapters, Layout, adapter_specs, choose_layout
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -103,7 +103,7 @@ class Engine:
       sizes: lanes and prompts must divide over the mesh's rows.
       eos: the token that ends a response.
       banned: tokens that are never drawn.
-      layout: where weights lie.
+      layout: where weights lie; chosen by their size by default.
       cache_dtype: one of `CACHE_DTYPES`.
       adapters, adapter_rank: slots for adapters, and their largest rank.
       serving: compile the programs of restricted draws and of prompt log-probabilities, and let prefill and
@@ -128,7 +128,7 @@ class Engine:
     ):
         if cache_dtype not in CACHE_DTYPES:
             raise ValueError(f"the cache's dtype is {cache_dtype!r}, not one of {CACHE_DTYPES}")
-        self.layout = layout or Layout(model.attention)
+        self.layout = layout or choose_layout(model)
         self.sizes, self.config, self.serving = sizes, model.config, serving
         self._shards = row_shards(self.layout.mesh)
         if self.layout.mesh is not None:
@@ -159,6 +159,27 @@ class Engine:
         self._limits = _empty_limits(sizes, self.config.text.vocab_size)
         self._on_device: LaneTable | None = None
         self._reports: list[Drawn | PromptScores] = []
+
+    @classmethod
+    def for_policy(
+        cls, model: Qwen3VL, sizes: EngineSizes, *, adapters: bool = True, **settings: Any
+    ) -> Engine:
+        """Makes the engine of one policy; requests with `adapter=engine.policy` draw from it.
+
+        Args:
+          adapters: False leaves out the model's adapters, which gives the reference policy.
+        """
+        new = programs.prepare_adapters(*nnx.split(model)) if adapters else ()
+        rank = max((part.a.shape[2] for layer in new[:1] for part in layer), default=0)
+        engine = cls(model, sizes, adapters=bool(new), adapter_rank=rank, **settings)
+        if new:
+            engine.set_adapters(1, new)
+        return engine
+
+    @property
+    def policy(self) -> int:
+        """Slot of the policy's adapters; 0 if it has none."""
+        return 1 if self._adapters else 0
 
     # --- policies
 

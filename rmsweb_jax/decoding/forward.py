@@ -233,7 +233,7 @@ def decode_step(
         values = write_token(recent[1], value._replace(data=value.data[..., None, :]), write_at, axis=2)
         # The queries of all lanes of a prompt become one matrix, so that its keys are read once for them.
         prompts, samples = places.members.shape
-        lanes, heads, group, size = q.shape
+        _, heads, group, size = q.shape
         rows = (
             q[jnp.maximum(places.members, 0)]
             .transpose(0, 2, 1, 3, 4)

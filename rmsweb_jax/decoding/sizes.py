@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 
+from rmsweb_jax.data.batching import round_up
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import TextConfig
 
@@ -57,8 +59,58 @@ class EngineSizes:
             )
 
     def chunk(self, left: int) -> int:
-        """Returns the chunk to read when `left` tokens are left: the smallest that holds them, or the last."""
+        """Returns the chunk to read with `left` tokens left: the smallest that holds them, or the last."""
         return next((chunk for chunk in self.chunks if chunk >= left), self.chunks[-1])
+
+
+def choose_chunks(longest: int, platform: str) -> tuple[int, ...]:
+    """Chooses the chunks of prefill: a large one, and a small one for what is left of a prompt.
+
+    Args:
+      longest: tokens of the longest prompt.
+    """
+    # Large products keep an accelerator busy; a core is busy with few rows, and padding costs it more.
+    small, large = (64, 256) if platform == "cpu" else (128, 1024)
+    if longest <= small:
+        return (round_up(longest, 8),)
+    return (small,) if longest <= 2 * small else (small, min(large, round_up(longest, small)))
+
+
+def sizes_for(
+    prompts: Iterable[tuple[int, Sequence[int]]],
+    *,
+    samples: int,
+    response_tokens: int,
+    lanes: int,
+    shards: int = 1,
+    steps: int = 16,
+) -> EngineSizes:
+    """Chooses sizes for known prompts.
+
+    Args:
+      prompts: length of each prompt, and the patches of its images.
+      lanes: lanes to decode with, rounded up to whole prompts on every shard.
+    """
+    prompts = list(prompts)
+    longest = max(length for length, _ in prompts)
+    chunks = choose_chunks(longest, jax.default_backend())
+    each = round_up(-(-lanes // shards), samples)
+    return EngineSizes(
+        lanes=each * shards,
+        prompts=spare_prompts(each, samples) * shards,
+        prompt_width=round_up(longest, chunks[-1]),
+        response_width=response_tokens,
+        samples=samples,
+        chunks=chunks,
+        images=max(len(patches) for _, patches in prompts),
+        window=max((count for _, patches in prompts for count in patches), default=0),
+        steps=steps,
+    )
+
+
+def spare_prompts(lanes: int, samples: int) -> int:
+    """Prompt slots of a shard: for those that fill its lanes, the next ones, and stragglers."""
+    return max(2, math.ceil(lanes / samples * _SPARE) + 1)
 
 
 def token_bytes(config: TextConfig, dtype: str, cache_dtype: str) -> int:
@@ -91,11 +143,8 @@ def fit_sizes(
     share = -(-bytes_a_token // tensor)
     prompt, lane = sizes.prompt_width * share, sizes.response_width * share
 
-    def prompts(lanes: int) -> int:
-        return max(2, math.ceil(lanes / sizes.samples * _SPARE) + 1)
-
     def needed(lanes: int) -> int:
-        return prompts(lanes) * prompt + lanes * lane
+        return spare_prompts(lanes, sizes.samples) * prompt + lanes * lane
 
     lanes = _DEFAULT_LANES if free is None else _MOST_LANES
     while free is not None and lanes > 1 and needed(lanes) > free:
@@ -109,4 +158,6 @@ def fit_sizes(
     # Whole prompts fill the lanes.
     if lanes >= sizes.samples:
         lanes -= lanes % sizes.samples
-    return dataclasses.replace(sizes, lanes=lanes * shards, prompts=prompts(lanes) * shards)
+    return dataclasses.replace(
+        sizes, lanes=lanes * shards, prompts=spare_prompts(lanes, sizes.samples) * shards
+    )

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float
 
+from rmsweb_jax.decoding.sizes import device_memory
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.layers import Linear
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -61,6 +63,18 @@ class Layout:
     def head(self, size: int) -> str | None:
         """Mesh axis that splits the outputs of each kv head: `fsdp` if it divides `size`."""
         return None if self.mesh is None or size % self.mesh.shape["fsdp"] else self.fsdp
+
+
+def choose_layout(model: Qwen3VL) -> Layout:
+    """Copies the weights to all devices of `fsdp` if they take at most a third of a device's memory."""
+    mesh = model.attention.mesh
+    if mesh is None or mesh.shape["fsdp"] == 1:
+        return Layout(model.attention)
+    free = device_memory(mesh.devices.flat[0])
+    # A third: the training state and the caches need the rest.
+    weights = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.language_model)))
+    size = weights * jnp.dtype(model.dtype).itemsize // mesh.shape["tensor"]
+    return Layout(model.attention, split=free is not None and 3 * size > free)
 
 
 class Adapter(NamedTuple):
