@@ -21,7 +21,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
-from rmsweb_jax.data.packing import Part
+from rmsweb_jax.data.packing import Part, RowShape
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling
@@ -174,7 +174,12 @@ class Policy:
         self._check_length(example.length)
         tree = Tree(example, (Branch(example.target),))
         # The mesh must divide the rows, so the others are empty.
-        shape = self._shapes([example], row_shards(self._mesh)).row(example.length)
+        shape = RowShape(
+            width=_round(example.length, _MIN_WIDTH),
+            rows=row_shards(self._mesh),
+            images=len(example.grids),
+            window=_round(max(map(len, example.patches), default=0), _MIN_WINDOW),
+        )
         batch = lay_out(lambda _: tree, [(Part(0, (0,)),)], shape, self.model.config)
         scores = _score(*nnx.split(self.model), on_mesh(batch, self._mesh))
         return ReplyScore(example.target, np.asarray(scores.log_probs)[0, : example.num_targets])

@@ -227,6 +227,9 @@ class Engine:
                     f"adapters of rank {given} ({kind}) do not fit the engine's rank {held}: start it with "
                     "a larger adapter rank"
                 )
+        # The rows of other adapters multiply these by 0, which does not hide what is not a number.
+        if not programs.all_finite(new):
+            raise UserError("adapters with values that are not finite: load others")
         self._adapters = programs.set_adapters(self._adapters, new, np.int32(slot - 1), layout=self.layout)
         self.versions[slot] = version
 
@@ -484,8 +487,9 @@ class Engine:
         return programs.encode_images(graphdef, state, placed, layout=self.layout, shards=self._shards)
 
     def _score(self, prompt: _Prompt, out: PromptLogProbs, count: int) -> None:
-        log_probs = np.asarray(out.log_probs[prompt.shard])
-        tokens, values = np.asarray(out.top.tokens[prompt.shard]), np.asarray(out.top.log_probs[prompt.shard])
+        log_probs, tokens, values = (
+            np.asarray(part)[prompt.shard] for part in (out.log_probs, out.top.tokens, out.top.log_probs)
+        )
         wanted = prompt.request.sampling.top_log_probs
         last = min(count, prompt.length - 1 - prompt.read)
         prompt.scores += [
@@ -558,11 +562,8 @@ class Engine:
         limits.repetition[lane] = sampling.repetition_penalty
         limits.seen[lane] = 0
         if sampling.repetition_penalty != 1 and prompt.tokens is not None:
-            np.bitwise_or.at(
-                limits.seen[lane].view(np.uint32),
-                prompt.tokens // 32,
-                np.uint32(1) << (prompt.tokens % 32).astype(np.uint32),
-            )
+            bits = np.uint32(1) << (prompt.tokens % 32).astype(np.uint32)
+            np.bitwise_or.at(np.asarray(limits.seen)[lane].view(np.uint32), prompt.tokens // 32, bits)
         limits.allowed[lane] = -1
 
     def _row(self, prompt: _Prompt) -> int:
@@ -601,7 +602,7 @@ class Engine:
             # Each token changes what may follow.
             steps = 1
             for lane, constraint in constrained:
-                constraint.allowed(self._limits.allowed[lane])
+                constraint.allowed(np.asarray(self._limits.allowed)[lane])
         free = self.sizes.lanes - len(running)
         waits = bool(self._waiting) or any(
             prompt is not None and (prompt.waiting or not prompt.ready) for prompt in self._all()
@@ -638,7 +639,7 @@ class Engine:
             self._on_device,
             self._banned,
             self._eos,
-            Pause(np.int32(free_lanes), np.int32(steps)),
+            Pause(np.asarray(free_lanes, np.int32), np.asarray(steps, np.int32)),
             limits,
             config=self.config.text,
             most_steps=self.sizes.steps,

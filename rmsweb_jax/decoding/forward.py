@@ -337,8 +337,8 @@ def prefill_chunk(
         before = attend_prompt(queries, own(keys), own(values), start[:, None], attention, one_span=False)
         order = jnp.arange(tokens)
         causal = order <= jnp.repeat(order, group)[:, None]
-        chunk_keys = k.transpose(1, 2, 0)[None], v.transpose(1, 0, 2)[None]
-        within = attend_part(queries, *map(CacheArray, chunk_keys), causal)
+        own_keys, own_values = CacheArray(k.transpose(1, 2, 0)[None]), CacheArray(v.transpose(1, 0, 2)[None])
+        within = attend_part(queries, own_keys, own_values, causal)
         mixed = merge(before, within).reshape(kv_heads, tokens, group, size).transpose(1, 0, 2, 3)
         return mixed, key, value
 
@@ -363,7 +363,13 @@ def prefill_chunk(
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array, number: int = number) -> jax.Array:
             mixed, keys, values = attend_chunk(
-                q, k, v, slots.keys[number], slots.values[number], chunk.slot, chunk.start
+                q,
+                k,
+                v,
+                slots.keys[number],
+                slots.values[number],
+                jnp.asarray(chunk.slot),
+                jnp.asarray(chunk.start),
             )
             all_keys.append(keys)
             all_values.append(values)

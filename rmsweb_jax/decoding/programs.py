@@ -128,6 +128,12 @@ def prepare_adapters(graphdef: Any, state: Any) -> tuple[LayerAdapters, ...]:
     return adapter_weights(nnx.merge(graphdef, state))
 
 
+@jax.jit
+def all_finite(tree: Any) -> Bool[jax.Array, ""]:
+    """True if all numbers of a tree are finite."""
+    return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
+
+
 @functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
 def set_adapters(
     held: tuple[LayerAdapters, ...], new: tuple[LayerAdapters, ...], slot: Int32[Array, ""], *, layout: Layout

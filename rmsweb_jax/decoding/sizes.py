@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,7 +121,7 @@ def token_bytes(config: TextConfig, dtype: str, cache_dtype: str) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * (config.head_dim * entry + scale)
 
 
-def device_memory(device: jax.Device) -> int | None:
+def device_memory(device: Any) -> int | None:
     """Bytes of a device's memory, or None if it does not tell."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     return None if not stats else stats.get("bytes_limit")

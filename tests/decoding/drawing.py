@@ -20,8 +20,7 @@ SIZES = EngineSizes(lanes=8, prompts=4, prompt_width=16, response_width=16, samp
 
 def text_example(tokens: Sequence[int], number: int = 0) -> Example:
     """A prompt of text."""
-    tokens = np.asarray(tokens, np.int32)
-    return Example(str(number), tokens, len(tokens), np.zeros(0, bool))
+    return Example(str(number), np.asarray(tokens, np.int32), len(tokens), np.zeros(0, bool))
 
 
 def draw(
