@@ -54,6 +54,10 @@ class Collector:
                 complete.append((report.request, _joined(self._parts.pop(report.request))))
         return complete
 
+    def drop(self, request: Request) -> None:
+        """Forgets a request that was cancelled."""
+        self._parts.pop(request, None)
+
 
 def _joined(parts: dict[int, list[Drawn]]) -> Responses:
     samples = [parts[sample] for sample in sorted(parts)]

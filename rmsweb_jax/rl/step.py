@@ -22,7 +22,6 @@ from rmsweb_jax.data.batching import Batch, Span, on_mesh
 from rmsweb_jax.data.packing import Packer, useful_work
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
-from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
@@ -55,8 +54,6 @@ class Steps(NamedTuple):
       add: `add(accumulated, params, frozen, batch) -> accumulated`; the first is donated.
       log_probs: `log_probs(params, frozen, batch) -> log-probabilities`, by the same compiled
         program as `add`, so that with unchanged parameters the ratio to old log-probabilities is exactly 1.
-      choose: `choose(stale, sampled, recomputed) -> old log-probabilities`: the sampler's for stale tokens,
-        those of `log_probs` for all others.
       update: `update(state, accumulated) -> (state, metrics)`; the state is donated. If the loss or its
         gradient is not finite, the state does not change and the metric `skipped` is 1.
     """
@@ -68,10 +65,6 @@ class Steps(NamedTuple):
     zero: Callable[[Any], Accumulated]
     add: Callable[[Accumulated, Any, Any, Batch], Accumulated]
     log_probs: Callable[[Any, Any, Batch], Float32[jax.Array, "rows tokens"]]
-    choose: Callable[
-        [Float32[Array, "rows tokens"], Float32[Array, "rows tokens"], Float32[Array, "rows tokens"]],
-        Float32[jax.Array, "rows tokens"],
-    ]
     update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, Float32[jax.Array, ""]]]]
 
 
@@ -92,8 +85,14 @@ def make_steps(
     objective: Objective,
     mesh: Mesh,
     options: Mapping[str, Any] | None = None,
+    *,
+    off_policy: bool = False,
 ) -> Steps:
-    """Makes the programs that train `state`, with options of the compiler; each compiles on first use."""
+    """Makes the programs that train `state`, with options of the compiler; each compiles on first use.
+
+    Args:
+      off_policy: see `salvage_ds_objective`.
+    """
     compiled = functools.partial(jax.jit, donate_argnums=0, compiler_options=dict(options or {}))
     everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
     # Output shardings are written out: gradients and state stay where the parameters are, so that donated
@@ -122,7 +121,7 @@ def make_steps(
             params: Any,
         ) -> tuple[Float32[jax.Array, ""], tuple[ObjectiveSums, Float32[jax.Array, "rows tokens"]]]:
             log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch)
-            sums = salvage_ds_objective(log_probs, tokens, objective)
+            sums = salvage_ds_objective(log_probs, tokens, objective, off_policy=off_policy)
             return sums.loss, (sums, log_probs)
 
         # The forward pass is outside of the branch, so that both branches share it.
@@ -164,6 +163,8 @@ def make_steps(
             "pg_clipfrac_lower": total.sums.clipped_lower / tokens,
             "pg_clipfrac_upper": total.sums.clipped_upper / tokens,
             "pg_clipfrac_dual": total.sums.clipped_dual / tokens,
+            "importance/mean": total.sums.importance / tokens,
+            "importance/capped": total.sums.capped / tokens,
             "norm/gradient": norm,
             "norm/params": optax.global_norm(params),
             "norm/update": optax.global_norm(updates),
@@ -173,11 +174,7 @@ def make_steps(
         after = TrainState(params, opt_state)
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state), metrics
 
-    # On the devices and sharded like the rows, so that no log-probability goes through the host.
-    choose = jax.jit(
-        lambda stale, sampled, recomputed: jnp.where(stale > 0, sampled, recomputed), out_shardings=by_rows
-    )
-    return Steps(run, zero, add, log_probs, choose, update)
+    return Steps(run, zero, add, log_probs, update)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,12 +199,12 @@ class Prepared(NamedTuple):
 
     Attributes:
       batch: with old and reference log-probabilities.
-      recomputed: log-probabilities under the policy before the update, also of stale tokens.
+      old: log-probabilities under the policy before the update.
       spans: see `MicroBatch`.
     """
 
     batch: Batch
-    recomputed: Float32[jax.Array, "rows tokens"]
+    old: Float32[jax.Array, "rows tokens"]
     spans: tuple[Span, ...]
 
 
@@ -223,11 +220,10 @@ def update_policy(
     salvage: bool,
     version: int,
 ) -> Updated:
-    """Runs one optimizer step per mini-batch, all relative to the log-probabilities of the sampling policy.
+    """Runs one optimizer step per mini-batch, all relative to the log-probabilities before the update.
 
-    The program that computes gradients also recomputes these, so that the ratio is exactly 1 before the first
-    step; for groups from an earlier policy only the sampler's are left. Every process must call this with the
-    same arguments.
+    The program that computes gradients also computes these, so that the ratio is exactly 1 before the first
+    step. Every process must call this with the same arguments.
 
     Args:
       salvage: False leaves out the salvage anchor.
@@ -236,7 +232,7 @@ def update_policy(
     start = time.monotonic()
     # Zero adapters make the policy its reference; no second model is in memory.
     reference = steps.zero(state.params).gradients
-    trees = [trees_of(batch, salvage=salvage, version=version) for batch in batches]
+    trees = [trees_of(batch, salvage=salvage) for batch in batches]
     held = process_rows(mesh, packer.shape.rows)
     # All mini-batches before the first update, which changes the policy and donates its parameters.
     prepared: list[list[Prepared]] = []
@@ -270,20 +266,18 @@ def _prepare(
 ) -> Prepared:
     """Adds to a micro-batch its log-probabilities under the old policy and under the reference."""
     batch = on_mesh(micro.batch, mesh)
-    recomputed = steps.log_probs(params, frozen, batch)
-    values = batch.scored.values
-    old = steps.choose(values["stale"], values["old_log_probs"], recomputed)
+    old = steps.log_probs(params, frozen, batch)
     ref = steps.log_probs(reference, frozen, batch)
-    values = values | {"old_log_probs": old, "ref_log_probs": ref}
+    values = batch.scored.values | {"old_log_probs": old, "ref_log_probs": ref}
     scored = dataclasses.replace(batch.scored, values=values)
-    return Prepared(Batch(batch.inputs, scored), recomputed, micro.spans)
+    return Prepared(Batch(batch.inputs, scored), old, micro.spans)
 
 
 def _scored(
     batches: Sequence[MiniBatch[Group]], prepared: Sequence[Sequence[Prepared]], version: int
 ) -> tuple[ScoredResponse, ...]:
     """Returns all responses, in the order of their rows."""
-    recomputed = [[micro.recomputed for micro in micros] for micros in prepared]
+    recomputed = [[micro.old for micro in micros] for micros in prepared]
     if jax.process_count() > 1:
         # Each process holds its own rows; gathered, so that all report the same metrics and decide alike.
         recomputed = multihost_utils.process_allgather(recomputed, tiled=True)
