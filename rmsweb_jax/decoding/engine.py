@@ -25,11 +25,11 @@ from rmsweb_jax.decoding.programs import Emitted, LaneTable, Pause, PromptLogPro
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.decoding.requests import Constraint, Drawn, PromptScores, Request, Sampling, TopTokens
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.decoding.weights import Adapter, LayerAdapters, Layout, adapter_specs, choose_layout
+from rmsweb_jax.decoding.weights import LayerAdapters, Layout, choose_layout
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch, tree_shardings
+from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
 
 # A share of the lanes that may be free before decoding returns to refill them.
 _REFILL = 16
@@ -143,7 +143,15 @@ class Engine:
         graphdef, state = nnx.split(model)
         self._weights = programs.prepare_weights(graphdef, state, layout=self.layout)
         self._vision = nnx.split(model.visual)
-        self._adapters = self._empty_adapters(adapters, adapter_rank)
+        self._adapters: tuple[LayerAdapters, ...] = ()
+        if adapters:
+            self._adapters = programs.empty_adapters(
+                config=self.config.text,
+                count=adapters,
+                rank=adapter_rank,
+                dtype=self._dtype,
+                layout=self.layout,
+            )
         self.versions = [0] * (adapters + 1)
         self.use = LaneUse()
         self._slots, self._lanes = self._allocate()
@@ -182,30 +190,6 @@ class Engine:
         return 1 if self._adapters else 0
 
     # --- policies
-
-    def _empty_adapters(self, count: int, rank: int) -> tuple[LayerAdapters, ...]:
-        if not count:
-            return ()
-        text = self.config.text
-        group_dim = text.query_dim // text.num_key_value_heads + 2 * text.head_dim
-
-        def make() -> tuple[LayerAdapters, ...]:
-            def zeros(*shape: int) -> jax.Array:
-                return jax.numpy.zeros((count, *shape), self._dtype)
-
-            return tuple(
-                LayerAdapters(
-                    Adapter(zeros(text.hidden_size, rank), zeros(rank, text.num_key_value_heads, group_dim)),
-                    Adapter(zeros(text.query_dim, rank), zeros(rank, text.hidden_size)),
-                )
-                for _ in range(text.num_hidden_layers)
-            )
-
-        if self.layout.mesh is None:
-            return jax.jit(make)()
-        shape = jax.eval_shape(make)
-        shardings = tree_shardings(shape, adapter_specs(shape, self.layout), self.layout.mesh)
-        return jax.jit(make, out_shardings=shardings)()
 
     def load_adapters(self, slot: int, model: Qwen3VL, version: int = 0) -> None:
         """Puts a model's adapters into a slot, from 1; lanes that use it go on with the new ones.

@@ -39,6 +39,7 @@ from rmsweb_jax.decoding.forward import (
 )
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import (
+    Adapter,
     DecodeWeights,
     LayerAdapters,
     Layout,
@@ -126,6 +127,26 @@ def prepare_weights(graphdef: Any, state: Any, *, layout: Layout) -> DecodeWeigh
 def prepare_adapters(graphdef: Any, state: Any) -> tuple[LayerAdapters, ...]:
     """Compiles `adapter_weights` for a model given as graph and state."""
     return adapter_weights(nnx.merge(graphdef, state))
+
+
+@functools.partial(jax.jit, static_argnames=("config", "count", "rank", "dtype", "layout"))
+def empty_adapters(
+    *, config: TextConfig, count: int, rank: int, dtype: Any, layout: Layout
+) -> tuple[LayerAdapters, ...]:
+    """Allocates slots for adapters, which add nothing."""
+    group_dim = config.query_dim // config.num_key_value_heads + 2 * config.head_dim
+
+    def zeros(*shape: int) -> jax.Array:
+        return jnp.zeros((count, *shape), dtype)
+
+    out = tuple(
+        LayerAdapters(
+            Adapter(zeros(config.hidden_size, rank), zeros(rank, config.num_key_value_heads, group_dim)),
+            Adapter(zeros(config.query_dim, rank), zeros(rank, config.hidden_size)),
+        )
+        for _ in range(config.num_hidden_layers)
+    )
+    return out if layout.mesh is None else constrain_tree(out, adapter_specs(out, layout), layout.mesh)
 
 
 @jax.jit

@@ -65,8 +65,8 @@ def dynamic_sampling(
     """Takes groups until `train_groups` are accepted, at most `max_gen_batches` batches of `batch_groups`.
 
     Of D rejected groups, the first `M floor(min(D, max_salvage_groups) / M)` in order are kept, with
-    M = `mini_batch_groups`. When the batches run out, the accepted groups are rounded down to a multiple of M,
-    possibly zero. Source: RMSWeb, appendix "Salvage-DS RL configuration".
+    M = `mini_batch_groups`. When the batches run out, the accepted groups are rounded down to a multiple of
+    M, possibly zero. Source: RMSWeb, appendix "Salvage-DS RL configuration".
 
     Args:
       version: version of the policy that is trained.

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -172,6 +172,14 @@ class PromptOrder:
         return int(self._order[place]), epoch
 
 
+class _Complete(NamedTuple):
+    """Responses whose scores are computed, by this process if `scores` is not None."""
+
+    prompt: Prompt
+    responses: Responses
+    scores: concurrent.futures.Future[list[float]] | None
+
+
 class Rollouts:
     """The scored groups of a run, in the order of its prompts.
 
@@ -285,7 +293,7 @@ class Rollouts:
             assert isinstance(prompt, Prompt)
             mine = position % jax.process_count() == jax.process_index()
             scores = self._threads.submit(self._rewards, prompt, responses) if mine else None
-            self._complete[position] = (prompt, responses, scores)
+            self._complete[position] = _Complete(prompt, responses, scores)
         self._exchange()
 
     def _next(self) -> Request | None:

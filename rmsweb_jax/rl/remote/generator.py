@@ -297,7 +297,7 @@ class RemoteGenerator:
         client = self._worker.client if retry else self._worker.client.with_options(max_retries=0)
         with _user_errors(self._config.root + path):
             async with self._worker.gate:
-                # Not a typed call: the bytes hold fields that are not OpenAI's, and paths need not be below /v1.
+                # Not a typed call: answers hold more fields than OpenAI's, and paths need not begin by /v1.
                 response = await client.post(self._config.root + path, cast_to=httpx.Response, body=body)
         return response.content
 
