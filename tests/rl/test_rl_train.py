@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -203,7 +204,9 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(con
         """The adapters overflow after the first step; the first iteration is whole."""
         scale = next(first, np.inf)
         params = jax.tree.map(lambda x: x * scale, state.params)
-        updated = update(steps, state.replace(params=params), *args, **kwargs)
+        # A copy, since the update donates what it gets.
+        given = jax.tree.map(jnp.copy, state.replace(params=params))
+        updated = update(steps, given, *args, **kwargs)
         return dataclasses.replace(updated, state=state)
 
     monkeypatch.setattr(train_module, "update_policy", broken)
