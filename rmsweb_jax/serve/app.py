@@ -193,7 +193,7 @@ class _Server:
         return GenerationCall(asked, name, work, replies, self._processor)
 
     async def _respond(self, request: Request, asked: GenerationRequest, call: GenerationCall) -> Response:
-        loop, events = asyncio.get_running_loop(), asyncio.Queue[Report]()
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[Report | None]()
 
         def tell(report: Report) -> None:
             # The loop may be closed when the server ends.
@@ -209,7 +209,7 @@ class _Server:
         return JSONResponse(call.body())
 
     async def _follow(
-        self, request: Request, call: GenerationCall, ticket: Ticket, events: asyncio.Queue[Report]
+        self, request: Request, call: GenerationCall, ticket: Ticket, events: asyncio.Queue[Report | None]
     ) -> AsyncIterator[int | None]:
         """Takes reports until all replies have ended; yields the number of each reply that changed.
 
@@ -219,15 +219,13 @@ class _Server:
         """
         # The body has been read, so the next message can only be a disconnect.
         gone = asyncio.ensure_future(request.receive())
+        gone.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while not call.complete:
-                report = asyncio.ensure_future(events.get())
-                await asyncio.wait({report, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not report.done():
-                    report.cancel()
+                found = await events.get()
+                if found is None:
                     self._engine.metrics.cancelled()
                     raise ClientDisconnect
-                found = report.result()
                 if isinstance(found, EngineStoppedError):
                     raise found
                 if isinstance(found, PromptScores):
@@ -411,9 +409,9 @@ def _answer(status: int, headers: Mapping[str, str] | None = None) -> Callable[[
         message = (
             "the server failed; see its log"
             if status == 500 and not isinstance(error, FailedReplyError)
-            else str(error)
+            else str(error) or "the request did not arrive in time"
         )
-        return JSONResponse(error_body(message or "the request timed out", kind, param), status, headers)
+        return JSONResponse(error_body(message, kind, param), status, headers)
 
     return answer
 

@@ -65,11 +65,12 @@ class GenerationCall:
             return None
         choice: dict[str, Any] = {"finish_reason": reply.finish}
         if self._chat:
-            choice["delta"] = {"content": text} if text else {}
+            delta: dict[str, Any] = {"content": text} if text else {}
             if reply.calls:
-                choice["delta"]["tool_calls"] = [
+                delta["tool_calls"] = [
                     {"index": index, **call} for index, call in enumerate(reply.tool_calls())
                 ]
+            choice["delta"] = delta
         else:
             choice["text"] = text
         if self.asked.wants_log_probs:

@@ -14,7 +14,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.protocol import BadRequestError, Tool
-from rmsweb_jax.serve.tools import call_grammar
+from rmsweb_jax.serve.tools import CLOSE, OPEN, call_grammar
 
 # Training replies have no white space between keys and values, and a model could emit it without end.
 _JSON_STYLE: Any = {"whitespace_flexible": False}
@@ -55,7 +55,8 @@ class Grammars:
         Raises:
           BadRequestError: as `compile`.
         """
-        text = call_grammar([tool.signature() for tool in tools])
+        vocabulary = self._processor.tokenizer.get_vocab()
+        text = call_grammar([tool.signature() for tool in tools], {OPEN, CLOSE} <= vocabulary.keys())
         if len(text) > _LARGEST:
             raise _refused(f"the tools have {len(text):,} characters, at most {_LARGEST:,} are compiled")
         return self._compile("lark:" + text)

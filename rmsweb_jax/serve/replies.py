@@ -1,4 +1,4 @@
-"""Replies as clients see them: text up to a stop text, tool calls, log-probabilities, and what is new of each."""
+"""Replies as clients see them: text up to a stop text, tool calls, log-probabilities, and what is new."""
 
 from __future__ import annotations
 

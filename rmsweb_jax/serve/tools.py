@@ -59,8 +59,12 @@ def parse_calls(text: str) -> tuple[str, list[tuple[str, str]]]:
     return (rest.strip() if calls else rest), calls
 
 
-def call_grammar(tools: Sequence[Mapping[str, Any]]) -> str:
-    """Makes a Lark grammar (of llguidance) of exactly one call of one of the tools."""
+def call_grammar(tools: Sequence[Mapping[str, Any]], are_tokens: bool) -> str:
+    """Makes a Lark grammar (of llguidance) of exactly one call of one of the tools.
+
+    Args:
+      are_tokens: the tags are tokens of the vocabulary, as in Qwen3's.
+    """
     options = []
     for tool in tools:
         function = tool["function"]
@@ -75,4 +79,5 @@ def call_grammar(tools: Sequence[Mapping[str, Any]]) -> str:
         }
         options.append(schema)
     schema = options[0] if len(options) == 1 else {"anyOf": options}
-    return f'start: "{OPEN}\\n" call "\\n{CLOSE}"\ncall: %json {json.dumps(schema)}\n'
+    begin, end = (OPEN, CLOSE) if are_tokens else (json.dumps(OPEN), json.dumps(CLOSE))
+    return f'start: {begin} "\\n" call "\\n" {end}\ncall: %json {json.dumps(schema)}\n'
