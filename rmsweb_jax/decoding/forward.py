@@ -96,6 +96,9 @@ class ChunkCache(NamedTuple):
     last_hidden: Float[jax.Array, "shards hidden"]
 
 
+CHUNK_SPECS = ChunkCache(BY_HEAD, BY_HEAD, BY_ROW)
+
+
 class Vision(NamedTuple):
     """Features of the images of one prompt for each shard, and what DeepStack adds after the first layers."""
 
@@ -413,5 +416,5 @@ def store_chunk(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: 
             entry(slots.last_hidden, cache.last_hidden),
         )
 
-    specs = (SLOT_SPECS, ChunkCache(BY_HEAD, BY_HEAD, BY_ROW), Chunk(*[BY_ROW] * len(Chunk._fields)))
+    specs = (SLOT_SPECS, CHUNK_SPECS, Chunk(*[BY_ROW] * len(Chunk._fields)))
     return on_shards(store, layout, specs, SLOT_SPECS)(slots, cache, chunk)
