@@ -53,8 +53,6 @@ from rmsweb_jax.training.mesh import check_rows, row_shards, tree_shardings
 from rmsweb_jax.training.performance import compiler_options
 
 NO_WORK = Work(0, 0, 0)
-# Whether a gradient's program computes gradients, which it decides as it runs.
-_TRAIN = jax.ShapeDtypeStruct((), jnp.bool_)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,11 +126,11 @@ def sft_programs(
     batch = abstract_batch(run, shape, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
     flops = training_flops(config, work, run.adapters, settings.remat, settings.trainable)
-    arguments = (total, run.state.params, run.frozen, batch, run.everywhere(_TRAIN))
+    arguments = (total, run.state.params, run.frozen, batch, None, key)
     return [
         Program(
             f"sft gradient, {_shape(batch)}, remat {settings.remat}",
-            lambda: steps.run.lower(*arguments, key),
+            lambda: steps.run.lower(*arguments),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,
@@ -171,11 +169,12 @@ def rl_programs(
     steps = rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
     batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
-    arguments = (total, run.state.params, run.frozen, batch, run.everywhere(_TRAIN))
+    train = run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))
+    arguments = (total, run.state.params, run.frozen, batch, train, None)
     return [
         Program(
             f"rl gradient, {_shape(batch)}, remat {settings.remat}",
-            lambda: steps.run.lower(*arguments, None),
+            lambda: steps.run.lower(*arguments),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,

@@ -83,7 +83,8 @@ def rl_steps(
             "importance/capped": sums.capped / tokens,
         }
 
-    return make_steps(loss, ObjectiveSums.zero(), metrics, state, optimizer, mesh, options)
+    zero = ObjectiveSums.zero()
+    return make_steps(loss, zero, metrics, state, optimizer, mesh, options, one_program=True)
 
 
 @dataclasses.dataclass(frozen=True)

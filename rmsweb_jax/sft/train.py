@@ -93,8 +93,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(data.empty_batch(), mesh)
-        total, train, key = steps.zero(state.params), jnp.asarray(True), jax.random.key(0)
-        return steps.run.lower(total, state.params, frozen, batch, train, key)
+        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, None, jax.random.key(0))
 
     graphdef, steps = with_remat(
         config.remat,

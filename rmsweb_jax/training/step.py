@@ -24,6 +24,8 @@ MAX_SKIPPED = 3
 
 LogProbs = Float32[jax.Array, "rows tokens"]
 DropoutKey = Key[jax.Array, ""] | None
+# Whether a program computes gradients: decided as it runs, or None for one that always does.
+Train = Bool[jax.Array, ""] | None
 # `loss(params, frozen, batch, key) -> (loss, (sums, log_probs))` of a micro-batch. Losses and sums add up
 # over the micro-batches of an optimizer step; `sums` is a dataclass of scalars, one of them `loss`.
 Loss = Callable[[Any, Any, Any, DropoutKey], tuple[Float32[jax.Array, ""], tuple[Any, LogProbs]]]
@@ -58,14 +60,14 @@ class Steps(NamedTuple):
         `log_probs` call; the first argument is donated.
       zero: `zero(params) -> Accumulated`.
       add: `add(accumulated, params, frozen, batch, key=None) -> accumulated`; the first is donated.
-      log_probs: `log_probs(params, frozen, batch) -> log-probabilities`, by the same compiled program as
-        `add`, so that with unchanged parameters the ratio to old log-probabilities is exactly 1.
+      log_probs: `log_probs(params, frozen, batch) -> log-probabilities`. With `one_program` it is the
+        compiled program of `add`: with unchanged parameters the ratio to old log-probabilities is exactly 1.
       update: `update(state, accumulated) -> (state, metrics)`; the state is donated. If the loss or its
         gradient is not finite, parameters and moments do not change. The metrics `skipped_in_a_row` and
         `skipped_steps` count such steps, up to this one and since the beginning of training.
     """
 
-    run: Callable[[Accumulated, Any, Any, Any, Bool[jax.Array, ""], DropoutKey], tuple[Accumulated, LogProbs]]
+    run: Callable[[Accumulated, Any, Any, Any, Train, DropoutKey], tuple[Accumulated, LogProbs]]
     zero: Callable[[Any], Accumulated]
     add: Callable[..., Accumulated]
     log_probs: Callable[[Any, Any, Any], LogProbs]
@@ -80,6 +82,8 @@ def make_steps(
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     options: Mapping[str, Any] | None = None,
+    *,
+    one_program: bool = False,
 ) -> Steps:
     """Makes the programs that train `state`; each compiles on first use.
 
@@ -88,6 +92,8 @@ def make_steps(
       sums_to_metrics: metrics of an optimizer step, to which `update` adds norms and skipped steps.
       optimizer: of `training.optimizer.adamw`.
       options: of the compiler.
+      one_program: for gradients and log-probabilities; where these are not needed, the gradient is faster in
+        a program of its own.
     """
     compiled = functools.partial(jax.jit, donate_argnums=0, compiler_options=dict(options or {}))
     # Metrics are replicated, so that every process reads and reports the same ones.
@@ -103,7 +109,7 @@ def make_steps(
 
     @functools.partial(compiled, out_shardings=(accumulated, by_rows))
     def run(
-        total: Accumulated, params: Any, frozen: Any, batch: Any, train: Bool[jax.Array, ""], key: DropoutKey
+        total: Accumulated, params: Any, frozen: Any, batch: Any, train: Train, key: DropoutKey
     ) -> tuple[Accumulated, LogProbs]:
         # The forward pass is outside of the branch, so that both branches share it.
         value, backward, (sums, log_probs) = jax.vjp(
@@ -118,12 +124,14 @@ def make_steps(
                 jax.tree.map(jnp.add, total.sums, sums),
             )
 
+        if train is None:
+            return with_gradient(), log_probs
         # A branch at run time, not two programs: XLA could order the sums of a second program differently,
         # and the ratio to the old log-probabilities would not be exactly 1 before the first update.
         return jax.lax.cond(train, with_gradient, lambda: total), log_probs
 
     def add(total: Accumulated, params: Any, frozen: Any, batch: Any, key: DropoutKey = None) -> Accumulated:
-        return run(total, params, frozen, batch, jnp.asarray(True), key)[0]
+        return run(total, params, frozen, batch, jnp.asarray(True) if one_program else None, key)[0]
 
     def log_probs(params: Any, frozen: Any, batch: Any) -> LogProbs:
         return run(zero(params), params, frozen, batch, jnp.asarray(False), None)[1]
@@ -133,7 +141,10 @@ def make_steps(
         norm = optax.global_norm(total.gradients)
         # The optimizer looks at the gradients alone, which may be finite where the loss or their norm is not.
         finite = jnp.isfinite(total.sums.loss) & jnp.isfinite(norm)
-        gradients = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), total.gradients)
+        # One array stands for all, since none is applied if one is not finite.
+        leaves, structure = jax.tree.flatten(total.gradients)
+        leaves[0] = jnp.where(finite, leaves[0], jnp.nan)
+        gradients = jax.tree.unflatten(structure, leaves)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics = sums_to_metrics(total.sums) | {

@@ -207,7 +207,7 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(con
         # A copy, since the update donates what it gets.
         given = jax.tree.map(jnp.copy, state.replace(params=params))
         updated = update(steps, given, *args, **kwargs)
-        return dataclasses.replace(updated, state=state)
+        return dataclasses.replace(updated, state=updated.state.replace(params=state.params))
 
     monkeypatch.setattr(train_module, "update_policy", broken)
     with pytest.raises(UserError, match=r"not finite in 3 optimizer steps in a row.*iteration 3 is saved"):
