@@ -47,9 +47,9 @@ from rmsweb_jax.qwen3_vl.flops import (
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import VALUES as RL_VALUES
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.step import make_steps as make_rl_steps
+from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.config import SftConfig
-from rmsweb_jax.sft.step import make_steps
+from rmsweb_jax.sft.step import sft_steps
 from rmsweb_jax.training.memory import device_bytes
 from rmsweb_jax.training.mesh import row_shards, tree_shardings
 from rmsweb_jax.training.performance import compiler_options
@@ -124,14 +124,15 @@ def sft_programs(
     # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
     run = abstract_run(config, mesh, settings, settings.lora, settings.trainable)
     options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
-    steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
+    steps = sft_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
     batch = abstract_batch(run, shape, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
     flops = training_flops(config, work, run.adapters, settings.remat, settings.trainable)
+    arguments = (total, run.state.params, run.frozen, batch, None, key)
     return [
         Program(
             f"sft gradient, {_shape(batch)}, remat {settings.remat}",
-            lambda: steps.add.lower(total, run.state.params, run.frozen, batch, key),
+            lambda: steps.run.lower(*arguments),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,
@@ -167,14 +168,15 @@ def rl_programs(
     """
     run = abstract_run(config, mesh, settings, settings.lora)
     options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
-    steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
+    steps = rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
     batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
-    arguments = (total, run.state.params, run.frozen, batch)
+    train = run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))
+    arguments = (total, run.state.params, run.frozen, batch, train, None)
     return [
         Program(
             f"rl gradient, {_shape(batch)}, remat {settings.remat}",
-            lambda: steps.run.lower(*arguments, run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))),
+            lambda: steps.run.lower(*arguments),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,

@@ -24,7 +24,7 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.decoding.sizes import device_memory, fit_sizes, sizes_for, token_bytes
 from rmsweb_jax.decoding.weights import choose_layout
-from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
@@ -56,7 +56,7 @@ from rmsweb_jax.rl.rollout import (
     groups_from_json,
     groups_to_json,
 )
-from rmsweb_jax.rl.step import make_steps, update_policy
+from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
@@ -65,11 +65,9 @@ from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shard
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
+from rmsweb_jax.training.step import MAX_SKIPPED, not_finite
 
 STAGE = "train_rl"
-# Number of skipped optimizer steps in a row after which the run stops. A single one may be an accident of a
-# batch; a policy that has diverged skips all.
-MAX_SKIPPED = 3
 # Prompts that are measured at a time: tokenizing leaves Python's lock.
 _THREADS = 4
 
@@ -116,13 +114,13 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(empty_batch(packer.shape, model.config, mesh), mesh)
-        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True))
+        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True), None)
 
     graphdef, steps = with_remat(
         config.remat,
         model,
         "lora",
-        lambda graphdef: make_steps(
+        lambda graphdef: rl_steps(
             graphdef,
             state,
             optimizer,
@@ -142,10 +140,10 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", config.checkpoints_kept))
         first = checkpoints.latest_step() or 0
         # The rest of the state: a resumed run needs all of it to end bit for bit the same.
-        extra: dict[str, Any] = {"seconds": 0.0, "position": 0, "kept": [], "skipped": 0}
+        extra: dict[str, Any] = {"seconds": 0.0, "position": 0, "kept": []}
         if first:
             state, extra = checkpoints.restore(first, abstract_like(state))
-        seconds, skipped = extra["seconds"], extra["skipped"]
+        seconds = extra["seconds"]
         rollouts = Rollouts(
             generator,
             data,
@@ -198,24 +196,18 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             progress.update(done, summary(metrics))
 
             # 6. Save, and stop on a signal or after too many steps that were not finite.
-            skipped = skipped_in_a_row(skipped, updated.skipped)
-            broken = skipped >= MAX_SKIPPED
+            broken = metrics["skipped_in_a_row"] >= MAX_SKIPPED
             stopped = any_process(stop.requested)
             if done % config.checkpoint_every == 0 or done == config.iterations or stopped or broken:
                 extra = {
                     "seconds": seconds + time.monotonic() - begin,
                     "position": rollouts.position,
                     "kept": groups_to_json(rollouts.kept()),
-                    "skipped": skipped,
                 }
                 checkpoints.save(done, state, extra)
             if broken:
                 checkpoints.wait()
-                raise UserError(
-                    f"{workdir}: the loss or its gradient was not finite in {skipped} optimizer steps in a "
-                    f"row, which were skipped; iteration {done} is saved in checkpoints/: lower "
-                    "config.learning_rate and train in another --workdir"
-                )
+                raise not_finite(workdir, metrics["skipped_in_a_row"], f"iteration {done}")
             if config.rollout_engine == "endpoint":
                 check_gap(metrics, config.endpoint.max_gap)
             if stopped and done < config.iterations:
@@ -388,16 +380,3 @@ def summary(metrics: dict[str, Any]) -> str:
         parts.insert(0, f"reward {metrics['reward/mean']:.3f}")
     speeds = [metrics.get(f"tokens_per_second/{name}", 0) for name in ("rollout", "update")]
     return ", ".join([*parts, f"{speeds[0]:,.0f} and {speeds[1]:,.0f} tokens/s"])
-
-
-def skipped_in_a_row(before: int, skipped: tuple[bool, ...]) -> int:
-    """Counts the skipped optimizer steps in a row at the end of an iteration.
-
-    Once `MAX_SKIPPED` is reached the count stays there, also if later steps of the iteration were finite.
-    """
-    count = before
-    for step in skipped:
-        if count >= MAX_SKIPPED:
-            break
-        count = count + 1 if step else 0
-    return count

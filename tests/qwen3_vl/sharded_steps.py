@@ -32,8 +32,8 @@ from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.step import make_steps as make_rl_steps
-from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.rl.step import rl_steps
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
 from rmsweb_jax.training.optimizer import adamw
 from tests.prompts import as_prompt
@@ -125,7 +125,7 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
-    steps = make_steps(graphdef, state, OPTIMIZER, SAMPLES, mesh)
+    steps = sft_steps(graphdef, state, OPTIMIZER, SAMPLES, mesh)
     trees = [target_tree(make_example(number)) for number in range(SAMPLES)]
     (rows,) = Packer(SHAPE, CONFIG).pack([tree.size for tree in trees])
     held = process_rows(mesh, ROWS)
@@ -145,7 +145,7 @@ def rl_step(mesh: Mesh) -> Result:
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
-    steps = make_rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
+    steps = rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
     groups = [make_group(number, number < 4) for number in range(ROWS)]
     trees = trees_of(MiniBatch(tuple(groups[:4]), tuple(groups[4:])), salvage=True)
     (micro,) = micro_batches(trees, Packer(SHAPE, CONFIG), CONFIG)

@@ -207,15 +207,17 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(con
         # A copy, since the update donates what it gets.
         given = jax.tree.map(jnp.copy, state.replace(params=params))
         updated = update(steps, given, *args, **kwargs)
-        return dataclasses.replace(updated, state=state)
+        return dataclasses.replace(updated, state=updated.state.replace(params=state.params))
 
     monkeypatch.setattr(train_module, "update_policy", broken)
-    with pytest.raises(UserError, match=r"not finite in 3 optimizer steps in a row.*iteration 3 is saved"):
+    # Two steps an iteration, and a run stops between iterations.
+    with pytest.raises(UserError, match=r"not finite in 4 optimizer steps in a row.*iteration 3 is saved"):
         run(config, tmp_path)
     rows = read_metrics(tmp_path)
     assert [row["skipped_steps"] for row in rows] == [0, 2, 2]
+    assert [row["skipped_in_a_row"] for row in rows] == [0, 2, 4]
     assert not (tmp_path / "report.json").exists()
-    with pytest.raises(UserError, match="not finite"):  # Nothing is forgotten by beginning again.
+    with pytest.raises(UserError, match="not finite in 6"):  # The checkpoint has the count.
         config.iterations = 5
         run(config, tmp_path)
 
