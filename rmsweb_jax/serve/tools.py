@@ -78,7 +78,7 @@ def call_grammar(tools: Sequence[Mapping[str, Any]], are_tokens: bool) -> str:
             "additionalProperties": False,
         }
         options.append(schema)
-    schema = options[0] if len(options) == 1 else {"anyOf": options}
+    schema: dict[str, Any] = options[0] if len(options) == 1 else {"anyOf": options}
     # A model could emit white space without end.
     schema["x-guidance"] = {"whitespace_flexible": False}
     begin, end = (OPEN, CLOSE) if are_tokens else (json.dumps(OPEN), json.dumps(CLOSE))
