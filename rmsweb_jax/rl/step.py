@@ -14,7 +14,6 @@ import optax
 from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
-from jaxtyping import Float32
 
 from rmsweb_jax.data.batching import Batch, Span, on_mesh
 from rmsweb_jax.data.packing import Packer, useful_work
@@ -29,12 +28,10 @@ from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import process_rows
 from rmsweb_jax.training.performance import mfu
-from rmsweb_jax.training.step import DropoutKey, LogProbs, Steps, TrainState, make_steps
+from rmsweb_jax.training.step import DropoutKey, LogProbs, LossAndSums, Steps, TrainState, make_steps
 
 
-def scored_log_probs(
-    model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS
-) -> Float32[jax.Array, "rows tokens"]:
+def scored_log_probs(model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS) -> LogProbs:
     """Computes the log-probabilities of the scored tokens."""
     # Only scored states are projected to the vocabulary, since prompts are most of every row.
     scored = batch.scored
@@ -58,9 +55,7 @@ def rl_steps(
       off_policy: see `salvage_ds_objective`.
     """
 
-    def loss(
-        params: Any, frozen: Any, batch: Batch, key: DropoutKey
-    ) -> tuple[Float32[jax.Array, ""], tuple[ObjectiveSums, LogProbs]]:
+    def loss(params: Any, frozen: Any, batch: Batch, key: DropoutKey) -> LossAndSums:
         tokens = TokenBatch(**{name: batch.scored.values[name] for name in TokenBatch.__dataclass_fields__})
         log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch)
         sums = salvage_ds_objective(log_probs, tokens, objective, off_policy=off_policy)
@@ -113,7 +108,7 @@ class Prepared(NamedTuple):
     """
 
     batch: Batch
-    old: Float32[jax.Array, "rows tokens"]
+    old: LogProbs
     spans: tuple[Span, ...]
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float32, Int32, Key
 from rmsweb_jax.data.batching import Batch, ScoredTokens
 from rmsweb_jax.qwen3_vl.logprobs import TokenScores, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.training.step import LossAndSums
 
 
 @struct.dataclass
@@ -38,9 +39,6 @@ class LossSums:
             "loss/token_accuracy": self.correct / jnp.maximum(self.tokens, 1),
             "loss/action_accuracy": self.exact_actions / jnp.maximum(self.actions, 1),
         }
-
-
-LossAndSums = tuple[Float32[jax.Array, ""], tuple[LossSums, Float32[jax.Array, "rows tokens"]]]
 
 
 def target_scores(model: Qwen3VL, batch: Batch, dropout_key: Key[jax.Array, ""] | None = None) -> TokenScores:

@@ -15,9 +15,9 @@ from rmsweb_jax.data.batching import Batch
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.sft.loss import LossAndSums, LossSums, sft_loss
+from rmsweb_jax.sft.loss import LossSums, sft_loss
 from rmsweb_jax.training.memory import choose_remat, fits_device
-from rmsweb_jax.training.step import DropoutKey, Steps, TrainState, make_steps
+from rmsweb_jax.training.step import DropoutKey, LossAndSums, Steps, TrainState, make_steps
 
 Programs = TypeVar("Programs")
 

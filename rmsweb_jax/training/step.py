@@ -26,9 +26,9 @@ LogProbs = Float32[jax.Array, "rows tokens"]
 DropoutKey = Key[jax.Array, ""] | None
 # Whether a program computes gradients: decided as it runs, or None for one that always does.
 Train = Bool[jax.Array, ""] | None
-# `loss(params, frozen, batch, key) -> (loss, (sums, log_probs))` of a micro-batch. Losses and sums add up
-# over the micro-batches of an optimizer step; `sums` is a dataclass of scalars, one of them `loss`.
-Loss = Callable[[Any, Any, Any, DropoutKey], tuple[Float32[jax.Array, ""], tuple[Any, LogProbs]]]
+# Of a micro-batch: loss, sums for metrics (a dataclass of scalars, one of them `loss`) and log-probabilities.
+# Losses and sums add up over the micro-batches of an optimizer step.
+LossAndSums = tuple[Float32[jax.Array, ""], tuple[Any, LogProbs]]
 
 
 @struct.dataclass
@@ -75,7 +75,7 @@ class Steps(NamedTuple):
 
 
 def make_steps(
-    loss: Loss,
+    loss: Callable[[Any, Any, Any, DropoutKey], LossAndSums],
     zero_sums: Any,
     sums_to_metrics: Callable[[Any], dict[str, jax.Array]],
     state: TrainState,
@@ -88,6 +88,7 @@ def make_steps(
     """Makes the programs that train `state`; each compiles on first use.
 
     Args:
+      loss: `loss(params, frozen, batch, key)`.
       zero_sums: the sums of no micro-batch.
       sums_to_metrics: metrics of an optimizer step, to which `update` adds norms and skipped steps.
       optimizer: of `training.optimizer.adamw`.
