@@ -32,7 +32,7 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
 
 # A share of the lanes that may be free before decoding returns to refill them.
-_REFILL = 16
+_FREE_SHARE = 16
 
 
 @dataclasses.dataclass(eq=False)
@@ -591,8 +591,8 @@ class Engine:
         waits = bool(self._waiting) or any(
             prompt is not None and (prompt.waiting or not prompt.ready) for prompt in self._all()
         )
-        refill = free + max(1, self.sizes.lanes // _REFILL) if waits else self.sizes.lanes
-        out = self._run_decode(steps, refill, restricted)
+        most_free = free + max(1, self.sizes.lanes // _FREE_SHARE) if waits else self.sizes.lanes
+        out = self._run_decode(steps, most_free, restricted)
         tokens, log_probs, drawn, done, made = (
             np.asarray(part) for part in (out.tokens, out.log_probs, out.drawn, out.done, out.steps)
         )

@@ -35,9 +35,9 @@ from rmsweb_jax.serve.config import AppConfig, ServeConfig
 from rmsweb_jax.serve.engine import (
     EngineStoppedError,
     OverloadedError,
+    PendingRequest,
     Report,
     ServingEngine,
-    Ticket,
     UnknownModelError,
 )
 from rmsweb_jax.serve.grammar import Grammar, Grammars
@@ -200,8 +200,8 @@ class _Server:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(events.put_nowait, report)
 
-        ticket = self._engine.submit(call.request, tell)
-        changes = self._follow(request, call, ticket, events)
+        pending = self._engine.submit(call.request, tell)
+        changes = self._follow(request, call, pending, events)
         if asked.stream:
             return StreamingResponse(_sse(changes, call), media_type="text/event-stream")
         async for _ in changes:
@@ -209,7 +209,11 @@ class _Server:
         return JSONResponse(call.body())
 
     async def _follow(
-        self, request: Request, call: GenerationCall, ticket: Ticket, events: asyncio.Queue[Report | None]
+        self,
+        request: Request,
+        call: GenerationCall,
+        pending: PendingRequest,
+        events: asyncio.Queue[Report | None],
     ) -> AsyncIterator[int | None]:
         """Takes reports until all replies have ended; yields the number of each reply that changed.
 
@@ -237,13 +241,13 @@ class _Server:
                 if found.finish == "error":
                     raise FailedReplyError(found.error)
                 if reply.take(found):
-                    self._engine.cancel(ticket, found.sample)
+                    self._engine.cancel(pending, found.sample)
                 yield found.sample
-            self._engine.metrics.completed(call.replies, ticket.submitted)
+            self._engine.metrics.completed(call.replies, pending.submitted)
         finally:
             gone.cancel()
             if not call.complete:
-                self._engine.cancel(ticket)
+                self._engine.cancel(pending)
 
     async def models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": self._entries()})

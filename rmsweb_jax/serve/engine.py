@@ -43,7 +43,7 @@ Report = Drawn | PromptScores | EngineStoppedError
 
 
 @dataclasses.dataclass(eq=False)
-class Ticket:
+class PendingRequest:
     """A request that was accepted.
 
     Attributes:
@@ -78,7 +78,7 @@ class ServingEngine:
         self._model, self._most = model, max_waiting + engine.sizes.lanes
         self._changed = threading.Condition()
         self._work: collections.deque[Callable[[], None]] = collections.deque()
-        self._tickets: dict[Request, Ticket] = {}
+        self._pending: dict[Request, PendingRequest] = {}
         self._adapters: dict[str, int] = {}
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -87,7 +87,7 @@ class ServingEngine:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops the thread; requests under way are told so."""
+        """Stops the thread; requests under way get an error."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -97,32 +97,32 @@ class ServingEngine:
     def alive(self) -> bool:
         return not (self._stopped or self._closing)
 
-    def submit(self, request: Request, tell: Callable[[Report], None]) -> Ticket:
+    def submit(self, request: Request, tell: Callable[[Report], None]) -> PendingRequest:
         """Queues a request whose size was checked.
 
         Raises:
           OverloadedError: too many requests wait.
           EngineStoppedError: the engine has stopped.
         """
-        ticket = Ticket(request, tell, open=request.sampling.num_samples)
+        pending = PendingRequest(request, tell, open=request.sampling.num_samples)
         with self._changed:
             if not self.alive:
                 raise EngineStoppedError(STOPPED)
-            if len(self._tickets) >= self._most:
-                raise OverloadedError(f"{len(self._tickets)} requests wait already; try again later")
-            self._tickets[request] = ticket
+            if len(self._pending) >= self._most:
+                raise OverloadedError(f"{len(self._pending)} requests wait already; try again later")
+            self._pending[request] = pending
             self._do(lambda: self.engine.add(request))
-        return ticket
+        return pending
 
-    def cancel(self, ticket: Ticket, sample: int | None = None) -> None:
+    def cancel(self, pending: PendingRequest, sample: int | None = None) -> None:
         """Ends one sample of a request, or all of it; nothing more is told of it."""
         with self._changed:
-            if ticket.request not in self._tickets:
+            if pending.request not in self._pending:
                 return
-            ticket.open -= 1
-            if sample is None or not ticket.open:
-                del self._tickets[ticket.request]
-            self._do(lambda: self.engine.cancel(ticket.request, sample))
+            pending.open -= 1
+            if sample is None or not pending.open:
+                del self._pending[pending.request]
+            self._do(lambda: self.engine.cancel(pending.request, sample))
 
     # --- adapters
 
@@ -160,7 +160,10 @@ class ServingEngine:
         def put() -> None:
             if name in self._adapters:
                 raise BadRequestError(f"lora_name: {name!r} has already been loaded", "lora_name")
-            used = {*self._adapters.values(), *(ticket.request.adapter for ticket in self._tickets.values())}
+            used = {
+                *self._adapters.values(),
+                *(pending.request.adapter for pending in self._pending.values()),
+            }
             slot = next((slot for slot in range(1, len(self.engine.versions)) if slot not in used), None)
             if slot is None:
                 count = len(self.engine.versions) - 1
@@ -221,26 +224,26 @@ class ServingEngine:
         finally:
             with self._changed:
                 self._stopped = True
-                tickets, self._tickets = list(self._tickets.values()), {}
-            for ticket in tickets:
-                ticket.tell(EngineStoppedError(STOPPED))
+                all_pending, self._pending = list(self._pending.values()), {}
+            for pending in all_pending:
+                pending.tell(EngineStoppedError(STOPPED))
 
     def _hand_out(self, reports: list[Drawn | PromptScores]) -> None:
         for report in reports:
             with self._changed:
-                ticket = self._tickets.get(report.request)
-                if ticket is None:  # Cancelled meanwhile.
+                pending = self._pending.get(report.request)
+                if pending is None:  # Cancelled meanwhile.
                     continue
                 if isinstance(report, Drawn):
-                    if not ticket.begun:
-                        ticket.begun = True
-                        self.metrics.admitted(report.request.prompt.prompt_length, ticket.submitted)
+                    if not pending.begun:
+                        pending.begun = True
+                        self.metrics.admitted(report.request.prompt.prompt_length, pending.submitted)
                     if report.finish is not None:
-                        ticket.open -= 1
-                        if not ticket.open:
-                            del self._tickets[report.request]
-            ticket.tell(report)
-        self.metrics.holding(len(self._tickets))
+                        pending.open -= 1
+                        if not pending.open:
+                            del self._pending[report.request]
+            pending.tell(report)
+        self.metrics.holding(len(self._pending))
 
 
 def unused(_: Any) -> None:
