@@ -115,7 +115,7 @@ class ServingEngine:
         return pending
 
     def cancel(self, pending: PendingRequest, sample: int | None = None) -> None:
-        """Ends one sample of a request, or all of it; nothing more is told of it."""
+        """Ends one sample of a request, or all of it, without another report."""
         with self._changed:
             if pending.request not in self._pending:
                 return

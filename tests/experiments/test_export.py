@@ -47,6 +47,7 @@ from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.workdir import check_config
+from tests.decoding.drawing import draw
 from tests.policies import REPLY, random_messages, write_corpus
 from tests.report.evaluated import make_results, write_evaluation
 from tests.sft.test_peft_parity import save_model_folder
