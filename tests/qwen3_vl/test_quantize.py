@@ -35,7 +35,7 @@ from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.sft.train import export
 from rmsweb_jax.training.mesh import make_mesh
-from tests.decoding.drawing import draw
+from tests.decoding.drawing import draw, with_sizes
 from tests.policies import REPLY, random_messages
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
@@ -121,7 +121,7 @@ def test_gradients_are_those_of_the_weights_as_they_count(models):
 
 
 def test_decoding_computes_what_training_does(models):
-    (drawn,) = draw(models[1], [TOKENS], Sampling(2, 4), seeds=1)
+    (drawn,) = draw(models[1], [TOKENS], Sampling(2, 4), seeds=1, sizes=with_sizes(prompt_width=24))
     length = len(TOKENS)
     for sample in range(2):
         tokens = np.append(TOKENS, drawn.tokens[sample])
