@@ -127,7 +127,7 @@ def test_adapters_draw_otherwise_and_requests_outlive_them(idle, ask, adapter_fo
 def test_adapters_of_a_larger_rank_are_refused(make, adapter_folder):
     engine = make(adapter_rank=1)
     engine.start()
-    with pytest.raises(BadRequestError, match="lora_path: .*rank"):
+    with pytest.raises(BadRequestError, match=r"lora_path: .*rank"):
         engine.load("other", adapter_folder)
     assert engine.alive and engine.names() == []
     engine.close()
