@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 import uuid
 from collections.abc import Iterator
@@ -164,11 +165,13 @@ class GenerationCall:
                     for token, value, likely in zip(tokens, log_probs, top, strict=True)
                 ]
             }
+        texts = [self._text(token) for token in reply.tokens[: places.stop]]
+        starts = itertools.accumulate(map(len, texts), initial=len(self._echo()))
         return {
-            "tokens": [self._text(token) for token in tokens],
+            "tokens": texts[places],
             "token_logprobs": list(log_probs),
             "top_logprobs": [{self._text(token): value for token, value in self._pairs(one)} for one in top],
-            "text_offset": [],
+            "text_offset": list(starts)[places],
         }
 
     def _pairs(self, top: TopTokens) -> list[tuple[int, float]]:
