@@ -151,16 +151,16 @@ class RemoteGenerator:
         # Requests have no name that processes share but their prompt and seed.
         names = {(one.prompt.sample_id, one.seed, one.prompt_id): one for one in self._under_way}
 
-        def wait() -> list[tuple[list[Any], list[Sample]]]:
-            found = [self._finished.get()]
-            while not self._finished.empty():
-                found.append(self._finished.get())
+        def wait() -> list[tuple[list[Any], list[tuple[Any, ...]]]]:
             complete = []
-            for request, samples in found:
-                self._tasks.pop(request, None)
+            while not complete or not self._finished.empty():
+                request, samples = self._finished.get()
+                if self._tasks.pop(request, None) is None:
+                    continue  # It was cancelled after its last response.
                 if isinstance(samples, BaseException):
                     raise samples
-                complete.append(([request.prompt.sample_id, request.seed, request.prompt_id], samples))
+                name = [request.prompt.sample_id, request.seed, request.prompt_id]
+                complete.append((name, [tuple(sample) for sample in samples]))
             return complete
 
         complete = []
@@ -325,7 +325,8 @@ def _user_errors(url: str) -> Iterator[None]:
     try:
         yield
     except openai.APIStatusError as error:
-        message = " ".join(str(error.message).split())[:300]
+        message = str(error.message).removeprefix(f"Error code: {error.status_code}").removeprefix(" - ")
+        message = " ".join(message.split())[:300] or "no reason given"
         raise UserError(
             f"{url}: status {error.status_code}: {message}; {_remedy(error.status_code)}"
         ) from error
