@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32
@@ -40,6 +40,7 @@ class Sampling:
     prompt_log_probs: bool = False
 
 
+@runtime_checkable
 class Constraint(Protocol):
     """Decides which tokens may follow in one response (a grammar)."""
 
@@ -110,37 +111,3 @@ class PromptScores:
     request: Request
     log_probs: tuple[float, ...]
     top: tuple[TopTokens, ...] = ()
-
-
-class EngineLike(Protocol):
-    """The engine as its users see it. One thread owns it; nothing here blocks but `advance`."""
-
-    @property
-    def busy(self) -> bool:
-        """True while a request waits or is decoded."""
-        ...
-
-    @property
-    def wants(self) -> bool:
-        """True while another request would soon get lanes: what a stream of prompts asks before each."""
-        ...
-
-    def check(self, prompt_length: int, sampling: Sampling) -> None:
-        """Raises UserError if a request of this size can never be served."""
-        ...
-
-    def add(self, request: Request) -> None:
-        """Queues a request, first in first out."""
-        ...
-
-    def cancel(self, request: Request, sample: int | None = None) -> None:
-        """Ends one sample, or the whole request, without another report of it."""
-        ...
-
-    def advance(self) -> list[Drawn | PromptScores]:
-        """Prefills and decodes a few steps, and reports what was drawn."""
-        ...
-
-    def warm_up(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Compiles every program; later calls compile nothing."""
-        ...

@@ -1,4 +1,4 @@
-"""Whether responses are what the training forward says, and the same whatever was sampled beside them."""
+"""Whether responses are what the training forward says, and the same in any company."""
 
 from __future__ import annotations
 
