@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
-from rmsweb_jax.decoding.requests import Drawn, EngineLike, PromptScores, Request
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request
 from rmsweb_jax.errors import UserError
 
 
@@ -76,7 +77,7 @@ def _joined(parts: dict[int, list[Drawn]]) -> Responses:
     )
 
 
-def generate(engine: EngineLike, requests: Sequence[Request]) -> list[Responses]:
+def generate(engine: Engine, requests: Sequence[Request]) -> list[Responses]:
     """Draws all responses to the requests; returns them in order.
 
     Raises:
