@@ -81,7 +81,7 @@ def attend_part(
     q: Float[jax.Array, "*lead queries head_dim"],
     keys: CacheArray,
     values: CacheArray,
-    mask: Bool[jax.Array, "*mask_lead queries positions"],
+    mask: Bool[jax.Array, "*mask_lead #queries positions"],
 ) -> PartialAttention:
     """Computes attention over cached keys by XLA.
 
@@ -110,7 +110,7 @@ def attend_prompt(
     q: Float[jax.Array, "prompts kv_heads queries head_dim"],
     keys: CacheArray,
     values: CacheArray,
-    visible: Int32[jax.Array, "prompts queries"],
+    visible: Int32[jax.Array, "prompts #queries"],
     attention: AttentionConfig,
     *,
     one_span: bool,
