@@ -110,7 +110,7 @@ def attend_prompt(
     q: Float[jax.Array, "prompts kv_heads queries head_dim"],
     keys: CacheArray,
     values: CacheArray,
-    visible: Int32[jax.Array, "prompts #queries"],
+    visible: Int32[jax.Array, "prompts _"],
     attention: AttentionConfig,
     *,
     one_span: bool,
