@@ -52,11 +52,8 @@ def main() -> None:
         seconds = time.perf_counter() - start
         counts = {len(one.token_ids) for output in outputs for one in output.outputs}
         lengths = [len(output.prompt_token_ids) for output in outputs]
-        print(
-            json.dumps({"seconds": seconds, "counts": list(counts), "lengths": lengths}),
-            file=answers,
-            flush=True,
-        )
+        answer = {"seconds": seconds, "counts": list(counts), "lengths": lengths}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

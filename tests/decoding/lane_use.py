@@ -1,6 +1,6 @@
 """Lanes that make a token: the engine's scheduler on responses of known lengths.
 
-python -m tests.decoding.lanes    (JSON; the real engine on all devices that JAX sees)
+python -m tests.decoding.lane_use    (JSON; the real engine on all devices that JAX sees)
 """
 
 from __future__ import annotations

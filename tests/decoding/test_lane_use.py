@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.decoding.lanes import RUNAWAYS, ideal_steps, simulate
+from tests.decoding.lane_use import RUNAWAYS, ideal_steps, simulate
 
 
 def test_ideal_steps_are_those_of_a_small_example():
