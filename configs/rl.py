@@ -4,9 +4,8 @@
         --config.model=runs/demo/sft/export --workdir=runs/demo/rl
 
 A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
-for exact replies alone, `text_reward` for similar text, and `skip_solved` draws prompts that are always
-mastered or always hopeless less often. `8b` and `32b` hold the paper's values; `demo` and
-`smoke` fit two CPU cores.
+for exact replies alone, `text_reward` for similar text, and `async` generates while it updates. `8b` and
+`32b` hold the paper's values; `demo` and `smoke` fit two CPU cores.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ _DEMO = {
     "learning_rate": 3e-4,
     "row_tokens": 1_536,
     "row_multiple": 128,
-    "bucket_multiple": 64,
-    "bucket_count": 2,
+    "rollout_lanes": 64,
     "eval_every": 4,
 }
 # The same stages in under a minute.
@@ -53,8 +51,7 @@ _SMOKE = {
     "max_gen_batches": 2,
     "max_salvage_groups": 2,
     "num_samples": 4,
-    "rollout_slots": 4,
-    "bucket_count": 1,
+    "rollout_lanes": 16,
     "eval_every": 2,
 }
 _SIZES = {"demo": (_DEMO,), "smoke": (_DEMO, _SMOKE), "8b": (_8B,), "32b": (_32B,)}
@@ -75,7 +72,8 @@ ABLATIONS = {
     "no_kl": {"objective": {"kl_coef": 0.0}},
     "binary_reward": {"reward": "binary"},
     "text_reward": {"reward": "text"},
-    "skip_solved": {"skip_solved_weight": 0.5},
+    # Generation goes on while the policy is updated.
+    "async": {"max_staleness": 1},
 }
 VARIANTS = _SIZES | {
     f"{size},{name}": (*patches, change)

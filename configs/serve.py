@@ -18,12 +18,10 @@ DEMO = {
     "dtype": "float32",
     "mesh": {"tensor": 1},
     "max_pixels": 16_384,
-    "slots": (1, 4),
-    "prompt_widths": (256, 512, 1024, 2048),
-    "prefill_widths": (),
+    "lanes": 8,
+    "samples": 4,
+    "prompt_tokens": 2048,
     "max_new_tokens": 128,
-    # MiniWoB++ needs no others.
-    "warm_widths": 2,
 }
 _TINY = {"model": "tiny_base", **DEMO}
 VARIANTS = {"demo": _TINY, "smoke": _TINY, "8b": {}, "32b": {}}

@@ -58,7 +58,9 @@ def architecture(config: ConfigDict) -> Qwen3VLConfig:
 Compile = Callable[[Program], Compiled]
 
 
-def programs(config: ConfigDict, mesh: Mesh, compile_: Compile, response: int, images: int) -> list[Program]:
+def programs(
+    config: ConfigDict, mesh: Mesh, compile_: Compile, response: int, images: int, hbm_gib: float
+) -> list[Program]:
     """Makes the programs of the config's training stage."""
     # No corpus or model is read.
     model = architecture(config)
@@ -68,7 +70,7 @@ def programs(config: ConfigDict, mesh: Mesh, compile_: Compile, response: int, i
         shape, work = full_rows(settings, model, mesh, group, images)
         settings = with_remat(settings, lambda one: rl_programs(one, model, mesh, shape, work)[0], compile_)
         update = rl_programs(settings, model, mesh, shape, work)
-        return [*update, *sampler_programs(settings, model, mesh, images)]
+        return [*update, *sampler_programs(settings, model, mesh, images, hbm_gib)]
     settings = from_config(SftConfig, config, complete=False)
     sample = TreeSize(settings.max_length - response, (response,))
     shape, work = full_rows(settings, model, mesh, sample, images)
@@ -108,7 +110,7 @@ def main() -> None:
                 done[program.name] = compile_program(program, chip, mesh.size)
             return done[program.name]
 
-        wanted = programs(config, mesh, compile_, response.value, images.value)
+        wanted = programs(config, mesh, compile_, response.value, images.value, chip.hbm_gib)
         results = [compile_(program) for program in wanted]
         print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
         if output.value:

@@ -29,9 +29,10 @@ def main(config: ConfigDict, workdir: Path) -> None:
     report = train(from_config(SftConfig, config), workdir)
     if not is_first():
         return
+    loss = report["final"]["loss/train"]
     print(
         f"trained {report['steps']} steps on {report['samples']} samples in {report['seconds']:.0f} s "
-        f"(loss {report['final']['loss/train']:.3f}); model: {workdir / 'export'}"
+        f"(loss {'not finite' if loss is None else f'{loss:.3f}'}); model: {workdir / 'export'}"
     )
 
 

@@ -21,9 +21,12 @@ from PIL import Image
 from pydantic import ValidationError
 
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
-from rmsweb_jax.data.packing import Part
-from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import PromptShapes, Sampler, SamplingParams
+from rmsweb_jax.data.packing import Part, RowShape
+from rmsweb_jax.data.sources import stable_hash
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.responses import generate
+from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.logprobs import TokenScores
@@ -171,15 +174,15 @@ class Policy:
         self._check_length(example.length)
         tree = Tree(example, (Branch(example.target),))
         # The mesh must divide the rows, so the others are empty.
-        shape = self._shapes([example], row_shards(self._mesh)).row(example.length)
+        shape = RowShape(
+            width=_round(example.length, _MIN_WIDTH),
+            rows=row_shards(self._mesh),
+            images=len(example.grids),
+            window=_round(max(map(len, example.patches), default=0), _MIN_WINDOW),
+        )
         batch = lay_out(lambda _: tree, [(Part(0, (0,)),)], shape, self.model.config)
         scores = _score(*nnx.split(self.model), on_mesh(batch, self._mesh))
         return ReplyScore(example.target, np.asarray(scores.log_probs)[0, : example.num_targets])
-
-    @functools.cached_property
-    def _generator(self) -> Generator:
-        # Made on first use: decoding has its own copy of the weights, which scoring does not need.
-        return Generator(self.model)
 
     def _example(self, messages: Sequence[Message], images: ImageResolver, reply: str = "") -> Example:
         """Encodes a prompt, with the reply, if any, as its targets."""
@@ -214,22 +217,32 @@ class Policy:
             return []
         for example in examples:
             self._check_length(example.prompt_length, max_new_tokens)
-        # No more slots than prompts, but as many as the mesh divides.
-        rows = round_up(min(batch_size, len(examples)), row_shards(self._mesh))
-        sampler = Sampler(self.model.config, self._shapes(examples, rows), self._mesh)
         processor = self.processor
-        sampling = SamplingParams(n, max_new_tokens, temperature, processor.end_id, processor.banned_ids)
-        drawn = sampler.generate(self._generator, examples, [seed] * len(examples), sampling)
-        return [[processor.decode_response(tokens) for tokens in one.tokens] for one in drawn]
-
-    def _shapes(self, examples: Sequence[Example], rows: int) -> PromptShapes:
-        patches = [len(patches) for example in examples for patches in example.patches]
-        return PromptShapes(
-            rows=rows,
-            widths=tuple(sorted({_round(example.length, _MIN_WIDTH) for example in examples})),
-            images=max(len(example.grids) for example in examples),
-            window=_round(max(patches, default=0), _MIN_WINDOW),
+        sizes = sizes_for(
+            # Rounded up, so that calls with similar prompts share programs.
+            [
+                (
+                    _round(example.length, _MIN_WIDTH),
+                    [_round(len(part), _MIN_WINDOW) for part in example.patches],
+                )
+                for example in examples
+            ],
+            samples=n,
+            response_tokens=max_new_tokens,
+            lanes=min(batch_size, len(examples)) * n,
+            shards=row_shards(self._mesh),
         )
+        engine = Engine.for_policy(
+            self.model, sizes, eos=processor.end_id, banned=tuple(processor.banned_ids)
+        )
+        sampling = Sampling(n, max_new_tokens, temperature)
+        requests = [
+            Request(example, sampling, seed, stable_hash(example.sample_id), engine.policy)
+            for example in examples
+        ]
+        return [
+            [processor.decode_response(tokens) for tokens in one.tokens] for one in generate(engine, requests)
+        ]
 
     def _check_length(self, prompt: int, reply: int = 0) -> None:
         context = self.model.config.text.max_position_embeddings

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 
+import httpx
 import huggingface_hub.constants
 import jax
 import numpy as np
@@ -18,10 +19,12 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
-from rmsweb_jax.serve.protocol import ChatRequest
+from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.server import serving_engine
 from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import random_messages
+from tests.serve.conftest import serving
 
 PIXELS, NEW_TOKENS = 4096, 8
 TEXTS = ["Click the button.", "Type the name.", "Go back. " * 20]
@@ -45,15 +48,17 @@ def png(picture: Image.Image) -> bytes:
 
 
 def test_chat_is_the_greedy_reply_of_the_server(policy, picture):
-    url = f"data:image/png;base64,{base64.b64encode(png(picture)).decode()}"
-    content = [{"type": "text", "text": TEXTS[0]}, {"type": "image_url", "image_url": {"url": url}}]
+    shown = f"data:image/png;base64,{base64.b64encode(png(picture)).decode()}"
+    content = [{"type": "text", "text": TEXTS[0]}, {"type": "image_url", "image_url": {"url": shown}}]
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
-    shapes = EngineConfig((1,), (256,), max_new_tokens=NEW_TOKENS, max_images=1, warm_widths=0)
-    engine = ServingEngine(policy.model, policy.processor, shapes)
+    config = ServeConfig(model="tiny_base", lanes=1, prompt_tokens=256, max_new_tokens=NEW_TOKENS)
+    engine = ServingEngine(serving_engine(policy.model, policy.processor, config), policy.model, 1)
     engine.start()
-    request = ChatRequest.model_validate({"messages": messages, "temperature": 0.0})
-    served = engine.submit(engine.prepare(request)).future.result()[0].text
+    with serving(engine, policy.processor, model="tiny_base", max_new_tokens=NEW_TOKENS) as url:
+        body = {"messages": messages, "temperature": 0.0}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=3000).raise_for_status()
     engine.close()
+    served = answer.json()["choices"][0]["message"]["content"]
     chat = {"system": SYSTEM, "max_new_tokens": NEW_TOKENS}
     assert policy.chat(TEXTS[0], [picture], **chat) == served != ""
     assert policy.chat(TEXTS[0], png(picture), **chat) == served

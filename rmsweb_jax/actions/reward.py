@@ -2,8 +2,8 @@
 
     1.0 exact    0.7 core-correct    0.3 right type, wrong key parameter    0.0 wrong or invalid
 
-Only actions are scored; the text before them is free. A text counts as nearly right only if its values are
-the same (`similarity`), so that "100" never counts as "1000".
+Only actions that would be executed are scored; the text before them is free. A text counts as nearly right
+only if its values are the same (`similarity`), so that "100" never counts as "1000".
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def text_response(response: str, target: str) -> float:
     """
     wanted = _target_actions(target)
     try:
-        predicted = parse_reply(response).actions
+        predicted = parse_reply(response).executable
     except ReplyError:
         return WRONG
     return fuzz.ratio(render_actions(predicted), render_actions(wanted)) / 100.0
@@ -99,7 +99,7 @@ def explain_response(response: str, target: str) -> Explanation:
     """Scores as `score_response`, and returns the level of every aligned pair with its deciding field."""
     wanted = _target_actions(target)
     try:
-        predicted = parse_reply(response).actions
+        predicted = parse_reply(response).executable
     except ReplyError as error:
         return Explanation(WRONG, error=str(error))
     return explain_actions(predicted, wanted)
@@ -108,7 +108,7 @@ def explain_response(response: str, target: str) -> Explanation:
 # All responses of a group share one target.
 @functools.lru_cache(maxsize=64)
 def _target_actions(target: str) -> tuple[Action, ...]:
-    return parse_reply(target).actions
+    return parse_reply(target).executable
 
 
 def explain_actions(predicted: Sequence[Action], wanted: Sequence[Action]) -> Explanation:

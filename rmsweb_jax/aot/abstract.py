@@ -29,10 +29,11 @@ from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
-from rmsweb_jax.sft.step import TrainState, split_model
+from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.mesh import AXES, BATCH
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import PEAK_TFLOPS
+from rmsweb_jax.training.step import TrainState
 
 
 @dataclasses.dataclass(frozen=True)

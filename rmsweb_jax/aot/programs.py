@@ -15,7 +15,6 @@ from jax.sharding import Mesh
 from rmsweb_jax.aot.abstract import (
     AbstractRun,
     abstract_batch,
-    abstract_inputs,
     abstract_run,
     image_window,
     on_mesh,
@@ -23,22 +22,24 @@ from rmsweb_jax.aot.abstract import (
 from rmsweb_jax.data.batching import Batch, round_up
 from rmsweb_jax.data.packing import RowShape, TreeSize, useful_work
 from rmsweb_jax.data.sft import VALUES as SFT_VALUES
-from rmsweb_jax.decoding.cache import PREFILLED_SPECS
-from rmsweb_jax.decoding.generator import Pause, decode_responses, prefill_prompts, prepare_weights
-from rmsweb_jax.decoding.pool import (
-    POOL_SPECS,
-    DecodePool,
-    PromptState,
-    empty_decode_state,
-    empty_prompts,
-    insert_prompts,
+from rmsweb_jax.decoding.cache import LANE_SPECS, SLOT_SPECS
+from rmsweb_jax.decoding.forward import CHUNK_SPECS, Chunk, Vision
+from rmsweb_jax.decoding.programs import (
+    LaneTable,
+    Pause,
+    allocate,
+    decode,
+    empty_adapters,
+    prefill,
+    prepare_weights,
+    store,
 )
-from rmsweb_jax.decoding.weights import weight_specs
+from rmsweb_jax.decoding.sizes import EngineSizes, choose_chunks, fit_sizes, spare_prompts, token_bytes
+from rmsweb_jax.decoding.weights import Layout, adapter_specs, weight_specs
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import (
     Work,
-    causal_pairs,
     decode_flops,
     forward_flops,
     training_flops,
@@ -46,10 +47,11 @@ from rmsweb_jax.qwen3_vl.flops import (
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import VALUES as RL_VALUES
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.step import make_steps as make_rl_steps
+from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.config import SftConfig
-from rmsweb_jax.sft.step import make_steps
-from rmsweb_jax.training.mesh import check_rows, row_shards, tree_shardings
+from rmsweb_jax.sft.step import sft_steps
+from rmsweb_jax.training.memory import device_bytes
+from rmsweb_jax.training.mesh import row_shards, tree_shardings
 from rmsweb_jax.training.performance import compiler_options
 
 NO_WORK = Work(0, 0, 0)
@@ -122,14 +124,15 @@ def sft_programs(
     # The programs of training itself, lowered with abstract arguments: what compiles here compiles there.
     run = abstract_run(config, mesh, settings, settings.lora, settings.trainable)
     options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
-    steps = make_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
+    steps = sft_steps(run.graphdef, run.state, run.optimizer, settings.batch_size, mesh, options)
     batch = abstract_batch(run, shape, SFT_VALUES)
     total, key = _accumulated(run, steps), run.everywhere(jax.eval_shape(lambda: jax.random.key(0)))
     flops = training_flops(config, work, run.adapters, settings.remat, settings.trainable)
+    arguments = (total, run.state.params, run.frozen, batch, None, key)
     return [
         Program(
             f"sft gradient, {_shape(batch)}, remat {settings.remat}",
-            lambda: steps.add.lower(total, run.state.params, run.frozen, batch, key),
+            lambda: steps.run.lower(*arguments),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,
@@ -165,14 +168,15 @@ def rl_programs(
     """
     run = abstract_run(config, mesh, settings, settings.lora)
     options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
-    steps = make_rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
+    steps = rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
     batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
-    arguments = (total, run.state.params, run.frozen, batch)
+    train = run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))
+    arguments = (total, run.state.params, run.frozen, batch, train, None)
     return [
         Program(
             f"rl gradient, {_shape(batch)}, remat {settings.remat}",
-            lambda: steps.run.lower(*arguments, run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))),
+            lambda: steps.run.lower(*arguments),
             {"weights": run.frozen, "adapters": run.state.params, "gradients": total, "batch": batch},
             flops.useful,
             flops.executed,
@@ -182,108 +186,178 @@ def rl_programs(
     ]
 
 
-def sampler_programs(settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, images: int = 1) -> list[Program]:
-    """Makes the programs that prepare weights, prefill one prompt per shard, insert it, and decode.
+def sampler_sizes(
+    settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, images: int, free: int | None, platform: str
+) -> EngineSizes:
+    """Chooses the sizes of a run's engine.
+
+    Args:
+      free: bytes of a device that are left for caches; None takes the lanes of the settings, or 32 a shard.
+    """
+    chunks = choose_chunks(settings.max_prompt_tokens, platform)
+    sizes = EngineSizes(
+        lanes=settings.rollout_lanes or 1,
+        prompts=1,
+        prompt_width=round_up(settings.max_prompt_tokens, chunks[-1]),
+        response_width=settings.max_response_tokens,
+        samples=settings.num_samples,
+        chunks=chunks,
+        images=images,
+        window=image_window(config, settings.max_pixels),
+    )
+    shards, tensor = row_shards(mesh), mesh.shape["tensor"]
+    if settings.rollout_lanes:
+        lanes = round_up(-(-settings.rollout_lanes // shards), settings.num_samples)
+        prompts = spare_prompts(lanes, settings.num_samples)
+        return dataclasses.replace(sizes, lanes=lanes * shards, prompts=prompts * shards)
+    each = token_bytes(config.text, settings.dtype, settings.cache_dtype)
+    return fit_sizes(sizes, each, free, shards, tensor)
+
+
+def sampler_programs(
+    settings: RlConfig,
+    config: Qwen3VLConfig,
+    mesh: Mesh,
+    images: int = 1,
+    hbm_gib: float | None = None,
+    split: bool | None = None,
+) -> list[Program]:
+    """Makes the programs that prepare weights, prefill a chunk of a prompt for each shard, and decode.
 
     Args:
       images: screenshots of a prompt.
+      hbm_gib: memory of a device, by which lanes and the layout of weights are chosen.
+      split: split weights for decoding over `fsdp`; by default if their copies need over a third of a device.
 
     Raises:
-      UserError: the mesh does not divide the slots.
+      UserError: not even one prompt fits.
     """
     run = abstract_run(config, mesh, settings, settings.lora)
-    prompt = round_up(settings.max_prompt_tokens, settings.bucket_multiple)
-    slots, samples, max_new_tokens = (
-        settings.rollout_slots,
-        settings.num_samples,
-        settings.max_response_tokens,
-    )
-    check_rows(run.mesh, slots, "rollout_slots")
-    rows = row_shards(mesh)
     policy = nnx.merge(run.graphdef, run.state.params, run.frozen)
-    attention = policy.attention
     graphdef, state = nnx.split(policy)
-    merged = {"adapters": True, "merge": settings.merge_adapters, "mesh": mesh}
-    cached = {"adapters": True, "cache_dtype": settings.cache_dtype, "mesh": mesh}
-    window = image_window(config, settings.max_pixels)
-    prompts = abstract_inputs(run, RowShape(prompt, rows, images, window))
-    patches = rows * images * window
-    weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, **merged), state)
-    weights = on_mesh(weights, tree_shardings(weights, weight_specs(weights, mesh), mesh))
-    prefilled = jax.eval_shape(functools.partial(prefill_prompts, graphdef, **cached), state, prompts)
-    hidden, prefix = on_mesh(prefilled, tree_shardings(prefilled, PREFILLED_SPECS, mesh))
-    words, numbers = run.rows((rows,), jnp.uint32), run.rows((rows,), jnp.float32)
-    prefilled_prompts = PromptState(prefix, hidden, words, words, numbers)
-    prompts_held = jax.eval_shape(
-        functools.partial(empty_prompts, slots=slots, width=prompt, attention=attention), prefilled_prompts
+    dtype = jnp.dtype(settings.dtype)
+    memory = None if hbm_gib is None else hbm_gib * 2**30
+    copies = Layout(policy.attention)
+    whole = jax.eval_shape(functools.partial(prepare_weights, graphdef, layout=copies), state)
+    whole = on_mesh(whole, tree_shardings(whole, weight_specs(whole, copies), mesh))
+    if split is None:
+        split = memory is not None and mesh.shape["fsdp"] > 1 and 3 * device_bytes(whole) > memory
+    layout = Layout(policy.attention, bool(split))
+    weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, layout=layout), state)
+    weights = on_mesh(weights, tree_shardings(weights, weight_specs(weights, layout), mesh))
+    resident = {"weights": run.frozen, "optimizer": run.state.opt_state}
+    held = device_bytes((run.frozen, run.state, weights))
+    free = None if memory is None else int(0.9 * memory) - held
+    platform = mesh.devices.flat[0].platform
+    sizes = sampler_sizes(settings, config, mesh, images, free, platform)
+    common = {"config": config.text, "cache_dtype": settings.cache_dtype, "layout": layout}
+    slots, lanes = jax.eval_shape(
+        functools.partial(allocate, sizes=sizes, dtype=dtype, counted=False, **common)
     )
-    decode_state = jax.eval_shape(
-        functools.partial(
-            empty_decode_state,
-            config=config.text,
-            groups=slots,
-            num_samples=samples,
-            max_new_tokens=max_new_tokens,
-            dtype=jnp.dtype(settings.dtype),
-            cache_dtype=settings.cache_dtype,
-            fresh=False,
-            attention=attention,
-        )
+    slots = on_mesh(slots, tree_shardings(slots, SLOT_SPECS, mesh))
+    lanes = on_mesh(lanes, tree_shardings(lanes, LANE_SPECS, mesh))
+    rank = settings.lora.rank
+    adapters = jax.eval_shape(
+        functools.partial(empty_adapters, config=config.text, count=1, rank=rank, dtype=dtype, layout=layout)
     )
-    pool = DecodePool(prompts_held, decode_state)
-    pool = on_mesh(pool, tree_shardings(pool, POOL_SPECS, mesh))
+    adapters = on_mesh(adapters, tree_shardings(adapters, adapter_specs(adapters, layout), mesh))
+    shards, length = row_shards(mesh), sizes.chunks[-1]
+
+    def rows(count: int, *shape: int, kind: Any = jnp.int32) -> Any:
+        return run.rows((count, *shape), kind)
+
+    chunk = Chunk(
+        tokens=rows(shards, length),
+        positions=rows(shards, 3, length),
+        image_index=rows(shards, length),
+        slot=rows(shards),
+        start=rows(shards),
+        count=rows(shards),
+        next_position=rows(shards),
+        adapter=rows(shards),
+        targets=rows(shards, length),
+    )
+    merged = max(1, images * sizes.window // config.vision.merge_unit)
+    feature = rows(shards, merged, config.text.hidden_size, kind=dtype)
+    vision = Vision(feature, (feature,) * config.num_deepstack) if images else None
+    chunk_cache = jax.eval_shape(
+        functools.partial(prefill, scored=False, **common), weights, adapters, slots, chunk, vision
+    )[0]
+    chunk_cache = on_mesh(chunk_cache, tree_shardings(chunk_cache, CHUNK_SPECS, mesh))
+    count = sizes.lanes
+    table = LaneTable(
+        serial=rows(count),
+        prompt=rows(count),
+        rank=rows(count),
+        members=rows(sizes.prompts, sizes.samples),
+        adapter=rows(count),
+        limit=rows(count),
+        seeds=rows(count, kind=jnp.uint32),
+        prompt_ids=rows(count, kind=jnp.uint32),
+        samples=rows(count),
+        temperature=rows(count, kind=jnp.float32),
+    )
     banned, number = (
-        run.everywhere(jax.ShapeDtypeStruct(shape, dtype))
-        for shape, dtype in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))
+        run.everywhere(jax.ShapeDtypeStruct(shape, kind))
+        for shape, kind in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))
     )
-    work = Work(rows * prompt, rows * causal_pairs(prompt), 0, patches, patches * window)
-    prefill = forward_flops(config, work) + 2 * rows * prompt * run.adapters
-    decode = decode_flops(config, slots * samples, prompt, max_new_tokens)
-    model: dict[str, Any] = {"weights": run.frozen, "adapters": run.state.params}
+    prompt, response = sizes.prompt_width, sizes.response_width
+    # On average half of a prompt is before a chunk.
+    work = Work(shards * length, shards * length * (prompt // 2), 0)
+    prefilled = forward_flops(config, work) + 2 * shards * length * run.adapters
+    steps = sizes.steps
+    decoded = decode_flops(config, count, prompt, response) * steps // max(1, response - 1)
     return [
         Program(
             "rl weights for sampling",
-            lambda: prepare_weights.lower(graphdef, state, **merged),
-            model,
+            lambda: prepare_weights.lower(graphdef, state, layout=layout),
+            {"weights": run.frozen, "adapters": run.state.params},
             resident={"optimizer": run.state.opt_state},
         ),
         Program(
-            f"rl prefill, {rows} x {prompt:,}",
-            lambda: prefill_prompts.lower(graphdef, state, prompts, **cached),
-            {**model, "batch": prompts},
-            prefill,
-            prefill,
-            resident={"optimizer": run.state.opt_state, "sampling weights": weights, "cache": pool},
+            f"rl prefill, {shards} x {length:,} of {prompt:,}",
+            lambda: prefill.lower(weights, adapters, slots, chunk, vision, scored=False, **common),
+            {"sampling weights": weights, "adapters": adapters, "cache": slots, "batch": (chunk, vision)},
+            prefilled,
+            prefilled,
+            resident=resident | {"cache of lanes": lanes},
         ),
         Program(
-            f"rl insertion, {rows} of {slots}",
-            lambda: insert_prompts.lower(pool, prefilled_prompts, run.rows((rows,), jnp.int32), mesh=mesh),
-            {"cache": pool, "batch": prefilled_prompts},
-            resident={**model, "optimizer": run.state.opt_state, "sampling weights": weights},
+            f"rl chunk into {sizes.prompts} prompt slots",
+            lambda: store.lower(slots, chunk, chunk_cache, layout=layout),
+            {"cache": slots, "batch": (chunk, chunk_cache)},
+            resident=resident | {"sampling weights": weights, "cache of lanes": lanes},
         ),
         Program(
-            f"rl decode, {slots} x {samples} x ({prompt:,} + {max_new_tokens:,})",
-            lambda: decode_responses.lower(
+            f"rl decode, {count} lanes, {sizes.prompts} x {prompt:,} + {response:,}",
+            lambda: decode.lower(
                 weights,
-                pool.prompts,
-                pool.state,
+                adapters,
+                slots,
+                lanes,
+                table,
                 banned,
                 number,
                 Pause(number, number),
-                config=config.text,
-                max_new_tokens=max_new_tokens,
-                cache_dtype=settings.cache_dtype,
-                attention=attention,
+                None,
+                most_steps=steps,
+                **common,
             ),
             {
                 "sampling weights": weights,
-                "cache": (pool.prompts.prefix, pool.state.suffix),
-                "batch": (hidden, banned),
+                "adapters": adapters,
+                "cache": (slots, lanes.cache),
+                "batch": (table, banned),
             },
-            decode,
-            decode,
+            decoded,
+            decoded,
             # A step reads only one row of the embeddings for each token.
-            iteration_reads=(weights._replace(embedding=None), pool.prompts.prefix, pool.state.suffix),
-            resident={**model, "optimizer": run.state.opt_state},
+            iteration_reads=(
+                weights._replace(embedding=None),
+                adapters,
+                (slots.keys, slots.values),
+                lanes.cache,
+            ),
+            resident=resident,
         ),
     ]

@@ -1,33 +1,94 @@
 """The decoder's weights in the form that decoding reads: un-stacked, with fused projections.
 
-They are prepared once for a policy, so that a step has few operations. Adapters are merged or kept apart.
-Merged ones cost a step nothing, but what they add is rounded to the precision of the weights; separate ones
-compute what training computes.
+They are prepared once, so that a step has few operations. Adapters stay apart from them: what an early update
+changes would be lost if it were rounded to the precision of the weights, and a new policy is a swap of
+adapters.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import nnx
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float
 
-from rmsweb_jax.qwen3_vl.layers import Linear, LoRA
+from rmsweb_jax.decoding.sizes import device_memory
+from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+from rmsweb_jax.qwen3_vl.layers import Linear
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import DecoderLayer
-from rmsweb_jax.training.mesh import constrain_tree
+from rmsweb_jax.training.mesh import ROWS, constrain_tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How weights and activations of decoding lie on the devices; hashable, to be static under `jax.jit`.
+
+    Attributes:
+      attention: the back end of attention, and the mesh.
+      split: True splits matrices over `fsdp` as well, and activations travel; False gives each device of
+        `fsdp` a copy, and rows stay on their devices.
+    """
+
+    attention: AttentionConfig
+    split: bool = False
+
+    @property
+    def mesh(self) -> Mesh | None:
+        return self.attention.mesh
+
+    @property
+    def rows(self) -> str | tuple[str, ...]:
+        """Mesh axes that split the rows of activations outside of attention."""
+        return "data" if self.split else ROWS
+
+    @property
+    def fsdp(self) -> str | None:
+        """The axis that splits matrices in addition to `tensor`."""
+        return "fsdp" if self.split else None
+
+    def outputs(self, size: int) -> tuple[str, ...]:
+        """Mesh axes that split a matrix's outputs: `tensor`, and `fsdp` if both divide `size`."""
+        both = 1 if self.mesh is None else self.mesh.shape["tensor"] * self.mesh.shape["fsdp"]
+        return ("tensor",) if size % both or not self.split else ("tensor", "fsdp")
+
+    def head(self, size: int) -> str | None:
+        """Mesh axis that splits the outputs of each kv head: `fsdp` if it divides `size`."""
+        return None if self.mesh is None or size % self.mesh.shape["fsdp"] else self.fsdp
+
+
+def choose_layout(model: Qwen3VL) -> Layout:
+    """Copies the weights to all devices of `fsdp` if they take at most a third of a device's memory."""
+    mesh = model.attention.mesh
+    if mesh is None or mesh.shape["fsdp"] == 1:
+        return Layout(model.attention)
+    free = device_memory(mesh.devices.flat[0])
+    # A third: the training state and the caches need the rest.
+    weights = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.language_model)))
+    size = weights * jnp.dtype(model.dtype).itemsize // mesh.shape["tensor"]
+    return Layout(model.attention, split=free is not None and 3 * size > free)
 
 
 class Adapter(NamedTuple):
-    """A low-rank addition to a kernel; `b` is scaled, and has the kernel's output axes."""
+    """Low-rank additions to a kernel, one for each slot; `b` is scaled, and has the kernel's output axes."""
 
-    a: Float[jax.Array, "inputs rank"]
-    b: Float[jax.Array, " rank *outputs"]
+    a: Float[jax.Array, "slots inputs rank"]
+    b: Float[jax.Array, " slots rank *outputs"]
+
+
+class LayerAdapters(NamedTuple):
+    """Adapters of the fused q, k and v, and of attention's output."""
+
+    qkv: Adapter
+    out: Adapter
 
 
 class LayerWeights(NamedTuple):
@@ -36,7 +97,6 @@ class LayerWeights(NamedTuple):
     Attributes:
       qkv: for each kv head the projections to its queries, its key and its value, in this order; `group_dim`
         is (query heads / kv heads + 2) * head_dim.
-      qkv_lora, out_lora: adapters of `qkv` and `out` that are not merged.
       gate_up: both projections side by side for each of the `parts` that the mesh splits the MLP into, so
         that the elementwise product needs no communication; `part_dim` is intermediate / parts.
     """
@@ -49,8 +109,6 @@ class LayerWeights(NamedTuple):
     post_norm: Float[jax.Array, " hidden"]
     gate_up: Float[jax.Array, "hidden parts 2 part_dim"]
     down: Float[jax.Array, "intermediate hidden"]
-    qkv_lora: Adapter | None = None
-    out_lora: Adapter | None = None
 
 
 class DecodeWeights(NamedTuple):
@@ -62,18 +120,7 @@ class DecodeWeights(NamedTuple):
     head: Float[jax.Array, "hidden vocab"]
 
 
-def output_axes(size: int, mesh: Mesh | None) -> tuple[str, ...]:
-    """Returns the mesh axes that split a matrix's outputs: `tensor`, and `fsdp` if both divide `size`."""
-    both = 1 if mesh is None else mesh.shape["tensor"] * mesh.shape["fsdp"]
-    return ("tensor",) if size % both else ("tensor", "fsdp")
-
-
-def head_axis(size: int, mesh: Mesh | None) -> str | None:
-    """Returns the mesh axis that splits the outputs of each kv head: `fsdp` if it divides `size`."""
-    return None if mesh is None or size % mesh.shape["fsdp"] else "fsdp"
-
-
-def weight_specs(weights: DecodeWeights, mesh: Mesh) -> Any:
+def weight_specs(weights: DecodeWeights, layout: Layout) -> Any:
     """Makes a `PartitionSpec` for each weight; the specs of `layers` are the same for all layers.
 
     A step gathers the hidden states of its few rows instead of weights. Matrices that read these states are
@@ -82,112 +129,159 @@ def weight_specs(weights: DecodeWeights, mesh: Mesh) -> Any:
     """
     whole = cast(Any, P())
     first = weights.layers[0]
-    mlp = output_axes(first.down.shape[0], mesh)
-    qkv = cast(Any, P(None, "tensor", head_axis(first.qkv.shape[2], mesh)))
-    # Unlike in training, an adapter's rank is not split.
-    adapter = cast(Any, Adapter)
+    mlp = layout.outputs(first.down.shape[0])
     layer = LayerWeights(
         input_norm=whole,
-        qkv=qkv,
+        qkv=cast(Any, P(None, "tensor", layout.head(first.qkv.shape[2]))),
         q_norm=whole,
         k_norm=whole,
         # The inputs of `out` and `down` are the outputs of matrices above, and are split like these.
-        out=cast(Any, P("tensor", "fsdp")),
+        out=cast(Any, P("tensor", layout.fsdp)),
         post_norm=whole,
         gate_up=cast(Any, P(None, mlp)),
         down=cast(Any, P(mlp)),
-        qkv_lora=None if first.qkv_lora is None else adapter(P("fsdp"), qkv),
-        out_lora=None if first.out_lora is None else adapter(P("tensor"), P(None, "fsdp")),
     )
     return DecodeWeights(
-        embedding=cast(Any, P("tensor", "fsdp")),
+        embedding=cast(Any, P("tensor", layout.fsdp)),
         layers=(layer,) * len(weights.layers),
         norm=whole,
-        head=cast(Any, P(None, output_axes(weights.head.shape[1], mesh))),
+        head=cast(Any, P(None, layout.outputs(weights.head.shape[1]))),
     )
+
+
+def adapter_specs(adapters: tuple[LayerAdapters, ...], layout: Layout) -> Any:
+    """Makes a `PartitionSpec` for each adapter; their rank is not split."""
+    if not adapters:
+        return ()
+    head = layout.head(adapters[0].qkv.b.shape[3])
+    qkv = Adapter(cast(Any, P(None, layout.fsdp)), cast(Any, P(None, None, "tensor", head)))
+    out = Adapter(cast(Any, P(None, "tensor")), cast(Any, P(None, None, layout.fsdp)))
+    return (LayerAdapters(qkv, out),) * len(adapters)
 
 
 def project(
     x: Float[jax.Array, "rows inputs"],
     kernel: Float[jax.Array, " inputs *outputs"],
     adapter: Adapter | None = None,
+    chosen: Float[jax.Array, "rows slots"] | None = None,
 ) -> Float[jax.Array, " rows *outputs"]:
-    """Multiplies rows by a kernel and adds its adapter's product."""
+    """Multiplies rows by a kernel and adds each row's adapter, whose column of `chosen` is 1."""
     out = jnp.tensordot(x, kernel, 1)
     if adapter is None:
         return out
-    return out + jnp.tensordot(x @ adapter.a, adapter.b, 1)
+    # All adapters for all rows, then a mask: there are few, and a gather of adapters would read one a row.
+    low = jnp.einsum("ri,sik->rsk", x, adapter.a)
+    if chosen is not None:
+        low = low * chosen[:, :, None].astype(low.dtype)
+    return out + jnp.tensordot(low, adapter.b, ((1, 2), (0, 1)))
 
 
-def _layer_weights(layer: DecoderLayer, adapters: bool, merge: bool, mesh: Mesh | None) -> LayerWeights:
+def _layer_weights(layer: DecoderLayer, layout: Layout) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
-    size, kv_heads = attention.head_dim, attention.k_proj.kernel.shape[-1] // attention.head_dim
 
-    def kernel(linear: Linear, merged: bool = True) -> jax.Array:
+    def kernel(linear: Linear, merged: bool = False) -> jax.Array:
         value = linear.weight()
         # Added in float32 and rounded once, to the dtype of the computation.
-        if adapters and merged and linear.lora is not None:
+        if merged and linear.lora is not None:
             value = value.astype(jnp.float32) + linear.lora.delta()
         return value.astype(linear.dtype)
 
-    def by_head(parts: Sequence[jax.Array]) -> jax.Array:
-        """Joins outputs of q, k and v, [..., heads * head_dim] each, to [..., kv_heads, group_dim]."""
-        # By kv head, so that `tensor` splits the fused matrix between heads.
-        return jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
-
-    def separate(lora: LoRA, outputs: Callable[[jax.Array], jax.Array]) -> Adapter:
-        dtype = attention.o_proj.dtype
-        return Adapter(lora.a[...].astype(dtype), outputs((lora.scale * lora.b[...]).astype(dtype)))
-
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    # Where q and k end among the outputs of RL's fused adapter, [q; k; v].
-    ends = [attention.q_proj.kernel.shape[-1], attention.q_proj.kernel.shape[-1] + kv_heads * size]
-    qkv = by_head([kernel(linear) for linear in projections])
-    qkv_lora = out_lora = None
-    if adapters and attention.qkv_lora is not None:
-        if merge:
-            # Summed in float32, so that kernel and delta are rounded once.
-            delta = by_head(jnp.split(attention.qkv_lora.delta(), ends, axis=-1))
-            qkv = (qkv.astype(jnp.float32) + delta).astype(qkv.dtype)
-        else:
-            qkv_lora = separate(attention.qkv_lora, lambda b: by_head(jnp.split(b, ends, axis=-1)))
-    if adapters and not merge and attention.o_proj.lora is not None:
-        out_lora = separate(attention.o_proj.lora, lambda b: b)
-    axes = output_axes(mlp.up_proj.kernel.shape[1], mesh)
+    qkv = _by_head(
+        [kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)], layer
+    )
+    axes, mesh = layout.outputs(mlp.up_proj.kernel.shape[1]), layout.mesh
     parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
     # [hidden, parts, 2, part_dim]: a device's part holds matching columns of gate and up.
     gate_up = jnp.stack(
-        [kernel(part).reshape(part.kernel.shape[0], parts, -1) for part in (mlp.gate_proj, mlp.up_proj)], 2
+        [
+            kernel(part, True).reshape(part.kernel.shape[0], parts, -1)
+            for part in (mlp.gate_proj, mlp.up_proj)
+        ],
+        2,
     )
     return LayerWeights(
         input_norm=layer.input_layernorm.scale[...],
         qkv=qkv,
         q_norm=attention.q_norm.scale[...],
         k_norm=attention.k_norm.scale[...],
-        out=kernel(attention.o_proj, merge),
+        out=kernel(attention.o_proj),
         post_norm=layer.post_attention_layernorm.scale[...],
         gate_up=gate_up,
-        down=kernel(mlp.down_proj),
-        qkv_lora=qkv_lora,
-        out_lora=out_lora,
+        down=kernel(mlp.down_proj, True),
     )
 
 
-def decode_weights(
-    model: Qwen3VL, *, adapters: bool = True, merge: bool = True, mesh: Mesh | None = None
-) -> DecodeWeights:
-    """Un-stacks and fuses the decoder's weights.
+def _kv_heads(layer: DecoderLayer) -> int:
+    return layer.self_attn.k_proj.kernel.shape[-1] // layer.self_attn.head_dim
 
-    Args:
-      adapters: False leaves them out, which gives the reference policy.
-      merge: True merges all adapters into the kernels, in float32. False keeps those that RL trains (on the
-        fused q, k and v, and on attention's output) separate and merges any others.
-    """
+
+def _by_head(parts: Sequence[jax.Array], layer: DecoderLayer) -> jax.Array:
+    """Joins outputs of q, k and v, [..., heads * head_dim] each, to [..., kv_heads, group_dim]."""
+    # By kv head, so that `tensor` splits the fused matrix between heads.
+    kv_heads = _kv_heads(layer)
+    return jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
+
+
+def decode_weights(model: Qwen3VL, layout: Layout) -> DecodeWeights:
+    """Un-stacks and fuses the decoder's weights, without attention's adapters; the MLP's are merged."""
     language = model.language_model
     weights = DecodeWeights(
         embedding=language.embed_tokens.embedding[...].astype(model.dtype),
-        layers=tuple(_layer_weights(layer, adapters, merge, mesh) for layer in language.list_layers()),
+        layers=tuple(_layer_weights(layer, layout) for layer in language.list_layers()),
         norm=language.norm.scale[...],
         head=model.head_kernel().astype(model.dtype),
     )
-    return weights if mesh is None else constrain_tree(weights, weight_specs(weights, mesh), mesh)
+    mesh = layout.mesh
+    return weights if mesh is None else constrain_tree(weights, weight_specs(weights, layout), mesh)
+
+
+def adapter_weights(model: Qwen3VL) -> tuple[LayerAdapters, ...]:
+    """Takes the adapters of attention from a model, one slot each; () if it has none.
+
+    Adapters of q, k and v that are apart become one of three times the rank, whose parts of B are zero in the
+    outputs of the others.
+    """
+    layers = model.language_model.list_layers()
+    if not _has_adapters(layers[0]):
+        return ()
+    return tuple(_layer_adapters(layer, model.dtype) for layer in layers)
+
+
+def _has_adapters(layer: DecoderLayer) -> bool:
+    attention = layer.self_attn
+    linears = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    return attention.qkv_lora is not None or any(linear.lora is not None for linear in linears)
+
+
+def _layer_adapters(layer: DecoderLayer, dtype: Any) -> LayerAdapters:
+    attention = layer.self_attn
+    linears = (attention.q_proj, attention.k_proj, attention.v_proj)
+    widths = [linear.kernel.shape[-1] for linear in linears]
+    hidden = attention.q_proj.kernel.shape[0]
+    a_parts, b_parts = [], []
+    if attention.qkv_lora is not None:
+        lora = attention.qkv_lora
+        ends = np.cumsum(widths)[:2]
+        a_parts.append(lora.a[...])
+        b_parts.append(_by_head(jnp.split(lora.scale * lora.b[...], ends, axis=-1), layer))
+    for number, linear in enumerate(linears):
+        if linear.lora is not None:
+            b = linear.lora.scale * linear.lora.b[...]
+            parts = [
+                b if other == number else jnp.zeros((len(b), width)) for other, width in enumerate(widths)
+            ]
+            a_parts.append(linear.lora.a[...])
+            b_parts.append(_by_head(parts, layer))
+    group_dim = sum(widths) // _kv_heads(layer)
+    if not a_parts:
+        a_parts, b_parts = [jnp.zeros((hidden, 1))], [jnp.zeros((1, _kv_heads(layer), group_dim))]
+    qkv = Adapter(
+        jnp.concatenate(a_parts, 1).astype(dtype)[None], jnp.concatenate(b_parts, 0).astype(dtype)[None]
+    )
+    lora = attention.o_proj.lora
+    if lora is None:
+        inputs, outputs = attention.o_proj.kernel.shape
+        out = Adapter(jnp.zeros((1, inputs, 1), dtype), jnp.zeros((1, 1, outputs), dtype))
+    else:
+        out = Adapter(lora.a[...].astype(dtype)[None], (lora.scale * lora.b[...]).astype(dtype)[None])
+    return LayerAdapters(qkv, out)

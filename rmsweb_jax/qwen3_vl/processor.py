@@ -327,10 +327,10 @@ class Processor:
         return EncodedResponse(np.asarray(tokens, np.int32), np.asarray(offsets, np.int32))
 
     def decode_response(self, tokens: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
-        """Decodes a reply up to its `<|im_end|>`; leaves out control tokens."""
+        """Decodes a reply up to its `<|im_end|>`; control tokens before it are kept, as they are no reply."""
         ids = [int(token) for token in tokens]
         ids = ids[: ids.index(self.end_id)] if self.end_id in ids else ids
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def encode_text(self, text: str) -> list[int]:
         """Encodes plain text; text that looks like a control token is encoded as characters."""

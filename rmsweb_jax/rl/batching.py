@@ -22,9 +22,8 @@ from rmsweb_jax.training.mesh import process_rows
 
 # Steps that are packed in advance, to choose the rows of a run, and their share of responses without an end.
 _TRIALS, _RUNAWAYS = 48, 0.01
-# What a branch says of its tokens: `stale` is 1 in responses from an earlier policy, whose log-probabilities
-# are the sampler's. The others that a branch does not give are 0, or computed later.
-VALUES = (*TokenBatch.__dataclass_fields__, "stale")
+# What a branch says of its tokens; what it does not give is 0, or computed later.
+VALUES = tuple(TokenBatch.__dataclass_fields__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +103,7 @@ def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfi
     )
 
 
-def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> list[LazyTree]:
+def trees_of(batch: MiniBatch[Group], *, salvage: bool) -> list[LazyTree]:
     """Makes the tree of each group of an optimizer step, accepted groups first.
 
     The branches are the group's responses, in order, and after them the salvage target of a rejected group.
@@ -113,8 +112,6 @@ def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> lis
 
     Args:
       salvage: False leaves out the targets (anchor weight 0).
-      version: version of the policy to update; responses from earlier versions keep the sampler's
-        log-probabilities.
     """
     groups = (*batch.accepted, *batch.salvaged)
     # Two denominators. verl's actor masks both terms alike: with rejected rows in the mask they dilute the
@@ -125,13 +122,13 @@ def trees_of(batch: MiniBatch[Group], *, salvage: bool, version: int = 0) -> lis
     def responses(group: Group, accepted: bool) -> Iterator[Branch]:
         for sample, tokens in enumerate(group.responses):
             mask = np.ones(len(tokens), bool)
-            values: dict[str, Any] = {"kl_weight": token_weights(mask, num_responses)}
+            values: dict[str, Any] = {
+                "kl_weight": token_weights(mask, num_responses),
+                "behaviour_log_probs": group.log_probs[sample],
+            }
             if accepted:
                 values["pg_weight"] = token_weights(mask, num_accepted)
                 values["advantages"] = float(group.advantages[sample])
-            # The policy that sampled a stale response is gone: its log-probabilities cannot be recomputed.
-            if group.version < version:
-                values |= {"stale": 1.0, "old_log_probs": group.log_probs[sample]}
             yield Branch(tokens, values)
 
     def tree(group: Group, accepted: bool) -> LazyTree:

@@ -10,7 +10,7 @@ from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.remote.client import EndpointConfig
+from rmsweb_jax.rl.remote.config import EndpointConfig
 from rmsweb_jax.settings import required, safe
 from rmsweb_jax.training.config import ComputeConfig
 
@@ -22,8 +22,7 @@ _LEAST = {
     "mini_batch_groups": 1,
     "gen_batch_groups": 1,
     "max_gen_batches": 1,
-    "rollout_slots": 1,
-    "bucket_count": 1,
+    "rollout_lanes": 0,
     "row_tokens": 1,
     "row_multiple": 1,
     "max_staleness": 0,
@@ -52,23 +51,19 @@ class RlConfig(ComputeConfig):
       gen_batch_groups, max_gen_batches: groups of a generation batch, and largest number of batches in an
         iteration.
       max_salvage_groups: largest number of rejected groups that are kept for the anchor and the KL term.
-      on_exhausted: when the generation batches run out, "train" on the accepted groups, or "error".
-      max_staleness: iterations for which accepted groups beyond `train_groups` are kept; 0 discards them.
-      skip_solved_weight: see `PromptCycle`.
+      max_staleness: iterations by which the policy that drew a token may be older than the one that is
+        trained. 0 draws and updates in turns. With 1 or more, generation goes on while the policy is updated,
+        and the objective weighs tokens for it, see `importance_weights`.
       reward: the training reward, a key of `rmsweb_jax.actions.reward.REWARDS`; evaluation uses "polarized".
       num_samples, temperature: number of responses to a prompt, and their sampling temperature.
       rollout_engine: "local" (the training mesh), or "endpoint" (an inference server).
       endpoint: the inference server, if `rollout_engine` is "endpoint".
-      rollout_slots: prompts that are decoded at once; others wait for a free slot.
-      merge_adapters: True samples with adapters merged into the weights, at no cost per step. False keeps
-        them separate as in training, so that they are not rounded to the weights' precision.
+      rollout_lanes: sequences that are decoded at once; 0 takes as many as the devices' memory holds.
       cache_dtype: dtype of the sampler's caches, one of `decoding.quantized.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and weights of the terms.
       row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the
         prompts, at most `row_tokens` and a multiple of `row_multiple`.
-      bucket_multiple, bucket_count: prompts are sampled in at most `bucket_count` widths, multiples of
-        `bucket_multiple`.
       eval_every: iterations between evaluations.
       checkpoint_every: iterations between checkpoints.
       logged_groups: groups of each fate that an iteration writes to `groups.jsonl`.
@@ -93,17 +88,14 @@ class RlConfig(ComputeConfig):
     gen_batch_groups: int = 64
     max_gen_batches: int = 16
     max_salvage_groups: int = 64
-    on_exhausted: Literal["train", "error"] = "train"
-    # The paper discards accepted groups that are left over.
+    # The paper draws and updates in turns.
     max_staleness: int = 0
-    skip_solved_weight: float = 1.0
     reward: str = "polarized"
     num_samples: int = 8
     temperature: float = 1.0
     rollout_engine: Literal["local", "endpoint"] = "local"
     endpoint: EndpointConfig = EndpointConfig()
-    rollout_slots: int = safe(16)
-    merge_adapters: bool = True
+    rollout_lanes: int = safe(0)
     cache_dtype: str = "model"
     # epsilon_sigma and r_comp of the appendix. 0.55 is between core-correct (0.7) and the right type (0.3).
     min_std: float = 0.10
@@ -115,8 +107,6 @@ class RlConfig(ComputeConfig):
     clip_norm: float = 1.0
     # The paper's cap of a dynamic batch on a GPU: a prompt of 12,288 tokens and four responses of 2,048.
     row_tokens: int = safe(20_480)
-    bucket_multiple: int = 512
-    bucket_count: int = 3
     eval_every: int = 10
     checkpoint_every: int = safe(1)
     logged_groups: int = safe(2)
@@ -134,10 +124,6 @@ class RlConfig(ComputeConfig):
             raise UserError(
                 f"config.train_groups is {self.train_groups}: make it a multiple of "
                 f"config.mini_batch_groups ({self.mini_batch_groups})"
-            )
-        if not 0 < self.skip_solved_weight <= 1:
-            raise UserError(
-                f"config.skip_solved_weight is {self.skip_solved_weight}: give a value in (0, 1]; 1 is off"
             )
         if not 0 <= self.held_out < 1:
             raise UserError(f"config.held_out is {self.held_out}: make it at least 0 and less than 1")

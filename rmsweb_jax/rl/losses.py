@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float, Float32, Float64
 
 from rmsweb_jax.qwen3_vl.inputs import Array
 
@@ -124,7 +124,8 @@ class TokenBatch:
       advantages: advantage of the token's response.
       pg_weight, kl_weight, salvage_weight: see `token_weights`; positive where the token takes part in that
         term.
-      old_log_probs, ref_log_probs: under the policy that sampled and under the frozen SFT policy.
+      old_log_probs, ref_log_probs: under the policy before the update, and under the frozen SFT policy.
+      behaviour_log_probs: under the policies that drew the token, as the sampler computed them.
     """
 
     advantages: Float32[Array, "rows scored"]
@@ -133,6 +134,7 @@ class TokenBatch:
     salvage_weight: Float32[Array, "rows scored"]
     old_log_probs: Float32[Array, "rows scored"]
     ref_log_probs: Float32[Array, "rows scored"]
+    behaviour_log_probs: Float32[Array, "rows scored"]
 
 
 @struct.dataclass
@@ -144,6 +146,7 @@ class ObjectiveSums:
       tokens: number of tokens of accepted responses; the sums below are over these tokens.
       clipped_lower, clipped_upper, clipped_dual: counts, see `PolicyLoss`.
       log_ratio: sum of old - new log-probabilities.
+      importance, capped: sum of the importance weights, and number of those at the cap.
     """
 
     loss: Float32[jax.Array, ""]
@@ -155,10 +158,12 @@ class ObjectiveSums:
     clipped_upper: Float32[jax.Array, ""]
     clipped_dual: Float32[jax.Array, ""]
     log_ratio: Float32[jax.Array, ""]
+    importance: Float32[jax.Array, ""]
+    capped: Float32[jax.Array, ""]
 
     @classmethod
     def zero(cls) -> ObjectiveSums:
-        return cls(*(jnp.zeros((), jnp.float32) for _ in range(9)))
+        return cls(*(jnp.zeros((), jnp.float32) for _ in range(11)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +174,8 @@ class Objective:
       clip_low, clip_high, dual_clip: bounds of the importance ratio, see `policy_loss`.
       kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
       salvage_weight: lambda, weight of the salvage anchor on rejected groups.
+      importance_cap: largest weight of a token from earlier policies, see `importance_weights`; read where
+        `max_staleness` is 1 or more.
     """
 
     clip_low: float = 0.2
@@ -176,20 +183,39 @@ class Objective:
     dual_clip: float = 3.0
     kl_coef: float = 1e-3
     salvage_weight: float = 0.10
+    importance_cap: float = 2.0
+
+
+def importance_weights(
+    old_log_probs: Float[jax.Array, "*shape"], behaviour_log_probs: Float[jax.Array, "*shape"], cap: float
+) -> Float[jax.Array, "*shape"]:
+    """Computes the weights of tokens that other policies drew, `min(exp(old - behaviour), cap)`.
+
+    The clipped ratio is relative to the policy before the update; this one corrects from the policies that
+    drew the tokens to that one. Source: decoupled PPO (Hilton et al. 2022, Fu et al. 2025), truncated as in
+    IMPALA (Espeholt et al. 2018).
+    """
+    ratio = jnp.clip(old_log_probs - behaviour_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(ratio), cap))
 
 
 def salvage_ds_objective(
-    log_probs: Float32[jax.Array, "rows scored"], batch: TokenBatch, objective: Objective
+    log_probs: Float32[jax.Array, "rows scored"],
+    batch: TokenBatch,
+    objective: Objective,
+    *,
+    off_policy: bool = False,
 ) -> ObjectiveSums:
     """Computes a micro-batch's part of the loss (RMSWeb, equation 2).
 
-        L = sum_t pg_weight pg + lambda sum_t salvage_weight l + beta sum_t kl_weight k3
+        L = sum_t pg_weight w pg + lambda sum_t salvage_weight l + beta sum_t kl_weight k3
 
     with lambda = `objective.salvage_weight` and beta = `objective.kl_coef`, over all tokens t of the
-    optimizer step. The rows may be sharded.
+    optimizer step, and w = 1, or the importance weight of the token. The rows may be sharded.
 
     Args:
       log_probs: of the tokens, under the policy that is trained.
+      off_policy: weigh tokens for the policies that drew them, see `importance_weights`.
 
     Returns:
       The sums; `loss` is the one to differentiate.
@@ -203,7 +229,10 @@ def salvage_ds_objective(
         clip_high=objective.clip_high,
         dual_clip=objective.dual_clip,
     )
-    pg = jnp.sum(policy.loss * batch.pg_weight)
+    weights = jnp.ones_like(log_probs)
+    if off_policy:
+        weights = importance_weights(old, jnp.asarray(batch.behaviour_log_probs), objective.importance_cap)
+    pg = jnp.sum(policy.loss * weights * batch.pg_weight)
     kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.kl_weight)
     salvage = jnp.sum(salvage_loss(log_probs) * batch.salvage_weight)
     # Rejected responses have a KL weight too, but the metrics below are of the surrogate.
@@ -223,13 +252,15 @@ def salvage_ds_objective(
         clipped_dual=count(policy.clipped_dual),
         # Without the ratio's clip: `ppo_kl` should show a policy that has run away.
         log_ratio=jnp.sum(jnp.where(accepted, old - log_probs, 0.0)),
+        importance=jnp.sum(jnp.where(accepted, weights, 0.0)),
+        capped=count(weights >= objective.importance_cap),
     )
 
 
 # The paper's value, also verl's.
 ADVANTAGE_EPSILON = 1e-6
 # Relative tolerance of the std gate. Nine rewards split 8 to 1 between levels 0.3 apart have a standard
-# deviation of exactly 0.1, which float32 rounding must not reject.
+# deviation of exactly 0.1, which rounding must not reject.
 ROUNDING = 1e-5
 
 
@@ -247,21 +278,21 @@ class GatedAdvantages(NamedTuple):
       incompetent: the std gate passed, the competence gate failed.
     """
 
-    advantages: Float32[Array, "groups samples"]
-    accepted: Bool[Array, " groups"]
-    std: Float32[Array, " groups"]
-    mean: Float32[Array, " groups"]
-    best: Float32[Array, " groups"]
-    solved: Bool[Array, " groups"]
-    unsolved: Bool[Array, " groups"]
-    incompetent: Bool[Array, " groups"]
+    advantages: Float64[np.ndarray, "groups samples"]
+    accepted: Bool[np.ndarray, " groups"]
+    std: Float64[np.ndarray, " groups"]
+    mean: Float64[np.ndarray, " groups"]
+    best: Float64[np.ndarray, " groups"]
+    solved: Bool[np.ndarray, " groups"]
+    unsolved: Bool[np.ndarray, " groups"]
+    incompetent: Bool[np.ndarray, " groups"]
 
 
 def gated_advantages(
-    rewards: Float[Array, "groups samples"],
+    rewards: Float64[np.ndarray, "groups samples"],
     *,
-    min_std: float | Float32[jax.Array, ""],
-    competent_reward: float | Float32[jax.Array, ""],
+    min_std: float,
+    competent_reward: float,
     competence_gate: bool = True,
 ) -> GatedAdvantages:
     """Computes advantages within each group, zero where a gate rejects it (RMSWeb, equation 1).
@@ -275,16 +306,15 @@ def gated_advantages(
       competence_gate: False accepts every group that passes the std gate (DAPO); `solved` and `unsolved`
         still use the competent reward.
     """
-    rewards = jnp.asarray(rewards)
     mean, best = rewards.mean(1), rewards.max(1)
     apart = rewards - mean[:, None]
-    std = jnp.sqrt(jnp.sum(apart**2, axis=1) / (rewards.shape[1] - 1))
+    std = rewards.std(1, ddof=1)
     contrast, competent = std >= min_std * (1 - ROUNDING), best >= competent_reward
     accepted = contrast & (competent | (not competence_gate))
     return GatedAdvantages(
-        # Zero behind the gate, not only small: the float32 mean of eight rewards of 0.7 is off by a rounding,
-        # which the formula divides by 1e-6. verl's advantage is then 0.056 for every sample.
-        advantages=jnp.where(accepted[:, None], apart / (std[:, None] + ADVANTAGE_EPSILON), 0.0),
+        # Zero behind the gate, not only small: a rounding of the mean would be divided by 1e-6. In float32
+        # verl's advantage of eight rewards of 0.7 is 0.056 for every sample.
+        advantages=np.where(accepted[:, None], apart / (std[:, None] + ADVANTAGE_EPSILON), 0.0),
         accepted=accepted,
         std=std,
         mean=mean,
@@ -293,20 +323,3 @@ def gated_advantages(
         unsolved=~contrast & ~competent,
         incompetent=contrast & ~accepted,
     )
-
-
-_compiled = jax.jit(gated_advantages, static_argnames="competence_gate")
-
-
-def gates_on_host(
-    rewards: Float[np.ndarray, "groups samples"],
-    *,
-    min_std: float,
-    competent_reward: float,
-    competence_gate: bool = True,
-) -> GatedAdvantages:
-    """Computes `gated_advantages` of numpy arrays as numpy arrays."""
-    gates = _compiled(
-        rewards, min_std=min_std, competent_reward=competent_reward, competence_gate=competence_gate
-    )
-    return jax.device_get(gates)

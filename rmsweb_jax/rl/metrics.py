@@ -11,11 +11,12 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from rmsweb_jax.actions.reward import EXACT, explain_response, score_response, target_type
-from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.data.sources import stable_hash
+from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups
 from rmsweb_jax.rl.losses import GatedAdvantages
 from rmsweb_jax.rl.prompts import RlData
-from rmsweb_jax.rl.rollout import Group, RolloutEngine, score_groups
+from rmsweb_jax.rl.rollout import Group, Rollouts, make_group
 from rmsweb_jax.training.metrics import SampledReply
 
 
@@ -28,10 +29,14 @@ def dynamic_sampling_metrics(sampled_groups: SampledGroups[Group], version: int)
     return {
         "dynamic_sampling/batches": sampled_groups.batches,
         "dynamic_sampling/exhausted": int(sampled_groups.exhausted),
-        "dynamic_sampling/carried_over": len(sampled_groups.carried_over),
         "dynamic_sampling/accepted": len(sampled_groups.accepted),
         "dynamic_sampling/salvaged": len(sampled_groups.salvaged),
-        "dynamic_sampling/stale": sum(group.version < version for group in sampled_groups.accepted),
+        **{
+            f"staleness/{age}": int(count)
+            for age, count in enumerate(
+                np.bincount([version - group.version for group in sampled_groups.generated])
+            )
+        },
     }
 
 
@@ -162,12 +167,12 @@ def deciding_field(response: str, target: str) -> str:
 
 
 def evaluate(
-    engine: RolloutEngine, data: RlData, sampling: SamplingParams
+    rollouts: Rollouts, data: RlData, sampling: Sampling
 ) -> tuple[dict[str, float], list[SampledReply]]:
     """Evaluates greedy replies to the held-out prompts by the polarized reward.
 
     Args:
-      engine: with the policy loaded.
+      rollouts: with the policy loaded.
       sampling: limits of a response; its temperature and number of samples are not read.
 
     Returns:
@@ -177,9 +182,12 @@ def evaluate(
         return {}, []
     prompts = [data.prompt(number) for number in data.held_out]
     greedy = dataclasses.replace(sampling, num_samples=1, temperature=0.0)
-    drawn = engine.generate(prompts, [0] * len(prompts), greedy).result()
+    asked = [Request(prompt, greedy, 0, stable_hash(prompt.prompt_id)) for prompt in prompts]
     # The polarized reward also where another one is trained on, so that ablations can be compared.
-    groups = score_groups(prompts, drawn, data.decode, score_response)
+    groups = [
+        make_group(prompt, one, [score_response(data.decode(one.tokens[0]), prompt.target)])
+        for prompt, one in zip(prompts, rollouts.draw(asked), strict=True)
+    ]
     rewards = np.asarray([group.rewards[0] for group in groups])
     parts: dict[str, list[float]] = defaultdict(list)
     for prompt, reward in zip(prompts, rewards, strict=True):

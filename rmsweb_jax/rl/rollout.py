@@ -1,39 +1,38 @@
-"""Rollouts: generates K responses per prompt, locally or at an endpoint, and scores them."""
+"""Rollouts: K responses to each prompt, from the training devices or an endpoint, scored in prompt order."""
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import dataclasses
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int32
 
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import Responses, Sampler, SamplingParams
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.responses import Collector, Responses
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.rl.dynamic_sampling import PromptCycle, PromptDraw
-from rmsweb_jax.rl.losses import GatedAdvantages, gates_on_host
+from rmsweb_jax.rl.losses import GatedAdvantages, gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
+from rmsweb_jax.training.mesh import from_all_processes
+
+# Prompts that are encoded ahead of need: tokenizing leaves Python's lock.
+_AHEAD, _THREADS = 8, 2
 
 
 @runtime_checkable
-class RolloutFuture(Protocol):
-    """Responses that are being generated."""
-
-    def result(self) -> list[Responses]:
-        """Waits for the responses; returns one entry per prompt, in order."""
-        ...
-
-
-@runtime_checkable
-class RolloutEngine(Protocol):
-    """Generates responses with a policy, on the training devices or at an endpoint."""
+class Generator(Protocol):
+    """What draws responses. With several processes all of them must make the same calls."""
 
     def load(self, model: Qwen3VL, version: int) -> None:
-        """Switches to a new policy.
+        """Switches to a new policy, also for what is under way.
 
         Args:
           model: with its adapters; only read during this call.
@@ -41,21 +40,69 @@ class RolloutEngine(Protocol):
         """
         ...
 
-    def generate(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: SamplingParams
-    ) -> RolloutFuture:
-        """Starts generating `sampling.num_samples` responses to each prompt.
+    @property
+    def wants(self) -> bool:
+        """True while another request would be begun soon."""
+        ...
 
-        A response depends only on the policy, its prompt, the seed and the sample's index.
+    def submit(self, request: Request) -> None:
+        """Queues a request whose prompt is a `Prompt`."""
+        ...
 
-        Args:
-          seeds: one per prompt.
-        """
+    def poll(self) -> list[tuple[Request, Responses]]:
+        """Goes on, and returns the requests that are complete; waits for one if nothing else can be done."""
+        ...
+
+    def cancel(self, requests: Iterable[Request]) -> None:
+        """Drops requests that are under way."""
         ...
 
     def unload(self) -> None:
-        """Frees the policy's weights and caches, so that the update has the memory."""
+        """Drops all requests, and frees weights and caches, so that the update has the memory."""
         ...
+
+
+class LocalGenerator:
+    """Draws on the training devices.
+
+    Args:
+      make: makes the engine of a policy, whose adapters are in slot 1.
+    """
+
+    def __init__(self, make: Callable[[Qwen3VL], Engine]):
+        self._make = make
+        self._engine: Engine | None = None
+        self._collector = Collector()
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "load a policy first"
+        return self._engine
+
+    def load(self, model: Qwen3VL, version: int) -> None:
+        if self._engine is None:
+            self._engine = self._make(model)
+            self._collector = Collector()
+        self._engine.load_adapters(1, model, version)
+
+    @property
+    def wants(self) -> bool:
+        return self.engine.wants
+
+    def submit(self, request: Request) -> None:
+        request.adapter = 1
+        self.engine.add(request)
+
+    def poll(self) -> list[tuple[Request, Responses]]:
+        return self._collector.take(self.engine.advance())
+
+    def cancel(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self.engine.cancel(request)
+            self._collector.drop(request)
+
+    def unload(self) -> None:
+        self._engine = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +116,8 @@ class Group:
       rewards: reward of each sample.
       advantages: after the gates; 0 before `with_gates`.
       accepted: the group passed both gates.
-      version: version of the policy that generated the responses.
+      version: version of the oldest policy that drew one of its tokens.
+      position: place of the prompt in the order of the run.
     """
 
     prompt: Prompt
@@ -80,6 +128,7 @@ class Group:
     advantages: Float[np.ndarray, " samples"]
     accepted: bool = False
     version: int = 0
+    position: int = 0
 
 
 def with_gates(groups: Sequence[Group], gates: GatedAdvantages) -> list[Group]:
@@ -90,135 +139,207 @@ def with_gates(groups: Sequence[Group], gates: GatedAdvantages) -> list[Group]:
     ]
 
 
-class LocalRolloutEngine:
-    """Generates on the training mesh.
-
-    Args:
-      merge, cache_dtype: see `Generator`.
-    """
-
-    def __init__(self, sampler: Sampler, *, merge: bool = True, cache_dtype: str = "model"):
-        self._sampler, self._merge, self._cache_dtype = sampler, merge, cache_dtype
-        self._policy: Generator | None = None
-
-    def load(self, model: Qwen3VL, version: int) -> None:
-        self._policy = Generator(model, merge=self._merge, cache_dtype=self._cache_dtype)
-
-    def generate(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: SamplingParams
-    ) -> RolloutFuture:
-        assert self._policy is not None, "load a policy first"
-        return self._sampler.submit(self._policy, prompts, seeds, sampling)
-
-    def unload(self) -> None:
-        self._policy = None
-
-
-def score_groups(
-    prompts: Sequence[Prompt],
-    drawn: Sequence[Responses],
-    decode: Callable[[Int32[np.ndarray, " tokens"]], str],
-    score: Callable[[str, str], float],
-    version: int = 0,
-) -> list[Group]:
-    """Scores responses into one group per prompt, in order.
-
-    Args:
-      decode: response tokens -> text.
-      score: (response text, target text) -> reward.
-    """
-    groups = []
-    for prompt, responses in zip(prompts, drawn, strict=True):
-        rewards = [score(decode(tokens), prompt.target) for tokens in responses.tokens]
-        groups.append(
-            Group(
-                prompt,
-                responses.tokens,
-                responses.log_probs,
-                responses.truncated,
-                np.asarray(rewards, np.float64),
-                np.zeros(len(rewards)),
-                version=version,
-            )
-        )
-    return groups
+def make_group(prompt: Prompt, responses: Responses, rewards: Sequence[float], position: int = 0) -> Group:
+    """Joins responses and their rewards, before the gates."""
+    return Group(
+        prompt,
+        responses.tokens,
+        responses.log_probs,
+        responses.truncated,
+        np.asarray(rewards, np.float64),
+        np.zeros(len(rewards)),
+        version=min(int(part.min()) for part in responses.versions),
+        position=position,
+    )
 
 
 Score = Callable[[str, str], float]
 
 
-@dataclasses.dataclass
-class RolloutBatch:
-    """A generation batch: prompts whose responses are being generated."""
+class PromptOrder:
+    """The order of the prompts, reshuffled each epoch: a function of the seed and the position alone."""
 
-    rollouts: Rollouts
-    draws: Sequence[PromptDraw]
-    prompts: Sequence[Prompt]
-    future: RolloutFuture
-    drawn: Sequence[Responses] = ()
+    def __init__(self, num_prompts: int, seed: int):
+        self._num_prompts, self._seed = num_prompts, seed
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
 
-    def wait(self) -> None:
-        start = time.monotonic()
-        self.drawn = self.future.result()
-        self.rollouts.seconds += time.monotonic() - start
-
-    def groups(self) -> list[Group]:
-        """Returns one group per prompt, in order, with advantages and the gates' decisions."""
-        rollouts = self.rollouts
-        groups = score_groups(
-            self.prompts, self.drawn, rollouts.data.decode, rollouts.score, rollouts.version
-        )
-        rewards = np.stack([group.rewards for group in groups])
-        gates = gates_on_host(rewards, **rollouts.gate)
-        for draw, solved, unsolved in zip(self.draws, gates.solved, gates.unsolved, strict=True):
-            # Kept until `close`: the next batch may have been drawn before this one was scored.
-            rollouts.no_contrast[draw.number] = bool(solved or unsolved)
-        return with_gates(groups, gates)
+    def at(self, position: int) -> tuple[int, int]:
+        """Returns the number of the prompt at a position, which counts over all epochs, and the epoch."""
+        epoch, place = divmod(position, self._num_prompts)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng((self._seed, epoch)).permutation(self._num_prompts)
+        return int(self._order[place]), epoch
 
 
-@dataclasses.dataclass
+class _Complete(NamedTuple):
+    """Responses whose scores are computed, by this process if `scores` is not None."""
+
+    prompt: Prompt
+    responses: Responses
+    scores: concurrent.futures.Future[list[float]] | None
+
+
 class Rollouts:
-    """The source of an iteration's generation batches.
+    """The scored groups of a run, in the order of its prompts.
+
+    Prompts are encoded and responses scored in threads. With several processes each of them scores its share,
+    and the rewards are exchanged.
+
+    Args:
+      generator: with the policy loaded before groups are taken.
+      score: (response text, target text) -> reward.
+      gates: settings of `gated_advantages`.
+      position: groups that were taken in earlier runs; the next one has this position.
+      kept: groups that were complete and not taken.
 
     Attributes:
-      engine: with the policy loaded.
-      cycle: order of the prompts.
-      score: (response text, target text) -> reward.
-      gate: settings of `gated_advantages`.
-      size: prompts per batch.
-      seed, version: of run and policy; with prompt and epoch they determine the responses.
-      no_contrast: by prompt index, whether its latest group failed the std gate.
+      position: groups taken so far.
+      limit: position before which prompts may be begun.
       seconds: time spent waiting for responses.
+      dropped: groups that were too old when it was their turn.
     """
 
-    engine: RolloutEngine
-    data: RlData
-    cycle: PromptCycle
-    sampling: SamplingParams
-    score: Score
-    gate: Mapping[str, Any]
-    size: int
-    seed: int
-    version: int
-    no_contrast: dict[int, bool] = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
+    def __init__(
+        self,
+        generator: Generator,
+        data: RlData,
+        sampling: Sampling,
+        score: Score,
+        gates: Mapping[str, Any],
+        seed: int,
+        *,
+        position: int = 0,
+        kept: Sequence[Group] = (),
+    ):
+        self.generator, self.position, self.limit = generator, position, position
+        self.seconds, self.version, self.dropped = 0.0, 0, 0
+        self._data, self._sampling, self._score, self._gates, self._seed = data, sampling, score, gates, seed
+        self._order = PromptOrder(len(data.train), seed)
+        self._begun = position
+        self._under_way: dict[Request, int] = {}
+        self._foreign: dict[Request, Responses | None] = {}
+        self._scored: dict[int, Group] = {group.position: group for group in kept}
+        self._complete: dict[
+            int, tuple[Prompt, Responses, concurrent.futures.Future[list[float]] | None]
+        ] = {}
+        self._encoding: collections.deque[Request] = collections.deque()
+        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "rollouts")
 
-    def begin(self) -> RolloutBatch:
-        """Takes the next prompts and starts generating their responses."""
-        draws = self.cycle.next(self.size)
-        prompts = [self.data.prompt(self.data.train[draw.number]) for draw in draws]
-        # The sampler adds the prompt's id and the sample's index, so a response does not depend on its batch.
-        seeds = [stable_hash(self.seed, self.version, draw.epoch) for draw in draws]
-        return RolloutBatch(self, draws, prompts, self.engine.generate(prompts, seeds, self.sampling))
+    def load(self, model: Qwen3VL, version: int) -> None:
+        """Switches to a new policy; what is under way goes on with it."""
+        self.generator.load(model, version)
+        self.version = version
 
-    def give_back(self, batch: RolloutBatch) -> None:
-        """Drops an unneeded batch; the next iteration begins with its prompts."""
-        self.cycle.give_back(batch.draws)
+    def take(self, count: int, oldest: int = 0) -> list[Group]:
+        """Returns the next groups, with advantages and the gates' decisions.
+
+        Args:
+          oldest: groups with tokens from earlier versions of the policy are dropped, and others taken.
+        """
+        groups: list[Group] = []
+        while len(groups) < count:
+            self.limit = max(self.limit, self.position + count - len(groups))
+            while self.position not in self._scored:
+                self._go_on()
+            group = self._scored.pop(self.position)
+            self.position += 1
+            if group.version < oldest:
+                self.dropped += 1
+            else:
+                groups.append(group)
+        gates = gated_advantages(np.stack([group.rewards for group in groups]), **self._gates)
+        return with_gates(groups, gates)
+
+    def draw(self, requests: Sequence[Request]) -> list[Responses]:
+        """Draws responses to other requests, in order, while those of the run go on."""
+        self._foreign |= dict.fromkeys(requests)
+        for request in requests:
+            self.generator.submit(request)
+        while any(self._foreign[request] is None for request in requests):
+            self._go_on()
+        found = [self._foreign.pop(request) for request in requests]
+        return [responses for responses in found if responses is not None]
+
+    def stop(self) -> None:
+        """Drops what is under way and what was not taken; its prompts come again."""
+        self.generator.cancel(self._under_way)
+        self._under_way.clear()
+        self._encoding.clear()
+        self._complete.clear()
+        self._scored.clear()
+        self._begun = self.limit = self.position
+
+    def kept(self) -> list[Group]:
+        """Returns the complete groups that were not taken, for a checkpoint."""
+        self._exchange(everything=True)
+        return [self._scored[position] for position in sorted(self._scored)]
 
     def close(self) -> None:
-        """Reports the gates' results to the cycle; they affect the order from the next iteration on."""
-        for number, no_contrast in self.no_contrast.items():
-            self.cycle.observe(number, no_contrast)
+        self._threads.shutdown(cancel_futures=True)
+
+    def _go_on(self) -> None:
+        """Begins what may be begun, lets the generator go on, and scores what is complete."""
+        while self.generator.wants and (request := self._next()) is not None:
+            self.generator.submit(request)
+        start = time.monotonic()
+        finished = self.generator.poll()
+        self.seconds += time.monotonic() - start
+        for request, responses in finished:
+            if request in self._foreign:
+                self._foreign[request] = responses
+                continue
+            position, prompt = self._under_way.pop(request), request.prompt
+            assert isinstance(prompt, Prompt)
+            mine = position % jax.process_count() == jax.process_index()
+            scores = self._threads.submit(self._rewards, prompt, responses) if mine else None
+            self._complete[position] = _Complete(prompt, responses, scores)
+        self._exchange()
+
+    def _next(self) -> Request | None:
+        """Returns the next request of the run, encoded in the background ahead of its turn."""
+        while len(self._encoding) < _AHEAD and self._begun < self.limit:
+            position = self._begun
+            self._begun += 1
+            if position in self._scored:  # From the checkpoint.
+                continue
+            number, epoch = self._order.at(position)
+            prompt = self._data.prompt(self._data.train[number])
+            # With the prompt's id and the sample's index, so that a response does not depend on its batch.
+            seed = stable_hash(self._seed, self.version, epoch)
+            request = Request(prompt, self._sampling, seed, stable_hash(prompt.prompt_id))
+            self._under_way[request] = position
+            self._encoding.append(request)
+            if jax.process_count() == 1:
+                # Errors are raised where the engine asks for the prompt.
+                self._threads.submit(prompt.encoded)
+        return self._encoding.popleft() if self._encoding else None
+
+    def _rewards(self, prompt: Prompt, responses: Responses) -> list[float]:
+        return [self._score(self._data.decode(tokens), prompt.target) for tokens in responses.tokens]
+
+    def _exchange(self, everything: bool = False) -> None:
+        """Turns complete groups into scored ones; all processes see the same groups complete."""
+        ready = sorted(self._complete) if everything else []
+        if not everything:
+            position = self.position
+            while position in self._complete or position in self._scored:
+                if position in self._complete:
+                    ready.append(position)
+                position += 1
+        if not ready:
+            return
+        own = {
+            position: scores.result()
+            for position in ready
+            if (scores := self._complete[position][2]) is not None
+        }
+        rewards: dict[int, list[float]] = {}
+        for part in from_all_processes(json.dumps(list(own.items())).encode()):
+            rewards |= dict(json.loads(part))
+        for position in ready:
+            prompt, responses, _ = self._complete.pop(position)
+            self._scored[position] = make_group(prompt, responses, rewards[position], position)
 
 
 def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -231,15 +352,15 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "log_probs": [part.tolist() for part in group.log_probs],
             "truncated": group.truncated.tolist(),
             "rewards": group.rewards.tolist(),
-            "advantages": group.advantages.tolist(),
             "version": group.version,
+            "position": group.position,
         }
         for group in groups
     ]
 
 
 def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData) -> list[Group]:
-    """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
+    """Restores the groups of `groups_to_json`, before the gates; reads their prompts from the data set."""
     return [
         Group(
             prompt=data.prompt(data.numbers[value["prompt_id"]]),
@@ -247,15 +368,9 @@ def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData) -> list[
             log_probs=tuple(np.asarray(part, np.float32) for part in value["log_probs"]),
             truncated=np.asarray(value["truncated"], bool),
             rewards=np.asarray(value["rewards"], np.float64),
-            advantages=np.asarray(value["advantages"], np.float32),
-            # Only accepted groups are carried over.
-            accepted=True,
+            advantages=np.zeros(len(value["rewards"])),
             version=value["version"],
+            position=value["position"],
         )
         for value in values
     ]
-
-
-def fresh_enough(groups: Sequence[Group], version: int, max_staleness: int) -> tuple[Group, ...]:
-    """Returns the groups whose policy is at most `max_staleness` iterations older than `version`."""
-    return tuple(group for group in groups if version - group.version <= max_staleness)

@@ -1,83 +1,37 @@
-"""The compiled programs of Salvage-DS: one for log-probabilities and gradients alike, one for the update."""
+"""The compiled programs of Salvage-DS, and the optimizer steps of an iteration."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx, struct
+from flax import nnx
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool, Float32
+from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Batch, Span, on_mesh
 from rmsweb_jax.data.packing import Packer, useful_work
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
-from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import MicroBatch, micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
 from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.sft.step import TrainState
-from rmsweb_jax.training.mesh import BATCH, process_rows
+from rmsweb_jax.training.mesh import process_rows
 from rmsweb_jax.training.performance import mfu
+from rmsweb_jax.training.step import DropoutKey, LogProbs, LossAndSums, Steps, TrainState, make_steps
 
 
-@struct.dataclass
-class Accumulated:
-    """Sums of gradients and of metrics over the micro-batches of an optimizer step so far."""
-
-    gradients: Any
-    sums: ObjectiveSums
-
-
-class Steps(NamedTuple):
-    """Compiled programs, for `frozen` parameters that never change.
-
-    Attributes:
-      run: `run(accumulated, params, frozen, batch, train) -> (accumulated, log_probs)`, which
-        `add` and `log_probs` call; the first argument is donated.
-      zero: `zero(params) -> Accumulated`. Its `gradients` also serve as zero adapters, with which the policy
-        is its reference, the frozen SFT policy.
-      add: `add(accumulated, params, frozen, batch) -> accumulated`; the first is donated.
-      log_probs: `log_probs(params, frozen, batch) -> log-probabilities`, by the same compiled
-        program as `add`, so that with unchanged parameters the ratio to old log-probabilities is exactly 1.
-      choose: `choose(stale, sampled, recomputed) -> old log-probabilities`: the sampler's for stale tokens,
-        those of `log_probs` for all others.
-      update: `update(state, accumulated) -> (state, metrics)`; the state is donated. If the loss or its
-        gradient is not finite, the state does not change and the metric `skipped` is 1.
-    """
-
-    run: Callable[
-        [Accumulated, Any, Any, Batch, Bool[jax.Array, ""]],
-        tuple[Accumulated, Float32[jax.Array, "rows tokens"]],
-    ]
-    zero: Callable[[Any], Accumulated]
-    add: Callable[[Accumulated, Any, Any, Batch], Accumulated]
-    log_probs: Callable[[Any, Any, Batch], Float32[jax.Array, "rows tokens"]]
-    choose: Callable[
-        [Float32[Array, "rows tokens"], Float32[Array, "rows tokens"], Float32[Array, "rows tokens"]],
-        Float32[jax.Array, "rows tokens"],
-    ]
-    update: Callable[[TrainState, Accumulated], tuple[TrainState, dict[str, Float32[jax.Array, ""]]]]
-
-
-def scored_log_probs(
-    model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS
-) -> Float32[jax.Array, "rows tokens"]:
+def scored_log_probs(model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS) -> LogProbs:
     """Computes the log-probabilities of the scored tokens."""
     # Only scored states are projected to the vocabulary, since prompts are most of every row.
     scored = batch.scored
@@ -85,99 +39,47 @@ def scored_log_probs(
     return score_tokens(model, hidden, scored.tokens, scored.count, max_logits=max_logits).log_probs
 
 
-def make_steps(
+def rl_steps(
     graphdef: Any,
     state: TrainState,
     optimizer: optax.GradientTransformation,
     objective: Objective,
     mesh: Mesh,
     options: Mapping[str, Any] | None = None,
+    *,
+    off_policy: bool = False,
 ) -> Steps:
-    """Makes the programs that train `state`, with options of the compiler; each compiles on first use."""
-    compiled = functools.partial(jax.jit, donate_argnums=0, compiler_options=dict(options or {}))
-    everywhere, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, BATCH)
-    # Output shardings are written out: gradients and state stay where the parameters are, so that donated
-    # buffers fit and no later call sees another sharding.
-    like_params = param_shardings(state.params, mesh)
-    like_state = jax.tree.map(lambda x: x.sharding, state)
-    accumulated = Accumulated(like_params, jax.tree.map(lambda _: everywhere, ObjectiveSums.zero()))
+    """Makes the programs of Salvage-DS, see `training.step.make_steps`.
 
-    @functools.partial(jax.jit, out_shardings=accumulated)
-    def zero(params: Any) -> Accumulated:
-        return Accumulated(
-            jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params), ObjectiveSums.zero()
-        )
+    Args:
+      off_policy: see `salvage_ds_objective`.
+    """
 
-    @functools.partial(compiled, out_shardings=(accumulated, by_rows))
-    def run(
-        total: Accumulated,
-        params: Any,
-        frozen: Any,
-        batch: Batch,
-        train: Bool[jax.Array, ""],
-    ) -> tuple[Accumulated, Float32[jax.Array, "rows tokens"]]:
+    def loss(params: Any, frozen: Any, batch: Batch, key: DropoutKey) -> LossAndSums:
         tokens = TokenBatch(**{name: batch.scored.values[name] for name in TokenBatch.__dataclass_fields__})
+        log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch)
+        sums = salvage_ds_objective(log_probs, tokens, objective, off_policy=off_policy)
+        return sums.loss, (sums, log_probs)
 
-        def loss(
-            params: Any,
-        ) -> tuple[Float32[jax.Array, ""], tuple[ObjectiveSums, Float32[jax.Array, "rows tokens"]]]:
-            log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch)
-            sums = salvage_ds_objective(log_probs, tokens, objective)
-            return sums.loss, (sums, log_probs)
-
-        # The forward pass is outside of the branch, so that both branches share it.
-        value, backward, (sums, log_probs) = jax.vjp(loss, params, has_aux=True)
-
-        def with_gradient() -> Accumulated:
-            (gradients,) = backward(jnp.ones_like(value))
-            # Summed in float32, so that the sum hardly depends on the number of micro-batches.
-            return Accumulated(
-                jax.tree.map(lambda a, b: a + b.astype(jnp.float32), total.gradients, gradients),
-                jax.tree.map(jnp.add, total.sums, sums),
-            )
-
-        # A branch at run time, not two programs: XLA could order the sums of a second program differently,
-        # and the ratio to the old log-probabilities would not be exactly 1 before the first update.
-        return jax.lax.cond(train, with_gradient, lambda: total), log_probs
-
-    def add(total: Accumulated, params: Any, frozen: Any, batch: Batch) -> Accumulated:
-        return run(total, params, frozen, batch, jnp.asarray(True))[0]
-
-    def log_probs(params: Any, frozen: Any, batch: Batch) -> Float32[jax.Array, "rows tokens"]:
-        return run(zero(params), params, frozen, batch, jnp.asarray(False))[1]
-
-    @functools.partial(compiled, out_shardings=(like_state, everywhere))
-    def update(state: TrainState, total: Accumulated) -> tuple[TrainState, dict[str, Float32[jax.Array, ""]]]:
-        updates, opt_state = optimizer.update(total.gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        norm = optax.global_norm(total.gradients)
-        finite = jnp.isfinite(total.sums.loss) & jnp.isfinite(norm)
+    def metrics(sums: ObjectiveSums) -> dict[str, jax.Array]:
         # A step with salvaged groups only has no tokens of accepted responses.
-        tokens = jnp.maximum(total.sums.tokens, 1)
-        metrics = {
-            "loss": total.sums.loss,
-            "pg_loss": total.sums.pg_loss,
-            "kl_ref": total.sums.kl_loss,
-            "salvage_loss": total.sums.salvage_loss,
-            "ppo_kl": total.sums.log_ratio / tokens,
-            "pg_clipfrac": (total.sums.clipped_lower + total.sums.clipped_upper) / tokens,
-            "pg_clipfrac_lower": total.sums.clipped_lower / tokens,
-            "pg_clipfrac_upper": total.sums.clipped_upper / tokens,
-            "pg_clipfrac_dual": total.sums.clipped_dual / tokens,
-            "norm/gradient": norm,
-            "norm/params": optax.global_norm(params),
-            "norm/update": optax.global_norm(updates),
-            "skipped": 1.0 - finite,
+        tokens = jnp.maximum(sums.tokens, 1)
+        return {
+            "loss": sums.loss,
+            "pg_loss": sums.pg_loss,
+            "kl_ref": sums.kl_loss,
+            "salvage_loss": sums.salvage_loss,
+            "ppo_kl": sums.log_ratio / tokens,
+            "pg_clipfrac": (sums.clipped_lower + sums.clipped_upper) / tokens,
+            "pg_clipfrac_lower": sums.clipped_lower / tokens,
+            "pg_clipfrac_upper": sums.clipped_upper / tokens,
+            "pg_clipfrac_dual": sums.clipped_dual / tokens,
+            "importance/mean": sums.importance / tokens,
+            "importance/capped": sums.capped / tokens,
         }
-        # Chosen on the device, so that the next step is dispatched without waiting for the loss on the host.
-        after = TrainState(params, opt_state)
-        return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state), metrics
 
-    # On the devices and sharded like the rows, so that no log-probability goes through the host.
-    choose = jax.jit(
-        lambda stale, sampled, recomputed: jnp.where(stale > 0, sampled, recomputed), out_shardings=by_rows
-    )
-    return Steps(run, zero, add, log_probs, choose, update)
+    zero = ObjectiveSums.zero()
+    return make_steps(loss, zero, metrics, state, optimizer, mesh, options, one_program=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,14 +89,13 @@ class Updated:
     Attributes:
       state: state after the last step.
       responses: every retained response with its log-probabilities, on every process.
-      metrics: means over the steps that were not skipped, the numbers of steps and of skipped ones, speed.
-      skipped: for each step, True if it left the state unchanged, because loss or gradient was not finite.
+      metrics: means over the steps that were not skipped, the numbers of these and of skipped ones, the
+        largest number of steps that were skipped in a row, speed.
     """
 
     state: TrainState
     responses: tuple[ScoredResponse, ...]
     metrics: dict[str, float]
-    skipped: tuple[bool, ...]
 
 
 class Prepared(NamedTuple):
@@ -202,12 +103,12 @@ class Prepared(NamedTuple):
 
     Attributes:
       batch: with old and reference log-probabilities.
-      recomputed: log-probabilities under the policy before the update, also of stale tokens.
+      old: log-probabilities under the policy before the update.
       spans: see `MicroBatch`.
     """
 
     batch: Batch
-    recomputed: Float32[jax.Array, "rows tokens"]
+    old: LogProbs
     spans: tuple[Span, ...]
 
 
@@ -223,11 +124,10 @@ def update_policy(
     salvage: bool,
     version: int,
 ) -> Updated:
-    """Runs one optimizer step per mini-batch, all relative to the log-probabilities of the sampling policy.
+    """Runs one optimizer step per mini-batch, all relative to the log-probabilities before the update.
 
-    The program that computes gradients also recomputes these, so that the ratio is exactly 1 before the first
-    step; for groups from an earlier policy only the sampler's are left. Every process must call this with the
-    same arguments.
+    The program that computes gradients also computes these, so that the ratio is exactly 1 before the first
+    step. Every process must call this with the same arguments.
 
     Args:
       salvage: False leaves out the salvage anchor.
@@ -236,7 +136,7 @@ def update_policy(
     start = time.monotonic()
     # Zero adapters make the policy its reference; no second model is in memory.
     reference = steps.zero(state.params).gradients
-    trees = [trees_of(batch, salvage=salvage, version=version) for batch in batches]
+    trees = [trees_of(batch, salvage=salvage) for batch in batches]
     held = process_rows(mesh, packer.shape.rows)
     # All mini-batches before the first update, which changes the policy and donates its parameters.
     prepared: list[list[Prepared]] = []
@@ -255,14 +155,15 @@ def update_policy(
         measured.append(metrics)
     # The only wait for the device: until here everything was dispatched.
     rows = [{name: float(value) for name, value in row.items()} for row in jax.device_get(measured)]
-    skipped = tuple(bool(row.pop("skipped")) for row in rows)
     # NaN of a skipped step would hide the others in the means.
-    good = [row for row, bad in zip(rows, skipped, strict=True) if not bad]
+    good = [row for row in rows if not row["skipped_in_a_row"]]
     metrics = {name: float(np.mean([row[name] for row in good])) for name in (good[0] if good else {})}
-    metrics |= {"optimizer_steps": len(good), "skipped_steps": sum(skipped)}
+    metrics |= {"optimizer_steps": len(good), "skipped_steps": len(rows) - len(good)}
+    # Of all steps, since later ones of the iteration may be finite.
+    metrics["skipped_in_a_row"] = max((row["skipped_in_a_row"] for row in rows), default=0.0)
     useful = useful_work([tree.size for own in trees for tree in own])
     metrics |= _speed(useful, executed, config, state.params, time.monotonic() - start, mesh)
-    return Updated(state, _scored(batches, prepared, version), metrics, skipped)
+    return Updated(state, _scored(batches, prepared, version), metrics)
 
 
 def _prepare(
@@ -270,20 +171,18 @@ def _prepare(
 ) -> Prepared:
     """Adds to a micro-batch its log-probabilities under the old policy and under the reference."""
     batch = on_mesh(micro.batch, mesh)
-    recomputed = steps.log_probs(params, frozen, batch)
-    values = batch.scored.values
-    old = steps.choose(values["stale"], values["old_log_probs"], recomputed)
+    old = steps.log_probs(params, frozen, batch)
     ref = steps.log_probs(reference, frozen, batch)
-    values = values | {"old_log_probs": old, "ref_log_probs": ref}
+    values = batch.scored.values | {"old_log_probs": old, "ref_log_probs": ref}
     scored = dataclasses.replace(batch.scored, values=values)
-    return Prepared(Batch(batch.inputs, scored), recomputed, micro.spans)
+    return Prepared(Batch(batch.inputs, scored), old, micro.spans)
 
 
 def _scored(
     batches: Sequence[MiniBatch[Group]], prepared: Sequence[Sequence[Prepared]], version: int
 ) -> tuple[ScoredResponse, ...]:
     """Returns all responses, in the order of their rows."""
-    recomputed = [[micro.recomputed for micro in micros] for micros in prepared]
+    recomputed = [[micro.old for micro in micros] for micros in prepared]
     if jax.process_count() > 1:
         # Each process holds its own rows; gathered, so that all report the same metrics and decide alike.
         recomputed = multihost_utils.process_allgather(recomputed, tiled=True)

@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,25 @@ from flax import nnx
 from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
-from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.decoding.sizes import device_memory, fit_sizes, sizes_for, token_bytes
+from rmsweb_jax.decoding.weights import choose_layout
+from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.lora import count_parameters
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.dynamic_sampling import PromptCycle, SampledGroups, dynamic_sampling, mini_batches
-from rmsweb_jax.rl.losses import gates_on_host
+from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
+from rmsweb_jax.rl.losses import gated_advantages
 from rmsweb_jax.rl.metrics import (
     dynamic_sampling_metrics,
     evaluate,
@@ -40,30 +46,28 @@ from rmsweb_jax.rl.metrics import (
     rollout_metrics,
 )
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
-from rmsweb_jax.rl.remote.client import check_gap
-from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine
+from rmsweb_jax.rl.remote.config import check_gap
+from rmsweb_jax.rl.remote.generator import RemoteGenerator
 from rmsweb_jax.rl.rollout import (
+    Generator,
     Group,
-    LocalRolloutEngine,
-    RolloutEngine,
+    LocalGenerator,
     Rollouts,
-    fresh_enough,
     groups_from_json,
     groups_to_json,
 )
-from rmsweb_jax.rl.step import make_steps, update_policy
+from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.memory import device_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
+from rmsweb_jax.training.step import MAX_SKIPPED, not_finite
 
 STAGE = "train_rl"
-# Number of skipped optimizer steps in a row after which the run stops. A single one may be an accident of a
-# batch; a policy that has diverged skips all.
-MAX_SKIPPED = 3
 # Prompts that are measured at a time: tokenizing leaves Python's lock.
 _THREADS = 4
 
@@ -74,9 +78,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     With several processes all of them must call this, with one shared `workdir`.
 
     Raises:
-      UserError: the prompts or the model cannot be used, the generation batches ran out (if
-        `config.on_exhausted` is "error"), too many steps in a row were not finite (the state is saved), or an
-        endpoint failed.
+      UserError: the prompts or the model cannot be used, too many steps in a row were not finite (the state
+        is saved), or an endpoint failed.
       StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
@@ -94,22 +97,14 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     packer = make_packer(row_shards(mesh))
     packer.report()
 
-    # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference. The
-    # engine that samples from it, with few shapes.
+    # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference. What
+    # draws responses from it.
     model = load_policy(config, source, mesh, config.lora, config.seed)
     counts = count_parameters(model)
     _, params, frozen = split_model(model, "lora")
     sizes = [*data.sizes.values(), *held_out.sizes.values()]
-    buckets = {"multiple": config.bucket_multiple, "count": config.bucket_count}
-    slots = Sampler(model.config, prompt_shapes(sizes, config.rollout_slots, **buckets), mesh)
-    engine = make_engine(config, slots, processor)
-    sampling = SamplingParams(
-        num_samples=config.num_samples,
-        max_response_tokens=config.max_response_tokens,
-        temperature=config.temperature,
-        eos=processor.end_id,
-        banned=processor.banned_ids,
-    )
+    sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
+    generator = make_generator(config, sampling, sizes, processor)
 
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
@@ -119,13 +114,21 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(empty_batch(packer.shape, model.config, mesh), mesh)
-        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True))
+        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, jnp.asarray(True), None)
 
     graphdef, steps = with_remat(
         config.remat,
         model,
         "lora",
-        lambda graphdef: make_steps(graphdef, state, optimizer, config.objective, mesh, options),
+        lambda graphdef: rl_steps(
+            graphdef,
+            state,
+            optimizer,
+            config.objective,
+            mesh,
+            options,
+            off_policy=config.max_staleness > 0,
+        ),
         gradient,
         resident=state.opt_state,
     )
@@ -137,12 +140,21 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", config.checkpoints_kept))
         first = checkpoints.latest_step() or 0
         # The rest of the state: a resumed run needs all of it to end bit for bit the same.
-        extra: dict[str, Any] = {"seconds": 0.0, "cycle": None, "carried_over": [], "skipped": 0}
+        extra: dict[str, Any] = {"seconds": 0.0, "position": 0, "kept": []}
         if first:
             state, extra = checkpoints.restore(first, abstract_like(state))
-        seconds, skipped = extra["seconds"], extra["skipped"]
-        cycle = PromptCycle(len(data.train), config.seed, config.skip_solved_weight, extra["cycle"])
-        carried_over = groups_from_json(extra["carried_over"], data)
+        seconds = extra["seconds"]
+        rollouts = Rollouts(
+            generator,
+            data,
+            sampling,
+            REWARDS[config.reward],
+            gate_settings(config),
+            config.seed,
+            position=extra["position"],
+            kept=groups_from_json(extra["kept"], data),
+        )
+        stack.callback(rollouts.close)
         writer = stack.enter_context(MetricWriter(workdir, first))
         progress = Progress(workdir, STAGE, config.iterations, first, active=is_first())
         stop = stack.enter_context(StopRequest())
@@ -151,16 +163,16 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         # the policy that sampled.
         for iteration in range(first, config.iterations):
             done = iteration + 1
-            engine.load(nnx.merge(graphdef, state.params, frozen), iteration)
+            rollouts.load(nnx.merge(graphdef, state.params, frozen), iteration)
             metrics: dict[str, Any] = {}
             if iteration % config.eval_every == 0:
-                # Before the update, while the engine holds this policy: loading it is a copy of the weights.
-                metrics, replies = evaluate(engine, held_out, sampling)
+                metrics, replies = evaluate(rollouts, held_out, sampling)
                 writer.write_replies(done, replies)
-            rollouts = make_rollouts(config, engine, data, cycle, sampling, iteration)
-            sampled_groups, sampled = sample_groups(config, rollouts, carried_over, progress, writer)
-            # The engine's fused weights are a second copy of the model; gradients need that memory.
-            engine.unload()
+            sampled_groups, sampled = sample_groups(config, rollouts, data, progress, writer)
+            if not config.max_staleness:
+                # Weights and caches for decoding are a second copy of the model; gradients need that memory.
+                rollouts.stop()
+                generator.unload()
             batches = mini_batches(
                 sampled_groups, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
             )
@@ -184,25 +196,18 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             progress.update(done, summary(metrics))
 
             # 6. Save, and stop on a signal or after too many steps that were not finite.
-            carried_over = fresh_enough(sampled_groups.carried_over, done, config.max_staleness)
-            skipped = skipped_in_a_row(skipped, updated.skipped)
-            broken = skipped >= MAX_SKIPPED
+            broken = metrics["skipped_in_a_row"] >= MAX_SKIPPED
             stopped = any_process(stop.requested)
             if done % config.checkpoint_every == 0 or done == config.iterations or stopped or broken:
                 extra = {
                     "seconds": seconds + time.monotonic() - begin,
-                    "cycle": cycle.state,
-                    "carried_over": groups_to_json(carried_over),
-                    "skipped": skipped,
+                    "position": rollouts.position,
+                    "kept": groups_to_json(rollouts.kept()),
                 }
                 checkpoints.save(done, state, extra)
             if broken:
                 checkpoints.wait()
-                raise UserError(
-                    f"{workdir}: the loss or its gradient was not finite in {skipped} optimizer steps in a "
-                    f"row, which were skipped; iteration {done} is saved in checkpoints/: lower "
-                    "config.learning_rate and train in another --workdir"
-                )
+                raise not_finite(workdir, metrics["skipped_in_a_row"], f"iteration {done}")
             if config.rollout_engine == "endpoint":
                 check_gap(metrics, config.endpoint.max_gap)
             if stopped and done < config.iterations:
@@ -213,9 +218,10 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
 
         # 7. Evaluate the last policy, export a model folder, and write the report last.
         trained = nnx.merge(graphdef, state.params, frozen)
-        engine.load(trained, config.iterations)
-        final, replies = evaluate(engine, held_out, sampling)
-        engine.unload()
+        rollouts.stop()
+        rollouts.load(trained, config.iterations)
+        final, replies = evaluate(rollouts, held_out, sampling)
+        generator.unload()
         writer.write_replies(config.iterations + 1, replies)
     export(trained, source, workdir / "export")
     if not is_first():
@@ -269,10 +275,16 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
     return data, open_rl_data(folder, encoder(folder), corpus="mined", **limits)
 
 
-def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> RolloutEngine:
-    """Makes the engine that generates responses."""
+def make_generator(
+    config: RlConfig, sampling: Sampling, sizes: Sequence[SampleSize], processor: Processor
+) -> Generator:
+    """Makes what draws responses.
+
+    Args:
+      sizes: of all prompts, those of the evaluation included.
+    """
     if config.rollout_engine == "local":
-        return LocalRolloutEngine(slots, merge=config.merge_adapters, cache_dtype=config.cache_dtype)
+        return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor))
     folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
 
     # Training and evaluation prompts may be in two data sets, each with its own images.
@@ -280,51 +292,56 @@ def make_engine(config: RlConfig, slots: Sampler, processor: Processor) -> Rollo
         stores = [ImageStore(folder) for folder in folders]
         return next((store for store in stores if sha256 in store), stores[0]).get(sha256)
 
-    return RemoteRolloutEngine(config.endpoint, processor, image, config.lora)
+    return RemoteGenerator(config.endpoint, processor, image, config.lora)
 
 
-def make_rollouts(
-    config: RlConfig,
-    engine: RolloutEngine,
-    data: RlData,
-    cycle: PromptCycle,
-    sampling: SamplingParams,
-    version: int,
-) -> Rollouts:
-    """Makes the source of an iteration's generation batches."""
-    return Rollouts(
-        engine=engine,
-        data=data,
-        cycle=cycle,
-        sampling=sampling,
-        score=REWARDS[config.reward],
-        gate={
-            "min_std": config.min_std,
-            "competent_reward": config.competent_reward,
-            "competence_gate": config.competence_gate,
-        },
-        size=config.gen_batch_groups,
-        seed=config.seed,
-        version=version,
+def make_engine(
+    config: RlConfig, sampling: Sampling, sizes: Sequence[SampleSize], processor: Processor, model: Qwen3VL
+) -> Engine:
+    """Makes the engine of a policy, with as many lanes as the memory holds or as configured."""
+    mesh = model.attention.mesh
+    shards = row_shards(mesh)
+    shapes = sizes_for(
+        [(size.prompt_length, size.patches) for size in sizes],
+        samples=sampling.num_samples,
+        response_tokens=sampling.max_response_tokens,
+        lanes=config.rollout_lanes or shards,
+        shards=shards,
     )
+    settings = {
+        "eos": processor.end_id,
+        "banned": tuple(processor.banned_ids),
+        "cache_dtype": config.cache_dtype,
+        "layout": choose_layout(model),
+    }
+    if not config.rollout_lanes:
+        tensor = 1 if mesh is None else mesh.shape["tensor"]
+        memory = device_memory(jax.devices()[0])
+        # What is left by the model, its weights for decoding, and a tenth for the programs.
+        free = None if memory is None else int(0.9 * memory) - 2 * device_bytes(nnx.state(model))
+        each = token_bytes(model.config.text, config.dtype, config.cache_dtype)
+        shapes = fit_sizes(shapes, each, free, shards, tensor)
+    return Engine.for_policy(model, shapes, **settings)
+
+
+def gate_settings(config: RlConfig) -> dict[str, Any]:
+    """Settings of `gated_advantages`."""
+    return {
+        "min_std": config.min_std,
+        "competent_reward": config.competent_reward,
+        "competence_gate": config.competence_gate,
+    }
 
 
 def sample_groups(
-    config: RlConfig,
-    rollouts: Rollouts,
-    carried_over: tuple[Group, ...] | list[Group],
-    progress: Progress,
-    writer: MetricWriter,
+    config: RlConfig, rollouts: Rollouts, data: RlData, progress: Progress, writer: MetricWriter
 ) -> tuple[SampledGroups[Group], dict[str, float]]:
-    """Samples batches of prompts until enough groups pass the gates, and logs some groups as text.
-
-    Args:
-      carried_over: accepted groups of earlier iterations.
+    """Takes groups until enough of them pass the gates, and logs some as text.
 
     Returns:
-      The groups, and metrics over all sampled groups.
+      The groups, and metrics over all that were taken.
     """
-    start, version = time.monotonic(), rollouts.version
+    start, version, waited = time.monotonic(), rollouts.version, rollouts.seconds
 
     def report(accepted: int, batches: int) -> None:
         note = f"{accepted}/{config.train_groups} groups accepted in {batches} batches"
@@ -334,28 +351,24 @@ def sample_groups(
     sampled_groups = dynamic_sampling(
         rollouts,
         lambda group: group.accepted,
-        carried_over=carried_over,
+        batch_groups=config.gen_batch_groups,
         train_groups=config.train_groups,
         mini_batch_groups=config.mini_batch_groups,
         max_gen_batches=config.max_gen_batches,
         max_salvage_groups=config.max_salvage_groups,
-        on_exhausted=config.on_exhausted,
+        version=version,
+        max_staleness=config.max_staleness,
         report=report,
     )
-    rollouts.close()
     seconds = time.monotonic() - start
-    metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
-    # Metrics are over all groups, rejected ones too; an iteration may run on carried-over groups only.
     groups = sampled_groups.generated
-    if groups:
-        gates = gates_on_host(np.stack([group.rewards for group in groups]), **rollouts.gate)
-        writer.write_groups(
-            version + 1, list(readable_groups(groups, gates, rollouts.data.decode, config.logged_groups))
-        )
-        tokens = sum(len(response) for group in groups for response in group.responses)
-        metrics |= rollout_metrics(groups, gates, config.competent_reward)
-        metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds}
-    return sampled_groups, metrics
+    gates = gated_advantages(np.stack([group.rewards for group in groups]), **gate_settings(config))
+    writer.write_groups(version + 1, list(readable_groups(groups, gates, data.decode, config.logged_groups)))
+    tokens = sum(len(response) for group in groups for response in group.responses)
+    metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
+    metrics |= rollout_metrics(groups, gates, config.competent_reward)
+    metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds - waited}
+    return sampled_groups, metrics | {"dynamic_sampling/dropped": rollouts.dropped}
 
 
 def summary(metrics: dict[str, Any]) -> str:
@@ -367,16 +380,3 @@ def summary(metrics: dict[str, Any]) -> str:
         parts.insert(0, f"reward {metrics['reward/mean']:.3f}")
     speeds = [metrics.get(f"tokens_per_second/{name}", 0) for name in ("rollout", "update")]
     return ", ".join([*parts, f"{speeds[0]:,.0f} and {speeds[1]:,.0f} tokens/s"])
-
-
-def skipped_in_a_row(before: int, skipped: tuple[bool, ...]) -> int:
-    """Counts the skipped optimizer steps in a row at the end of an iteration.
-
-    Once `MAX_SKIPPED` is reached the count stays there, also if later steps of the iteration were finite.
-    """
-    count = before
-    for step in skipped:
-        if count >= MAX_SKIPPED:
-            break
-        count = count + 1 if step else 0
-    return count

@@ -1,383 +1,250 @@
-"""The serving engine: tokenizes requests, queues them, and lets worker threads decode them."""
+"""The thread that owns the decoding engine: takes requests of any thread, and hands out what is drawn."""
 
 from __future__ import annotations
 
 import collections
-import itertools
+import dataclasses
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
 
-import numpy as np
+from flax import nnx
 
+from rmsweb_jax.decoding import programs
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
-from rmsweb_jax.serve.adapters import BASE, AdapterRegistry
-from rmsweb_jax.serve.batch import (
-    BatchKey,
-    DecodeBatch,
-    EngineConfig,
-    PendingRequest,
-    PoolShape,
-    PoolShapes,
-    TokenizedRequest,
-)
-from rmsweb_jax.serve.grammar import Grammar, Grammars
+from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.serve.metrics import ServerMetrics
-from rmsweb_jax.serve.protocol import BadRequestError, ChatRequest, check_tokens, to_messages
+from rmsweb_jax.serve.protocol import BadRequestError
 
 STOPPED = "the engine has stopped; see the server's log"
+_T = TypeVar("_T")
 
 
 class EngineStoppedError(Exception):
     """The engine has stopped and accepts no requests."""
 
 
-class RequestQueue:
-    """Requests that wait for a slot, first in first out, and the load of each worker.
-
-    Attributes:
-      changed: condition that guards all other attributes; idle workers wait on it.
-      waiting: requests in order of arrival.
-      active: number of requests that each worker has in slots.
-      closing: the workers must stop.
-      stopped: at least one worker has stopped, on request or by an error.
-    """
-
-    def __init__(self, workers: int):
-        self.changed = threading.Condition()
-        self.waiting: collections.deque[PendingRequest] = collections.deque()
-        self.active = [0] * workers
-        self.closing = self.stopped = False
-
-    def add(self, pending: PendingRequest) -> None:
-        self.waiting.append(pending)
-        self.changed.notify_all()
-
-    def counts(self) -> tuple[int, int]:
-        """Numbers of requests in slots and of requests that wait."""
-        return sum(self.active), len(self.waiting)
-
-    def close(self) -> None:
-        with self.changed:
-            self.closing = True
-            self.changed.notify_all()
-
-
-class DecodeWorker:
-    """One decoding thread with its own pools.
-
-    Args:
-      number: index among the engine's workers.
-
-    Attributes:
-      batches: the pools whose caches this worker holds, one per key.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        queue: RequestQueue,
-        config: EngineConfig,
-        shapes: PoolShapes,
-        processor: Processor,
-        adapters: AdapterRegistry,
-        metrics: ServerMetrics,
-    ):
-        self.batches: list[DecodeBatch] = []
-        self._number, self._queue, self._config, self._shapes = number, queue, config, shapes
-        self._processor, self._adapters, self._metrics = processor, adapters, metrics
-        # Taken from the queue and not in a slot yet: a failure in between must not lose it.
-        self._admitting: PendingRequest | None = None
-        self._thread = threading.Thread(target=self._run, name=f"engine-{number}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self) -> None:
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while self._wait_for_work():
-                # Frees the caches of unloaded adapters before new requests may need a pool.
-                self.batches = [batch for batch in self.batches if not self._is_stale(batch)]
-                self.admit()
-                for batch in self.batches:
-                    if batch.busy:
-                        self._advance(batch)
-                self._report_load()
-        finally:
-            # This also runs when decoding failed: clients get an error, and the thread prints the cause.
-            with self._queue.changed:
-                self._queue.closing = self._queue.stopped = True
-                left = [
-                    *self._queue.waiting,
-                    *(pending for batch in self.batches for pending in batch.requests),
-                ]
-                self._queue.waiting.clear()
-                self._queue.changed.notify_all()
-            if self._admitting is not None:
-                left.append(self._admitting)
-            for pending in left:
-                if not pending.future.done():
-                    pending.fail(EngineStoppedError(STOPPED))
-
-    def _wait_for_work(self) -> bool:
-        """Blocks until there is work. Returns False when the worker must stop."""
-        queue = self._queue
-        with queue.changed:
-            queue.changed.wait_for(
-                lambda: (
-                    queue.closing
-                    or self._is_next()
-                    or any(batch.busy or self._is_stale(batch) for batch in self.batches)
-                )
-            )
-            return not queue.closing
-
-    def _is_stale(self, batch: DecodeBatch) -> bool:
-        """Returns True if a batch is idle and keeps the weights of an unloaded adapter in memory."""
-        return not batch.busy and not self._adapters.holds(batch.key.generator)
-
-    def _is_next(self) -> bool:
-        """Returns True if a request waits and this worker has less than its fair share of all requests."""
-        running, waiting = self._queue.counts()
-        # Without shares the first worker to wake up would take all requests into one large pool.
-        return waiting > 0 and self._queue.active[self._number] * self._config.workers < running + waiting
-
-    def admit(self) -> None:
-        """Gives slots to waiting requests in order of arrival; a request without a slot blocks later ones."""
-        queue = self._queue
-        while True:
-            with queue.changed:
-                while queue.waiting and queue.waiting[0].cancelled:
-                    queue.waiting.popleft()
-                found = self._find_batch() if self._is_next() else None
-                if found is None:
-                    return
-                # Counted under the lock, so that other workers see this one's new share.
-                pending = self._admitting = queue.waiting.popleft()
-                queue.active[self._number] += 1
-            # Outside of the lock: prefill must not block `submit` and other workers.
-            batch, shape = found
-            if batch.shape != shape:
-                # One large pool takes fewer decoding steps than two small ones.
-                batch.enlarge(shape)
-            batch.insert(pending)
-            self._admitting = None
-            self._metrics.admitted(pending)
-
-    def _find_batch(self) -> tuple[DecodeBatch, PoolShape] | None:
-        """Returns a batch for the first waiting request and the shape it needs; None if all are full."""
-        key = BatchKey.of(self._queue.waiting[0])
-        batch = next((batch for batch in self.batches if batch.key == key), None)
-        if batch is not None and batch.busy:
-            return self._extend(batch)
-        shape = self._shape_for(key, 0)
-        if batch is not None and batch.shape != shape:
-            # Dropping the batch frees its caches before a pool of another shape is allocated.
-            self.batches.remove(batch)
-            batch = None
-        if batch is None:
-            if len(self.batches) >= self._config.max_pools:
-                idle = [other for other in self.batches if not other.busy]
-                if not idle:
-                    return None
-                self.batches.remove(idle[0])
-            batch = DecodeBatch(key, shape, self._processor)
-            self.batches.append(batch)
-        return batch, shape
-
-    def _extend(self, batch: DecodeBatch) -> tuple[DecodeBatch, PoolShape] | None:
-        """Returns a busy batch and the shape it needs for the first waiting request; None if it is full."""
-        slots = batch.shape.slots
-        if not batch.free:
-            slots = self._shape_for(batch.key, len(batch.requests)).slots
-            if slots <= batch.shape.slots:
-                return None
-        width = max(batch.shape.width, self._shapes.width(self._queue.waiting[0]))
-        return batch, self._shapes.shape(slots, width)
-
-    def _shape_for(self, key: BatchKey, active: int) -> PoolShape:
-        """Returns the smallest pool that fits `active` requests plus this worker's share of the queue."""
-        same_key = [pending for pending in self._queue.waiting if BatchKey.of(pending) == key]
-        share = -(-len(same_key) // self._config.workers)
-        slots = self._shapes.slots((active + share) * key.samples) // key.samples or 1
-        return self._shapes.shape(slots, max(self._shapes.width(pending) for pending in same_key[:share]))
-
-    def _advance(self, batch: DecodeBatch) -> None:
-        for pending, completions in batch.advance(self._config.chunk):
-            self._metrics.completed(pending, completions)
-            pending.complete(completions)
-
-    def _report_load(self) -> None:
-        with self._queue.changed:
-            self._queue.active[self._number] = sum(len(batch.requests) for batch in self.batches)
-            self._metrics.holding(*self._queue.counts())
-
-
-__all__ = ["EngineConfig", "EngineStoppedError", "OverloadedError", "ServingEngine", "UnknownPolicyError"]
-
-
-class UnknownPolicyError(Exception):
-    """No model or adapter of this name is loaded."""
-
-
 class OverloadedError(Exception):
     """The queue is full."""
 
 
-class ServingEngine:
-    """Continuous batching: a request takes a slot of a pool as soon as one is free, in order of arrival.
+class UnknownModelError(Exception):
+    """No model or adapter of this name is loaded."""
 
-    A reply depends only on prompt, seed, temperature and its index among the `n`. Other requests in the
-    pool and the pool's size change its logits by rounding at most.
 
-    Args:
-      model: not modified.
-      reply_schema: JSON schema that constrains replies when a request names no format.
+Report = Drawn | PromptScores | EngineStoppedError
+
+
+@dataclasses.dataclass(eq=False)
+class PendingRequest:
+    """A request that was accepted.
 
     Attributes:
-      adapters: the model and the LoRA adapters loaded on it.
+      tell: called in the engine's thread with each report, and once with an error if the engine stops.
+      submitted: time of arrival, in seconds of `time.perf_counter`.
+      begun: a token was drawn.
+      open: samples that have not ended.
+    """
+
+    request: Request
+    tell: Callable[[Report], None]
+    submitted: float = dataclasses.field(default_factory=time.perf_counter)
+    begun: bool = False
+    open: int = 0
+
+
+class ServingEngine:
+    """Runs an engine in a thread.
+
+    A reply depends only on prompt, seed, sampling settings and its index among the `n`.
+
+    Args:
+      model: without adapters; not modified.
+      max_waiting: requests that may be under way beyond the lanes.
+
+    Attributes:
       metrics: counters of this engine.
     """
 
-    def __init__(
-        self,
-        model: Qwen3VL,
-        processor: Processor,
-        config: EngineConfig,
-        reply_schema: Mapping[str, Any] | None = None,
-    ):
-        # Two threads may dispatch collectives in different orders on two devices, which deadlocks.
-        if config.workers > 1 and model.attention.mesh is not None:
-            raise UserError(f"config.workers is {config.workers}: a model on a device mesh needs 1 worker")
-        self.adapters = AdapterRegistry(model)
-        self.metrics = ServerMetrics()
-        self._processor, self._config = processor, config
-        self._shapes = PoolShapes(config, processor.max_pixels // model.config.vision.patch_size**2)
-        self._grammars = Grammars(processor)
-        self._reply_grammar = None if reply_schema is None else self._grammars.compile(reply_schema)
-        self._queue = RequestQueue(config.workers)
-        self._workers = [
-            DecodeWorker(number, self._queue, config, self._shapes, processor, self.adapters, self.metrics)
-            for number in range(config.workers)
-        ]
-
-    def warm_up(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Compiles the common shapes; call it before `start`.
-
-        Args:
-          report: called with (done, total) after each program.
-        """
-        widths = self._config.prompt_widths[: self._config.warm_widths]
-        shapes = list(itertools.product(self._config.slots, widths))
-        # Two tokens, so that prefill, insertion and a decoding step are compiled for every shape.
-        for done, (slots, width) in enumerate(shapes, start=1):
-            shape = self._shapes.shape(slots, width)
-            batch = DecodeBatch(BatchKey.of(self._warm_up_request(width)), shape, self._processor)
-            for length in shape.prefill_widths:
-                batch.insert(self._warm_up_request(length))
-                while not batch.advance(self._config.chunk):
-                    pass
-            report(done, len(shapes))
-
-    def _warm_up_request(self, length: int) -> PendingRequest:
-        """Returns a request for two tokens after a prompt of `length` tokens."""
-        prompt = EncodedPrompt(np.full(length, self._processor.start_id, np.int32), (), ())
-        return PendingRequest(
-            TokenizedRequest(prompt, 1, 1.0, 0, 2, grammar=self._reply_grammar), self.adapters.base
-        )
+    def __init__(self, engine: Engine, model: Qwen3VL, max_waiting: int):
+        self.engine, self.metrics = engine, ServerMetrics()
+        self._model, self._most = model, max_waiting + engine.sizes.lanes
+        self._changed = threading.Condition()
+        self._work: collections.deque[Callable[[], None]] = collections.deque()
+        self._pending: dict[Request, PendingRequest] = {}
+        self._adapters: dict[str, int] = {}
+        self._closing = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        for worker in self._workers:
-            worker.start()
+        self._thread.start()
 
     def close(self) -> None:
-        """Stops the workers; unanswered requests get `EngineStoppedError`."""
-        self._queue.close()
-        for worker in self._workers:
-            worker.join()
+        """Stops the thread; requests under way get an error."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
 
     @property
     def alive(self) -> bool:
-        return not self._queue.stopped
+        return not (self._stopped or self._closing)
 
-    def prepare(self, request: ChatRequest) -> TokenizedRequest:
-        """Tokenizes a request. Thread-safe.
-
-        Raises:
-          BadRequestError: an image is unusable, the request exceeds the compiled shapes, its schema is not
-            supported, or it names other banned or end tokens than the model's.
-        """
-        # Everything that a client can cause is refused here: an error in a worker would stop the engine.
-        check_tokens(request, self._processor.end_id, self._processor.banned_ids)
-        messages, images = to_messages(request)
-        if len(images) > self._config.max_images:
-            raise BadRequestError(
-                f"messages: {len(images)} images, at most {self._config.max_images} are served", "messages"
-            )
-        prompt = self._processor.encode_prompt(messages, images.__getitem__)
-        longest = self._config.prompt_widths[-1]
-        if len(prompt.tokens) > longest:
-            raise BadRequestError(
-                f"messages: {len(prompt.tokens)} tokens, at most {longest} are served", "messages"
-            )
-        return TokenizedRequest(
-            prompt=prompt,
-            n=request.n,
-            temperature=request.temperature,
-            seed=request.seed,
-            max_tokens=min(request.token_limit or self._config.max_new_tokens, self._config.max_new_tokens),
-            stop=request.stop_texts,
-            grammar=self._grammar(request),
-        )
-
-    def submit(self, prepared: TokenizedRequest, policy: str = BASE) -> PendingRequest:
-        """Queues a request.
-
-        Args:
-          policy: name of a loaded adapter; the model itself by default.
+    def submit(self, request: Request, tell: Callable[[Report], None]) -> PendingRequest:
+        """Queues a request whose size was checked.
 
         Raises:
-          UnknownPolicyError: no adapter of this name is loaded.
-          OverloadedError: the queue is full.
+          OverloadedError: too many requests wait.
           EngineStoppedError: the engine has stopped.
         """
-        generator = self.adapters.get(policy)
-        if generator is None:
-            raise UnknownPolicyError(policy)
-        pending = PendingRequest(prepared, generator)
-        with self._queue.changed:
-            if self._queue.stopped or self._queue.closing:
+        pending = PendingRequest(request, tell, open=request.sampling.num_samples)
+        with self._changed:
+            if not self.alive:
                 raise EngineStoppedError(STOPPED)
-            waiting = len(self._queue.waiting)
-            if waiting >= self._config.max_waiting:
-                raise OverloadedError(f"{waiting} requests wait already; try again later")
-            # Refused above instead of queued without bound: a client can retry after the 503.
-            self._queue.add(pending)
-            self.metrics.holding(*self._queue.counts())
+            if len(self._pending) >= self._most:
+                raise OverloadedError(f"{len(self._pending)} requests wait already; try again later")
+            self._pending[request] = pending
+            self._do(lambda: self.engine.add(request))
         return pending
 
+    def cancel(self, pending: PendingRequest, sample: int | None = None) -> None:
+        """Ends one sample of a request, or all of it, without another report."""
+        with self._changed:
+            if pending.request not in self._pending:
+                return
+            pending.open -= 1
+            if sample is None or not pending.open:
+                del self._pending[pending.request]
+            self._do(lambda: self.engine.cancel(pending.request, sample))
+
+    # --- adapters
+
+    def names(self) -> list[str]:
+        """Names of the loaded adapters."""
+        return list(self._adapters)
+
+    def slot(self, name: str) -> int:
+        """Returns the slot of a loaded adapter.
+
+        Raises:
+          UnknownModelError: there is none of this name.
+        """
+        try:
+            return self._adapters[name]
+        except KeyError:
+            raise UnknownModelError(name) from None
+
+    def load(self, name: str, folder: Path) -> None:
+        """Loads a PEFT folder into a free slot.
+
+        Raises:
+          BadRequestError: the name is taken, no slot is free, or the adapters cannot be used.
+        """
+        # On a copy that shares the model's arrays.
+        model = nnx.clone(self._model)
+        try:
+            load_adapters(model, folder)
+            new = programs.prepare_adapters(*nnx.split(model))
+            if not new:
+                raise UserError(f"{folder}: has no adapters on attention's projections")
+        except UserError as error:
+            raise BadRequestError(f"lora_path: {error}", "lora_path") from None
+
+        def put() -> None:
+            if name in self._adapters:
+                raise BadRequestError(f"lora_name: {name!r} has already been loaded", "lora_name")
+            used = {
+                *self._adapters.values(),
+                *(pending.request.adapter for pending in self._pending.values()),
+            }
+            slot = next((slot for slot in range(1, len(self.engine.versions)) if slot not in used), None)
+            if slot is None:
+                count = len(self.engine.versions) - 1
+                raise BadRequestError(f"lora_name: all {count} slots are used; unload one", "lora_name")
+            try:
+                self.engine.set_adapters(slot, new)
+            except UserError as error:
+                raise BadRequestError(f"lora_path: {error}", "lora_path") from None
+            self._adapters[name] = slot
+
+        self._ask(put)
+
     def unload(self, name: str) -> None:
-        """Unloads an adapter; its weights are freed once the requests that use it are answered.
+        """Unloads an adapter; requests submitted before are still answered.
 
         Raises:
           BadRequestError: no adapter has this name.
         """
-        self.adapters.unload(name)
-        with self._queue.changed:
-            self._queue.changed.notify_all()
+        if self._adapters.pop(name, None) is None:
+            raise BadRequestError(f"lora_name: {name!r} is not loaded", "lora_name")
 
-    def token_texts(self, tokens: Sequence[int]) -> list[str]:
-        """Decodes each token alone; a partial UTF-8 character becomes the replacement character."""
-        decode = self._processor.tokenizer.decode
-        return [decode([token], skip_special_tokens=False) for token in tokens]
+    # --- the thread
 
-    def _grammar(self, request: ChatRequest) -> Grammar | None:
-        if request.response_format is None:
-            return self._reply_grammar
-        schema = request.response_format.as_schema()
-        return None if schema is None else self._grammars.compile(schema)
+    def _do(self, work: Callable[[], None]) -> None:
+        with self._changed:
+            self._work.append(work)
+            self._changed.notify_all()
+
+    def _ask(self, work: Callable[[], _T]) -> _T:
+        """Runs a function in the engine's thread and returns its value."""
+        answer: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(work())
+            except Exception as error:
+                answer.set_exception(error)
+
+        if not self.alive:
+            raise EngineStoppedError(STOPPED)
+        self._do(run)
+        return answer.result()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing or self._work or self.engine.busy)
+                    if self._closing:
+                        return
+                    work, self._work = self._work, collections.deque()
+                for one in work:
+                    one()
+                self._hand_out(self.engine.advance())
+        except Exception:
+            # The clients get an error, and the log the cause.
+            logging.exception("the engine stopped")
+        finally:
+            with self._changed:
+                self._stopped = True
+                all_pending, self._pending = list(self._pending.values()), {}
+            for pending in all_pending:
+                pending.tell(EngineStoppedError(STOPPED))
+
+    def _hand_out(self, reports: list[Drawn | PromptScores]) -> None:
+        for report in reports:
+            with self._changed:
+                pending = self._pending.get(report.request)
+                if pending is None:  # Cancelled meanwhile.
+                    continue
+                if isinstance(report, Drawn):
+                    if not pending.begun:
+                        pending.begun = True
+                        self.metrics.admitted(report.request.prompt.prompt_length, pending.submitted)
+                    if report.finish is not None:
+                        pending.open -= 1
+                        if not pending.open:
+                            del self._pending[report.request]
+            pending.tell(report)
+        self.metrics.holding(len(self._pending))
+
+
+def unused(_: Any) -> None:
+    """Does nothing with a report."""

@@ -9,18 +9,18 @@ from typing import Any
 
 import llguidance
 import numpy as np
-from llguidance.numpy import fill_next_token_bitmask_par
+from jaxtyping import Int32
+from llguidance.numpy import fill_next_token_bitmask
 
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.protocol import BadRequestError
+from rmsweb_jax.serve.protocol import BadRequestError, Tool
+from rmsweb_jax.serve.tools import CLOSE, OPEN, call_grammar
 
 # Training replies have no white space between keys and values, and a model could emit it without end.
 _JSON_STYLE: Any = {"whitespace_flexible": False}
 _KEPT = 64
-
-
-class GrammarError(Exception):
-    """The grammar of a reply cannot be followed any further."""
+# Characters of a schema.
+_LARGEST = 200_000
 
 
 class Grammars:
@@ -40,7 +40,26 @@ class Grammars:
         Raises:
           BadRequestError: the schema is invalid or uses an unsupported feature.
         """
-        return self._compile(json.dumps(schema))
+        try:
+            text = json.dumps(schema)
+        except RecursionError:
+            raise _refused("the schema is nested too deeply") from None
+        # A schema with a hundred thousand entries takes seconds to compile, in which others would wait.
+        if len(text) > _LARGEST:
+            raise _refused(f"the schema has {len(text):,} characters, at most {_LARGEST:,} are compiled")
+        return self._compile(text)
+
+    def compile_calls(self, tools: Sequence[Tool]) -> Grammar:
+        """Compiles the grammar of one call of one of the tools.
+
+        Raises:
+          BadRequestError: as `compile`.
+        """
+        vocabulary = self._processor.tokenizer.get_vocab()
+        text = call_grammar([tool.signature() for tool in tools], {OPEN, CLOSE} <= vocabulary.keys())
+        if len(text) > _LARGEST:
+            raise _refused(f"the tools have {len(text):,} characters, at most {_LARGEST:,} are compiled")
+        return self._compile("lark:" + text)
 
     @functools.cached_property
     def _tokens(self) -> llguidance.LLTokenizer:
@@ -53,7 +72,10 @@ class Grammars:
 
     def _compile_text(self, schema: str) -> Grammar:
         try:
-            grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_STYLE)
+            if schema.startswith("lark:"):
+                grammar = llguidance.LLMatcher.grammar_from_lark(schema.removeprefix("lark:"))
+            else:
+                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_STYLE)
             start = llguidance.LLMatcher(self._tokens, grammar)
         except ValueError as error:
             raise _refused(str(error)) from None
@@ -63,7 +85,7 @@ class Grammars:
 
 
 class Grammar:
-    """A compiled schema.
+    """A compiled grammar.
 
     Args:
       start: a matcher that has consumed nothing.
@@ -79,37 +101,23 @@ class Grammar:
 
 
 class GrammarState:
-    """The position of one reply in its grammar."""
+    """The position of one reply in its grammar; a `decoding.requests.Constraint`."""
 
     def __init__(self, matcher: llguidance.LLMatcher):
-        self.matcher = matcher
+        self._matcher = matcher
+
+    def allowed(self, mask: Int32[np.ndarray, " words"]) -> None:
+        """Writes the bits of the tokens that may follow."""
+        fill_next_token_bitmask(self._matcher, mask[None])
 
     def take(self, tokens: Sequence[int]) -> None:
         """Consumes tokens that were allowed.
 
         Raises:
-          GrammarError: the reply exceeds the library's limits on complexity.
+          ValueError: the reply exceeds the library's limits on complexity.
         """
-        if not all(map(self.matcher.consume_token, tokens)):
-            raise GrammarError(f"response_format: {_line(self.matcher.get_error())}")
-
-
-def allowed_tokens(states: Mapping[int, GrammarState], rows: int, vocab_size: int) -> np.ndarray:
-    """Computes bit masks of allowed tokens for some rows; all tokens are allowed in the others.
-
-    Returns:
-      [rows, words] int32, one bit per token, lowest bit first.
-    """
-    # -1 has all bits set: free slots and finished samples may draw anything.
-    masks = np.full((rows, (vocab_size + 31) // 32), -1, np.int32)
-    pairs = [(state.matcher, row) for row, state in states.items()]
-    fill_next_token_bitmask_par(_executor(), pairs, masks)
-    return masks
-
-
-@functools.cache
-def _executor() -> llguidance.LLExecutor:
-    return llguidance.LLExecutor()
+        if not all(map(self._matcher.consume_token, tokens)):
+            raise ValueError(f"response_format: {_line(self._matcher.get_error())}")
 
 
 def _refused(reason: str) -> BadRequestError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from rmsweb_jax.serve.batch import Completion, PendingRequest
+from rmsweb_jax.serve.replies import Reply
 
 # Bucket bounds of the histograms, in seconds.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
@@ -33,22 +33,21 @@ class ServerMetrics:
         self._tokens = counter("generated_tokens", "Tokens of completed replies.")
         self._replies = counter("replies", "Completed replies by why they ended.", ["finish_reason"])
         self._cancelled = counter("cancelled_requests", "Requests whose client went away.")
-        self._running = Gauge("rmsweb_running_requests", "Requests in slots.", registry=registry)
-        self._waiting = Gauge("rmsweb_waiting_requests", "Requests that wait for a slot.", registry=registry)
-        self._queued = seconds("queue", "From arrival to a slot.")
+        self._running = Gauge("rmsweb_running_requests", "Requests under way.", registry=registry)
+        self._queued = seconds("queue", "From arrival to the first token.")
         self._latency = seconds("request", "From arrival to the last token.")
 
-    def admitted(self, pending: PendingRequest) -> None:
-        """Counts a request that got a slot."""
-        self._prompt_tokens.inc(len(pending.prepared.prompt.tokens))
-        self._queued.observe(time.perf_counter() - pending.submitted)
+    def admitted(self, prompt_tokens: int, submitted: float) -> None:
+        """Counts a request whose first token is drawn."""
+        self._prompt_tokens.inc(prompt_tokens)
+        self._queued.observe(time.perf_counter() - submitted)
 
-    def completed(self, pending: PendingRequest, completions: Sequence[Completion]) -> None:
+    def completed(self, replies: Iterable[Reply], submitted: float) -> None:
         """Counts a completed request and its replies."""
-        for completion in completions:
-            self._tokens.inc(len(completion.tokens))
-            self._replies.labels(completion.finish_reason).inc()
-        self._latency.observe(time.perf_counter() - pending.submitted)
+        for reply in replies:
+            self._tokens.inc(len(reply.tokens))
+            self._replies.labels(reply.finish).inc()
+        self._latency.observe(time.perf_counter() - submitted)
 
     def cancelled(self) -> None:
         """Counts a request whose client disconnected."""
@@ -58,10 +57,9 @@ class ServerMetrics:
         """Counts a chat request by its response status."""
         self._responses.labels(str(status)).inc()
 
-    def holding(self, running: int, waiting: int) -> None:
-        """Sets the numbers of running and waiting requests."""
+    def holding(self, running: int) -> None:
+        """Sets the number of requests under way."""
         self._running.set(running)
-        self._waiting.set(waiting)
 
     def text(self) -> bytes:
         """Returns all metrics in the Prometheus text format."""

@@ -1,7 +1,8 @@
-"""The supported part of the chat-completions protocol, checked strictly.
+"""The requests of the OpenAI API that are served: what is honoured, what is ignored, and what is refused.
 
-Unsupported parameters (streaming, tools, nucleus sampling, ...) are refused with one line instead of being
-ignored: an evaluation whose settings were silently dropped would look like a valid result.
+What SDKs send and what cannot change a reply is ignored (`IGNORED`). A field that would change it and is not
+supported is refused with one line: an evaluation whose settings were silently dropped would look like a valid
+result.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import secrets
 from collections.abc import Collection
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import open_image
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
+from rmsweb_jax.serve.tools import call_text, result_text, signatures
 
-MAX_CHOICES = 16
+MAX_CHOICES = 128
 MAX_STOPS = 4
+MAX_TOP = 20
 END = "<|im_end|>"
 
 
@@ -46,8 +49,8 @@ class _ImageUrl(_Strict):
 
 
 class _TextContent(_Strict):
-    type: Literal["text"]
-    text: str
+    type: Literal["text", "refusal"]
+    text: str = ""
 
 
 class _ImageContent(_Strict):
@@ -58,11 +61,59 @@ class _ImageContent(_Strict):
 _Content = Annotated[_TextContent | _ImageContent, Field(discriminator="type")]
 
 
+class _Function(_Strict):
+    name: str
+    arguments: str = "{}"
+
+
+class _Call(_Strict):
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: _Function
+    index: int | None = None
+
+
 class ChatMessage(_Strict):
     """One message; content is text or a list of text and image parts."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str | list[_Content]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[_Content] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    # SDKs send back what they got.
+    name: str | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    annotations: list[Any] | None = None
+
+
+class _ToolFunction(_Strict):
+    name: str = Field(min_length=1)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(_Strict):
+    """A function that the model may call."""
+
+    type: Literal["function"]
+    function: _ToolFunction
+
+    def signature(self) -> dict[str, Any]:
+        """Returns the tool as the prompt shows it."""
+        function = self.function.model_dump(exclude={"strict"}, exclude_none=True)
+        return {"type": "function", "function": function}
+
+
+class _NamedFunction(_Strict):
+    name: str
+
+
+class _ToolChoice(_Strict):
+    type: Literal["function"]
+    function: _NamedFunction
 
 
 class _NamedSchema(_Strict):
@@ -94,55 +145,216 @@ class ResponseFormat(_Strict):
         return self.json_schema.body
 
 
-class ChatRequest(_Strict):
-    """Body of POST /v1/chat/completions, with vLLM's additions for reinforcement learning.
+# Fields of requests that cannot change a reply here.
+IGNORED = (
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning_effort",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+    "verbosity",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "priority",
+)
 
-    Many parameters are accepted only with their neutral values: no nucleus, penalties or streaming. Tokens
-    that cannot be decoded are never drawn.
+
+class _StreamOptions(_Strict):
+    include_usage: bool = False
+    continuous_usage_stats: Literal[False] = False
+    include_obfuscation: bool | None = None
+
+
+class GenerationRequest(_Strict):
+    """What chat and text completions have in common, with vLLM's additions.
 
     Attributes:
       stop: texts that end a reply, as `<|im_end|>` always does; the reply ends before them.
-      logprobs: return the log-probability of every token, under the model at this temperature.
       return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
+      prompt_logprobs: return the log-probability of each prompt token, and of so many likely ones.
       logit_bias: -100, for tokens that are always banned.
       ignore_eos: only with `stop_token_ids`, which are then the only end tokens.
     """
 
-    messages: list[ChatMessage] = Field(min_length=1)
     model: str | None = None
-    temperature: float = Field(default=1.0, ge=0.0, le=5.0, allow_inf_nan=False)
-    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    seed: int = Field(default_factory=lambda: secrets.randbits(31), ge=0, lt=2**63)
+    temperature: float | None = Field(default=None, ge=0.0, le=5.0, allow_inf_nan=False)
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    top_p: float | None = Field(default=None, ge=1.0, le=1.0)
-    stream: Literal[False] | None = None
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0.0, le=1.0)
+    presence_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
+    frequency_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
+    repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0)
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
     stop: str | list[str] | None = None
-    response_format: ResponseFormat | None = None
-    logprobs: bool = False
-    top_logprobs: Literal[0] | None = None
     return_token_ids: bool = False
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = None
-    top_k: Literal[-1, 0] | None = None
-    min_p: float | None = Field(default=None, ge=0.0, le=0.0)
-    presence_penalty: float | None = Field(default=None, ge=0.0, le=0.0)
-    frequency_penalty: float | None = Field(default=None, ge=0.0, le=0.0)
-    repetition_penalty: float | None = Field(default=None, ge=1.0, le=1.0)
-    user: str | None = None
 
-    @property
-    def token_limit(self) -> int | None:
-        """Smaller value of the two names for this limit; None if neither is given."""
-        limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
-        return min(limits) if limits else None
+    @model_validator(mode="before")
+    @classmethod
+    def _without_ignored(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if name not in IGNORED}
 
     @property
     def stop_texts(self) -> tuple[str, ...]:
         """Stop texts of the request, without the end token, which always ends a reply."""
         texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(text for text in texts if text != END)
+
+    @property
+    def with_usage(self) -> bool:
+        """True if a stream ends with the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def token_limit(self) -> int | None:
+        return self.max_tokens
+
+    @property
+    def num_top(self) -> int:
+        """Likely tokens that are reported with each token of a reply."""
+        return 0
+
+    @property
+    def wants_log_probs(self) -> bool:
+        return False
+
+    def sampling(self, most: int) -> Sampling:
+        """Makes the settings of the engine.
+
+        Args:
+          most: limit for a reply, which holds if the request names none.
+        """
+        return Sampling(
+            num_samples=self.n or 1,
+            max_response_tokens=self.token_limit or most,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=self.top_p or 1.0,
+            top_k=max(self.top_k or 0, 0),
+            min_p=self.min_p or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            repetition_penalty=self.repetition_penalty or 1.0,
+            top_log_probs=max(self.num_top, self.prompt_logprobs or 0),
+            prompt_log_probs=self.prompt_logprobs is not None,
+        )
+
+    def check(self, end_id: int, banned: Collection[int], most: int) -> None:
+        """Checks limits and token numbers against the server's.
+
+        Args:
+          end_id: the token that ends a reply.
+          banned: tokens that are never drawn.
+          most: limit for a reply.
+
+        Raises:
+          BadRequestError: a limit is exceeded, or the request names other end tokens or banned tokens.
+        """
+        if self.token_limit is not None and self.token_limit > most:
+            raise BadRequestError(
+                f"max_tokens: {self.token_limit} is over this server's limit of {most}", "max_tokens"
+            )
+        if "" in self.stop_texts or len(self.stop_texts) > MAX_STOPS:
+            raise BadRequestError(f"stop: give at most {MAX_STOPS} texts, none of them empty", "stop")
+        if self.stop_token_ids not in (None, [], [end_id]):
+            raise BadRequestError(
+                f"stop_token_ids: only [{end_id}] is supported, which always stops a reply", "stop_token_ids"
+            )
+        if self.ignore_eos and not self.stop_token_ids:
+            raise BadRequestError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
+        # Sampling bans these tokens for every request; a bias on another one would have no effect.
+        others = sorted(set(self.logit_bias or ()) - set(banned))
+        if others:
+            raise BadRequestError(
+                f"logit_bias: token {others[0]} is served; only tokens that are banned anyway may be named",
+                "logit_bias",
+            )
+
+
+class ChatRequest(GenerationRequest):
+    """Body of POST /v1/chat/completions.
+
+    Attributes:
+      logprobs: return the log-probability of every token, under the model at this temperature.
+    """
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
+
+    @property
+    def token_limit(self) -> int | None:
+        """Smaller value of the two names for this limit; None if neither is given."""
+        limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
+        return min(limits, default=None)
+
+    @property
+    def num_top(self) -> int:
+        return self.top_logprobs or 0
+
+    @property
+    def wants_log_probs(self) -> bool:
+        return bool(self.logprobs)
+
+    @property
+    def offered(self) -> list[Tool]:
+        """Tools that the prompt shows."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
+    @property
+    def forced(self) -> list[Tool]:
+        """Tools of which one must be called; empty if none must."""
+        if self.tool_choice == "required":
+            return self.offered
+        if isinstance(self.tool_choice, _ToolChoice):
+            name = self.tool_choice.function.name
+            found = [tool for tool in self.offered if tool.function.name == name]
+            if not found:
+                raise BadRequestError(f"tool_choice: there is no tool {name!r}", "tool_choice")
+            return found
+        return []
+
+
+class CompletionRequest(GenerationRequest):
+    """Body of POST /v1/completions.
+
+    Attributes:
+      prompt: a text, or tokens.
+      echo: begin each reply with the prompt.
+      logprobs: number of likely tokens that are returned with each token; 0 returns the token's own.
+    """
+
+    prompt: str | list[Annotated[int, Field(ge=0)]]
+    echo: bool = False
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
+    suffix: None = None
+    best_of: Literal[1] | None = None
+
+    @property
+    def num_top(self) -> int:
+        return self.logprobs or 0
+
+    @property
+    def wants_log_probs(self) -> bool:
+        return self.logprobs is not None
 
 
 class LoadAdapterRequest(_Strict):
@@ -156,18 +368,6 @@ class UnloadAdapterRequest(_Strict):
     """Body of POST /v1/unload_lora_adapter."""
 
     lora_name: str
-
-
-def parse_request(body: bytes) -> ChatRequest:
-    """Reads and checks the body of a chat request.
-
-    Raises:
-      BadRequestError: invalid JSON, an unknown or unsupported parameter, or a value out of range.
-    """
-    request = parse_body(ChatRequest, body)
-    if "" in request.stop_texts or len(request.stop_texts) > MAX_STOPS:
-        raise BadRequestError(f"stop: give at most {MAX_STOPS} texts, none of them empty", "stop")
-    return request
 
 
 def parse_body(kind: type[_Body], body: bytes) -> _Body:
@@ -186,45 +386,42 @@ def parse_body(kind: type[_Body], body: bytes) -> _Body:
         raise BadRequestError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
 
 
-def check_tokens(request: ChatRequest, end_id: int, banned: Collection[int]) -> None:
-    """Checks the token numbers of a request against the model's.
-
-    Args:
-      end_id: the token that ends a reply.
-      banned: tokens that are never drawn.
-
-    Raises:
-      BadRequestError: the request names other end tokens or banned tokens.
-    """
-    if request.stop_token_ids not in (None, [], [end_id]):
-        raise BadRequestError(
-            f"stop_token_ids: only [{end_id}] is supported, which always stops a reply", "stop_token_ids"
-        )
-    if request.ignore_eos and not request.stop_token_ids:
-        raise BadRequestError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
-    # Sampling bans these tokens for every request; a bias on another one would have no effect.
-    others = sorted(set(request.logit_bias or ()) - set(banned))
-    if others:
-        raise BadRequestError(
-            f"logit_bias: token {others[0]} is served; only tokens that are banned anyway may be named",
-            "logit_bias",
-        )
-
-
 def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Image.Image]]:
-    """Converts the chat to records, and its images to a dictionary by SHA-256.
+    """Converts the chat to records, with tools in Qwen's form, and its images to a dictionary by SHA-256.
 
     Raises:
       BadRequestError: an image URL is not a data URL (nothing is downloaded), or does not hold an image.
     """
     images: dict[str, Image.Image] = {}
-    messages = []
+    messages: list[Message] = []
+    last_was_result = False
     for message in request.messages:
-        if isinstance(message.content, str):
-            parts: list[Part] = [TextPart(text=message.content)]
+        content = message.content
+        if isinstance(content, list):
+            parts = [_to_part(part, images) for part in content]
         else:
-            parts = [_to_part(part, images) for part in message.content]
-        messages.append(Message(role=message.role, content=tuple(parts)))
+            parts = [TextPart(text=content)] if content else []
+        if message.role == "tool":
+            text = result_text("".join(part.text for part in parts if isinstance(part, TextPart)))
+            if last_was_result:
+                # The results of one turn are one message.
+                before = messages.pop().content
+                parts = [*before, TextPart(text="\n" + text)]
+            else:
+                parts = [TextPart(text=text)]
+        for number, call in enumerate(message.tool_calls or ()):
+            lead = "\n" if parts or number else ""
+            parts.append(TextPart(text=lead + call_text(call.function.name, call.function.arguments)))
+        last_was_result = message.role == "tool"
+        role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
+        messages.append(Message(role=cast(Any, role), content=tuple(parts)))
+    if request.offered:
+        text = signatures([tool.signature() for tool in request.offered])
+        if messages[0].role == "system":
+            first = TextPart(text=messages[0].text + "\n\n" + text)
+            messages[0] = Message(role="system", content=(first,))
+        else:
+            messages.insert(0, Message(role="system", content=(TextPart(text=text),)))
     return tuple(messages), images
 
 

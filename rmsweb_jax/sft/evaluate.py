@@ -15,22 +15,23 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.batching import Batch, on_mesh, round_up
+from rmsweb_jax.data.batching import Batch, on_mesh
 from rmsweb_jax.data.encoding import Encoder, LazyExample
 from rmsweb_jax.data.sft import SftData
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.responses import generate
+from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import EvalConfig
 from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
 from rmsweb_jax.training.mesh import row_shards
 from rmsweb_jax.training.metrics import SampledReply
 
-# Largest number of prompt widths, and what they are multiples of; each width compiles the sampler's programs.
-_PROMPT_WIDTHS, _PROMPT_MULTIPLE = 2, 256
 Score = Callable[[str, str], float]
 
 
@@ -56,7 +57,7 @@ class Evaluator:
         metrics = held_out_metrics(self._sums, params, frozen, self._data.held_out_batches(), self._mesh)
         if self._replies is None:
             return metrics, []
-        scores, replies = self._replies(Generator(nnx.merge(self._graphdef, params, frozen)))
+        scores, replies = self._replies(nnx.merge(self._graphdef, params, frozen))
         return metrics | scores, replies
 
 
@@ -142,29 +143,34 @@ class GreedyReplies:
         score: Score = score_response,
     ):
         self._actions, self._encoder, self._score = actions, encoder, score
-        sizes = [size for _, size in actions]
-        # The same samples in every evaluation, so that the sampler's shapes compile once.
-        rows = round_up(min(config.rows, len(actions)), row_shards(mesh))
-        shapes = prompt_shapes(sizes, rows, _PROMPT_MULTIPLE, _PROMPT_WIDTHS)
-        self._sampler = Sampler(encoder.config, shapes, mesh)
-        processor = encoder.processor
-        self._decode = processor.decode_response
-        self._sampling = SamplingParams(
-            1, config.max_reply_tokens, 0.0, processor.end_id, processor.banned_ids
+        # The same samples in every evaluation, so that the engine's programs compile once.
+        self._sizes = sizes_for(
+            [(size.prompt_length, size.patches) for _, size in actions],
+            samples=1,
+            response_tokens=config.max_reply_tokens,
+            lanes=min(config.rows, len(actions)),
+            shards=row_shards(mesh),
         )
+        self._sampling = Sampling(1, config.max_reply_tokens, temperature=0.0)
 
-    def __call__(self, policy: Generator) -> tuple[dict[str, float], list[SampledReply]]:
+    def __call__(self, model: Qwen3VL) -> tuple[dict[str, float], list[SampledReply]]:
         """Returns the mean reward, the shares of exact and of truncated replies, and the replies."""
         # Each process encodes what its devices prefill; anew each time, since images take much memory.
         examples = [
             LazyExample(size, functools.partial(self._encoder.example, sample))
             for sample, size in self._actions
         ]
+        processor = self._encoder.processor
+        engine = Engine.for_policy(
+            model, self._sizes, eos=processor.end_id, banned=tuple(processor.banned_ids)
+        )
         # Greedy, so that the seeds do not matter.
-        drawn = self._sampler.generate(policy, examples, [0] * len(examples), self._sampling)
+        drawn = generate(
+            engine, [Request(example, self._sampling, adapter=engine.policy) for example in examples]
+        )
         replies = []
         for (sample, _), responses in zip(self._actions, drawn, strict=True):
-            reply = self._decode(responses.tokens[0])
+            reply = processor.decode_response(responses.tokens[0])
             reward = self._score(reply, sample.response)
             replies.append(SampledReply(sample.sample_id, reply, sample.response, reward))
         rewards = np.asarray([reply.reward for reply in replies])

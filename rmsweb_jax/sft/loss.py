@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float32, Int32, Key
 from rmsweb_jax.data.batching import Batch, ScoredTokens
 from rmsweb_jax.qwen3_vl.logprobs import TokenScores, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.training.step import LossAndSums
 
 
 @struct.dataclass
@@ -77,13 +78,14 @@ def _per_branch(
 
 def sft_loss(
     model: Qwen3VL, batch: Batch, batch_size: int, dropout_key: Key[jax.Array, ""] | None = None
-) -> tuple[Float32[jax.Array, ""], LossSums]:
+) -> LossAndSums:
     """Computes a micro-batch's share of the loss `(1 / batch_size) * sum_i mean_t nll_{i,t}`.
 
     The shares of all micro-batches of a batch add up to the loss, and their gradients to its gradient.
 
     Returns:
-      The share, and the sums for metrics.
+      The share; the sums for metrics, and the log-probability of each target.
     """
-    sums = loss_sums(target_scores(model, batch, dropout_key), batch.scored)
-    return sums.loss / batch_size, sums
+    scores = target_scores(model, batch, dropout_key)
+    sums = loss_sums(scores, batch.scored)
+    return sums.loss / batch_size, (sums, scores.log_probs)

@@ -33,13 +33,14 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
-from rmsweb_jax.sft.step import SftSteps, TrainState, init_state, make_steps, split_model, with_remat
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
-from rmsweb_jax.training.metrics import MetricWriter
+from rmsweb_jax.training.metrics import MetricWriter, plain_values
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, compiler_options, mfu
+from rmsweb_jax.training.step import MAX_SKIPPED, Steps, TrainState, not_finite
 
 STAGE = "train_sft"
 
@@ -50,7 +51,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     With several processes all of them call this, with one shared `workdir`.
 
     Raises:
-      UserError: the corpus or model cannot be used, or the loss stopped being a number.
+      UserError: the corpus or model cannot be used, or too many steps in a row were not finite (the state is
+        saved).
       StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
@@ -91,13 +93,13 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
 
     def gradient(steps: Any) -> jax.stages.Lowered:
         batch = on_mesh(data.empty_batch(), mesh)
-        return steps.add.lower(steps.zero(state.params), state.params, frozen, batch, jax.random.key(0))
+        return steps.run.lower(steps.zero(state.params), state.params, frozen, batch, None, jax.random.key(0))
 
     graphdef, steps = with_remat(
         config.remat,
         model,
         config.trainable,
-        lambda graphdef: make_steps(graphdef, state, optimizer, config.batch_size, mesh, options),
+        lambda graphdef: sft_steps(graphdef, state, optimizer, config.batch_size, mesh, options),
         gradient,
         resident=state.opt_state,
     )
@@ -131,15 +133,16 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
             waited = time.monotonic() - start
             # Random numbers depend on the step alone, so a resumed run draws those of an uninterrupted one.
             step_key = jax.random.fold_in(key, step)
+            # A skipped step does not advance the optimizer's schedule.
+            rate = float(schedule(step - metrics.get("skipped_steps", 0)))
             state, metrics = run_step(steps, state, frozen, batch, step_key, mesh)
-            check_finite(metrics, step + 1, workdir)
             elapsed = time.monotonic() - start
             metrics |= throughput(config, model, counts, batch, elapsed, mesh)
             if step == first:
                 data.packer.warn(metrics["useful_flops"])
             metrics |= {
                 "data_wait": waited / elapsed,
-                "lr": float(schedule(step)),
+                "lr": rate,
                 "epoch": (step + 1) * config.batch_size / data.num_samples,
                 "batch_ids": hashlib.sha256("\n".join(batch.sample_ids).encode()).hexdigest(),
             }
@@ -151,16 +154,20 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
                 writer.write_replies(done, replies)
             writer.write(done, metrics)
             progress.update(done, f"loss {metrics['loss/train']:.3f}")
+            broken = metrics["skipped_in_a_row"] >= MAX_SKIPPED
             # Exchanged at the same step by all processes, so that they stop together.
             stopped = any_process(stop.requested)
             # Also after each evaluation, since the best checkpoint is chosen by its metrics.
-            if done % config.checkpoint_every == 0 or evaluated or ended or stopped:
+            if done % config.checkpoint_every == 0 or evaluated or ended or stopped or broken:
                 extra = {
                     "seconds": seconds + time.monotonic() - begin,
-                    "metrics": metrics,
+                    "metrics": plain_values(metrics),
                     "data": data.fingerprint,
                 }
                 checkpoints.save(done, state, extra, metrics)
+            if broken:
+                checkpoints.wait()
+                raise not_finite(workdir, metrics["skipped_in_a_row"], f"step {done}")
             if stopped and not ended:
                 checkpoints.wait()
                 raise StoppedError(f"the checkpoint of step {done} is saved", stop.cause)
@@ -182,7 +189,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
         "steps": total,
         "exported_step": chosen,
         **data.summary(),
-        "final": metrics,
+        "final": plain_values(metrics),
     }
     if is_first():
         write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
@@ -206,14 +213,14 @@ def load_policy(
         quantize_base(model)
     if lora is not None:
         add_lora(model, lora, nnx.Rngs(seed))
-        # They were made whole on one device, where the model would keep them next to the trained ones.
+        # They were made whole on one device, where the model would keep them with the trained ones.
         adapters = nnx.state(model, LoRAParam)
         nnx.update(model, jax.device_put(adapters, param_shardings(adapters, mesh)))
     return model
 
 
 def run_step(
-    steps: SftSteps, state: TrainState, frozen: Any, batch: StepBatch, key: jax.Array, mesh: Mesh
+    steps: Steps, state: TrainState, frozen: Any, batch: StepBatch, key: jax.Array, mesh: Mesh
 ) -> tuple[TrainState, dict[str, Any]]:
     """Runs one optimizer step: adds up the gradients of all micro-batches, then updates.
 
@@ -258,20 +265,6 @@ def check_same_data(extra: dict[str, Any], data: SftData, workdir: Path) -> None
             f"{workdir}: this run was begun with another corpus or tokenizer than config.corpus and "
             "config.model hold now: put them back, or use another --workdir"
         )
-
-
-def check_finite(metrics: dict[str, float], step: int, workdir: Path) -> None:
-    """Stops the run before a state with values that are not finite is saved.
-
-    Raises:
-      UserError: loss or gradient is not finite.
-    """
-    if math.isfinite(metrics["loss/train"]) and math.isfinite(metrics["norm/gradient"]):
-        return
-    raise UserError(
-        f"{workdir}: the loss is not a number at step {step}; the last good checkpoint is kept in "
-        "checkpoints/: lower config.learning_rate and train in another --workdir"
-    )
 
 
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:

@@ -94,7 +94,7 @@ class MetricWriter:
         """Appends the row {step, time, **values}; array scalars become floats, and non-finite values null."""
         if not self._active:
             return
-        plain = {key: _plain(value) for key, value in values.items()}
+        plain = plain_values(values)
         self._metrics.write(_line({"step": step, "time": round(time.time(), 3), **plain}))
         # A kill after a step must not lose its row: resuming reads the file.
         self._metrics.flush()
@@ -183,6 +183,11 @@ class _Wandb:
 
     def close(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns metrics as JSON: array scalars as floats, and non-finite values as null."""
+    return {key: _plain(value) for key, value in values.items()}
 
 
 def _cut(path: Path, last_step: int) -> None:

@@ -34,9 +34,15 @@ def warmup_cosine(peak: float, total_steps: int, warmup_ratio: float) -> Schedul
 def adamw(
     learning_rate: float | Schedule, *, weight_decay: float, clip_norm: float
 ) -> optax.GradientTransformation:
-    """Makes AdamW (0.9, 0.999, eps 1e-8) after clipping by the global norm; decays all trained arrays."""
+    """Makes AdamW (0.9, 0.999, eps 1e-8) after clipping by the global norm; decays all trained arrays.
+
+    Gradients that are not finite change nothing but the counts in its state (`optax.ApplyIfFiniteState`).
+    """
     # Decay applies to adapters too, A and B alike, as in the trainers of the paper's runs.
-    return optax.chain(
+    optimizer = optax.chain(
         optax.clip_by_global_norm(clip_norm),
         optax.adamw(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=weight_decay),
     )
+    # Never applied, however many there are: an iteration dispatches all its steps before the run reads the
+    # counts and stops.
+    return optax.apply_if_finite(optimizer, max_consecutive_errors=jnp.iinfo(jnp.int32).max)

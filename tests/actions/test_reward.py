@@ -178,6 +178,13 @@ def test_several_actions_soft_f1():
     )
 
 
+def test_what_would_not_be_executed_is_not_scored():
+    """`done` in front is executed alone, and nothing from a later `done` on."""
+    assert score_response(reply(done("x"), click(5)), reply(click(5))) == 0.0
+    assert score_response(reply(click(5), done("x")), reply(click(5))) == 1.0
+    assert score_response(reply(click(5)), reply(click(5), done("x"))) == 1.0
+
+
 def test_alignment_takes_the_best_of_several():
     explanation = explain_response(reply(click(9), click(3)), reply(click(3)))
     assert [(pair.predicted, pair.target, pair.level) for pair in explanation.pairs] == [(1, 0, 1.0)]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.actions import explain_response, score_response
-from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.actions.parse import normalize_action, parse_reply
 from rmsweb_jax.actions.reward import exact_response, text_response
 from rmsweb_jax.actions.rules import compare_actions
 from rmsweb_jax.actions.schema import ACTIONS
@@ -143,9 +143,10 @@ def test_aliases_defaults_and_numbers_in_strings_are_exact(target, chance):
 
 @settings(max_examples=100)
 @given(LISTS, ANY, st.integers(0, 5))
-def test_a_wrong_action_more_never_raises_an_exact_score(target, extra, position):
-    longer = [*target[:position], extra, *target[position:]]
-    assert score_response(reply(*longer), reply(*target)) < 1.0
+def test_a_wrong_action_more_lowers_an_exact_score_if_it_changes_what_is_executed(target, extra, position):
+    longer, exact = reply(*target[:position], extra, *target[position:]), reply(*target)
+    changes = parse_reply(longer).executable != parse_reply(exact).executable
+    assert (score_response(longer, exact) < 1.0) == changes
 
 
 def _best(predicted, wanted):

@@ -37,7 +37,7 @@ def sft_settings(**changes) -> SftConfig:
 def rl_settings(**changes) -> RlConfig:
     config = rl_config("smoke")
     config.update({"prompts": "-", "model": "-", "max_prompt_tokens": 64, "max_pixels": PIXELS})
-    config.update({"row_tokens": 128, "row_multiple": 32, "bucket_multiple": 32, **changes})
+    config.update({"row_tokens": 128, "row_multiple": 32, **changes})
     return from_config(RlConfig, config)
 
 

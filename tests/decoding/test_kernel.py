@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rmsweb_jax.decoding.attention import KeySpan, attend_span, merge
+from rmsweb_jax.decoding.attention import KeySpan, attend_ring, merge
 from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 
@@ -30,7 +30,7 @@ def arrays(lead, queries, dtype, seed=0):
 def test_the_kernel_equals_xla(dtype):
     span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
     q, keys, values = arrays((len(SPANS),), 4, dtype)
-    compute = jax.jit(attend_span, static_argnums=4)
+    compute = jax.jit(attend_ring, static_argnums=4)
     found = compute(q, keys, values, span, AttentionConfig("pallas", interpret=True))
     expected = compute(q, swap_last_axes(keys), values, span, AttentionConfig("dense"))
     # Sums of values about 3, in another order.

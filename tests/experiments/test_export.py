@@ -29,8 +29,8 @@ from configs import sft as sft_config
 from configs.export import get_config
 from experiments import export, train_sft
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.sampler import Sampler, SamplingParams, prompt_shapes
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
@@ -47,8 +47,8 @@ from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.workdir import check_config
+from tests.decoding.drawing import draw
 from tests.policies import REPLY, random_messages, write_corpus
-from tests.prompts import size_of
 from tests.report.evaluated import make_results, write_evaluation
 from tests.sft.test_peft_parity import save_model_folder
 
@@ -182,11 +182,20 @@ def our_replies(model_folder: Path, images: ImageStore) -> list[list[int]]:
         tokens = np.append(prompt.tokens, processor.end_id).astype(np.int32)
         mask = np.zeros(1, bool)
         examples.append(Example(f"p{number}", tokens, length, mask, prompt.patches, prompt.grids))
-    sampling = SamplingParams(1, NEW, 0.0, processor.end_id, processor.banned_ids)
-    shapes = prompt_shapes([size_of(example) for example in examples], len(PROMPTS), 64, 1)
-    sampler = Sampler(processor.config, shapes, make_mesh())
-    policy = Generator(load_model(model_folder))
-    drawn = sampler.generate(policy, examples, [0] * len(examples), sampling)
+    sizes = sizes_for(
+        [(one.prompt_length, list(map(len, one.patches))) for one in examples],
+        samples=1,
+        response_tokens=NEW,
+        lanes=len(PROMPTS),
+    )
+    drawn = draw(
+        load_model(model_folder),
+        examples,
+        Sampling(1, NEW, 0.0),
+        sizes=sizes,
+        eos=processor.end_id,
+        banned=tuple(processor.banned_ids),
+    )
     return [one.tokens[0].tolist() for one in drawn]
 
 

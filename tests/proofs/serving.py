@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import openai
 from flax import nnx
@@ -23,24 +24,19 @@ from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
-from rmsweb_jax.serve.protocol import ChatMessage, ChatRequest
+from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.server import serving_engine
 from tests.proofs.result import Claim, Figures, Proof, main, table
+from tests.serve.conftest import serving
 from tests.serve.servers import Server, install_transformers_serving, running
 from tests.serve.speed_sides import make_servers
 
 CLIENTS = (1, 8, 32)
 # As long as the replies that the demo's server gives at most.
 WORDS, NEW_TOKENS = 150, 128
-# Changes to configs/serve.py:demo. Prompts of the benchmark fit the second width.
-SETTINGS = {
-    "prompt_widths": (256, 320, 384, 512),
-    "warm_widths": 3,
-    "max_new_tokens": NEW_TOKENS,
-    "max_images": 0,
-    "slots": (1, 4, 16),
-    "workers": 2,
-}
+# Changes to configs/serve.py:demo.
+SETTINGS = {"lanes": 32, "samples": 1, "prompt_tokens": 512, "max_new_tokens": NEW_TOKENS, "max_images": 0}
 ROUNDS, LEAST_RATIO = 2, 4.0
 REPLIES, CHOICES = 1000, 8
 
@@ -125,19 +121,18 @@ def schema_replies() -> tuple[int, int]:
     folder = Path(resolve_model("tiny_base"))
     processor = Processor.from_pretrained(folder, 16_384)
     model = Qwen3VL(processor.config, rngs=nnx.Rngs(0))
-    shapes = EngineConfig((64,), (64,), max_new_tokens=1024, max_images=0, warm_widths=0)
+    config = ServeConfig(model="tiny", lanes=64, prompt_tokens=64, max_new_tokens=1024, max_images=0)
     schema = bounded_reply_schema(max_chars=60, max_actions=3)
-    engine = ServingEngine(model, processor, shapes, reply_schema=schema)
+    engine = ServingEngine(serving_engine(model, processor, config), model, config.max_waiting)
     engine.start()
-    requests = [
-        engine.submit(
-            engine.prepare(
-                ChatRequest(messages=[ChatMessage(role="user", content=f"go {seed}")], n=CHOICES, seed=seed)
-            )
-        )
-        for seed in range(REPLIES // CHOICES)
-    ]
-    replies = [reply.text for request in requests for reply in request.future.result()]
+
+    def ask(seed: int) -> list[str]:
+        body = {"messages": [{"role": "user", "content": f"go {seed}"}], "n": CHOICES, "seed": seed}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=3000).raise_for_status()
+        return [choice["message"]["content"] for choice in answer.json()["choices"]]
+
+    with serving(engine, processor, schema, max_new_tokens=1024) as url, ThreadPoolExecutor(16) as pool:
+        replies = [text for texts in pool.map(ask, range(REPLIES // CHOICES)) for text in texts]
     engine.close()
     return sum(parses(reply) for reply in replies), len(replies)
 
@@ -178,9 +173,7 @@ def measure() -> Figures:
         "prompt_tokens": len(packaged.encode_text(prompt(0))),
         "new_tokens": NEW_TOKENS,
         "rounds": ROUNDS,
-        "workers": SETTINGS["workers"],
-        "slots": list(SETTINGS["slots"]),
-        "widths": list(SETTINGS["prompt_widths"]),
+        "lanes": SETTINGS["lanes"],
         "loads": [
             _load_row(name, clients, [one[clients] for one in rounds])
             for name, rounds in measured.items()
@@ -253,9 +246,8 @@ tokens; ours serves them as the language model of a Qwen3-VL folder, transformer
 its server makes a processor for Qwen3-VL, which needs torchvision); prompts of about {prompt_tokens}
 tokens, {new_tokens} new tokens, greedy. Each client of the `openai` package sends its next request when the
 last one is answered, two each and at least four in all. The servers run one after the other, {rounds}
-times; latencies are those of all requests of all rounds. Ours is `configs/serve.py:demo` with {workers}
-workers of slots {slots}, and prompts padded to {widths} tokens. `transformers serve` answers one request
-after the other.
+times; latencies are those of all requests of all rounds. Ours is `configs/serve.py:demo` with {lanes} lanes.
+`transformers serve` answers one request after the other.
 
 Schemas are tried with an untrained model of the packaged one's shape, `replies=agent`, {schema_choices}
 replies a request, each read by `parse_reply`.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rmsweb_jax.data.sources import RecordSource
-from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import RlPrompt
@@ -33,14 +33,16 @@ def make_asks(run: Path, model: Path) -> dict[str, Ask]:
     source, images = RecordSource(folder, RlPrompt), ImageStore(folder)
     pixels = json.loads((run / "rl/config.json").read_bytes())["max_pixels"]
     processor = Processor.from_pretrained(model, pixels)
-    sampling = SamplingParams(1, NEW_TOKENS, 0.0, processor.end_id, processor.banned_ids)
+    sampling = Sampling(1, NEW_TOKENS, temperature=0.0)
     asks = {}
     for number in range(0, len(source), max(1, len(source) // PROMPTS))[:PROMPTS]:
         prompt = source[number]
         tokens = processor.encode_prompt(prompt.messages, images.get).tokens.tolist()
         pictures = [base64.b64encode(images.get(name)).decode() for name in image_names(prompt.messages)]
         urls = [f"data:image/png;base64,{picture}" for picture in pictures]
-        asks[prompt.prompt_id] = Ask("", prompt.messages, urls, tokens, sampling, None)
+        asks[prompt.prompt_id] = Ask(
+            "", prompt.messages, urls, tokens, sampling, None, processor.end_id, tuple(processor.banned_ids)
+        )
     return asks
 
 

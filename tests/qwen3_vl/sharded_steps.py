@@ -16,10 +16,14 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, lay_out_prompts, on_mesh
+from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.data.sft import VALUES
-from rmsweb_jax.decoding.generator import Generated, Generator
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.responses import generate
+from rmsweb_jax.decoding.sizes import EngineSizes
+from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -28,8 +32,8 @@ from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.step import make_steps as make_rl_steps
-from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.rl.step import rl_steps
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
 from rmsweb_jax.training.optimizer import adamw
 from tests.prompts import as_prompt
@@ -121,7 +125,7 @@ def sft_step(mesh: Mesh, *, whole: bool = True) -> Result:
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
-    steps = make_steps(graphdef, state, OPTIMIZER, SAMPLES, mesh)
+    steps = sft_steps(graphdef, state, OPTIMIZER, SAMPLES, mesh)
     trees = [target_tree(make_example(number)) for number in range(SAMPLES)]
     (rows,) = Packer(SHAPE, CONFIG).pack([tree.size for tree in trees])
     held = process_rows(mesh, ROWS)
@@ -141,7 +145,7 @@ def rl_step(mesh: Mesh) -> Result:
     graphdef, params, frozen = split_model(model, "lora")
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
-    steps = make_rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
+    steps = rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
     groups = [make_group(number, number < 4) for number in range(ROWS)]
     trees = trees_of(MiniBatch(tuple(groups[:4]), tuple(groups[4:])), salvage=True)
     (micro,) = micro_batches(trees, Packer(SHAPE, CONFIG), CONFIG)
@@ -158,15 +162,21 @@ def rl_step(mesh: Mesh) -> Result:
     return Result(np.asarray(log_probs), gradients, values)
 
 
-def samples(mesh: Mesh) -> Generated:
-    """Two responses to each of eight prompts."""
+def samples(mesh: Mesh, split: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and log-probabilities of two responses to each of eight prompts."""
     model = make_policy(LoRAConfig(rank=4, alpha=8.0, targets="attention"), mesh)
     graphdef, state = nnx.split(model)
     model = nnx.merge(graphdef, jax.device_put(state, param_shardings(state, mesh)))
     examples = [make_example(number) for number in range(ROWS)]
-    prompts = on_mesh(lay_out_prompts(examples, SHAPE, CONFIG), mesh).inputs
-    drawn = Generator(model)(prompts, num_samples=2, max_new_tokens=6, eos=-1, seed=5)
-    return Generated(*jax.device_get(drawn))
+    sizes = EngineSizes(
+        lanes=16, prompts=8, prompt_width=32, response_width=6, samples=2, chunks=(8, 16), images=1, window=16
+    )
+    engine = Engine.for_policy(model, sizes, eos=-1, layout=Layout(model.attention, split))
+    asked = [
+        Request(example, Sampling(2, 6), 5, number, engine.policy) for number, example in enumerate(examples)
+    ]
+    drawn = generate(engine, asked)
+    return np.stack([one.tokens for one in drawn]), np.stack([one.log_probs for one in drawn])
 
 
 def difference(one: Result, other: Result) -> dict[str, float]:
@@ -186,14 +196,17 @@ def compare() -> dict[str, Any]:
     one = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1, 1), AXES)
     many = make_mesh(data=2, fsdp=2, tensor=2)
     sft = sft_step(one)
-    drawn, drawn_by_many = samples(one), samples(many)
+    (drawn, scored), (drawn_by_many, scored_by_many) = samples(one), samples(many)
+    copied, scored_by_copies = samples(many, split=False)
     return {
         "sft": difference(sft, sft_step(many)),
         "rl": difference(rl_step(one), rl_step(many)),
         "samples": {
-            "differing": int((drawn.tokens != drawn_by_many.tokens).sum()),
-            "log_probs": float(np.abs(drawn.log_probs - drawn_by_many.log_probs).max()),
-            "distinct": len(np.unique(drawn.tokens)),
+            "differing": int((drawn != drawn_by_many).sum() + (drawn != copied).sum()),
+            "log_probs": float(
+                max(np.abs(scored - other).max() for other in (scored_by_many, scored_by_copies))
+            ),
+            "distinct": len(np.unique(drawn)),
         },
         "one_device": sft.metrics,
     }

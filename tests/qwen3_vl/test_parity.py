@@ -13,7 +13,9 @@ from flax import nnx
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from transformers import Qwen3VLForConditionalGeneration
 
-from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.data.batching import Example
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -22,6 +24,7 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, peft_confi
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import LayerContext, mrope_cos_sin
 from rmsweb_jax.qwen3_vl.vision import VisionOutput
+from tests.decoding.drawing import draw
 from tests.qwen3_vl.references import (
     CONTROL,
     WINDOW,
@@ -206,17 +209,29 @@ def test_adapter_gradients_match_peft(case):
 @pytest.mark.parametrize("case", [0, 3], indirect=True)
 def test_greedy_decoding_matches_and_equals_the_full_forward(case):
     prompts = case.segments[:3]
-    inputs, _ = lay_out([[(0, prompt)] for prompt in prompts], 64, case.config)
-    # A sampled image token would break the reference, and ours never draws one.
-    out = Generator(case.model)(
-        inputs,
-        num_samples=1,
-        max_new_tokens=NEW,
-        eos=-1,
-        temperature=0,
-        banned=CONTROL,
+    examples = [
+        Example(
+            str(number),
+            one.tokens.astype(np.int32),
+            len(one.tokens),
+            np.zeros(0, bool),
+            one.patches,
+            one.grids,
+        )
+        for number, one in enumerate(prompts)
+    ]
+    sizes = EngineSizes(
+        lanes=2,
+        prompts=2,
+        prompt_width=64,
+        response_width=NEW,
+        chunks=(8, 16),
+        images=max(len(one.grids) for one in prompts),
+        window=64,
     )
-    replies = np.asarray(out.tokens[:, 0])
+    # A sampled image token would break the reference, and ours never draws one.
+    out = draw(case.model, examples, Sampling(1, NEW, 0.0), banned=tuple(CONTROL), sizes=sizes)
+    replies = np.stack([one.tokens[0] for one in out])
     for prompt, reply in zip(prompts, replies, strict=True):
         expected = case.reference.generate(
             **torch_inputs(prompt), max_new_tokens=NEW, do_sample=False, suppress_tokens=list(CONTROL)
@@ -232,7 +247,7 @@ def test_greedy_decoding_matches_and_equals_the_full_forward(case):
     scored = FAST_COMPILE(token_log_probs)(case.model, inputs).log_probs
     for number, (row, columns) in enumerate(places):
         steps = slice(columns.stop - NEW, columns.stop)
-        np.testing.assert_allclose(out.log_probs[number, 0], scored[row, steps], atol=1e-4)
+        np.testing.assert_allclose(out[number].log_probs[0], scored[row, steps], atol=1e-4)
 
 
 def test_configurations_differ_where_models_do():

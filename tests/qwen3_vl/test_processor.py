@@ -113,6 +113,12 @@ def test_newline_follows_the_end(processor):
     assert processor.decode_response(learned.tokens) == "ok"
 
 
+def test_a_control_token_stays_in_a_reply(processor):
+    """A reply with one is not the reply without it."""
+    stray = np.insert(processor.encode_response("ok").tokens, 0, processor.start_id)
+    assert processor.decode_response(stray) == "<|im_start|>ok"
+
+
 def test_vision_and_unused_ids_are_banned(processor):
     names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
     assert {*map(processor.tokenizer.token_to_id, names), 299, 290} <= set(processor.banned_ids)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from rmsweb_jax.data.batching import Example, lay_out_prompts
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.packing import RowShape
-from rmsweb_jax.decoding.generator import Generator
+from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
@@ -35,6 +35,7 @@ from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.sft.train import export
 from rmsweb_jax.training.mesh import make_mesh
+from tests.decoding.drawing import draw, with_sizes
 from tests.policies import REPLY, random_messages
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
@@ -120,14 +121,13 @@ def test_gradients_are_those_of_the_weights_as_they_count(models):
 
 
 def test_decoding_computes_what_training_does(models):
-    prompt = inputs()
-    drawn = Generator(models[1])(prompt, num_samples=2, max_new_tokens=4, eos=-1, temperature=1.0, seed=1)
+    (drawn,) = draw(models[1], [TOKENS], Sampling(2, 4), seeds=1, sizes=with_sizes(prompt_width=24))
     length = len(TOKENS)
     for sample in range(2):
-        tokens = np.append(TOKENS, drawn.tokens[0, sample])
+        tokens = np.append(TOKENS, drawn.tokens[sample])
         scored = log_probs(models[1], tokens)[0]
         expected = [scored[length - 1 + number, tokens[length + number]] for number in range(4)]
-        np.testing.assert_allclose(drawn.log_probs[0, sample], expected, atol=1e-3)
+        np.testing.assert_allclose(drawn.log_probs[sample], expected, atol=1e-3)
 
 
 def test_adapters_are_exported_onto_the_weights_as_they_were():

@@ -15,7 +15,10 @@ modules = "attention backends layers logprobs lora model processor sharding text
 packages = ["rmsweb_jax.decoding", "rmsweb_jax.sft.loss"]
 packages += [f"rmsweb_jax.qwen3_vl.{name}" for name in modules]
 with install_import_hook(packages, "tests.typechecker.check"):
-    from rmsweb_jax.decoding.generator import Generator
+    from rmsweb_jax.decoding.engine import Engine
+    from rmsweb_jax.decoding.requests import Sampling
+    from tests.decoding.drawing import SIZES, requests
+    from rmsweb_jax.decoding.responses import generate
     from rmsweb_jax.qwen3_vl.inputs import image_rows, vision_inputs
     from rmsweb_jax.qwen3_vl.layers import rms_norm
     from rmsweb_jax.qwen3_vl.logprobs import score_tokens
@@ -37,12 +40,15 @@ def run():
     add_lora(model, LoRAConfig(rank=2, alpha=4.0, targets="attention", vision=True), nnx.Rngs(0))
     hidden = model(inputs, dropout_key=jax.random.key(0))
     scores = score_tokens(model, hidden, inputs.tokens, max_logits=TINY.text.vocab_size)
-    policy = Generator(model, merge=False, cache_dtype="int8")
-    return scores, policy(inputs, num_samples=3, max_new_tokens=4, eos=1)
+    return scores, model
 
 
-scores, generated = jax.eval_shape(run)
-assert scores.log_probs.shape == (2, 6) and generated.tokens.shape == (2, 3, 4)
+scores, _ = jax.eval_shape(lambda: (run()[0], 0))
+assert scores.log_probs.shape == (2, 6)
+engine = Engine.for_policy(run()[1], SIZES, eos=1, cache_dtype="int8", serving=True)
+sampling = Sampling(3, 4, top_p=0.9, prompt_log_probs=True)
+drawn = generate(engine, requests(engine, [[5, 6, 7], [7, 8]], sampling))
+assert all(0 < len(part) <= 4 for one in drawn for part in one.tokens)
 with pytest.raises(TypeCheckError):
     rms_norm(np.ones((2, 3), np.float32), np.ones(4, np.float32), 1e-6)
 """

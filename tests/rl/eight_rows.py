@@ -26,7 +26,7 @@ VALUES = (
     "salvage_weight",
     "old_log_probs",
     "ref_log_probs",
-    "stale",
+    "behaviour_log_probs",
 )
 
 

@@ -9,7 +9,9 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.decoding.requests import Request as EngineRequest
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.decoding.responses import Responses
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -17,8 +19,8 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.remote.client import EndpointConfig
-from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine
+from rmsweb_jax.rl.remote.config import EndpointConfig
+from rmsweb_jax.rl.remote.generator import RemoteGenerator
 from tests.policies import random_messages, save_random_policy
 from tests.prompts import as_prompt
 from tests.serve.conftest import random_adapters
@@ -35,7 +37,7 @@ class Policy(NamedTuple):
     processor: Processor
     images: ImageStore
     prompts: list[Prompt]
-    sampling: SamplingParams
+    sampling: Sampling
 
 
 def make_policy(folder: Path) -> Policy:
@@ -54,7 +56,7 @@ def make_policy(folder: Path) -> Policy:
     model = load_model(folder)
     add_lora(model, LORA, nnx.Rngs(1))
     random_adapters(model, scale=0.5)
-    sampling = SamplingParams(2, LIMIT, 1.0, processor.end_id, processor.banned_ids)
+    sampling = Sampling(2, LIMIT)
     return Policy(folder, model, processor, images, prompts, sampling)
 
 
@@ -74,8 +76,22 @@ def settings(url: str, folder: Path, **changes) -> EndpointConfig:
     return EndpointConfig(**(values | changes))
 
 
-def make_engine(config: EndpointConfig, policy: Policy) -> RemoteRolloutEngine:
-    return RemoteRolloutEngine(config, policy.processor, policy.images.get, LORA, first_wait_s=0.0)
+def make_generator(config: EndpointConfig, policy: Policy) -> RemoteGenerator:
+    return RemoteGenerator(config, policy.processor, policy.images.get, LORA)
+
+
+def draw(generator: RemoteGenerator, policy: Policy, prompts: slice = slice(None)) -> list[Responses]:
+    """Responses to some of the prompts, whose seeds are 1, 2 and 3."""
+    requests = [
+        EngineRequest(prompt, policy.sampling, number)
+        for number, prompt in list(enumerate(policy.prompts, 1))[prompts]
+    ]
+    for request in requests:
+        generator.submit(request)
+    found: dict[EngineRequest, Responses] = {}
+    while len(found) < len(requests):
+        found |= dict(generator.poll())
+    return [found[request] for request in requests]
 
 
 class PromptServer(HTTPServer):
@@ -92,7 +108,7 @@ class Server:
     def __init__(self, http: HTTPServer, policy: Policy):
         self.http, self.policy = http, policy
         self.url = http.url_for("")
-        eos = policy.sampling.eos
+        eos = policy.processor.end_id
         # A token of the seed tells the responses apart.
         self.tokens = lambda seed: [5 + seed % 50, 7, eos]
         http.expect_request("/v1/models").respond_with_json({"object": "list", "data": [{"id": "base"}]})

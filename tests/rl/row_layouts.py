@@ -23,10 +23,11 @@ from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.step import Accumulated, Steps, make_steps
+from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import Accumulated, Steps
 from tests.prompts import as_prompt
 from tests.rl.eight_rows import plain_batches, plain_rows
 
@@ -97,7 +98,7 @@ class Policy:
         )
         optimizer = adamw(8e-6, weight_decay=0.01, clip_norm=1.0)
         # A large KL weight, so that both terms show in the gradient.
-        self._steps: Steps = make_steps(
+        self._steps: Steps = rl_steps(
             graphdef,
             init_state(jax.tree.map(jnp.copy, self._params), optimizer, self.mesh),
             optimizer,

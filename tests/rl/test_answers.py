@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.decoding.sampler import SamplingParams
-from rmsweb_jax.rl.remote.protocols import Answer, BadAnswerError, check_answer
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.rl.remote.protocols import Answer, Ask, BadAnswerError, check_answer
 
 EOS, BANNED, OTHER_END, VOCAB, LIMIT = 9, 8, 7, 10, 4
-SAMPLING = SamplingParams(1, LIMIT, 1.0, EOS, (BANNED,))
 PROMPT = [1, 2, 3]
+ASK = Ask("", (), (), PROMPT, Sampling(1, LIMIT), None, EOS, (BANNED,))
 GOOD = Answer(3, PROMPT, [4, 5, EOS], [-1.0, -2.0, -0.5], "stop", EOS)
 
 
 def check(**changes):
-    return check_answer(dataclasses.replace(GOOD, **changes), PROMPT, SAMPLING, VOCAB)
+    return check_answer(dataclasses.replace(GOOD, **changes), ASK, VOCAB)
 
 
 def test_a_finished_response():
@@ -87,7 +87,7 @@ finished = st.lists(st.integers(0, OTHER_END), max_size=LIMIT - 1).map(
 @given(answers | finished)
 def test_what_passes_can_be_trained_on(answer):
     try:
-        sample = check_answer(answer, PROMPT, SAMPLING, VOCAB)
+        sample = check_answer(answer, ASK, VOCAB)
     except BadAnswerError:
         return
     assert answer.prompt_tokens == len(PROMPT) and answer.prompt_ids in (None, PROMPT)
@@ -100,5 +100,5 @@ def test_what_passes_can_be_trained_on(answer):
 
 @given(finished)
 def test_every_finished_response_passes(answer):
-    sample = check_answer(answer, PROMPT, SAMPLING, VOCAB)
+    sample = check_answer(answer, ASK, VOCAB)
     assert sample == (answer.tokens, answer.log_probs, False)

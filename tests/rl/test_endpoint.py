@@ -1,7 +1,7 @@
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.rl.remote.client import EndpointConfig, check_gap
+from rmsweb_jax.rl.remote.config import EndpointConfig, check_gap
 
 VALUES = {
     "base_url": "http://127.0.0.1:8000/v1/",

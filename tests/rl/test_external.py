@@ -1,7 +1,6 @@
 """Rollouts at servers that answer as vLLM and SGLang do."""
 
 import base64
-import concurrent.futures
 import dataclasses
 import json
 import socket
@@ -14,9 +13,10 @@ import pytest
 from werkzeug import Response
 
 from rmsweb_jax.data.sources import stable_hash
+from rmsweb_jax.decoding.requests import Request
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import image_patches, open_image
-from rmsweb_jax.rl.remote.engine import RemoteRolloutEngine, png_data_url
+from rmsweb_jax.rl.remote.generator import RemoteGenerator, png_data_url
 from tests.rl.inference_server import (
     CHAT,
     GENERATE,
@@ -25,7 +25,8 @@ from tests.rl.inference_server import (
     Policy,
     PromptServer,
     Server,
-    make_engine,
+    draw,
+    make_generator,
     make_policy,
     settings,
 )
@@ -44,15 +45,11 @@ def server(policy: Policy) -> Iterator[Server]:
 
 
 @pytest.fixture
-def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[RemoteRolloutEngine]:
-    engine = make_engine(settings(server.url, tmp_path), policy)
-    engine.load(policy.model, 3)
-    yield engine
-    engine.unload()
-
-
-def draw(engine: RemoteRolloutEngine, policy: Policy):
-    return engine.generate(policy.prompts, [1, 2, 3], policy.sampling).result()
+def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[RemoteGenerator]:
+    generator = make_generator(settings(server.url, tmp_path), policy)
+    generator.load(policy.model, 3)
+    yield generator
+    generator.unload()
 
 
 # A seed for every sample of every prompt, from the prompts' seeds 1, 2 and 3.
@@ -72,8 +69,8 @@ def check_drawn(drawn, server: Server):
 
 def test_vllm_gets_adapters_then_a_request_for_each_sample(server, policy, tmp_path):
     server.serve(CHAT, server.vllm)
-    engine = make_engine(settings(server.url + "/v1/", tmp_path), policy)
-    engine.load(policy.model, 3)
+    generator = make_generator(settings(server.url + "/v1/", tmp_path), policy)
+    generator.load(policy.model, 3)
     (load,) = server.bodies("/v1/load_lora_adapter")
     folder = Path(load["lora_path"])
     assert (folder.parent, folder.name) == (tmp_path, load["lora_name"])
@@ -81,31 +78,31 @@ def test_vllm_gets_adapters_then_a_request_for_each_sample(server, policy, tmp_p
     assert config["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
     assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 4.0, "base")
 
-    check_drawn(draw(engine, policy), server)
+    check_drawn(draw(generator, policy), server)
     bodies = server.bodies(CHAT)
     assert sorted(body["seed"] for body in bodies) == sorted(SEEDS)
     body = bodies[0]
     assert body["model"] == load["lora_name"]
     assert body["max_tokens"] == LIMIT and body["temperature"] == 1.0 and body["logprobs"]
     assert body["return_token_ids"] and body["ignore_eos"]
-    assert body["stop_token_ids"] == [policy.sampling.eos]
-    assert body["logit_bias"] == {str(token): -100 for token in policy.sampling.banned}
+    assert body["stop_token_ids"] == [policy.processor.end_id]
+    assert body["logit_bias"] == {str(token): -100 for token in policy.processor.banned_ids}
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, -1, 0, 1)
     system, user = body["messages"]
     assert system == {"role": "system", "content": "You act in a browser."}
     assert [part["type"] for part in user["content"]] == ["text", "image_url"]
 
-    engine.unload()
+    generator.unload()
     assert [body["lora_name"] for body in server.bodies("/v1/unload_lora_adapter")] == [load["lora_name"]]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
     server.serve(GENERATE, server.sglang)
-    engine = make_engine(settings(server.url, tmp_path, protocol="sglang"), policy)
-    engine.load(policy.model, 0)
-    drawn = draw(engine, policy)
-    engine.unload()
+    generator = make_generator(settings(server.url, tmp_path, protocol="sglang"), policy)
+    generator.load(policy.model, 0)
+    drawn = draw(generator, policy)
+    generator.unload()
     for path in ("/load_lora_adapter", "/unload_lora_adapter"):
         assert len(server.bodies(path)) == 1
     check_drawn(drawn, server)
@@ -116,17 +113,17 @@ def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
     assert body["lora_path"] == server.bodies("/load_lora_adapter")[0]["lora_name"]
     assert body["return_logprob"] and len(body["image_data"]) == 1
     sampling = body["sampling_params"]
-    assert sampling["max_new_tokens"] == LIMIT and sampling["stop_token_ids"] == [policy.sampling.eos]
+    assert sampling["max_new_tokens"] == LIMIT and sampling["stop_token_ids"] == [policy.processor.end_id]
     assert sampling["no_stop_trim"] and not sampling["skip_special_tokens"]
 
 
 @pytest.mark.parametrize(("protocol", "path"), [("vllm", CHAT), ("sglang", GENERATE)])
 def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path, protocol, path):
     server.serve(path, getattr(server, protocol))
-    engine = make_engine(settings(server.url, tmp_path, protocol=protocol, seeded=False), policy)
-    engine.load(policy.model, 0)
-    draw(engine, policy)
-    engine.unload()
+    generator = make_generator(settings(server.url, tmp_path, protocol=protocol, seeded=False), policy)
+    generator.load(policy.model, 0)
+    draw(generator, policy)
+    generator.unload()
     assert not any("seed" in json.dumps(body) for body in server.bodies(path))
 
 
@@ -159,7 +156,7 @@ def another_prompt(answer, _):
 
 
 def banned(answer, policy):
-    answer["choices"][0]["token_ids"][0] = policy.sampling.banned[0]
+    answer["choices"][0]["token_ids"][0] = policy.processor.banned_ids[0]
 
 
 def no_choice(answer, _):
@@ -201,15 +198,15 @@ def test_passing_failures_are_repeated(server, policy, loaded):
         return Response("busy", status, {"Retry-After": "0"}) if status else server.vllm(body)
 
     server.serve(CHAT, answer)
-    one = dataclasses.replace(policy.sampling, num_samples=1)
-    (responses,) = loaded.generate(policy.prompts[:1], [1], one).result()
+    one = policy._replace(sampling=dataclasses.replace(policy.sampling, num_samples=1))
+    (responses,) = draw(loaded, one, slice(0, 1))
     assert [tokens.tolist() for tokens in responses.tokens] == [server.tokens(SEEDS[0])]
     assert [body["seed"] for body in server.bodies(CHAT)] == [SEEDS[0]] * 3
 
 
 def test_failures_that_last_are_one_line(server, policy, loaded):
     server.serve(CHAT, lambda body: Response("<html>\nno\n</html>", 502))
-    with pytest.raises(UserError, match=r"no answer after 3 calls \(status 502: <html> no </html>\); check"):
+    with pytest.raises(UserError, match=r"status 502: no reason given; check that the server is up"):
         draw(loaded, policy)
     server.http.clear()
     server.serve(CHAT, lambda body: Response(json.dumps({"error": {"message": "bad key"}}), 401))
@@ -221,16 +218,16 @@ def test_a_server_that_is_down_is_one_line(policy, tmp_path):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    engine = make_engine(settings(url, tmp_path), policy)
-    with pytest.raises(UserError, match=rf"{url}/v1/models: no answer after 3 calls \(ConnectError"):
-        engine.load(policy.model, 0)
-    engine.unload()
+    generator = make_generator(settings(url, tmp_path), policy)
+    with pytest.raises(UserError, match=rf"{url}/v1/models: no answer \(ConnectError"):
+        generator.load(policy.model, 0)
+    generator.unload()
 
 
 def test_a_server_of_another_model_is_refused(server, policy, tmp_path):
-    engine = make_engine(settings(server.url, tmp_path, model="other"), policy)
+    generator = make_generator(settings(server.url, tmp_path, model="other"), policy)
     with pytest.raises(UserError, match=r"serves base, not config\.endpoint\.model \(other\)"):
-        engine.load(policy.model, 0)
+        generator.load(policy.model, 0)
 
 
 def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tmp_path):
@@ -239,22 +236,22 @@ def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tm
     # As vLLM answers, which knows them from before this process was started again.
     message = {"error": {"message": "The lora adapter 'x' has already been loaded.", "code": 400}}
     server.http.expect_request("/v1/load_lora_adapter").respond_with_json(message, 400)
-    engine = make_engine(settings(server.url, tmp_path), policy)
-    engine.load(policy.model, 7)
-    engine.load(policy.model, 7)
+    generator = make_generator(settings(server.url, tmp_path), policy)
+    generator.load(policy.model, 7)
+    generator.load(policy.model, 7)
     names = [body["lora_name"] for body in server.bodies("/v1/load_lora_adapter")]
     assert len(names) == 2 and len(set(names)) == 1
     assert names[0].startswith("policy-000007-")
-    engine.unload()
+    generator.unload()
 
 
 def test_a_server_that_lets_no_adapters_be_loaded(server, policy, tmp_path):
     server.http.clear()
     server.http.expect_request("/v1/models").respond_with_json({"data": [{"id": "base"}]})
     server.http.expect_request("/v1/load_lora_adapter").respond_with_json({"detail": "Not Found"}, 404)
-    engine = make_engine(settings(server.url, tmp_path), policy)
+    generator = make_generator(settings(server.url, tmp_path), policy)
     with pytest.raises(UserError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
-        engine.load(policy.model, 0)
+        generator.load(policy.model, 0)
 
 
 def test_unload_ends_what_nobody_waits_for(server, policy, loaded):
@@ -266,21 +263,21 @@ def test_unload_ends_what_nobody_waits_for(server, policy, loaded):
         return server.vllm(body)
 
     server.serve(CHAT, answer)
-    drawing = loaded.generate(policy.prompts, [1, 2, 3], policy.sampling)
+    for number, prompt in enumerate(policy.prompts):
+        loaded.submit(Request(prompt, policy.sampling, number))
     entered.wait()
     loaded.unload()
     leave.set()
-    with pytest.raises(concurrent.futures.CancelledError):
-        drawing.result()
+    assert loaded.poll() == []
     assert len(server.bodies("/v1/unload_lora_adapter")) == 1
 
 
 def test_the_api_key_comes_from_the_environment(server, policy, tmp_path, monkeypatch):
     config = settings(server.url, tmp_path, api_key_env="RMSWEB_TEST_KEY")
-    engine = make_engine(config, policy)
     with pytest.raises(UserError, match="RMSWEB_TEST_KEY is not set"):
-        engine.load(policy.model, 0)
+        make_generator(config, policy)
     monkeypatch.setenv("RMSWEB_TEST_KEY", "secret")
-    engine.load(policy.model, 0)
-    engine.unload()
+    generator = make_generator(config, policy)
+    generator.load(policy.model, 0)
+    generator.unload()
     assert {request.headers["Authorization"] for request, _ in server.http.log} == {"Bearer secret"}

@@ -7,10 +7,12 @@ from flax import nnx
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
+from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.server import serving_engine
 from tests.qwen3_vl.rows import token_log_probs
 from tests.rl.eight_rows import plain_inputs
-from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, make_engine, make_policy, settings
+from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, draw, make_generator, make_policy, settings
 from tests.serve.conftest import serving
 
 WIDTH = 96
@@ -37,18 +39,27 @@ _score = nnx.jit(
 
 def test_our_own_server_draws_what_training_scores(tmp_path_factory, tmp_path):
     policy = make_policy(tmp_path_factory.mktemp("policy"))
-    shapes = EngineConfig((4,), (WIDTH,), max_new_tokens=LIMIT, max_images=1, warm_widths=0)
-    server = ServingEngine(load_model(policy.folder), policy.processor, shapes)
+    policy = policy._replace(sampling=dataclasses.replace(policy.sampling, num_samples=4))
+    config = ServeConfig(
+        model="base",
+        lanes=6,
+        prompt_tokens=WIDTH,
+        max_new_tokens=LIMIT,
+        chunks=(32,),
+        adapters=2,
+        adapter_rank=2,
+    )
+    model = load_model(policy.folder)
+    server = ServingEngine(serving_engine(model, policy.processor, config), model, config.max_waiting)
     server.start()
-    sampling = dataclasses.replace(policy.sampling, num_samples=4)
-    with serving(server, "base") as url:
-        engine = make_engine(settings(url, tmp_path, concurrency=12), policy)
-        engine.load(policy.model, 1)
-        drawn = engine.generate(policy.prompts, [1, 2, 3], sampling).result()
-        # Alone, so in other batches.
-        (again,) = engine.generate(policy.prompts[2:], [3], sampling).result()
-        engine.unload()
-        assert server.adapters.names() == []
+    with serving(server, policy.processor, model="base", max_new_tokens=LIMIT) as url:
+        generator = make_generator(settings(url, tmp_path, concurrency=12), policy)
+        generator.load(policy.model, 1)
+        drawn = draw(generator, policy)
+        # Alone, so in other company.
+        (again,) = draw(generator, policy, slice(2, 3))
+        generator.unload()
+        assert server.names() == []
     server.close()
     for tokens, expected in zip(again.tokens, drawn[2].tokens, strict=True):
         np.testing.assert_array_equal(tokens, expected)

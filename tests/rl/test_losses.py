@@ -75,6 +75,7 @@ def token_batch(problem) -> TokenBatch:
         salvage_weight=weights(targets, span),
         old_log_probs=old,
         ref_log_probs=ref,
+        behaviour_log_probs=np.zeros_like(old),
     )
 
 
@@ -158,3 +159,33 @@ def test_metrics_read_accepted_tokens_only(problem):
     assert float(sums.log_ratio) == pytest.approx(float((old - new)[chosen].sum()), rel=1e-4)
     assert float(sums.clipped_lower + sums.clipped_upper) == (clipped & chosen).sum()
     assert float(sums.clipped_dual) == ((ratio > 3) & (advantages < 0) & chosen).sum()
+
+
+def test_tokens_of_earlier_policies_are_weighed():
+    """The decoupled weight against numpy, and its gradient: none through the weight."""
+    rng = np.random.default_rng(3)
+    shape = (3, 7)
+    new, old, behaviour, advantages = (rng.normal(-1, 0.7, shape).astype(np.float32) for _ in range(4))
+    weight = rng.uniform(0, 1, shape).astype(np.float32)
+    zero = np.zeros(shape, np.float32)
+    batch = TokenBatch(advantages, weight, zero, zero, old, zero, behaviour)
+    objective = Objective(kl_coef=0.0, importance_cap=1.5)
+
+    def loss(log_probs):
+        return salvage_ds_objective(log_probs, batch, objective, off_policy=True).loss
+
+    ratio = np.exp(new.astype(np.float64) - old)
+    plain, clipped = -advantages * ratio, -advantages * np.clip(ratio, 0.8, 1.32)
+    pg = np.maximum(plain, clipped)
+    dual = (advantages < 0) & (pg > -3.0 * advantages)
+    pg = np.where(dual, -3.0 * advantages, pg)
+    importance = np.minimum(np.exp(old.astype(np.float64) - behaviour), 1.5)
+    assert (importance == 1.5).any() and (importance < 1).any()
+    value, gradient = jax.value_and_grad(loss)(new)
+    np.testing.assert_allclose(value, (weight * importance * pg).sum(), rtol=1e-5)
+    moves = (plain >= clipped) & ~dual
+    np.testing.assert_allclose(gradient, np.where(moves, weight * importance * plain, 0), atol=1e-6)
+    same = dataclasses.replace(batch, behaviour_log_probs=old)
+    on_policy = salvage_ds_objective(new, batch, objective)
+    assert on_policy.loss == salvage_ds_objective(new, same, objective, off_policy=True).loss
+    assert on_policy.importance == (weight > 0).sum() and on_policy.capped == 0

@@ -36,8 +36,8 @@ def batch(make_group):
     return MiniBatch(tuple(groups[:3]), tuple(groups[3:]))
 
 
-def micros_of(batch, packer, *, salvage=True, version=0, held=None):
-    return list(micro_batches(trees_of(batch, salvage=salvage, version=version), packer, CONFIG, held))
+def micros_of(batch, packer, *, salvage=True, held=None):
+    return list(micro_batches(trees_of(batch, salvage=salvage), packer, CONFIG, held))
 
 
 @all_packers
@@ -98,19 +98,16 @@ def test_anchor_reads_the_action_span_only(batch, packer):
 
 
 @all_packers
-def test_responses_of_an_earlier_policy_keep_what_sampled_them(batch, packer):
+def test_responses_carry_what_drew_them(batch, packer):
     accepted = list(batch.accepted)
     log_probs = tuple(-1.0 - np.arange(len(part), dtype=np.float32) for part in accepted[1].responses)
-    accepted[0] = dataclasses.replace(accepted[0], version=2)
-    accepted[1] = dataclasses.replace(accepted[1], log_probs=log_probs, version=1)
-    for micro in micros_of(MiniBatch(tuple(accepted[:2]), ()), packer, version=2):
+    accepted[1] = dataclasses.replace(accepted[1], log_probs=log_probs)
+    for micro in micros_of(MiniBatch(tuple(accepted[:2]), ()), packer):
         values = micro.batch.scored.values
         for span in micro.spans:
             part = span.row, slice(span.start, span.stop)
-            stale = span.tree == 1
-            assert (values["stale"][part] == stale).all()
-            expected = log_probs[span.branch] if stale else np.zeros(span.stop - span.start)
-            np.testing.assert_array_equal(values["old_log_probs"][part], expected)
+            expected = log_probs[span.branch] if span.tree == 1 else np.zeros(span.stop - span.start)
+            np.testing.assert_array_equal(values["behaviour_log_probs"][part], expected)
 
 
 def picture(inputs, unit):
@@ -126,8 +123,8 @@ def test_each_process_makes_its_own_rows_of_the_same_batch(batch, width):
     chosen = packer(width, 4)
     owned = [0, 3], [1, 2]
     order = np.argsort(np.concatenate(owned))
-    whole = micros_of(batch, chosen, version=1)
-    parts = [micros_of(batch, chosen, version=1, held=held) for held in owned]
+    whole = micros_of(batch, chosen)
+    parts = [micros_of(batch, chosen, held=held) for held in owned]
     for all_rows, *halves in zip(whole, *parts, strict=True):
 
         def joined(read, axis=0, halves=halves):

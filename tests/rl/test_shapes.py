@@ -15,13 +15,14 @@ modules = "batching losses metrics prompts rollout step".split()
 packages = [f"rmsweb_jax.rl.{name}" for name in modules]
 packages += ["rmsweb_jax.qwen3_vl.logprobs", "rmsweb_jax.data.batching"]
 with install_import_hook(packages, "tests.typechecker.check"):
-    from rmsweb_jax.decoding.sampler import Responses
+    from rmsweb_jax.decoding.responses import Responses
     from rmsweb_jax.rl.batching import micro_batches, rl_packer, trees_of
     from rmsweb_jax.rl.config import RlConfig
     from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-    from rmsweb_jax.rl.losses import Objective, TokenBatch, gates_on_host, salvage_ds_objective, token_weights
+    from rmsweb_jax.rl.losses import Objective, TokenBatch, gated_advantages, salvage_ds_objective
+    from rmsweb_jax.rl.losses import token_weights
     from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics
-    from rmsweb_jax.rl.rollout import score_groups, with_gates
+    from rmsweb_jax.rl.rollout import make_group, with_gates
     from rmsweb_jax.rl.step import scored_log_probs
     from rmsweb_jax.data.sizes import SampleSize
     from rmsweb_jax.sft.step import split_model
@@ -35,11 +36,20 @@ prompts = [dataclasses.replace(_prompt(number), target=target) for number in ran
 rng = np.random.default_rng(0)
 tokens = [tuple(rng.integers(0, 50, 5).astype(np.int32) for _ in range(4)) for _ in prompts]
 drawn = [
-    Responses(own, tuple(np.zeros(5, np.float32) for _ in own), np.zeros(4, bool)) for own in tokens
+    Responses(
+        own,
+        tuple(np.full(5, -1, np.float32) for _ in own),
+        np.zeros(4, bool),
+        tuple(np.zeros(5, np.int32) for _ in own),
+    )
+    for own in tokens
 ]
 rewards = iter([0.0, 1.0, 0.3, 1.0, *[0.0] * 4])
-groups = score_groups(prompts, drawn, lambda tokens: "", lambda text, target: next(rewards))
-gates = gates_on_host(
+groups = [
+    make_group(prompt, one, [next(rewards) for _ in range(4)])
+    for prompt, one in zip(prompts, drawn, strict=True)
+]
+gates = gated_advantages(
     np.stack([group.rewards for group in groups]), min_std=0.1, competent_reward=0.55
 )
 groups = with_gates(groups, gates)
@@ -54,12 +64,11 @@ config = RlConfig(
     prompts="", model="", num_samples=4, max_response_tokens=6, row_tokens=256, row_multiple=8
 )
 packer = rl_packer([size], config, CONFIG, shards=1)
-# Version 1 makes every response stale, so that its branches carry old log-probabilities.
-trees = trees_of(MiniBatch(groups[:1], groups[1:]), salvage=True, version=1)
+trees = trees_of(MiniBatch(groups[:1], groups[1:]), salvage=True)
 micro, *_ = micro_batches(trees, packer, CONFIG)
 batch = micro.batch
 values = batch.scored.values
-assert values["stale"].any()
+assert values["behaviour_log_probs"].any()
 
 
 def gradient(params, frozen):
@@ -67,7 +76,7 @@ def gradient(params, frozen):
         model = nnx.merge(graphdef, params, frozen)
         log_probs = scored_log_probs(model, batch)
         tokens = TokenBatch(**{name: values[name] for name in TokenBatch.__dataclass_fields__})
-        return salvage_ds_objective(log_probs, tokens, Objective()).loss
+        return salvage_ds_objective(log_probs, tokens, Objective(), off_policy=True).loss
 
     return jax.grad(loss)(params)
 

@@ -15,10 +15,11 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import VALUES, micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective, TokenBatch, low_var_kl, salvage_ds_objective
-from rmsweb_jax.rl.step import Steps, make_steps, scored_log_probs
+from rmsweb_jax.rl.step import rl_steps, scored_log_probs
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import Steps
 from tests.rl.conftest import CONFIG
 
 # A large KL weight, so that every term shows in the gradient.
@@ -71,7 +72,7 @@ def policy(model):
     moved = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape), params)
     optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
     moved, frozen = (jax.device_put(part, param_shardings(part, MESH)) for part in (moved, frozen))
-    steps = make_steps(graphdef, init_state(params, optimizer, MESH), optimizer, OBJECTIVE, MESH)
+    steps = rl_steps(graphdef, init_state(params, optimizer, MESH), optimizer, OBJECTIVE, MESH)
     return Policy(graphdef, moved, frozen, steps, optimizer)
 
 

@@ -25,10 +25,11 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
-from rmsweb_jax.rl.step import Steps, Updated, make_steps, update_policy
-from rmsweb_jax.sft.step import TrainState, init_state, split_model
+from rmsweb_jax.rl.step import Updated, rl_steps, update_policy
+from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import Steps, TrainState
 from tests.qwen3_vl import sharded_steps
 from tests.qwen3_vl.sharded_steps import WINDOW, make_group
 
@@ -89,7 +90,7 @@ def make_policy(mesh: Mesh) -> Policy:
     params, frozen = (jax.device_put(part, param_shardings(part, mesh)) for part in (params, frozen))
     optimizer = adamw(1e-3, weight_decay=0.01, clip_norm=1.0)
     state = init_state(params, optimizer, mesh)
-    return Policy(mesh, params, frozen, make_steps(graphdef, state, optimizer, OBJECTIVE, mesh), optimizer)
+    return Policy(mesh, params, frozen, rl_steps(graphdef, state, optimizer, OBJECTIVE, mesh), optimizer)
 
 
 def update(policy: Policy, packer: Packer = PACKER) -> Updated:
@@ -115,4 +116,4 @@ if __name__ == "__main__":
     jax.distributed.initialize(coordinator, int(count), int(number), initialization_timeout=1200)
     updated = update(make_policy(make_mesh(data=2, fsdp=2, tensor=2)))
     np.savez(Path(folder) / f"{number}.npz", **arrays_of(updated))  # pyright: ignore[reportArgumentType]
-    print(json.dumps({"skipped": updated.skipped, **updated.metrics}))
+    print(json.dumps(updated.metrics))

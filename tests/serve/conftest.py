@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +23,10 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.app import AppConfig, bind, make_app
-from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
+from rmsweb_jax.serve.app import bind, make_app
+from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.server import serving_engine
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
 
@@ -35,7 +38,18 @@ CONTROL = (
     "<|vision_start|>",
     "<|vision_end|>",
 )
-SHAPES = EngineConfig(slots=(1, 4), prompt_widths=(64, 128), max_new_tokens=12, max_images=1, warm_widths=0)
+CONFIG = ServeConfig(
+    model="tiny",
+    lanes=4,
+    samples=4,
+    prompt_tokens=128,
+    max_new_tokens=12,
+    chunks=(32, 64),
+    steps=4,
+    adapters=2,
+    adapter_rank=2,
+    allow_adapters=True,
+)
 MAX_PIXELS = 64 * 64
 
 
@@ -91,21 +105,37 @@ def adapter_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def engine(model_folder: Path) -> Iterator[ServingEngine]:
-    engine = ServingEngine(
-        load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), SHAPES
-    )
+def processor(model_folder: Path) -> Processor:
+    return Processor.from_pretrained(model_folder, MAX_PIXELS)
+
+
+@pytest.fixture(scope="session")
+def make(model_folder: Path, processor: Processor) -> Callable[..., ServingEngine]:
+    """Makes an engine that is not started, so that requests pile up; changes are to `CONFIG`."""
+
+    def make(**changes: Any) -> ServingEngine:
+        config = dataclasses.replace(CONFIG, **changes)
+        model = load_model(model_folder)
+        return ServingEngine(serving_engine(model, processor, config), model, config.max_waiting)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def engine(make: Callable[..., ServingEngine]) -> Iterator[ServingEngine]:
+    engine = make()
+    engine.engine.warm_up()
     engine.start()
     yield engine
     engine.close()
 
 
 @contextlib.contextmanager
-def serving(engine: ServingEngine, name: str, **settings) -> Iterator[str]:
-    """The address of a started engine while the block runs; `settings` as of `AppConfig`."""
+def serving(engine: ServingEngine, processor: Processor, schema: Any = None, **changes: Any) -> Iterator[str]:
+    """The address of an engine while the block runs; changes are to `CONFIG`."""
     sock = bind(0)
     sock.listen()
-    app = make_app(engine, dataclasses.replace(AppConfig(model=name, allow_adapters=True), **settings))
+    app = make_app(engine, processor, dataclasses.replace(CONFIG, **changes), schema)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
@@ -114,3 +144,9 @@ def serving(engine: ServingEngine, name: str, **settings) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture(scope="session")
+def url(engine: ServingEngine, processor: Processor) -> Iterator[str]:
+    with serving(engine, processor) as url:
+        yield url

@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import io
 import json
 import os
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,21 +28,20 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
-from rmsweb_jax.serve.app import AppConfig, bind, make_app
-from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
-from rmsweb_jax.serve.protocol import parse_request
+from rmsweb_jax.serve.app import bind, make_app
+from rmsweb_jax.serve.protocol import ChatRequest, parse_body, to_messages
 from tests.qwen3_vl.rows import token_log_probs
-from tests.serve.conftest import serving
+from tests.serve.conftest import CONFIG, serving
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
+JSON = {"Content-Type": "application/json"}
 ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
 
 
-@pytest.fixture(scope="module")
-def url(engine: ServingEngine) -> Iterator[str]:
-    with serving(engine, "tiny") as url:
-        yield url
+def encoded(processor: Processor, body: dict) -> EncodedPrompt:
+    messages, images = to_messages(parse_body(ChatRequest, json.dumps(body).encode()))
+    return processor.encode_prompt(messages, images.__getitem__)
 
 
 def post(url: str, body: dict) -> httpx.Response:
@@ -52,6 +52,7 @@ def schema(body: dict) -> dict:
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": body}}
 
 
+TOOLS = [{"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}}]
 VIDEO = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
 
 
@@ -107,13 +108,16 @@ def test_the_image_is_seen(url):
     ("change", "reason"),
     [
         ({"messages": []}, "messages"),
-        ({"stream": True}, "stream"),
-        ({"tools": []}, "tools"),
         ({"temperature": -1}, "temperature"),
-        ({"top_p": 0.5}, "top_p"),
+        ({"top_p": 0}, "top_p"),
+        ({"min_p": 2}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"unheard_of": 1}, "unheard_of"),
+        ({"max_tokens": 13}, "over this server's limit of 12"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "b"}}}, "no tool 'b'"),
         ({"n": 0}, "n: "),
-        ({"n": 99}, "n: "),
-        ({"seed": -1}, "seed"),
+        ({"n": 129}, "n: "),
+        ({"seed": 2**63}, "seed"),
         ({"stop": ["a", ""]}, "none of them empty"),
         ({"stop": list("abcde")}, "at most 4"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
@@ -124,12 +128,9 @@ def test_the_image_is_seen(url):
         ({"ignore_eos": True}, "ignore_eos"),
         ({"logit_bias": {"5": -100}}, "token 5 is served"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"top_k": 20}, "top_k"),
-        ({"min_p": 0.1}, "min_p"),
-        ({"repetition_penalty": 1.1}, "repetition_penalty"),
-        ({"top_logprobs": 5}, "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role"),
-        ({"messages": [{"role": "user", "content": "x" * 500}]}, "at most 128"),
+        ({"messages": [{"role": "user", "content": "x" * 500}]}, "128"),
         (with_image("https://example.test/a.png"), "only data:image"),
         (with_image("data:video/mp4;base64,AAAA"), "only data:image"),
         ({"messages": [{"role": "user", "content": [VIDEO]}]}, "messages.0.content.0: Input tag 'video_url'"),
@@ -145,12 +146,12 @@ def test_invalid_requests_are_refused_in_one_line(url, change, reason):
     assert "\n" not in message
 
 
-def test_tokens_and_log_probs_of_prompt_and_replies(url, engine):
-    end, banned = engine._processor.end_id, engine._processor.banned_ids
+def test_tokens_and_log_probs_of_prompt_and_replies(url, processor):
+    end, banned = processor.end_id, processor.banned_ids
     plain = {"stop_token_ids": [end], "ignore_eos": True, "logit_bias": dict.fromkeys(banned, -100)}
     plain |= {"top_k": -1, "top_p": 1, "min_p": 0, "presence_penalty": 0, "repetition_penalty": 1}
     answer = post(url, ASK | plain | {"n": 4, "logprobs": True, "return_token_ids": True}).json()
-    prompt = engine.prepare(parse_request(json.dumps(ASK).encode())).prompt
+    prompt = encoded(processor, ASK)
     assert answer["prompt_token_ids"] == prompt.tokens.tolist()
     bare = post(url, ASK | {"n": 4}).json()
     for choice, other in zip(answer["choices"], bare["choices"], strict=True):
@@ -165,7 +166,7 @@ def test_tokens_and_log_probs_of_prompt_and_replies(url, engine):
     assert "prompt_token_ids" not in bare
 
 
-def test_log_probs_are_those_of_the_training_forward(url, engine, model_folder):
+def test_log_probs_are_those_of_the_training_forward(url, processor, model_folder):
     """Four replies to a picture, by the openai client."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
     body = with_image(image_url(3))
@@ -173,7 +174,7 @@ def test_log_probs_are_those_of_the_training_forward(url, engine, model_folder):
         model="tiny", messages=body["messages"], n=4, seed=1, logprobs=True,
         extra_body={"return_token_ids": True},
     )  # fmt: skip
-    prompt = engine.prepare(parse_request(json.dumps(body).encode())).prompt
+    prompt = encoded(processor, body)
     model = load_model(model_folder)
     assert len(answer.choices) == 4
     for choice in answer.choices:
@@ -198,6 +199,99 @@ def trained_log_probs(model: Qwen3VL, prompt: EncodedPrompt, tokens: np.ndarray)
 
 
 _score = nnx.jit(lambda model, inputs: token_log_probs(model, inputs).log_probs)
+
+
+def test_a_stream_is_the_reply_in_pieces(url):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    settings = {"model": "tiny", "messages": ASK["messages"], "seed": 3, "n": 2, "logprobs": True}
+    whole = client.chat.completions.create(**settings)
+    texts, values, reasons, usage = ["", ""], [[], []], [None, None], None
+    more = {"stream": True, "stream_options": {"include_usage": True}}
+    for chunk in client.chat.completions.create(**settings, **more):
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            if choice.logprobs:
+                values[choice.index] += [entry.logprob for entry in choice.logprobs.content]
+            reasons[choice.index] = choice.finish_reason or reasons[choice.index]
+    assert usage == whole.usage
+    for choice, text, log_probs, reason in zip(whole.choices, texts, values, reasons, strict=True):
+        assert (text, reason) == (choice.message.content, choice.finish_reason)
+        assert log_probs == pytest.approx([entry.logprob for entry in choice.logprobs.content], abs=1e-5)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "pick"}}])
+def test_a_forced_tool_is_called(make, processor, choice):
+    """A grammar holds an untrained model to the form of a call."""
+    parameters = {
+        "type": "object",
+        "properties": {"row": {"enum": [1, 2]}},
+        "required": ["row"],
+        "additionalProperties": False,
+    }
+    tools = [{"type": "function", "function": {"name": "pick", "parameters": parameters}}]
+    engine = make(prompt_tokens=1024, max_new_tokens=128)
+    engine.start()
+    with serving(engine, processor, max_new_tokens=128) as url:
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        settings = {"model": "tiny", "messages": ASK["messages"], "seed": 1}
+        settings |= {"tools": tools, "tool_choice": choice}
+        answer = client.chat.completions.create(**settings).choices[0]
+        chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**settings, stream=True)]
+        # The conversation goes on with the call and its result.
+        (call,) = answer.message.tool_calls
+        more = [answer.message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+        after = client.chat.completions.create(
+            model="tiny", messages=[*settings["messages"], *more], tools=tools, max_tokens=4
+        )
+    engine.close()
+    assert answer.finish_reason == "tool_calls" == chunks[-1].finish_reason
+    assert call.function.name == "pick" and json.loads(call.function.arguments)["row"] in (1, 2)
+    (streamed,) = [one for chunk in chunks for one in chunk.delta.tool_calls or ()]
+    assert streamed.function.arguments == call.function.arguments
+    assert not any(chunk.delta.content for chunk in chunks)
+    assert after.choices[0].finish_reason
+
+
+def test_text_completions_by_the_openai_client(url, processor):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    settings = {"model": "tiny", "seed": 2, "max_tokens": 6, "logprobs": 2}
+    by_text = client.completions.create(prompt="one two", echo=True, **settings).choices[0]
+    by_tokens = client.completions.create(prompt=processor.encode_text("one two"), **settings).choices[0]
+    assert by_text.text == "one two" + by_tokens.text
+    assert by_text.logprobs.token_logprobs == pytest.approx(by_tokens.logprobs.token_logprobs, abs=1e-5)
+    # Two tokens may have one text: what no character is made of.
+    assert all(1 <= len(top) <= 2 for top in by_tokens.logprobs.top_logprobs)
+    texts, starts = by_text.logprobs.tokens, by_text.logprobs.text_offset
+    assert starts == [len("one two" + "".join(texts[:place])) for place in range(len(texts))]
+    streamed = client.completions.create(prompt="one two", stream=True, **settings)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == by_tokens.text
+
+
+def test_stop_texts_and_limits_cut_a_reply(url):
+    full = post(url, ASK | {"return_token_ids": True}).json()["choices"][0]
+    text = full["message"]["content"]
+    # Over two of the byte-sized tokens, inside the reply.
+    stop = text[4:6]
+    cut = post(url, ASK | {"stop": ["never", stop], "return_token_ids": True}).json()["choices"][0]
+    assert (cut["message"]["content"], cut["finish_reason"]) == (text[: text.index(stop)], "stop")
+    assert cut["token_ids"] == full["token_ids"][: len(cut["token_ids"])] != full["token_ids"]
+    late = post(url, ASK | {"max_tokens": 3, "return_token_ids": True}).json()["choices"][0]
+    assert (late["token_ids"], late["finish_reason"]) == (full["token_ids"][:3], "length")
+
+
+@pytest.mark.parametrize("limit", [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}])
+def test_the_narrowest_limit_is_the_greedy_reply(url, limit):
+    greedy, limited = (post(url, ASK | more).json() for more in ({"temperature": 0}, limit))
+    assert limited["choices"][0]["message"] == greedy["choices"][0]["message"]
+
+
+def test_other_hosts_and_origins_are_refused(url):
+    for headers in ({"Host": "example.test"}, {"Origin": "https://example.test"}, {"Origin": "null"}):
+        answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
+        assert (answer.status_code, "is not this machine" in answer.text) == (403, True)
+    plain = httpx.post(f"{url}/v1/chat/completions", content=json.dumps(ASK))
+    assert plain.status_code == 415
 
 
 def adapters(url: str, verb: str, **body: str) -> httpx.Response:
@@ -236,11 +330,10 @@ def test_bad_adapters_are_refused_in_one_line(url, verb, body, reason):
     assert reason in response.json()["error"]["message"]
 
 
-def test_adapters_are_off_by_default(engine):
-    paths = {
-        route.path for route in make_app(engine, AppConfig(model="tiny")).routes if isinstance(route, Route)
-    }
-    assert paths == {"/v1/chat/completions", "/v1/models", "/health", "/metrics"}
+def test_adapters_are_off_by_default(engine, processor):
+    app = make_app(engine, processor, dataclasses.replace(CONFIG, allow_adapters=False))
+    paths = {route.path for route in app.routes if isinstance(route, Route)}
+    assert "/v1/chat/completions" in paths and not any("lora" in path for path in paths)
 
 
 def test_two_images_are_one_too_many(url):
@@ -250,7 +343,7 @@ def test_two_images_are_one_too_many(url):
 
 
 def test_invalid_json_another_model_and_an_unknown_path(url):
-    broken = httpx.post(f"{url}/v1/chat/completions", content=b"{")
+    broken = httpx.post(f"{url}/v1/chat/completions", content=b"{", headers=JSON)
     assert (broken.status_code, "JSON" in broken.json()["error"]["message"]) == (400, True)
     assert post(url, ASK | {"model": "gpt"}).status_code == 404
     assert httpx.get(f"{url}/v1/nothing").status_code == 404
@@ -278,8 +371,8 @@ def metric(url: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-def test_a_missing_or_wrong_key_is_refused(engine):
-    with serving(engine, "tiny", api_key="schlüssel") as url:
+def test_a_missing_or_wrong_key_is_refused(engine, processor):
+    with serving(engine, processor, api_key="schlüssel") as url:
         for given in (b"", b"Bearer other", "schlüssel".encode()):
             headers = {b"Authorization": given}
             answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
@@ -292,21 +385,22 @@ def test_a_missing_or_wrong_key_is_refused(engine):
             openai.OpenAI(base_url=f"{url}/v1", api_key="other", max_retries=0).models.list()
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(engine):
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(engine, processor):
     large = json.dumps(ASK).encode() + b" " * 5000
-    with serving(engine, "tiny", max_body_mb=4096 / 2**20) as url:
-        sized = httpx.post(f"{url}/v1/chat/completions", content=large)
+    with serving(engine, processor, max_body_mb=4096 / 2**20) as url:
+        sized = httpx.post(f"{url}/v1/chat/completions", content=large, headers=JSON)
         # Without a Content-Length the size is known only at the end.
-        chunked = httpx.post(f"{url}/v1/chat/completions", content=iter([large[:3000], large[3000:]]))
+        chunked = httpx.post(
+            f"{url}/v1/chat/completions", content=iter([large[:3000], large[3000:]]), headers=JSON
+        )
         assert (sized.status_code, chunked.status_code) == (413, 413)
         assert "limit of 4096" in sized.json()["error"]["message"]
         assert post(url, ASK).status_code == 200
 
 
-def test_a_client_that_goes_away_is_not_computed_for(model_folder):
-    shapes = EngineConfig((1,), (64,), max_new_tokens=12, max_images=1, warm_widths=0)
-    idle = ServingEngine(load_model(model_folder), Processor.from_pretrained(model_folder, 4096), shapes)
-    with serving(idle, "tiny") as url:
+def test_a_client_that_goes_away_is_not_computed_for(make, processor):
+    idle = make()
+    with serving(idle, processor) as url:
         # The engine has not begun, so that the answer cannot come first.
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{url}/v1/chat/completions", json=ASK, timeout=0.5)
@@ -353,7 +447,7 @@ def test_a_schema_in_the_request_is_held_to(url):
 
 
 def start(model: Path, workdir: Path, *more: str, devices: int = 1) -> subprocess.Popen:
-    settings = (f"model={model}", "slots=(1,)", "prompt_widths=(64,)", "max_pixels=4096", *more)
+    settings = (f"model={model}", "lanes=2", "samples=1", "prompt_tokens=64", "max_pixels=4096", *more)
     flags = [f"--config.{setting}" for setting in settings]
     command = [sys.executable, "-m", "experiments.serve", "--config=configs/serve.py:demo", *flags]
     return subprocess.Popen(
@@ -381,7 +475,7 @@ def test_the_script_serves_from_two_devices_until_sigterm_and_answers_all_it_has
         ]
         # All of them are in the only slot or wait for it.
         root = state["url"].removesuffix("/v1")
-        held = ("rmsweb_running_requests", "rmsweb_waiting_requests", "rmsweb_replies_total")
+        held = ("rmsweb_running_requests", "rmsweb_replies_total")
         wait_for(lambda: sum(metric(root, name) for name in held) >= 6)
         os.kill(process.pid, signal.SIGTERM)
         replies = [future.result() for future in futures]
@@ -403,7 +497,7 @@ def test_the_script_serves_from_two_devices_until_sigterm_and_answers_all_it_has
         ("host=example", "not an IP address"),
         ("api_key_env=RMSWEB_NO_SUCH_KEY", "export RMSWEB_NO_SUCH_KEY=KEY"),
         ("replies=json", "use one of free, agent"),
-        ("max_pools=0", "give 1 or more"),
+        ("samples=0", "give 1 or more"),
     ],
 )
 def test_invalid_settings_are_reported(setting, reason, model_folder, tmp_path):

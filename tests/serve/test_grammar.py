@@ -2,7 +2,9 @@
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,12 +12,11 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.actions.parse import parse_reply
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.engine import EngineConfig, ServingEngine
-from rmsweb_jax.serve.grammar import Grammar, Grammars, allowed_tokens
-from rmsweb_jax.serve.protocol import BadRequestError, ChatMessage, ChatRequest
-from tests.serve.conftest import MAX_PIXELS
+from rmsweb_jax.serve.grammar import Grammar, Grammars
+from rmsweb_jax.serve.protocol import BadRequestError
+from tests.serve.conftest import serving
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,8 @@ def drawn(processor: Processor, grammar: Grammar, seed: int) -> str:
     matching, tokens = grammar.begin(), []
     choose = random.Random(seed).choice
     while not tokens or tokens[-1] != processor.end_id:
-        (mask,) = allowed_tokens({0: matching}, 1, processor.config.text.vocab_size)
+        mask = np.zeros(-(-processor.config.text.vocab_size // 32), np.int32)
+        matching.allowed(mask)
         allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
         assert not set(allowed) & set(processor.banned_ids)
         tokens.append(int(choose(allowed)))
@@ -63,46 +65,38 @@ def test_unsupported_schemas_are_refused_in_one_line(grammars, schema):
     assert "\n" not in str(error.value)
 
 
-def test_replies_of_an_untrained_model_all_parse(model_folder):
+def test_replies_of_an_untrained_model_all_parse(make, processor):
     schema = bounded_reply_schema(max_chars=12, max_actions=1)
-    shapes = EngineConfig((32,), (64,), max_new_tokens=384, max_images=0, warm_widths=0)
-    processor = Processor.from_pretrained(model_folder, MAX_PIXELS)
-    engine = ServingEngine(load_model(model_folder), processor, shapes, reply_schema=schema)
+    engine = make(max_new_tokens=384, lanes=32)
     engine.start()
-    asked = [
-        ChatRequest(
-            messages=[ChatMessage(role="user", content=f"go {seed}")], n=4, seed=seed, temperature=1.2
-        )
-        for seed in range(8)
-    ]
-    submitted = [engine.submit(engine.prepare(one)) for one in asked]
-    replies = [reply for pending in submitted for reply in pending.future.result(timeout=3000)]
-    free = asked[0].model_copy(update={"response_format": as_text(), "max_tokens": 4})
-    unbound = engine.submit(engine.prepare(free)).future.result(timeout=3000)
+    with serving(engine, processor, schema, max_new_tokens=384) as url:
+
+        def post(body: dict) -> list[dict]:
+            answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=3000)
+            return answer.raise_for_status().json()["choices"]
+
+        bodies = [
+            {"messages": [{"role": "user", "content": f"go {seed}"}], "n": 4, "seed": seed}
+            | {"temperature": 1.2}
+            for seed in range(8)
+        ]
+        with ThreadPoolExecutor(8) as pool:
+            replies = [reply for choices in pool.map(post, bodies) for reply in choices]
+        free = bodies[0] | {"response_format": {"type": "text"}, "max_tokens": 4}
+        unbound = [choice["message"]["content"] for choice in post(free)]
     engine.close()
-    assert len(replies) == 32 and all(reply.finish_reason == "stop" for reply in replies)
-    assert len({parse_reply(reply.text).memory for reply in replies}) > 27
+    assert len(replies) == 32 and all(reply["finish_reason"] == "stop" for reply in replies)
+    assert len({parse_reply(reply["message"]["content"]).memory for reply in replies}) > 27
     # What the client asks for comes first.
-    assert not all(reply.text.startswith('{"') for reply in unbound)
+    assert not all(text.startswith('{"') for text in unbound)
 
 
-def as_text():
-    return ChatRequest.model_validate(
-        {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "text"}}
-    ).response_format
-
-
-def test_log_probs_under_a_grammar_are_the_models_own(model_folder):
+def test_log_probs_under_a_grammar_are_the_models_own(url):
     """Log-probabilities are those without the grammar: its mask does not enter them."""
-    shapes = EngineConfig((1,), (64,), max_new_tokens=24, max_images=0, warm_widths=0)
-    engine = ServingEngine(
-        load_model(model_folder), Processor.from_pretrained(model_folder, MAX_PIXELS), shapes
-    )
-    engine.start()
     only = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a"]}}}
-    request = {"messages": [{"role": "user", "content": "go"}], "seed": 1, "response_format": only}
-    bound = engine.submit(engine.prepare(ChatRequest.model_validate(request))).future.result(timeout=3000)[0]
-    engine.close()
-    assert json.loads(bound.text) == "a" and bound.finish_reason == "stop"
+    body = {"messages": [{"role": "user", "content": "go"}], "seed": 1, "response_format": only}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body | {"logprobs": True}, timeout=3000)
+    (bound,) = answer.raise_for_status().json()["choices"]
+    assert json.loads(bound["message"]["content"]) == "a" and bound["finish_reason"] == "stop"
     # A model that has learned nothing gives each of about 250 tokens some of the mass, and here one was left.
-    assert max(bound.log_probs) < -0.5
+    assert max(entry["logprob"] for entry in bound["logprobs"]["content"]) < -0.5

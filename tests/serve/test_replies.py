@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.rl.remote.protocols import Ask
 from tests.serve.replies import TIE, Reply, compare
 
 PROMPT = [1, 2]
-ASKS = {"p": Ask("", (), (), PROMPT, SamplingParams(1, 8, 0.0, 9, ()), None)}
+ASKS = {"p": Ask("", (), (), PROMPT, Sampling(1, 8, 0.0), None, 9, ())}
 OURS = {"p": Reply(PROMPT, [5, 6, 9], [-0.1, -0.7, -0.2], [])}
 
 

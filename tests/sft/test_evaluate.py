@@ -9,7 +9,6 @@ import pytest
 from flax import nnx
 
 from rmsweb_jax.data.sft import SftData
-from rmsweb_jax.decoding.generator import Generator
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -92,14 +91,14 @@ def test_replies_are_scored_against_their_targets(data, model):
         return (1.0, 0.3, 0.7)[targets.index(target)]
 
     greedy = GreedyReplies(CONFIG, actions, data.encoder, make_mesh(), score)
-    metrics, replies = greedy(Generator(model))
+    metrics, replies = greedy(model)
     assert metrics["eval/action_reward"] == pytest.approx(2 / 3)
     assert metrics["eval/action_accuracy"] == pytest.approx(1 / 3)
     assert asked == [(reply.reply, reply.target) for reply in replies]
     assert [(reply.sample_id, reply.target) for reply in replies] == [
         (sample.sample_id, sample.response) for sample, _ in actions
     ]
-    assert greedy(Generator(model)) == (metrics, replies)
+    assert greedy(model) == (metrics, replies)
 
 
 def test_replies_are_to_the_same_held_out_actions_in_every_run(data):

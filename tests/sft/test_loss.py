@@ -11,7 +11,7 @@ from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.sft.loss import sft_loss
-from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from tests.sft.conftest import one_a_row
@@ -23,7 +23,8 @@ SHAPE = RowShape(width=48, rows=8, images=1, window=8)
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def loss_and_gradient(graphdef, params, batch, batch_size):
     def part(params):
-        return sft_loss(nnx.merge(graphdef, params), batch, batch_size)
+        loss, (sums, _) = sft_loss(nnx.merge(graphdef, params), batch, batch_size)
+        return loss, sums
 
     return jax.value_and_grad(part, has_aux=True)(params)
 
@@ -100,7 +101,7 @@ def test_steps_train_adapters_alone(model, examples):
     before = jax.tree.map(np.asarray, frozen)
     optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, len(examples), mesh)
+    steps = sft_steps(graphdef, state, optimizer, len(examples), mesh)
     losses = []
     for step in range(12):
         total = steps.zero(state.params)

@@ -22,9 +22,10 @@ from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
-from rmsweb_jax.sft.step import SftAccumulator, SftSteps, init_state, make_steps, split_model
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import Accumulated, Steps
 from tests.sft.conftest import make_batch, make_example, make_tree, one_a_row, row_of
 from tests.tiny import IMAGE_TOKEN, TINY
 
@@ -86,18 +87,18 @@ def trained() -> Trained:
 
 
 class Trainer(NamedTuple):
-    steps: SftSteps
+    steps: Steps
     optimizer: optax.GradientTransformation
     mesh: Mesh
 
-    def gradient(self, trained: Trained, batches: Sequence[Batch]) -> SftAccumulator:
+    def gradient(self, trained: Trained, batches: Sequence[Batch]) -> Accumulated:
         total = self.steps.zero(trained.params)
         for batch in batches:
             rows, key = on_mesh(batch, self.mesh), jax.random.key(0)
             total = self.steps.add(total, trained.params, trained.frozen, rows, key)
         return total
 
-    def updated(self, trained: Trained, total: SftAccumulator) -> Any:
+    def updated(self, trained: Trained, total: Accumulated) -> Any:
         """Parameters after a first step."""
         # The step donates its state, and the parameters are used again.
         params = jax.tree.map(jnp.copy, trained.params)
@@ -110,11 +111,11 @@ def trainer(trained: Trained) -> Trainer:
     mesh = make_mesh()
     optimizer = adamw(1e-4, weight_decay=0.01, clip_norm=CLIP)
     state = init_state(jax.tree.map(jnp.copy, trained.params), optimizer, mesh)
-    return Trainer(make_steps(trained.graphdef, state, optimizer, len(EXAMPLES), mesh), optimizer, mesh)
+    return Trainer(sft_steps(trained.graphdef, state, optimizer, len(EXAMPLES), mesh), optimizer, mesh)
 
 
 @pytest.fixture(scope="module")
-def totals(trainer: Trainer, trained: Trained) -> dict[str, SftAccumulator]:
+def totals(trainer: Trainer, trained: Trained) -> dict[str, Accumulated]:
     """Loss sums and gradients of all samples by layout."""
     return {name: trainer.gradient(trained, batches) for name, batches in LAYOUTS.items()}
 

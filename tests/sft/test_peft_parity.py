@@ -23,7 +23,7 @@ from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
-from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.sft.train import run_step
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
@@ -117,7 +117,7 @@ def train_ours(model: Qwen3VL, data: SftData) -> Run:
     schedule = warmup_cosine(SETTINGS.learning_rate, SETTINGS.steps, SETTINGS.warmup_ratio)
     optimizer = adamw(schedule, weight_decay=SETTINGS.weight_decay, clip_norm=SETTINGS.clip_norm)
     state = init_state(params, optimizer, mesh)
-    steps = make_steps(graphdef, state, optimizer, BATCH, mesh)
+    steps = sft_steps(graphdef, state, optimizer, BATCH, mesh)
     curves = Curves([], [])
     for step in range(SETTINGS.steps):
         state, metrics = run_step(steps, state, frozen, data.step(step), jax.random.key(step), mesh)

@@ -1,11 +1,15 @@
 """The whole stage on a tiny model: data, resume, errors, export."""
 
+import itertools
 import json
 import os
 import signal
 from pathlib import Path
 
 import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -90,7 +94,7 @@ def kill_after(monkeypatch, steps: int) -> None:
 
 def test_nothing_is_compiled_after_the_first_step_and_evaluation(config, tmp_path, monkeypatch):
     found = compiled_by_step(monkeypatch, lambda: run(config, tmp_path))
-    training = {"jit(zero)", "jit(add)", "jit(update)"}
+    training = {"jit(zero)", "jit(run)", "jit(update)"}
     assert training <= set(found.pop(1))
     # The held-out loss and the sampler of replies.
     assert "jit(sums)" in found[3] and not training & set(found.pop(3))
@@ -175,19 +179,43 @@ def test_report_and_export(whole, random_policy):
         assert (folder / "export" / name).exists()
 
 
-def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(config, tmp_path, monkeypatch):
+def break_steps(monkeypatch, broken: set[int]) -> None:
+    """The adapters overflow in some steps, numbered from 1."""
     run_step = train_module.run_step
-    calls = iter(range(100))
+    numbers = itertools.count(1)
 
-    def broken(*args):
-        state, metrics = run_step(*args)
-        return state, metrics | ({"loss/train": float("nan")} if next(calls) == 4 else {})
+    def overflow(steps, state, *args):
+        params = state.params
+        if next(numbers) not in broken:
+            return run_step(steps, state, *args)
+        # A copy, since the update donates what it gets.
+        given = jax.tree.map(jnp.copy, state.replace(params=jax.tree.map(lambda x: x * np.inf, params)))
+        after, metrics = run_step(steps, given, *args)
+        return after.replace(params=params), metrics
 
-    monkeypatch.setattr(train_module, "run_step", broken)
-    with pytest.raises(UserError, match="not a number at step 5"):
+    monkeypatch.setattr(train_module, "run_step", overflow)
+
+
+def test_a_step_that_is_not_finite_is_skipped(config, whole, tmp_path, monkeypatch):
+    break_steps(monkeypatch, {3, 6})
+    report = run(config, tmp_path)
+    rows, plain = read_metrics(tmp_path), read_metrics(whole[0])
+    assert [row["skipped_steps"] for row in rows] == [0, 0, 1, 1, 1, 2]
+    assert [row["skipped_in_a_row"] for row in rows] == [0, 0, 1, 0, 0, 1]
+    # The schedule goes on where it was.
+    assert [row["lr"] for row in rows] == [plain[number]["lr"] for number in (0, 1, 2, 2, 3, 4)]
+    assert rows[2]["loss/train"] is None and rows[2]["norm/update"] == 0 < rows[3]["norm/update"]
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert report["final"]["loss/train"] is None and report["final"]["eval/loss"] > 0
+
+
+def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(config, tmp_path, monkeypatch):
+    break_steps(monkeypatch, {3, 4, 5, 6})
+    with pytest.raises(UserError, match=r"not finite in 3 optimizer steps in a row.*step 5 is saved"):
         run(config, tmp_path)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.is_dir()][-1:] == ["4"]
-    assert not (tmp_path / "report.json").exists()
+    assert (tmp_path / "checkpoints" / "5").is_dir() and not (tmp_path / "report.json").exists()
+    with pytest.raises(UserError, match="not finite in 4 optimizer steps"):  # The checkpoint has the count.
+        run(config, tmp_path)
 
 
 def test_a_corpus_without_a_short_enough_sample_is_one_line(config, tmp_path):

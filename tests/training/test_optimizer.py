@@ -1,5 +1,7 @@
 import math
 
+import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -48,3 +50,17 @@ def test_adamw_equals_torch_with_clipping_and_decay():
         updates, state = optimizer.update({"w": jnp.asarray(gradient)}, state, params)
         params = optax.apply_updates(params, updates)
     np.testing.assert_allclose(params["w"], parameter.detach().numpy(), atol=2e-6)
+
+
+def test_gradients_that_are_not_finite_are_never_applied():
+    params = {"w": jnp.ones(3), "b": jnp.ones(2)}
+    optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
+    state = begin = optimizer.init(params)
+    for number in range(1, 20):
+        bad = {"w": jnp.ones(3), "b": jnp.asarray([1.0, np.inf])}
+        updates, state = optimizer.update(bad, state, params)
+        assert not any(leaf.any() for leaf in jax.tree.leaves(updates))
+        chex.assert_trees_all_equal(state.inner_state, begin.inner_state)
+        assert state.notfinite_count == state.total_notfinite == number
+    _, state = optimizer.update(params, state, params)
+    assert (int(state.notfinite_count), int(state.total_notfinite)) == (0, 19)

@@ -17,7 +17,7 @@ VARIANTS = {
     "no_kl": "no KL term",
     "binary_reward": "reward 1 for the exact action, else 0",
     "text_reward": "reward is the similarity of the texts",
-    "skip_solved": "a prompt is drawn half as often for each group in a row that fails the std gate",
+    "async": "generation goes on while the policy is updated, at most one iteration ahead",
 }
 
 

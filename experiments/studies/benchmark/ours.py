@@ -24,7 +24,7 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.sft.loss import target_scores
-from rmsweb_jax.sft.step import init_state, make_steps, split_model
+from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 
@@ -58,7 +58,7 @@ class Train:
         optimizer = adamw(job.learning_rate, weight_decay=job.weight_decay, clip_norm=job.clip_norm)
         self._state = init_state(params, optimizer, mesh)
         samples = int(np.asarray(batch.scored.branch).max(axis=1).sum())
-        self._steps = make_steps(graphdef, self._state, optimizer, samples, mesh)
+        self._steps = sft_steps(graphdef, self._state, optimizer, samples, mesh)
         self._batch, self._key = batch, jax.random.key(job.seed)
 
     def step(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, Field
 
-from rmsweb_jax.decoding.sampler import SamplingParams
+from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message
 
 # The lowest bias that the API allows; the token's probability is then practically 0 in float32.
@@ -32,14 +32,18 @@ class Ask:
       images: data URLs of the messages' images, in order.
       prompt_tokens: our tokens of the prompt, images expanded.
       seed: None lets the server choose.
+      eos: the end token, which is part of a response.
+      banned: tokens that are never drawn.
     """
 
     policy: str
     messages: Sequence[Message]
     images: Sequence[str]
     prompt_tokens: Sequence[int]
-    sampling: SamplingParams
+    sampling: Sampling
     seed: int | None
+    eos: int
+    banned: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +131,7 @@ class VLLM:
             "return_token_ids": True,
             # Without it the end tokens of the model's generation config would end a response, too.
             "ignore_eos": True,
-            **_common(sampling),
+            **_common(ask),
         }
         return body if ask.seed is None else body | {"seed": ask.seed}
 
@@ -173,7 +177,7 @@ class SGLang:
             # The end token is part of a response and of its log-probabilities.
             "skip_special_tokens": False,
             "no_stop_trim": True,
-            **_common(ask.sampling),
+            **_common(ask),
         }
         if ask.seed is not None:
             sampling["sampling_seed"] = ask.seed
@@ -204,22 +208,22 @@ def make_protocol(name: str) -> ServerProtocol:
     return {"vllm": VLLM, "sglang": SGLang}[name]()
 
 
-def _common(sampling: SamplingParams) -> dict[str, Any]:
+def _common(ask: Ask) -> dict[str, Any]:
     """Makes the sampling parameters that have the same names in both protocols.
 
     All are written out: servers take missing ones from the model's generation config, and Qwen3-VL's limits
     sampling to a nucleus.
     """
     return {
-        "temperature": sampling.temperature,
+        "temperature": ask.sampling.temperature,
         "top_p": 1.0,
         "top_k": -1,
         "min_p": 0.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "repetition_penalty": 1.0,
-        "stop_token_ids": [sampling.eos],
-        "logit_bias": {str(token): _BAN for token in sampling.banned},
+        "stop_token_ids": [ask.eos],
+        "logit_bias": {str(token): _BAN for token in ask.banned},
     }
 
 
@@ -255,36 +259,33 @@ class Sample(NamedTuple):
     truncated: bool
 
 
-def check_answer(answer: Answer, prompt: Sequence[int], sampling: SamplingParams, vocab_size: int) -> Sample:
+def check_answer(answer: Answer, ask: Ask, vocab_size: int) -> Sample:
     """Checks a response against its request.
 
     A finished response must end with the end token. If the server leaves it out of the tokens but not out of
     the log-probabilities, it is added again. A response that ended by another token (some servers know
     further end tokens) counts as truncated.
 
-    Args:
-      prompt: our tokens of the prompt, images expanded.
-
     Raises:
       BadAnswerError: the server has other prompt tokens, a token or log-probability is missing or impossible,
         or the response was cut too early or continues too long.
     """
     # Otherwise the policy would be trained on another prompt than the one that it answered.
-    _check_prompt(answer, prompt)
+    _check_prompt(answer, ask.prompt_tokens)
     tokens, log_probs = answer.tokens, answer.log_probs
     if tokens is None:
         raise BadAnswerError("the answer has no token ids; serve with vLLM 0.10.2 or newer, or SGLang")
     if log_probs is None:
         raise BadAnswerError("the answer has no log-probabilities; let the server return them")
     finished = answer.finish_reason == "stop"
-    if finished and len(log_probs) == len(tokens) + 1 and sampling.eos not in tokens:
-        tokens = [*tokens, sampling.eos]
+    if finished and len(log_probs) == len(tokens) + 1 and ask.eos not in tokens:
+        tokens = [*tokens, ask.eos]
     if len(tokens) != len(log_probs) or not tokens:
         raise BadAnswerError(
             f"{len(tokens)} tokens came with {len(log_probs)} log-probabilities; take another server version"
         )
-    _check_values(tokens, log_probs, sampling, vocab_size)
-    return Sample(tokens, log_probs, _is_truncated(answer, tokens, sampling))
+    _check_values(tokens, log_probs, ask, vocab_size)
+    return Sample(tokens, log_probs, _is_truncated(answer, tokens, ask))
 
 
 def _check_prompt(answer: Answer, prompt: Sequence[int]) -> None:
@@ -300,15 +301,13 @@ def _check_prompt(answer: Answer, prompt: Sequence[int]) -> None:
         )
 
 
-def _check_values(
-    tokens: list[int], log_probs: list[float], sampling: SamplingParams, vocab_size: int
-) -> None:
+def _check_values(tokens: list[int], log_probs: list[float], ask: Ask, vocab_size: int) -> None:
     for token in tokens:
         if not 0 <= token < vocab_size:
             raise BadAnswerError(
                 f"token {token} is not in the vocabulary of {vocab_size}; serve the model of config.model"
             )
-    banned = set(sampling.banned).intersection(tokens)
+    banned = set(ask.banned).intersection(tokens)
     if banned:
         raise BadAnswerError(
             f"token {min(banned)} is banned and was drawn; take a server that honours logit_bias"
@@ -319,9 +318,9 @@ def _check_values(
             raise BadAnswerError(f"{value} is not a log-probability; take another server version")
 
 
-def _is_truncated(answer: Answer, tokens: list[int], sampling: SamplingParams) -> bool:
-    limit, ended = sampling.max_response_tokens, tokens[-1] == sampling.eos
-    if sampling.eos in tokens[:-1] or len(tokens) > limit:
+def _is_truncated(answer: Answer, tokens: list[int], ask: Ask) -> bool:
+    limit, ended = ask.sampling.max_response_tokens, tokens[-1] == ask.eos
+    if ask.eos in tokens[:-1] or len(tokens) > limit:
         raise BadAnswerError(
             f"the response of {len(tokens)} tokens continues after its end token or the limit of {limit}; "
             "take a server that honours stop_token_ids and the token limit"

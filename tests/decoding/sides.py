@@ -1,4 +1,4 @@
-"""Two samplers of the same random weights, ours and transformers' `generate`: what `proof_sampler` times."""
+"""Our engine and transformers' `generate` on the same random weights: what `proof-sampler` times."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.generator import Generator
-from rmsweb_jax.decoding.pool import DecodePool, PromptState
-from rmsweb_jax.decoding.sampler import PromptShapes, Responses, Sampler, SamplingParams
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.decoding.responses import Responses, generate
+from rmsweb_jax.decoding.sizes import EngineSizes, sizes_for
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
-from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.qwen3_vl.processor import image_patches
+from tests.decoding.drawing import requests
 
-SAMPLES = 8
+PROMPTS, SAMPLES = 4, 8
 SPECIAL = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
 
 
@@ -65,6 +68,13 @@ def special_tokens(config: Qwen3VLConfig) -> tuple[int, ...]:
     return tuple(getattr(config, name) for name in SPECIAL)
 
 
+def screenshot(config: Qwen3VLConfig, number: int, image: int) -> Image.Image:
+    """A random picture of `image` x `image` tokens."""
+    side = image * config.vision.spatial_merge_size * config.vision.patch_size
+    pixels = np.random.default_rng(number).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
 def make_prompt(config: Qwen3VLConfig, number: int, length: int, image: int = 0) -> Example:
     """A random prompt of `length` tokens, with a screenshot of `image` x `image` tokens unless that is 0."""
     rng = np.random.default_rng(number)
@@ -73,18 +83,29 @@ def make_prompt(config: Qwen3VLConfig, number: int, length: int, image: int = 0)
     if image:
         start, end, inside, _ = special_tokens(config)
         tokens[1 : image**2 + 3] = [start, *[inside] * image**2, end]
-        side = image * config.vision.spatial_merge_size
-        grids = ((1, side, side),)
-        patches = (rng.standard_normal((side * side, config.vision.patch_dim), np.float32),)
+        shown, grid = image_patches(screenshot(config, number, image), config.vision, 2**24)
+        patches, grids = (shown,), (grid,)
     return Example(f"prompt-{number}", tokens, length, np.zeros(0, bool), patches, grids)
 
 
-def make_sampler(config: Qwen3VLConfig, prompts: Sequence[Example], slots: int) -> Sampler:
-    """A sampler with `slots` slots, for prompts padded to the longest of them."""
-    window = max((int(np.prod(grid)) for prompt in prompts for grid in prompt.grids), default=0)
-    width = max(prompt.prompt_length for prompt in prompts)
-    shapes = PromptShapes(slots, (width,), images=int(window > 0), window=window)
-    return Sampler(config, shapes, make_mesh())
+def make_prompts(config: Qwen3VLConfig, length: int, first: int = 0) -> list[Example]:
+    """Prompts of one length; the first shows a screenshot on a quarter of it."""
+    image = int((length // 4) ** 0.5)
+    return [make_prompt(config, first + number, length, image * (number == 0)) for number in range(PROMPTS)]
+
+
+def unlike_prompts(config: Qwen3VLConfig, count: int) -> list[Example]:
+    """Prompts of 40 to 200 tokens; every other one shows a screenshot of 25."""
+    lengths = np.random.default_rng(0).integers(40, 201, count)
+    return [
+        make_prompt(config, number, int(length), 5 * (number % 2)) for number, length in enumerate(lengths)
+    ]
+
+
+def make_sizes(prompts: Sequence[Example], new: int, lanes: int) -> EngineSizes:
+    """Sizes for these prompts, as RL chooses them."""
+    known = [(prompt.prompt_length, [len(patches) for patches in prompt.patches]) for prompt in prompts]
+    return sizes_for(known, samples=SAMPLES, response_tokens=new, lanes=lanes)
 
 
 @dataclasses.dataclass
@@ -94,15 +115,11 @@ class Run:
     Attributes:
       seconds: all of it.
       prefill: seconds until the prompts' caches were there.
-      steps: decoding steps of all lanes.
-      cache_bytes: keys and values at the end.
       responses: ours only.
     """
 
     seconds: float
     prefill: float
-    steps: int
-    cache_bytes: int
     responses: list[Responses] = dataclasses.field(default_factory=list)
 
     @property
@@ -110,44 +127,23 @@ class Run:
         return self.seconds - self.prefill
 
 
-class Timed(Generator):
-    """A generator that waits for each prefill, tells its seconds, and counts decoding steps."""
+class Timed(Engine):
+    """An engine that waits for each chunk of a prefill and counts its seconds."""
 
-    prefill_seconds, steps, cache_bytes = 0.0, 0, 0
+    prefill_seconds = 0.0
 
-    def prefill(self, *args: Any, **kwargs: Any) -> PromptState:
+    def _run_chunk(self, *args: Any) -> Any:
         start = time.perf_counter()
-        asked = jax.block_until_ready(super().prefill(*args, **kwargs))
+        out = super()._run_chunk(*args)
+        jax.block_until_ready(self._slots)
         self.prefill_seconds += time.perf_counter() - start
-        return asked
+        return out
 
-    def decode(self, pool: DecodePool, **kwargs: Any) -> DecodePool:
-        before = int(pool.state.step)
-        pool = super().decode(pool, **kwargs)
-        self.steps += int(pool.state.step) - before
-        self.cache_bytes = pool_bytes(pool)
-        return pool
-
-
-def pool_bytes(pool: DecodePool) -> int:
-    """Of the keys and values of prompts and responses."""
-    prefix = pool.prompts.prefix
-    return sum(leaf.nbytes for leaf in jax.tree.leaves((prefix.keys, prefix.values, pool.state.suffix)))
-
-
-def timed_draw(
-    policy: Timed,
-    sampler: Sampler,
-    prompts: Sequence[Example],
-    seeds: Sequence[int],
-    sampling: SamplingParams,
-) -> Run:
-    """Draws, and tells what it took."""
-    policy.prefill_seconds, policy.steps = 0.0, 0
-    start = time.perf_counter()
-    responses = sampler.generate(policy, prompts, seeds, sampling)
-    seconds = time.perf_counter() - start
-    return Run(seconds, policy.prefill_seconds, policy.steps, policy.cache_bytes, responses)
+    def run(self, prompts: Sequence[Example], new: int) -> Run:
+        """Draws `SAMPLES` responses of `new` tokens to each prompt; the engine's end token is none."""
+        self.prefill_seconds, start = 0.0, time.perf_counter()
+        responses = generate(self, requests(self, prompts, Sampling(SAMPLES, new)))
+        return Run(time.perf_counter() - start, self.prefill_seconds, responses)
 
 
 class Reference:
@@ -163,7 +159,7 @@ class Reference:
         )
         self._model = model.eval()
 
-    def generate(self, prompts: Sequence[Example], new: int, together: int, static: bool = False) -> Run:
+    def generate(self, prompts: Sequence[Example], new: int, together: int) -> Run:
         """Draws `SAMPLES` responses of `new` tokens to each prompt, `together` prompts a call."""
         forwards: list[float] = []
 
@@ -174,7 +170,7 @@ class Reference:
             forwards[-1] += time.perf_counter()
 
         hooks = [self._model.register_forward_pre_hook(begin), self._model.register_forward_hook(end)]
-        total, prefill, steps, held = 0.0, 0.0, 0, 0
+        total, prefill = 0.0, 0.0
         for at in range(0, len(prompts), together):
             inputs = self._inputs(prompts[at : at + together])
             forwards.clear()
@@ -197,12 +193,9 @@ class Reference:
             total += time.perf_counter() - start
             assert out.sequences.shape[1] == inputs["input_ids"].shape[1] + new
             prefill += forwards[0]
-            steps += len(forwards) - 1
-            layers = out.past_key_values.layers
-            held += sum(part.nbytes for layer in layers for part in (layer.keys, layer.values))
         for hook in hooks:
             hook.remove()
-        return Run(total, prefill, steps, held)
+        return Run(total, prefill)
 
     def log_probs(self, prompt: Example, response: np.ndarray) -> np.ndarray:
         """Of a response's tokens, by one pass over the whole sequence: [R]."""

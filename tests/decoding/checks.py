@@ -1,4 +1,4 @@
-"""Whether responses are what the training forward says, and the same whatever was sampled beside them."""
+"""Whether responses are what the training forward says, and the same in any company."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from flax import nnx
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.sampler import PromptShapes, Responses
+from rmsweb_jax.decoding.responses import Responses
+from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.qwen3_vl.rows import log_probs
@@ -25,21 +26,20 @@ def randomize_adapters(model: Qwen3VL) -> None:
 
 
 def forward_log_probs(
-    model: Qwen3VL, prompt: Example, responses: Sequence[np.ndarray], shapes: PromptShapes, most: int
+    model: Qwen3VL, prompt: Example, responses: Sequence[np.ndarray], sizes: EngineSizes
 ) -> list[np.ndarray]:
     """Log-probabilities of responses to a prompt by the training forward, each behind its own prompt.
 
     Args:
-      shapes: of the sampler: its widest prompt and its images; rows are scored one at a time.
-      most: tokens a response may have.
+      sizes: of the engine; rows are scored one at a time.
     """
-    width = shapes.widths[-1] + most
+    width = sizes.prompt_width + sizes.response_width
     found = []
     for response in responses:
         tokens = np.concatenate([prompt.tokens[: prompt.prompt_length], response])
         row = dataclasses.replace(prompt, tokens=tokens, action_mask=np.zeros(len(response), bool))
         inputs = plain_inputs(
-            [row], model.config, count=1, width=width, images=shapes.images, window=shapes.window
+            [row], model.config, count=1, width=width, images=sizes.images, window=sizes.window
         )
         scores = np.asarray(log_probs(model, inputs))[0]
         found.append(scores[prompt.prompt_length : len(tokens)])
@@ -47,7 +47,7 @@ def forward_log_probs(
 
 
 class Gap(NamedTuple):
-    """The sampler's log-probabilities against the training forward's.
+    """The engine's log-probabilities against the training forward's.
 
     Attributes:
       tokens: compared.
@@ -60,12 +60,12 @@ class Gap(NamedTuple):
 
 
 def log_prob_gap(
-    model: Qwen3VL, prompts: Sequence[Example], drawn: Sequence[Responses], shapes: PromptShapes, most: int
+    model: Qwen3VL, prompts: Sequence[Example], drawn: Sequence[Responses], sizes: EngineSizes
 ) -> Gap:
     """Over all tokens of all responses."""
     parts = []
     for prompt, responses in zip(prompts, drawn, strict=True):
-        scored = forward_log_probs(model, prompt, responses.tokens, shapes, most)
+        scored = forward_log_probs(model, prompt, responses.tokens, sizes)
         parts += [np.abs(own - one) for own, one in zip(responses.log_probs, scored, strict=True)]
     apart = np.concatenate(parts)
     return Gap(len(apart), float(apart.max()), float(apart.mean()))

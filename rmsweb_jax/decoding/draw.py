@@ -1,0 +1,100 @@
+"""Draws tokens from logits: from the whole distribution, or from a part of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float32, Int32, Key
+
+from rmsweb_jax.qwen3_vl.inputs import Array
+
+# Logit of a token that is not drawn: finite, so that no difference of two of them is NaN.
+BANNED = -1e30
+# Tokens of a block of the vocabulary in `sample_tokens`.
+_BLOCK = 128
+
+
+class Restrictions(NamedTuple):
+    """How each row restricts its draws, see `requests.Sampling`.
+
+    Attributes:
+      seen: bits of the tokens of the row's prompt, 32 a word, lowest first, for the repetition penalty.
+      allowed: bits of the tokens that may be drawn, in the same form.
+    """
+
+    top_p: Float32[Array, " rows"]
+    top_k: Int32[Array, " rows"]
+    min_p: Float32[Array, " rows"]
+    presence: Float32[Array, " rows"]
+    frequency: Float32[Array, " rows"]
+    repetition: Float32[Array, " rows"]
+    seen: Int32[Array, "rows words"]
+    allowed: Int32[Array, "rows words"]
+
+
+def sample_tokens(
+    logits: Float32[jax.Array, "rows vocab"], keys: Key[jax.Array, " rows"]
+) -> Int32[jax.Array, " rows"]:
+    """Draws one token a row from softmax(logits), by inverse transform sampling.
+
+    Args:
+      logits: values of -1e30 are never drawn.
+      keys: a PRNG key for each row.
+    """
+    # One uniform a row costs less than the vocabulary's Gumbel noise. It is inverted in two levels, first the
+    # block of the vocabulary and then the token in it, which keeps the float32 sums short and so exact.
+    probs = jnp.exp(logits - logits.max(-1, keepdims=True))
+    pad = -probs.shape[-1] % _BLOCK
+    blocks = jnp.pad(probs, ((0, 0), (0, pad))).reshape(len(probs), -1, _BLOCK)
+    sums = blocks.sum(-1)
+    threshold = jax.vmap(jax.random.uniform)(keys)[:, None] * sums.sum(-1, keepdims=True)
+
+    def choose(mass: jax.Array, target: jax.Array) -> jax.Array:
+        reached = (jnp.cumsum(mass, axis=-1) > target) & (mass > 0)
+        # By rounding the sums may end below the target; then take the most probable.
+        return jnp.where(reached.any(-1), jnp.argmax(reached, -1), jnp.argmax(mass, -1))
+
+    block = choose(sums, threshold)
+    before = jnp.where(jnp.arange(sums.shape[-1]) < block[:, None], sums, 0).sum(-1, keepdims=True)
+    inner = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
+    return (block * _BLOCK + choose(inner, threshold - before)).astype(jnp.int32)
+
+
+def penalize(
+    logits: Float32[jax.Array, "rows vocab"], limits: Restrictions, counts: Int32[jax.Array, "rows vocab"]
+) -> Float32[jax.Array, "rows vocab"]:
+    """Lowers the logits of tokens that were drawn, or are in the prompt (OpenAI's penalties, and CTRL's)."""
+    drawn = counts > 0
+    seen = drawn | unpack_bits(jnp.asarray(limits.seen), logits.shape[1])
+    repetition = jnp.asarray(limits.repetition)[:, None]
+    repeated = jnp.where(logits > 0, logits / repetition, logits * repetition)
+    logits = jnp.where(seen, repeated, logits)
+    logits = logits - jnp.asarray(limits.frequency)[:, None] * counts
+    return logits - jnp.asarray(limits.presence)[:, None] * drawn
+
+
+def restrict(
+    logits: Float32[jax.Array, "rows vocab"], limits: Restrictions
+) -> Float32[jax.Array, "rows vocab"]:
+    """Bans the tokens outside of the constraint, and of top_k, top_p and min_p at the logits' temperature."""
+    logits = jnp.where(unpack_bits(jnp.asarray(limits.allowed), logits.shape[1]), logits, BANNED)
+    least = logits.max(-1, keepdims=True) + jnp.log(jnp.maximum(jnp.asarray(limits.min_p), 1e-30))[:, None]
+    ordered = jnp.sort(logits, axis=-1, descending=True)
+    probs = jax.nn.softmax(ordered, axis=-1)
+    # A token is in the nucleus if those before it have less than top_p together.
+    before = jnp.cumsum(probs, axis=-1) - probs
+    top_k = jnp.asarray(limits.top_k)[:, None]
+    kept = (before < jnp.asarray(limits.top_p)[:, None]) & (
+        (top_k <= 0) | (jnp.arange(logits.shape[1]) < top_k)
+    )
+    # The most likely token is always kept.
+    smallest = jnp.where(kept.at[:, 0].set(True), ordered, jnp.inf).min(-1, keepdims=True)
+    return jnp.where(logits >= jnp.maximum(smallest, jnp.minimum(least, ordered[:, :1])), logits, BANNED)
+
+
+def unpack_bits(words: Int32[jax.Array, "rows words"], count: int) -> Bool[jax.Array, "rows bits"]:
+    """Unpacks the first `count` bits of each row, lowest first."""
+    bits = (words[:, :, None] >> jnp.arange(32, dtype=words.dtype)) & 1
+    return bits.reshape(len(words), -1)[:, :count].astype(bool)

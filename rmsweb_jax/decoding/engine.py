@@ -1,0 +1,753 @@
+"""The decoding engine: prompts wait for a slot, their samples for a lane, and what ends is refilled at once.
+
+A prompt is prefilled into a slot, a chunk at a time. Each of its samples decodes in a lane that points at the
+slot; a lane takes the next sample when its own ends, and a slot is freed with its last lane. All shapes are
+fixed, so that no request waits for a compilation.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jaxtyping import Float32, Int32
+
+from rmsweb_jax.data.batching import Example
+from rmsweb_jax.decoding import programs
+from rmsweb_jax.decoding.draw import Restrictions
+from rmsweb_jax.decoding.forward import Chunk, Vision
+from rmsweb_jax.decoding.programs import Emitted, LaneTable, Pause, PromptLogProbs
+from rmsweb_jax.decoding.quantized import CACHE_DTYPES
+from rmsweb_jax.decoding.requests import Constraint, Drawn, PromptScores, Request, Sampling, TopTokens
+from rmsweb_jax.decoding.sizes import EngineSizes
+from rmsweb_jax.decoding.weights import LayerAdapters, Layout, choose_layout
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
+
+# A share of the lanes that may be free before decoding returns to refill them.
+_FREE_SHARE = 16
+
+
+@dataclasses.dataclass(eq=False)
+class _Prompt:
+    """A request in the engine.
+
+    Attributes:
+      number: counts requests in order of arrival.
+      shard, slot: where its cache is; -1 before.
+      read: tokens that are prefilled.
+      waiting: samples that have no lane yet.
+      lanes: lane of each rank, or None.
+      cancelled: nothing of it is reported any more.
+    """
+
+    request: Request
+    number: int
+    length: int
+    shard: int = -1
+    slot: int = -1
+    read: int = 0
+    waiting: collections.deque[int] = dataclasses.field(default_factory=collections.deque)
+    lanes: list[int | None] = dataclasses.field(default_factory=list)
+    cancelled: bool = False
+    tokens: Int32[np.ndarray, " tokens"] | None = None
+    positions: Int32[np.ndarray, "3 tokens"] | None = None
+    image_index: Int32[np.ndarray, " tokens"] | None = None
+    example: Example | None = None
+    scores: list[tuple[float, TopTokens]] = dataclasses.field(default_factory=list)
+
+    @property
+    def ready(self) -> bool:
+        return self.read == self.length
+
+    @property
+    def over(self) -> bool:
+        """True if its slot can be freed."""
+        return not self.waiting and all(lane is None for lane in self.lanes)
+
+
+@dataclasses.dataclass(eq=False)
+class _Sequence:
+    """A sample in a lane."""
+
+    prompt: _Prompt
+    sample: int
+    rank: int
+    constraint: Constraint | None
+    drawn: int = 0
+
+
+@dataclasses.dataclass
+class LaneUse:
+    """How lanes were used: `tokens` of `steps * lanes` could have been drawn."""
+
+    steps: int = 0
+    tokens: int = 0
+    chunks: int = 0
+
+
+class Engine:
+    """Draws responses with one model and some adapters on it. One thread owns it.
+
+    With several processes all of them must make the same calls with the same requests.
+
+    Args:
+      model: read while the engine is made, and its vision tower later on.
+      sizes: lanes and prompts must divide over the mesh's rows.
+      eos: the token that ends a response.
+      banned: tokens that are never drawn.
+      layout: where weights lie; chosen by their size by default.
+      cache_dtype: one of `CACHE_DTYPES`.
+      adapters, adapter_rank: slots for adapters, and their largest rank.
+      serving: compile the programs of restricted draws and of prompt log-probabilities, and let prefill and
+        decoding take turns, so that a long prompt does not hold up others. False fills lanes first.
+
+    Raises:
+      UserError: the mesh does not divide the sizes.
+    """
+
+    def __init__(
+        self,
+        model: Qwen3VL,
+        sizes: EngineSizes,
+        *,
+        eos: int,
+        banned: tuple[int, ...] = (),
+        layout: Layout | None = None,
+        cache_dtype: str = "model",
+        adapters: int = 0,
+        adapter_rank: int = 0,
+        serving: bool = False,
+    ):
+        if cache_dtype not in CACHE_DTYPES:
+            raise ValueError(f"the cache's dtype is {cache_dtype!r}, not one of {CACHE_DTYPES}")
+        self.layout = layout or choose_layout(model)
+        self.sizes, self.config, self.serving = sizes, model.config, serving
+        self._shards = row_shards(self.layout.mesh)
+        if self.layout.mesh is not None:
+            check_rows(self.layout.mesh, sizes.lanes, "lanes")
+            check_rows(self.layout.mesh, sizes.prompts, "prompts")
+            self._held = process_rows(self.layout.mesh, self._shards)
+        else:
+            self._held = (0,)
+        self._eos, self._cache_dtype, self._dtype = np.int32(eos), cache_dtype, model.dtype
+        self._banned = np.zeros(self.config.text.vocab_size, bool)
+        self._banned[list(banned)] = True
+        graphdef, state = nnx.split(model)
+        self._weights = programs.prepare_weights(graphdef, state, layout=self.layout)
+        self._vision = nnx.split(model.visual)
+        self._adapters: tuple[LayerAdapters, ...] = ()
+        if adapters:
+            self._adapters = programs.empty_adapters(
+                config=self.config.text,
+                count=adapters,
+                rank=adapter_rank,
+                dtype=self._dtype,
+                layout=self.layout,
+            )
+        self.versions = [0] * (adapters + 1)
+        self.use = LaneUse()
+        self._slots, self._lanes = self._allocate()
+        self._waiting: collections.deque[_Prompt] = collections.deque()
+        self._held_prompts: list[list[_Prompt | None]] = [
+            [None] * (sizes.prompts // self._shards) for _ in range(self._shards)
+        ]
+        self._prefilling: list[_Prompt | None] = [None] * self._shards
+        self._images: Vision | None = None
+        self._sequences: list[_Sequence | None] = [None] * sizes.lanes
+        self._serial = self._arrived = 0
+        self._table = _empty_table(sizes)
+        self._limits = _empty_limits(sizes, self.config.text.vocab_size)
+        self._on_device: LaneTable | None = None
+        self._reports: list[Drawn | PromptScores] = []
+
+    @classmethod
+    def for_policy(
+        cls, model: Qwen3VL, sizes: EngineSizes, *, adapters: bool = True, **settings: Any
+    ) -> Engine:
+        """Makes the engine of one policy; requests with `adapter=engine.policy` draw from it.
+
+        Args:
+          adapters: False leaves out the model's adapters, which gives the reference policy.
+        """
+        new = programs.prepare_adapters(*nnx.split(model)) if adapters else ()
+        rank = max((part.a.shape[2] for layer in new[:1] for part in layer), default=0)
+        engine = cls(model, sizes, adapters=bool(new), adapter_rank=rank, **settings)
+        if new:
+            engine.set_adapters(1, new)
+        return engine
+
+    @property
+    def policy(self) -> int:
+        """Slot of the policy's adapters; 0 if it has none."""
+        return 1 if self._adapters else 0
+
+    # --- policies
+
+    def load_adapters(self, slot: int, model: Qwen3VL, version: int = 0) -> None:
+        """Puts a model's adapters into a slot, from 1; lanes that use it go on with the new ones.
+
+        Raises:
+          UserError: the model has no adapters, or their rank is larger than the slot's.
+        """
+        new = programs.prepare_adapters(*nnx.split(model))
+        if not new:
+            raise UserError("the policy has no adapters on attention's projections: nothing to load")
+        self.set_adapters(slot, new, version)
+
+    def set_adapters(self, slot: int, new: tuple[LayerAdapters, ...], version: int = 0) -> None:
+        """Puts adapters into a slot, see `load_adapters`."""
+        for kind in ("qkv", "out"):
+            held, given = (getattr(part[0], kind).a.shape[2] for part in (self._adapters, new))
+            if given > held:
+                raise UserError(
+                    f"adapters of rank {given} ({kind}) do not fit the engine's rank {held}: start it with "
+                    "a larger adapter rank"
+                )
+        # The rows of other adapters multiply these by 0, which does not hide what is not a number.
+        if not programs.all_finite(new):
+            raise UserError("adapters with values that are not finite: load others")
+        self._adapters = programs.set_adapters(self._adapters, new, np.int32(slot - 1), layout=self.layout)
+        self.versions[slot] = version
+
+    # --- requests
+
+    @property
+    def busy(self) -> bool:
+        """True while a request waits or is decoded."""
+        return bool(self._waiting) or any(
+            prompt is not None for held in self._held_prompts for prompt in held
+        )
+
+    @property
+    def wants(self) -> bool:
+        """True while another request would soon get lanes."""
+        free = sum(prompt is None for held in self._held_prompts for prompt in held)
+        return len(self._waiting) < free
+
+    def check(self, prompt_length: int, sampling: Sampling) -> None:
+        """Raises UserError if a request of this size can never be served."""
+        if not 0 < prompt_length <= self.sizes.prompt_width:
+            raise UserError(
+                f"a prompt of {prompt_length} tokens: at most {self.sizes.prompt_width} are served"
+            )
+        if sampling.max_response_tokens > self.sizes.response_width:
+            raise UserError(
+                f"a limit of {sampling.max_response_tokens} tokens: at most {self.sizes.response_width} are "
+                "served"
+            )
+        if sampling.num_samples < 1:
+            raise UserError(f"{sampling.num_samples} samples: ask for 1 or more")
+        if _restricted(sampling) and not self.serving:
+            raise UserError("this engine draws from the whole distribution: start it with serving=True")
+
+    def add(self, request: Request) -> None:
+        """Queues a request, first in first out.
+
+        Raises:
+          UserError: see `check`.
+        """
+        self.check(request.prompt.prompt_length, request.sampling)
+        self._arrived += 1
+        prompt = _Prompt(request, self._arrived, request.prompt.prompt_length)
+        prompt.waiting.extend(range(request.sampling.num_samples))
+        prompt.lanes = [None] * min(self.sizes.samples, request.sampling.num_samples)
+        self._waiting.append(prompt)
+
+    def cancel(self, request: Request, sample: int | None = None) -> None:
+        """Ends one sample, or the whole request, without another report of it."""
+        prompt = next((one for one in self._all() if one.request is request), None)
+        if prompt is None:
+            return
+        if sample is None:
+            prompt.cancelled = True
+            prompt.waiting.clear()
+            if prompt in self._waiting:
+                self._waiting.remove(prompt)
+        elif sample in prompt.waiting:
+            prompt.waiting.remove(sample)
+        for lane in [lane for lane in prompt.lanes if lane is not None]:
+            sequence = self._sequences[lane]
+            if sequence is not None and (sample is None or sequence.sample == sample):
+                self._free_lane(lane)
+        self._release(prompt)
+
+    def _all(self) -> list[_Prompt]:
+        held = [prompt for row in self._held_prompts for prompt in row if prompt is not None]
+        return [*self._waiting, *held]
+
+    # --- running
+
+    def advance(self) -> list[Drawn | PromptScores]:
+        """Prefills and decodes a few steps, and reports what was drawn."""
+        self._admit()
+        self._prefill()
+        self._fill_lanes()
+        while not self.serving and self._idle_lanes_wait():
+            self._prefill()
+            self._fill_lanes()
+            self._admit()
+        if any(sequence is not None for sequence in self._sequences):
+            self._decode()
+        reports, self._reports = self._reports, []
+        return reports
+
+    def warm_up(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Compiles every program; later calls compile nothing."""
+        kinds = (False, True) if self.serving else (False,)
+        total = len(self.sizes.chunks) * len(kinds) * (1 + (self.sizes.images > 0)) + len(kinds)
+        done = 0
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            report(done, total)
+
+        for images in (None, *([self._encode({})] if self.sizes.images else [])):
+            for size in self.sizes.chunks:
+                for scored in kinds:
+                    self._run_chunk(_empty_chunk(self._shards, size), images, scored)
+                    step()
+        for restricted in kinds:
+            jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
+            step()
+        if self._adapters:
+            zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
+            self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
+
+    def _allocate(self) -> Any:
+        return programs.allocate(
+            config=self.config.text,
+            sizes=self.sizes,
+            dtype=self._dtype,
+            cache_dtype=self._cache_dtype,
+            layout=self.layout,
+            counted=self.serving,
+        )
+
+    def _put(self, tree: Any) -> Any:
+        """Puts arrays of all shards on the devices; each process gives the rows of its own."""
+        mesh = self.layout.mesh
+        if mesh is None:
+            return jax.tree.map(jax.numpy.asarray, tree)
+
+        def own(x: np.ndarray) -> np.ndarray:
+            each = len(x) // self._shards
+            return np.concatenate([x[shard * each : (shard + 1) * each] for shard in self._held])
+
+        return shard_batch(jax.tree.map(own, tree), mesh)
+
+    # --- prefill
+
+    def _admit(self) -> None:
+        """Gives waiting requests a slot in a shard that prefills nothing."""
+        while self._waiting:
+            open_shards = [
+                shard
+                for shard in range(self._shards)
+                if self._prefilling[shard] is None and None in self._held_prompts[shard]
+            ]
+            if not open_shards:
+                return
+            # The shard with the least to do per lane; the first of equals, so that all processes agree.
+            shard = min(open_shards, key=self._load)
+            prompt = self._waiting.popleft()
+            prompt.shard, prompt.slot = shard, self._held_prompts[shard].index(None)
+            self._held_prompts[shard][prompt.slot] = prompt
+            self._prefilling[shard] = prompt
+
+    def _load(self, shard: int) -> int:
+        own = [prompt for prompt in self._held_prompts[shard] if prompt is not None]
+        return sum(len(prompt.waiting) + sum(lane is not None for lane in prompt.lanes) for prompt in own)
+
+    def _prefill(self) -> None:
+        """Reads the next chunk of the prompts that are being prefilled, one of each shard."""
+        begun = {}
+        for shard, prompt in enumerate(self._prefilling):
+            if prompt is not None and prompt.cancelled:
+                self._prefilling[shard] = None
+                self._release(prompt)
+            elif prompt is not None and prompt.read == 0 and shard in self._held and prompt.tokens is None:
+                self._encode_prompt(prompt)
+                begun[shard] = prompt
+        if self.sizes.images and any(prompt is not None and prompt.read == 0 for prompt in self._prefilling):
+            self._start_images(begun)
+        active = [prompt for prompt in self._prefilling if prompt is not None]
+        if not active:
+            return
+        # Chunks depend on a prompt's length alone, so that no neighbour changes a prompt's rounding.
+        size = max(self.sizes.chunk(prompt.length - prompt.read) for prompt in active)
+        chunk, taking = _empty_chunk(self._shards, size), []
+        for shard, prompt in enumerate(self._prefilling):
+            if prompt is None or self.sizes.chunk(prompt.length - prompt.read) != size:
+                continue
+            taking.append(prompt)
+            if shard in self._held:
+                _fill_chunk(chunk, shard, prompt)
+        scored = any(prompt.request.sampling.prompt_log_probs for prompt in taking)
+        out = self._run_chunk(chunk, self._images, scored)
+        self.use.chunks += 1
+        for prompt in taking:
+            count = min(size, prompt.length - prompt.read)
+            if out is not None and prompt.request.sampling.prompt_log_probs:
+                self._score(prompt, out, count)
+            prompt.read += count
+            if prompt.ready:
+                self._prefilling[prompt.shard] = None
+                prompt.positions = prompt.image_index = prompt.example = None
+
+    def _run_chunk(self, chunk: Chunk, images: Vision | None, scored: bool) -> PromptLogProbs | None:
+        placed = Chunk(*self._put(tuple(chunk)))
+        cache, out = programs.prefill(
+            self._weights,
+            self._adapters,
+            self._slots,
+            placed,
+            images,
+            config=self.config.text,
+            cache_dtype=self._cache_dtype,
+            layout=self.layout,
+            scored=scored,
+        )
+        self._slots = programs.store(self._slots, placed, cache, layout=self.layout)
+        return out
+
+    def _encode_prompt(self, prompt: _Prompt) -> None:
+        example = prompt.request.prompt.encoded()
+        tokens = example.prompt
+        if len(tokens) != prompt.length:
+            raise UserError(
+                f"{example.sample_id}: the prompt has {len(tokens)} tokens, not {prompt.length} as announced"
+            )
+        starts = image_starts(example.grids, self.sizes.window)
+        if len(example.grids) > self.sizes.images:
+            raise UserError(
+                f"a prompt with {len(example.grids)} images: at most {self.sizes.images} are served"
+            )
+        prompt.tokens, prompt.example = tokens, example
+        prompt.positions = mrope_positions(tokens, example.grids, self.config)
+        prompt.image_index = image_rows(tokens, example.grids, starts, self.config)
+
+    def _start_images(self, begun: dict[int, _Prompt]) -> None:
+        """Encodes the images of prompts whose prefill begins, and keeps those of the others."""
+        alone = self.layout.mesh is None or jax.process_count() == 1
+        with_images = {
+            shard: prompt for shard, prompt in begun.items() if prompt.example and prompt.example.grids
+        }
+        if alone and not with_images:
+            return
+        self._images = self._encode(
+            {
+                shard: prompt
+                for shard, prompt in enumerate(self._prefilling)
+                if prompt is not None and shard in self._held
+            }
+        )
+
+    def _encode(self, prompts: dict[int, _Prompt]) -> Vision:
+        per_shard = self.sizes.images * self.sizes.window
+        patches, grids, starts = [], [], []
+        for place, shard in enumerate(self._held):
+            example = prompts[shard].example if shard in prompts else None
+            if example is None:
+                continue
+            patches += example.patches
+            grids += example.grids
+            own = image_starts(example.grids, self.sizes.window)
+            starts += [place * per_shard + start for start in own]
+        inputs = vision_inputs(
+            patches, grids, self.config, len(self._held) * per_shard, self.sizes.window, starts
+        )
+        mesh = self.layout.mesh
+        graphdef, state = self._vision
+        placed = jax.tree.map(jax.numpy.asarray, inputs) if mesh is None else shard_batch(inputs, mesh)
+        return programs.encode_images(graphdef, state, placed, layout=self.layout, shards=self._shards)
+
+    def _score(self, prompt: _Prompt, out: PromptLogProbs, count: int) -> None:
+        log_probs, tokens, values = (
+            np.asarray(part)[prompt.shard] for part in (out.log_probs, out.top.tokens, out.top.log_probs)
+        )
+        wanted = prompt.request.sampling.top_log_probs
+        last = min(count, prompt.length - 1 - prompt.read)
+        prompt.scores += [
+            (float(log_probs[place]), _top_tokens(tokens[place], values[place], wanted))
+            for place in range(last)
+        ]
+        if prompt.read + count == prompt.length and not prompt.cancelled:
+            top = tuple(one for _, one in prompt.scores) if wanted else ()
+            self._reports.append(
+                PromptScores(prompt.request, tuple(value for value, _ in prompt.scores), top)
+            )
+
+    # --- lanes
+
+    def _lanes_of(self, shard: int) -> range:
+        each = self.sizes.lanes // self._shards
+        return range(shard * each, (shard + 1) * each)
+
+    def _ready(self, shard: int) -> list[_Prompt]:
+        """Returns the shard's prefilled prompts with samples to begin, oldest first."""
+        ready = [
+            prompt
+            for prompt in self._held_prompts[shard]
+            if prompt is not None and prompt.ready and prompt.waiting and None in prompt.lanes
+        ]
+        return sorted(ready, key=lambda prompt: prompt.number)
+
+    def _idle_lanes_wait(self) -> bool:
+        """True while a lane is idle that a prompt under prefill, or a waiting one, could use."""
+        for shard, prompt in enumerate(self._prefilling):
+            if prompt is not None and any(self._sequences[lane] is None for lane in self._lanes_of(shard)):
+                return True
+        return False
+
+    def _fill_lanes(self) -> None:
+        """Gives free lanes to samples of prefilled prompts, oldest request first."""
+        for shard in range(self._shards):
+            free = [lane for lane in self._lanes_of(shard) if self._sequences[lane] is None]
+            ready = sorted(
+                self._ready(shard), key=lambda prompt: prompt.lanes.count(None) == len(prompt.lanes)
+            )
+            for prompt in ready:
+                while free and prompt.waiting and None in prompt.lanes:
+                    self._begin(free.pop(0), prompt)
+
+    def _begin(self, lane: int, prompt: _Prompt) -> None:
+        sample, rank = prompt.waiting.popleft(), prompt.lanes.index(None)
+        request, sampling = prompt.request, prompt.request.sampling
+        prompt.lanes[rank] = lane
+        constraint = request.constrain() if request.constrain else None
+        self._sequences[lane] = _Sequence(prompt, sample, rank, constraint)
+        self._serial += 1
+        table, each = self._table, self.sizes.lanes // self._shards
+        table.serial[lane] = self._serial
+        table.prompt[lane], table.rank[lane] = prompt.slot, rank
+        table.members[self._row(prompt), rank] = lane % each
+        table.adapter[lane], table.limit[lane] = request.adapter, sampling.max_response_tokens
+        table.seeds[lane] = request.seed & 0xFFFFFFFF
+        table.prompt_ids[lane] = request.prompt_id & 0xFFFFFFFF
+        table.samples[lane], table.temperature[lane] = sample, sampling.temperature
+        self._on_device = None
+        limits = self._limits
+        limits.top_p[lane], limits.top_k[lane], limits.min_p[lane] = (
+            sampling.top_p,
+            sampling.top_k,
+            sampling.min_p,
+        )
+        limits.presence[lane] = sampling.presence_penalty
+        limits.frequency[lane] = sampling.frequency_penalty
+        limits.repetition[lane] = sampling.repetition_penalty
+        limits.seen[lane] = 0
+        if sampling.repetition_penalty != 1 and prompt.tokens is not None:
+            bits = np.uint32(1) << (prompt.tokens % 32).astype(np.uint32)
+            np.bitwise_or.at(np.asarray(limits.seen)[lane].view(np.uint32), prompt.tokens // 32, bits)
+        limits.allowed[lane] = -1
+
+    def _row(self, prompt: _Prompt) -> int:
+        """Number of a prompt's slot among those of all shards."""
+        return prompt.shard * (self.sizes.prompts // self._shards) + prompt.slot
+
+    def _free_lane(self, lane: int) -> None:
+        sequence = self._sequences[lane]
+        assert sequence is not None
+        self._table.members[self._row(sequence.prompt), sequence.rank] = -1
+        sequence.prompt.lanes[sequence.rank] = None
+        self._sequences[lane] = None
+        self._table.serial[lane] = 0
+        self._on_device = None
+
+    def _release(self, prompt: _Prompt) -> None:
+        """Frees the slot of a prompt without samples; one that is being prefilled is left to `_prefill`."""
+        if prompt.slot < 0 or not prompt.over or self._prefilling[prompt.shard] is prompt:
+            return
+        if self._held_prompts[prompt.shard][prompt.slot] is prompt:
+            self._held_prompts[prompt.shard][prompt.slot] = None
+
+    def _decode(self) -> None:
+        running = [sequence for sequence in self._sequences if sequence is not None]
+        restricted = any(
+            sequence.constraint is not None or _restricted(sequence.prompt.request.sampling)
+            for sequence in running
+        )
+        steps = self.sizes.steps
+        constrained = [
+            (lane, sequence.constraint)
+            for lane, sequence in enumerate(self._sequences)
+            if sequence is not None and sequence.constraint is not None
+        ]
+        if constrained:
+            # Each token changes what may follow.
+            steps = 1
+            for lane, constraint in constrained:
+                constraint.allowed(np.asarray(self._limits.allowed)[lane])
+        free = self.sizes.lanes - len(running)
+        waits = bool(self._waiting) or any(
+            prompt is not None and (prompt.waiting or not prompt.ready) for prompt in self._all()
+        )
+        most_free = free + max(1, self.sizes.lanes // _FREE_SHARE) if waits else self.sizes.lanes
+        out = self._run_decode(steps, most_free, restricted)
+        tokens, log_probs, drawn, done, made = (
+            np.asarray(part) for part in (out.tokens, out.log_probs, out.drawn, out.done, out.steps)
+        )
+        top = tuple(map(np.asarray, out.top))
+        self.use.steps += int(made)
+        self.use.tokens += int(drawn.sum())
+        for lane, sequence in enumerate(self._sequences):
+            if sequence is not None and drawn[lane]:
+                count = int(drawn[lane])
+                self._report(
+                    lane,
+                    sequence,
+                    tokens[:count, lane],
+                    log_probs[:count, lane],
+                    (top[0][:count, lane], top[1][:count, lane]),
+                    bool(done[lane]),
+                )
+
+    def _run_decode(self, steps: int, free_lanes: int, restricted: bool) -> Emitted:
+        if self._on_device is None:
+            self._on_device = LaneTable(*self._put(tuple(self._table)))
+        limits = Restrictions(*self._put(tuple(self._limits))) if restricted else None
+        self._lanes, out = programs.decode(
+            self._weights,
+            self._adapters,
+            self._slots,
+            self._lanes,
+            self._on_device,
+            self._banned,
+            self._eos,
+            Pause(np.asarray(free_lanes, np.int32), np.asarray(steps, np.int32)),
+            limits,
+            config=self.config.text,
+            most_steps=self.sizes.steps,
+            cache_dtype=self._cache_dtype,
+            layout=self.layout,
+        )
+        return out
+
+    def _report(
+        self,
+        lane: int,
+        sequence: _Sequence,
+        tokens: Int32[np.ndarray, " tokens"],
+        log_probs: Float32[np.ndarray, " tokens"],
+        top: tuple[np.ndarray, np.ndarray],
+        done: bool,
+    ) -> None:
+        prompt, request = sequence.prompt, sequence.prompt.request
+        drawn = tuple(tokens.tolist())
+        finish, error = None, ""
+        if done:
+            finish = "stop" if drawn[-1] == self._eos else "length"
+        if not np.isfinite(log_probs).all():
+            finish = "error"
+            error = "a log-probability is not a number: the weights or the adapters are damaged"
+        elif sequence.constraint is not None:
+            try:
+                sequence.constraint.take(drawn)
+            except ValueError as failed:
+                finish, error = "error", str(failed)
+        sequence.drawn += len(drawn)
+        wanted = request.sampling.top_log_probs
+        places = range(len(drawn)) if wanted and top[0].shape[-1] else ()
+        self._reports.append(
+            Drawn(
+                request,
+                sequence.sample,
+                drawn,
+                tuple(log_probs.tolist()),
+                (self.versions[request.adapter],) * len(drawn),
+                tuple(_top_tokens(top[0][place], top[1][place], wanted) for place in places),
+                finish,
+                error,
+            )
+        )
+        if finish is not None:
+            self._free_lane(lane)
+            self._release(prompt)
+
+
+def _restricted(sampling: Sampling) -> bool:
+    default = Sampling()
+    names = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+    return (
+        any(getattr(sampling, name) != getattr(default, name) for name in names)
+        or sampling.top_log_probs > 0
+        or sampling.prompt_log_probs
+    )
+
+
+def _top_tokens(tokens: np.ndarray, log_probs: np.ndarray, count: int) -> TopTokens:
+    return TopTokens(tuple(tokens[:count].tolist()), tuple(log_probs[:count].tolist()))
+
+
+def _empty_table(sizes: EngineSizes) -> LaneTable:
+    def lanes(dtype: Any) -> np.ndarray:
+        return np.zeros(sizes.lanes, dtype)
+
+    return LaneTable(
+        serial=lanes(np.int32),
+        prompt=lanes(np.int32),
+        rank=lanes(np.int32),
+        members=np.full((sizes.prompts, sizes.samples), -1, np.int32),
+        adapter=lanes(np.int32),
+        limit=np.ones(sizes.lanes, np.int32),
+        seeds=lanes(np.uint32),
+        prompt_ids=lanes(np.uint32),
+        samples=lanes(np.int32),
+        temperature=lanes(np.float32),
+    )
+
+
+def _empty_limits(sizes: EngineSizes, vocab: int) -> Restrictions:
+    lanes, words = sizes.lanes, -(-vocab // 32)
+    return Restrictions(
+        top_p=np.ones(lanes, np.float32),
+        top_k=np.zeros(lanes, np.int32),
+        min_p=np.zeros(lanes, np.float32),
+        presence=np.zeros(lanes, np.float32),
+        frequency=np.zeros(lanes, np.float32),
+        repetition=np.ones(lanes, np.float32),
+        seen=np.zeros((lanes, words), np.int32),
+        allowed=np.full((lanes, words), -1, np.int32),
+    )
+
+
+def _empty_chunk(shards: int, size: int) -> Chunk:
+    def rows(*shape: int) -> np.ndarray:
+        return np.zeros((shards, *shape), np.int32)
+
+    return Chunk(
+        tokens=rows(size),
+        positions=rows(3, size),
+        image_index=np.full((shards, size), -1, np.int32),
+        slot=np.full(shards, -1, np.int32),
+        start=rows(),
+        count=rows(),
+        next_position=rows(),
+        adapter=rows(),
+        targets=rows(size),
+    )
+
+
+def _fill_chunk(chunk: Chunk, shard: int, prompt: _Prompt) -> None:
+    """Writes the next tokens of a prompt to its shard's row."""
+    assert prompt.tokens is not None and prompt.positions is not None and prompt.image_index is not None
+    size = chunk.tokens.shape[1]
+    part = slice(prompt.read, min(prompt.read + size, prompt.length))
+    count = part.stop - part.start
+    chunk.tokens[shard, :count] = prompt.tokens[part]
+    chunk.positions[shard, :, :count] = prompt.positions[:, part]
+    chunk.image_index[shard, :count] = prompt.image_index[part]
+    following = prompt.tokens[part.start + 1 : part.stop + 1]
+    chunk.targets[shard, : len(following)] = following
+    chunk.slot[shard], chunk.start[shard], chunk.count[shard] = prompt.slot, prompt.read, count
+    chunk.next_position[shard] = int(prompt.positions.max()) + 1
+    chunk.adapter[shard] = prompt.request.adapter

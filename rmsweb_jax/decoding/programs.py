@@ -1,0 +1,436 @@
+"""The engine's compiled programs: weights, images, a chunk of prefill, and decoding of some steps."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Bool, Float32, Int32, UInt32
+
+from rmsweb_jax.decoding.cache import (
+    BLOCK,
+    BY_ROW,
+    LANE_SPECS,
+    SLOT_SPECS,
+    LaneCache,
+    LaneState,
+    PromptSlots,
+    RingCache,
+    empty_lanes,
+    empty_slots,
+    flush_block,
+    ring_size,
+)
+from rmsweb_jax.decoding.draw import BANNED, Restrictions, penalize, restrict, sample_tokens
+from rmsweb_jax.decoding.forward import (
+    Chunk,
+    ChunkCache,
+    LanePlaces,
+    Vision,
+    choose_adapters,
+    decode_step,
+    on_shards,
+    prefill_chunk,
+    store_chunk,
+)
+from rmsweb_jax.decoding.sizes import EngineSizes
+from rmsweb_jax.decoding.weights import (
+    Adapter,
+    DecodeWeights,
+    LayerAdapters,
+    Layout,
+    adapter_specs,
+    adapter_weights,
+    decode_weights,
+)
+from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
+from rmsweb_jax.training.mesh import AXES, ROWS, constrain, constrain_tree
+
+# Most likely tokens that are reported with each token; OpenAI's limit.
+TOP = 20
+
+
+class LaneTable(NamedTuple):
+    """What each lane decodes, set by the host.
+
+    Attributes:
+      serial: number of the sequence; a lane whose number changed begins a new one. 0 frees the lane.
+      prompt, rank, members: see `LanePlaces`.
+      adapter: slot of the adapters, from 1; 0 is none.
+      limit: tokens at which the response is cut.
+      seeds, prompt_ids, samples: together they determine a sequence's random numbers.
+      temperature: 0 selects greedy decoding.
+    """
+
+    serial: Int32[Array, " lanes"]
+    prompt: Int32[Array, " lanes"]
+    rank: Int32[Array, " lanes"]
+    members: Int32[Array, "prompts samples"]
+    adapter: Int32[Array, " lanes"]
+    limit: Int32[Array, " lanes"]
+    seeds: UInt32[Array, " lanes"]
+    prompt_ids: UInt32[Array, " lanes"]
+    samples: Int32[Array, " lanes"]
+    temperature: Float32[Array, " lanes"]
+
+
+class Pause(NamedTuple):
+    """Conditions on which decoding returns; arrays, so that other values compile nothing.
+
+    Attributes:
+      free_lanes: return once this many lanes are free.
+      steps: return after this many steps.
+    """
+
+    free_lanes: Int32[Array, ""]
+    steps: Int32[Array, ""]
+
+
+class TopLogProbs(NamedTuple):
+    """The most likely tokens, before restrictions."""
+
+    tokens: Int32[jax.Array, "*places top"]
+    log_probs: Float32[jax.Array, "*places top"]
+
+
+class Emitted(NamedTuple):
+    """What a call has drawn; the same on all devices, so that every process can read it.
+
+    Attributes:
+      tokens, log_probs: a lane has `drawn` of them, from the first step on.
+      drawn: tokens of each lane.
+      done: lanes that are free now.
+      steps: steps of the call.
+      top: empty in the program without restrictions.
+    """
+
+    tokens: Int32[jax.Array, "steps lanes"]
+    log_probs: Float32[jax.Array, "steps lanes"]
+    drawn: Int32[jax.Array, " lanes"]
+    done: Bool[jax.Array, " lanes"]
+    steps: Int32[jax.Array, ""]
+    top: TopLogProbs
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "layout"))
+def prepare_weights(graphdef: Any, state: Any, *, layout: Layout) -> DecodeWeights:
+    """Compiles `decode_weights` for a model given as graph and state."""
+    return decode_weights(nnx.merge(graphdef, state), layout)
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef",))
+def prepare_adapters(graphdef: Any, state: Any) -> tuple[LayerAdapters, ...]:
+    """Compiles `adapter_weights` for a model given as graph and state."""
+    return adapter_weights(nnx.merge(graphdef, state))
+
+
+@functools.partial(jax.jit, static_argnames=("config", "count", "rank", "dtype", "layout"))
+def empty_adapters(
+    *, config: TextConfig, count: int, rank: int, dtype: Any, layout: Layout
+) -> tuple[LayerAdapters, ...]:
+    """Allocates slots for adapters, which add nothing."""
+    group_dim = config.query_dim // config.num_key_value_heads + 2 * config.head_dim
+
+    def zeros(*shape: int) -> jax.Array:
+        return jnp.zeros((count, *shape), dtype)
+
+    out = tuple(
+        LayerAdapters(
+            Adapter(zeros(config.hidden_size, rank), zeros(rank, config.num_key_value_heads, group_dim)),
+            Adapter(zeros(config.query_dim, rank), zeros(rank, config.hidden_size)),
+        )
+        for _ in range(config.num_hidden_layers)
+    )
+    return out if layout.mesh is None else constrain_tree(out, adapter_specs(out, layout), layout.mesh)
+
+
+@jax.jit
+def all_finite(tree: Any) -> Bool[jax.Array, ""]:
+    """True if all numbers of a tree are finite."""
+    return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
+
+
+@functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
+def set_adapters(
+    held: tuple[LayerAdapters, ...], new: tuple[LayerAdapters, ...], slot: Int32[Array, ""], *, layout: Layout
+) -> tuple[LayerAdapters, ...]:
+    """Puts adapters of at most the held rank into a slot, from 0; ranks are filled with zeros."""
+
+    def put(old: jax.Array, new: jax.Array, rank_axis: int) -> jax.Array:
+        padding = [(0, 0)] * new.ndim
+        padding[rank_axis] = (0, old.shape[rank_axis] - new.shape[rank_axis])
+        return jax.lax.dynamic_update_slice_in_dim(old, jnp.pad(new, padding).astype(old.dtype), slot, 0)
+
+    def layer(old: LayerAdapters, new: LayerAdapters) -> LayerAdapters:
+        return jax.tree.map(
+            lambda old, new: type(old)(put(old.a, new.a, 2), put(old.b, new.b, 1)),
+            old,
+            new,
+            is_leaf=lambda part: hasattr(part, "a"),
+        )
+
+    out = tuple(layer(*pair) for pair in zip(held, new, strict=True))
+    return out if layout.mesh is None else constrain_tree(out, adapter_specs(out, layout), layout.mesh)
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "layout", "shards"))
+def encode_images(graphdef: Any, state: Any, inputs: VisionInputs, *, layout: Layout, shards: int) -> Vision:
+    """Runs the vision tower on the images of one prompt for each shard."""
+    out = nnx.merge(graphdef, state)(inputs, mesh=layout.mesh)
+
+    def by_shard(x: jax.Array) -> jax.Array:
+        return constrain(x.reshape(shards, -1, x.shape[-1]), layout.mesh, ROWS)
+
+    return Vision(by_shard(out.features), tuple(map(by_shard, out.deepstack)))
+
+
+@functools.partial(jax.jit, static_argnames=("config", "sizes", "dtype", "cache_dtype", "layout", "counted"))
+def allocate(
+    *, config: TextConfig, sizes: EngineSizes, dtype: Any, cache_dtype: str, layout: Layout, counted: bool
+) -> tuple[PromptSlots, LaneState]:
+    """Allocates free prompt slots and lanes."""
+    slots = empty_slots(config, sizes, dtype, cache_dtype, layout.attention)
+    lanes = empty_lanes(config, sizes, dtype, cache_dtype, layout.attention, counted)
+    return constrain_tree((slots, lanes), (SLOT_SPECS, LANE_SPECS), layout.mesh)
+
+
+class PromptLogProbs(NamedTuple):
+    """Log-probabilities of the tokens after those of a chunk."""
+
+    log_probs: Float32[jax.Array, "shards chunk"]
+    top: TopLogProbs
+
+
+@functools.partial(jax.jit, static_argnames=("config", "cache_dtype", "layout", "scored"))
+def prefill(
+    weights: DecodeWeights,
+    adapters: tuple[LayerAdapters, ...],
+    slots: PromptSlots,
+    chunk: Chunk,
+    vision: Vision | None,
+    *,
+    config: TextConfig,
+    cache_dtype: str,
+    layout: Layout,
+    scored: bool,
+) -> tuple[ChunkCache, PromptLogProbs | None]:
+    """Computes the next chunk of one prompt a shard, see `prefill_chunk`.
+
+    Args:
+      scored: return log-probabilities of the prompt's tokens.
+    """
+    cache, hidden = prefill_chunk(
+        weights, adapters, config, chunk, vision, slots, cache_dtype=cache_dtype, layout=layout
+    )
+    if not scored:
+        return cache, None
+    log_probs = jax.nn.log_softmax(_logits(hidden, weights, layout), axis=-1)
+    picked = jnp.take_along_axis(log_probs, jnp.asarray(chunk.targets)[..., None], axis=-1)[..., 0]
+    out = PromptLogProbs(picked, _top(log_probs))
+    return cache, constrain_tree(out, P(), layout.mesh)
+
+
+@functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
+def store(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: Layout) -> PromptSlots:
+    """Compiles `store_chunk`; `slots` is donated."""
+    return constrain_tree(store_chunk(slots, chunk, cache, layout=layout), SLOT_SPECS, layout.mesh)
+
+
+def _logits(hidden: jax.Array, weights: DecodeWeights, layout: Layout) -> jax.Array:
+    """Computes logits [rows, vocab] in float32, of which each device has whole rows."""
+    # Shard the vocabulary, not the hidden axis: the latter would all-reduce full [rows, vocab] logits.
+    lead = [None] * (hidden.ndim - 2)
+    hidden = constrain(hidden, layout.mesh, layout.rows, *lead, None)
+    # In float32: bfloat16 logits between 16 and 32 would be multiples of 1/8, and log-probabilities as
+    # coarse.
+    logits = jnp.matmul(hidden, weights.head, preferred_element_type=jnp.float32)
+    return constrain(logits, layout.mesh, layout.rows, *lead, layout.outputs(weights.head.shape[1]))
+
+
+def _top(log_probs: jax.Array) -> TopLogProbs:
+    values, tokens = jax.lax.top_k(log_probs, min(TOP, log_probs.shape[-1]))
+    return TopLogProbs(tokens.astype(jnp.int32), values)
+
+
+@functools.partial(
+    jax.jit, donate_argnums=3, static_argnames=("config", "most_steps", "cache_dtype", "layout")
+)
+def decode(
+    weights: DecodeWeights,
+    adapters: tuple[LayerAdapters, ...],
+    slots: PromptSlots,
+    lanes: LaneState,
+    table: LaneTable,
+    banned: Bool[Array, " vocab"],
+    eos: Int32[Array, ""],
+    pause: Pause,
+    limits: Restrictions | None,
+    *,
+    config: TextConfig,
+    most_steps: int,
+    cache_dtype: str,
+    layout: Layout,
+) -> tuple[LaneState, Emitted]:
+    """Draws up to `most_steps` tokens in each lane; `lanes` is donated.
+
+    Args:
+      banned: tokens that are never drawn.
+      eos: the token that ends a response.
+      limits: restrictions of each lane; a constraint holds for all steps of the call. None draws from the
+        whole distribution, which is another program.
+    """
+    mesh = layout.mesh
+    count, vocab = lanes.done.shape[0], banned.shape[0]
+    ring = ring_size(lanes.cache)
+    block = min(ring, BLOCK)
+    serial = jnp.asarray(table.serial)
+    begins = (serial != lanes.serial) & (serial > 0)
+    if limits is not None:
+        # Other lanes keep their counts.
+        lanes = lanes._replace(counts=jnp.where(begins[:, None], 0, lanes.counts))
+    lanes = lanes._replace(
+        serial=serial,
+        fresh=begins | (lanes.fresh & (serial > 0)),
+        lengths=jnp.where(begins, 0, lanes.lengths),
+        done=jnp.where(begins, False, lanes.done | (serial == 0)),
+    )
+
+    def gather(slots: tuple[jax.Array, ...], prompt: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(x[prompt] for x in slots)
+
+    gather = on_shards(gather, layout, (BY_ROW, BY_ROW), BY_ROW)
+    next_position, first_hidden = gather((slots.next_position, slots.last_hidden), jnp.asarray(table.prompt))
+    places = LanePlaces(
+        jnp.asarray(table.prompt),
+        jnp.asarray(table.rank),
+        jnp.asarray(table.members),
+        choose_adapters(table.adapter, adapters),
+        next_position,
+    )
+    keys = _lane_keys(table.seeds, table.prompt_ids, table.samples)
+    temperature = jnp.asarray(table.temperature)[:, None]
+    limit = jnp.asarray(table.limit)
+    first_step, last_step = lanes.step, lanes.step + jnp.minimum(pause.steps, most_steps)
+
+    def draw(hidden: jax.Array, lanes: LaneState) -> tuple[jax.Array, jax.Array, TopLogProbs]:
+        """Draws the next token of every lane from hidden states [lanes, hidden]."""
+        logits = _logits(hidden, weights, layout)
+        # Then split rows over all devices, so that each one samples some rows from whole distributions.
+        logits = constrain(logits, mesh, AXES, None)
+        at_temperature = logits / jnp.where(temperature > 0, temperature, 1.0)
+        # Log-probabilities are those of the unrestricted distribution, which training computes again.
+        log_total = jax.nn.logsumexp(at_temperature, axis=-1)
+        top = TopLogProbs(jnp.zeros((count, 0), jnp.int32), jnp.zeros((count, 0), jnp.float32))
+        open_logits = at_temperature
+        if limits is not None:
+            top = _top(at_temperature - log_total[:, None])
+            penalized = penalize(logits, limits, lanes.counts)
+            penalized = jnp.where(banned, BANNED, penalized / jnp.where(temperature > 0, temperature, 1.0))
+            open_logits = restrict(penalized, limits)
+        open_logits = jnp.where(banned, BANNED, open_logits)
+        # The key depends on the token's index in its response, not on the engine's step, so that a response
+        # depends neither on its lane nor on other requests.
+        step_keys = jax.vmap(jax.random.fold_in)(keys, lanes.lengths)
+        sampled = sample_tokens(open_logits, step_keys)
+        token = jnp.where(temperature[:, 0] > 0, sampled, jnp.argmax(open_logits, -1)).astype(jnp.int32)
+        picked = jnp.take_along_axis(at_temperature, token[:, None], axis=-1)[:, 0]
+        return token, picked - log_total, top
+
+    def running(carry: tuple[LaneState, Emitted]) -> jax.Array:
+        lanes, _ = carry
+        free = lanes.done.sum()
+        return (free < count) & (free < pause.free_lanes) & (lanes.step < last_step)
+
+    def decode_block(carry: tuple[LaneState, Emitted]) -> tuple[LaneState, Emitted]:
+        """Decodes to the end of a block of the ring buffer.
+
+        The ring buffer is not in the loop's state, since steps only read it (see `RingCache`).
+        """
+        lanes, out = carry
+        completed = lanes.cache.ring
+        end = (lanes.step // block + 1) * block
+
+        def step(carry: tuple[LaneState, Emitted]) -> tuple[LaneState, Emitted]:
+            lanes, out = carry
+            active = ~lanes.done
+            # A fresh lane feeds nothing: its first token comes from its prompt's last hidden state.
+            num_fed = jnp.where(active & ~lanes.fresh, lanes.lengths, 0)
+            hidden, recent = decode_step(
+                weights,
+                adapters,
+                config,
+                lanes.last,
+                num_fed,
+                lanes.step,
+                slots,
+                places,
+                LaneCache(lanes.cache.recent, completed),
+                cache_dtype=cache_dtype,
+                layout=layout,
+            )
+            hidden = jnp.where(lanes.fresh[:, None], first_hidden, hidden)
+            token, log_prob, top = draw(hidden, lanes)
+            lengths = lanes.lengths + active
+            ended = (token == eos) | (lengths >= limit)
+            at = lanes.step - first_step
+            out = out._replace(
+                tokens=out.tokens.at[at].set(token),
+                log_probs=out.log_probs.at[at].set(log_prob),
+                drawn=out.drawn + active,
+                top=TopLogProbs(*(old.at[at].set(new) for old, new in zip(out.top, top, strict=True))),
+            )
+            counts = lanes.counts
+            if limits is not None:
+                counts = counts.at[jnp.arange(count), token].add(active.astype(counts.dtype))
+            lanes = lanes._replace(
+                step=lanes.step + 1,
+                fresh=jnp.zeros_like(lanes.fresh),
+                lengths=lengths,
+                done=lanes.done | (active & ended),
+                last=jnp.where(active, token, lanes.last),
+                counts=counts,
+                cache=LaneCache(recent, RingCache((), ())),
+            )
+            return lanes, out
+
+        # `step` reads the ring buffer from the enclosing scope, as a constant of this loop.
+        lanes = lanes._replace(cache=LaneCache(lanes.cache.recent, RingCache((), ())))
+        lanes, out = jax.lax.while_loop(
+            lambda carry: running(carry) & (carry[0].step < end), step, (lanes, out)
+        )
+        cache = flush_block(LaneCache(lanes.cache.recent, completed), lanes.step, layout.attention)
+        return lanes._replace(cache=cache), out
+
+    reported = TOP if limits is not None else 0
+    reported = min(reported, vocab)
+    out = Emitted(
+        tokens=jnp.zeros((most_steps, count), jnp.int32),
+        log_probs=jnp.zeros((most_steps, count), jnp.float32),
+        drawn=jnp.zeros(count, jnp.int32),
+        done=lanes.done,
+        steps=jnp.zeros((), jnp.int32),
+        top=TopLogProbs(
+            jnp.zeros((most_steps, count, reported), jnp.int32),
+            jnp.zeros((most_steps, count, reported), jnp.float32),
+        ),
+    )
+    lanes, out = jax.lax.while_loop(running, decode_block, (lanes, out))
+    out = out._replace(done=lanes.done, steps=lanes.step - first_step)
+    # The result has the structure and the shardings of the donated state. With another order of its arrays
+    # XLA would copy all caches.
+    return constrain_tree(lanes, LANE_SPECS, mesh), constrain_tree(out, P(), mesh)
+
+
+def _lane_keys(seeds: Array, prompt_ids: Array, samples: Array) -> jax.Array:
+    """Makes a PRNG key for each lane from its sequence's seed, its prompt's id and its index."""
+
+    def lane(seed: jax.Array, prompt_id: jax.Array, sample: jax.Array) -> jax.Array:
+        # Folded in one after the other: a sequence's key depends on nothing else.
+        return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), prompt_id), sample)
+
+    return jax.vmap(lane)(jnp.asarray(seeds), jnp.asarray(prompt_ids), jnp.asarray(samples))

@@ -1,0 +1,113 @@
+"""What the engine is asked for and what it answers: its interface to RL, evaluation and serving."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int32
+
+from rmsweb_jax.data.batching import Encodable
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How the responses to a prompt are drawn; the defaults draw from the whole distribution.
+
+    Attributes:
+      num_samples: responses to the prompt; any number, lanes take them as they become free.
+      max_response_tokens: a response is cut there and has no end token.
+      temperature: 0 selects greedy decoding.
+      top_p, top_k, min_p: restrict each draw to likely tokens; 1, 0 and 0 switch them off.
+      presence_penalty, frequency_penalty: subtracted from logits of tokens of the response so far.
+      repetition_penalty: divides (or multiplies negative) logits of tokens of prompt and response.
+      top_log_probs: number of most likely tokens that are reported with each token.
+      prompt_log_probs: report the log-probability of each prompt token after the first.
+    """
+
+    num_samples: int = 1
+    max_response_tokens: int = 2048
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    top_log_probs: int = 0
+    prompt_log_probs: bool = False
+
+
+@runtime_checkable
+class Constraint(Protocol):
+    """Decides which tokens may follow in one response (a grammar)."""
+
+    def allowed(self, mask: Int32[np.ndarray, " words"]) -> None:
+        """Writes the bits of the tokens that may follow, 32 a word, lowest bit first."""
+        ...
+
+    def take(self, tokens: Sequence[int]) -> None:
+        """Consumes tokens that were drawn."""
+        ...
+
+
+@dataclasses.dataclass(eq=False)
+class Request:
+    """A prompt to which responses are drawn.
+
+    Attributes:
+      prompt: encoded when its prefill begins, by the processes that need it.
+      seed, prompt_id: with the index of a sample they determine its random numbers; taken modulo 2**32.
+      adapter: slot of the adapters to use, see `Engine.load_adapters`; 0 is the model without adapters.
+      constrain: makes the constraint of each sample; None draws freely.
+    """
+
+    prompt: Encodable
+    sampling: Sampling
+    seed: int = 0
+    prompt_id: int = 0
+    adapter: int = 0
+    constrain: Callable[[], Constraint] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TopTokens:
+    """The most likely tokens at one place of a response, most likely first."""
+
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Tokens that one call of `Engine.advance` has drawn for a sample.
+
+    Attributes:
+      sample: index among the request's responses.
+      tokens: with the end token.
+      log_probs: of the tokens under the model at the sampling temperature (at 1 for greedy decoding), before
+        any restriction, as the training forward computes them.
+      versions: version of the adapters that drew each token.
+      top: the most likely tokens at each place, if the request asks for them.
+      finish: "stop" after the end token, "length" at the limit, "error" if `error` says why; else None.
+    """
+
+    request: Request
+    sample: int
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    versions: tuple[int, ...] = ()
+    top: tuple[TopTokens, ...] = ()
+    finish: str | None = None
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptScores:
+    """Log-probabilities of a prompt's tokens after the first, reported once when its prefill is complete."""
+
+    request: Request
+    log_probs: tuple[float, ...]
+    top: tuple[TopTokens, ...] = ()
