@@ -213,7 +213,7 @@ def load_policy(
         quantize_base(model)
     if lora is not None:
         add_lora(model, lora, nnx.Rngs(seed))
-        # They were made whole on one device, where the model would keep them with the trained ones.
+        # They were made whole on one device, where the model would keep them next to the trained ones.
         adapters = nnx.state(model, LoRAParam)
         nnx.update(model, jax.device_put(adapters, param_shardings(adapters, mesh)))
     return model

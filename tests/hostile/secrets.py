@@ -29,6 +29,8 @@ def _redirect(exchange: Exchange) -> None:
 
 
 _DONE = (_TYPE, "look", "done")
+# Where what is typed shows a moment later.
+_LATER = (_TYPE, "look", "look", "done")
 _SEND = (_TYPE, "click 2", "look", "done")
 
 SECRETS = (
@@ -40,9 +42,11 @@ SECRETS = (
     Behaviour("echo-html", "shows it as HTML source", plan=_DONE),
     Behaviour("echo-hex", "shows it in hex", plan=_DONE),
     Behaviour("echo-places", "puts it in title, address, label, name and storage", plan=_DONE),
-    Behaviour("echo-dialog", "shows it in dialogs", plan=_DONE, incidents=("dialog",)),
+    Behaviour("echo-dialog", "shows it in dialogs", plan=_LATER, incidents=("dialog",)),
     Behaviour("echo-extract", "shows it, and is extracted from", plan=(_TYPE, "extract", "done")),
-    Behaviour("echo-cut", "shows it where what is shown may be cut short", plan=_DONE, incidents=("dialog",)),
+    Behaviour(
+        "echo-cut", "shows it where what is shown may be cut short", plan=_LATER, incidents=("dialog",)
+    ),
     Behaviour("echo-options", "makes options of it", plan=(_TYPE, "click 2", "done")),
     Behaviour("echo-console", "writes it to the console", plan=_DONE),
     Behaviour("get-form", "sends it home in the address", _get_form, plan=_SEND),
