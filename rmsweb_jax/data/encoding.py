@@ -7,8 +7,10 @@ import dataclasses
 import functools
 import hashlib
 import math
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -123,6 +125,8 @@ class LazyExample:
 
     size: SampleSize
     encode: Callable[[], Example]
+    _lock: Any = dataclasses.field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    _made: list[Example] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def sample_id(self) -> str:
@@ -133,11 +137,11 @@ class LazyExample:
         return self.size.prompt_length
 
     def encoded(self) -> Example:
-        return self._example
-
-    @functools.cached_property
-    def _example(self) -> Example:
-        return self.encode()
+        # A lock for each example: that of a cached property is shared by all (before Python 3.12).
+        with self._lock:
+            if not self._made:
+                self._made.append(self.encode())
+        return self._made[0]
 
 
 def dataset_sizes(

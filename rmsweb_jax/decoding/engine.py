@@ -8,8 +8,9 @@ fixed, so that no request waits for a compilation.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ from rmsweb_jax.decoding.weights import LayerAdapters, Layout, choose_layout
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.training.memory import out_of_memory
 from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
 
 # A share of the lanes that may be free before decoding returns to refill them.
@@ -43,9 +45,9 @@ class _Prompt:
       number: counts requests in order of arrival.
       shard, slot: where its cache is; -1 before.
       read: tokens that are prefilled.
+      turn: chunks that the engine had read when this prompt was admitted, or last got one.
       waiting: samples that have no lane yet.
       lanes: lane of each rank, or None.
-      cancelled: nothing of it is reported any more.
     """
 
     request: Request
@@ -54,9 +56,9 @@ class _Prompt:
     shard: int = -1
     slot: int = -1
     read: int = 0
+    turn: int = 0
     waiting: collections.deque[int] = dataclasses.field(default_factory=collections.deque)
     lanes: list[int | None] = dataclasses.field(default_factory=list)
-    cancelled: bool = False
     tokens: Int32[np.ndarray, " tokens"] | None = None
     positions: Int32[np.ndarray, "3 tokens"] | None = None
     image_index: Int32[np.ndarray, " tokens"] | None = None
@@ -64,8 +66,17 @@ class _Prompt:
     scores: list[tuple[float, TopTokens]] = dataclasses.field(default_factory=list)
 
     @property
+    def left(self) -> int:
+        return self.length - self.read
+
+    @property
     def ready(self) -> bool:
-        return self.read == self.length
+        return self.left == 0
+
+    def has_image(self, count: int) -> bool:
+        """True if an image is among the next `count` tokens."""
+        index = self.image_index
+        return index is not None and bool((index[self.read : self.read + count] >= 0).any())
 
     @property
     def over(self) -> bool:
@@ -110,7 +121,7 @@ class Engine:
         decoding take turns, so that a long prompt does not hold up others. False fills lanes first.
 
     Raises:
-      UserError: the mesh does not divide the sizes.
+      UserError: the mesh does not divide the sizes, or a device's memory does not hold them.
     """
 
     def __init__(
@@ -135,32 +146,37 @@ class Engine:
             check_rows(self.layout.mesh, sizes.lanes, "lanes")
             check_rows(self.layout.mesh, sizes.prompts, "prompts")
             self._held = process_rows(self.layout.mesh, self._shards)
+            # The first of the processes that hold a shard's devices.
+            rows = self.layout.mesh.devices.reshape(self._shards, -1)
+            self._host_of = [min(device.process_index for device in row) for row in rows]
         else:
-            self._held = (0,)
+            self._held, self._host_of = (0,), [0]
         self._eos, self._cache_dtype, self._dtype = np.int32(eos), cache_dtype, model.dtype
         self._banned = np.zeros(self.config.text.vocab_size, bool)
         self._banned[list(banned)] = True
-        graphdef, state = nnx.split(model)
-        self._weights = programs.prepare_weights(graphdef, state, layout=self.layout)
         self._vision = nnx.split(model.visual)
         self._adapters: tuple[LayerAdapters, ...] = ()
-        if adapters:
-            self._adapters = programs.empty_adapters(
-                config=self.config.text,
-                count=adapters,
-                rank=adapter_rank,
-                dtype=self._dtype,
-                layout=self.layout,
-            )
+        with _one_line_if_full(sizes):
+            self._weights = programs.prepare_weights(*nnx.split(model), layout=self.layout)
+            if adapters:
+                self._adapters = programs.empty_adapters(
+                    config=self.config.text,
+                    count=adapters,
+                    rank=adapter_rank,
+                    dtype=self._dtype,
+                    layout=self.layout,
+                )
+            self._slots, self._lanes = self._allocate()
         self.versions = [0] * (adapters + 1)
         self.use = LaneUse()
-        self._slots, self._lanes = self._allocate()
         self._waiting: collections.deque[_Prompt] = collections.deque()
         self._held_prompts: list[list[_Prompt | None]] = [
             [None] * (sizes.prompts // self._shards) for _ in range(self._shards)
         ]
-        self._prefilling: list[_Prompt | None] = [None] * self._shards
+        self._prefilling: list[list[_Prompt]] = [[] for _ in range(self._shards)]
+        # Features of one prompt's images for each shard, and whose they are.
         self._images: Vision | None = None
+        self._shown: list[_Prompt | None] = [None] * self._shards
         self._sequences: list[_Sequence | None] = [None] * sizes.lanes
         self._serial = self._arrived = 0
         self._table = _empty_table(sizes)
@@ -204,6 +220,8 @@ class Engine:
 
     def set_adapters(self, slot: int, new: tuple[LayerAdapters, ...], version: int = 0) -> None:
         """Puts adapters into a slot, see `load_adapters`."""
+        if not 1 <= slot < len(self.versions):
+            raise UserError(f"adapters for slot {slot}: the engine has {len(self.versions) - 1}")
         for kind in ("qkv", "out"):
             held, given = (getattr(part[0], kind).a.shape[2] for part in (self._adapters, new))
             if given > held:
@@ -228,9 +246,18 @@ class Engine:
 
     @property
     def wants(self) -> bool:
-        """True while another request would soon get lanes."""
-        free = sum(prompt is None for held in self._held_prompts for prompt in held)
-        return len(self._waiting) < free
+        """True while another request would soon get lanes on some host."""
+        for host in self.hosts:
+            rows = [held for shard, held in enumerate(self._held_prompts) if self._host_of[shard] == host]
+            free = sum(prompt is None for held in rows for prompt in held)
+            if sum(prompt.request.host in (None, host) for prompt in self._waiting) < free:
+                return True
+        return False
+
+    @property
+    def hosts(self) -> list[int]:
+        """Processes that read prompts, see `Request.host`."""
+        return sorted(set(self._host_of))
 
     def check(self, prompt_length: int, sampling: Sampling) -> None:
         """Raises UserError if a request of this size can never be served."""
@@ -267,10 +294,7 @@ class Engine:
         if prompt is None:
             return
         if sample is None:
-            prompt.cancelled = True
             prompt.waiting.clear()
-            if prompt in self._waiting:
-                self._waiting.remove(prompt)
         elif sample in prompt.waiting:
             prompt.waiting.remove(sample)
         for lane in [lane for lane in prompt.lanes if lane is not None]:
@@ -300,7 +324,11 @@ class Engine:
         return reports
 
     def warm_up(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Compiles every program; later calls compile nothing."""
+        """Compiles every program; later calls compile nothing.
+
+        Raises:
+          UserError: a device's memory does not hold one of them.
+        """
         kinds = (False, True) if self.serving else (False,)
         total = len(self.sizes.chunks) * len(kinds) * (1 + (self.sizes.images > 0)) + len(kinds)
         done = 0
@@ -310,14 +338,15 @@ class Engine:
             done += 1
             report(done, total)
 
-        for images in (None, *([self._encode({})] if self.sizes.images else [])):
-            for size in self.sizes.chunks:
-                for scored in kinds:
-                    self._run_chunk(_empty_chunk(self._shards, size), images, scored)
-                    step()
-        for restricted in kinds:
-            jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
-            step()
+        with _one_line_if_full(self.sizes):
+            for images in (None, *([self._encode({})] if self.sizes.images else [])):
+                for size in self.sizes.chunks:
+                    for scored in kinds:
+                        self._run_chunk(_empty_chunk(self._shards, size), images, scored)
+                        step()
+            for restricted in kinds:
+                jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
+                step()
         if self._adapters:
             zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
             self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
@@ -347,60 +376,70 @@ class Engine:
     # --- prefill
 
     def _admit(self) -> None:
-        """Gives waiting requests a slot in a shard that prefills nothing."""
-        while self._waiting:
-            open_shards = [
+        """Gives waiting requests a slot, in order, in a shard that can begin to read them."""
+        for prompt in list(self._waiting):
+            host = prompt.request.host
+            free = [
                 shard
                 for shard in range(self._shards)
-                if self._prefilling[shard] is None and None in self._held_prompts[shard]
+                if None in self._held_prompts[shard]
+                and self._can_begin(shard, prompt)
+                and (host is None or host == self._host_of[shard])
             ]
-            if not open_shards:
-                return
+            if not free:
+                continue
             # The shard with the least to do per lane; the first of equals, so that all processes agree.
-            shard = min(open_shards, key=self._load)
-            prompt = self._waiting.popleft()
+            shard = min(free, key=self._load)
+            self._waiting.remove(prompt)
             prompt.shard, prompt.slot = shard, self._held_prompts[shard].index(None)
+            prompt.turn = self.use.chunks
             self._held_prompts[shard][prompt.slot] = prompt
-            self._prefilling[shard] = prompt
+            self._prefilling[shard].append(prompt)
+
+    def _can_begin(self, shard: int, prompt: _Prompt) -> bool:
+        """True if the shard reads no prompt, or only longer ones and this one fits a chunk."""
+        reading = self._prefilling[shard]
+        short = prompt.length <= self.sizes.chunks[-1]
+        return not reading or (
+            self.serving and short and all(one.length > self.sizes.chunks[-1] for one in reading)
+        )
 
     def _load(self, shard: int) -> int:
         own = [prompt for prompt in self._held_prompts[shard] if prompt is not None]
         return sum(len(prompt.waiting) + sum(lane is not None for lane in prompt.lanes) for prompt in own)
 
     def _prefill(self) -> None:
-        """Reads the next chunk of the prompts that are being prefilled, one of each shard."""
-        begun = {}
-        for shard, prompt in enumerate(self._prefilling):
-            if prompt is not None and prompt.cancelled:
-                self._prefilling[shard] = None
-                self._release(prompt)
-            elif prompt is not None and prompt.read == 0 and shard in self._held and prompt.tokens is None:
+        """Reads the next chunk of a prompt of each shard."""
+        for prompt in [one for reading in self._prefilling for one in reading]:
+            if prompt.shard in self._held and prompt.tokens is None:
                 self._encode_prompt(prompt)
-                begun[shard] = prompt
-        if self.sizes.images and any(prompt is not None and prompt.read == 0 for prompt in self._prefilling):
-            self._start_images(begun)
-        active = [prompt for prompt in self._prefilling if prompt is not None]
-        if not active:
+        # The one that has waited longest for a chunk, of equals the shorter: a prompt that fits a chunk goes
+        # between those of a long one, and each of them delays the long one by a chunk at most.
+        following = [
+            min(one, key=lambda prompt: (prompt.turn, prompt.left)) for one in self._prefilling if one
+        ]
+        if not following:
             return
         # Chunks depend on a prompt's length alone, so that no neighbour changes a prompt's rounding.
-        size = max(self.sizes.chunk(prompt.length - prompt.read) for prompt in active)
-        chunk, taking = _empty_chunk(self._shards, size), []
-        for shard, prompt in enumerate(self._prefilling):
-            if prompt is None or self.sizes.chunk(prompt.length - prompt.read) != size:
-                continue
-            taking.append(prompt)
-            if shard in self._held:
-                _fill_chunk(chunk, shard, prompt)
+        sizes = [self.sizes.chunk(prompt.left) for prompt in following]
+        turns = [prompt.turn for prompt in following]
+        size = sizes[turns.index(min(turns))] if self.serving else max(sizes)
+        taking = [prompt for prompt, own in zip(following, sizes, strict=True) if own == size]
+        chunk = _empty_chunk(self._shards, size)
+        for prompt in taking:
+            if prompt.shard in self._held:
+                _fill_chunk(chunk, prompt)
         scored = any(prompt.request.sampling.prompt_log_probs for prompt in taking)
-        out = self._run_chunk(chunk, self._images, scored)
+        out = self._run_chunk(chunk, self._show_images(taking, size), scored)
         self.use.chunks += 1
         for prompt in taking:
-            count = min(size, prompt.length - prompt.read)
+            count = min(size, prompt.left)
             if out is not None and prompt.request.sampling.prompt_log_probs:
                 self._score(prompt, out, count)
             prompt.read += count
+            prompt.turn = self.use.chunks
             if prompt.ready:
-                self._prefilling[prompt.shard] = None
+                self._prefilling[prompt.shard].remove(prompt)
                 prompt.positions = prompt.image_index = prompt.example = None
 
     def _run_chunk(self, chunk: Chunk, images: Vision | None, scored: bool) -> PromptLogProbs | None:
@@ -420,36 +459,50 @@ class Engine:
         return out
 
     def _encode_prompt(self, prompt: _Prompt) -> None:
-        example = prompt.request.prompt.encoded()
-        tokens = example.prompt
-        if len(tokens) != prompt.length:
-            raise UserError(
-                f"{example.sample_id}: the prompt has {len(tokens)} tokens, not {prompt.length} as announced"
-            )
-        starts = image_starts(example.grids, self.sizes.window)
-        if len(example.grids) > self.sizes.images:
-            raise UserError(
-                f"a prompt with {len(example.grids)} images: at most {self.sizes.images} are served"
-            )
-        prompt.tokens, prompt.example = tokens, example
-        prompt.positions = mrope_positions(tokens, example.grids, self.config)
-        prompt.image_index = image_rows(tokens, example.grids, starts, self.config)
+        """Encodes a prompt; one that cannot be encoded ends with an error."""
+        try:
+            example = prompt.request.prompt.encoded()
+            tokens = example.prompt
+            if len(tokens) != prompt.length:
+                raise UserError(f"the prompt has {len(tokens)} tokens, not {prompt.length} as announced")
+            if len(example.grids) > self.sizes.images:
+                raise UserError(
+                    f"a prompt with {len(example.grids)} images: at most {self.sizes.images} are served"
+                )
+            starts = image_starts(example.grids, self.sizes.window)
+            prompt.positions = mrope_positions(tokens, example.grids, self.config)
+            prompt.image_index = image_rows(tokens, example.grids, starts, self.config)
+        except (UserError, ValueError, OSError) as failed:
+            # Other processes know nothing of it, and would go on without this one.
+            if self.layout.mesh is not None and jax.process_count() > 1:
+                raise
+            self._fail(prompt, str(failed))
+        else:
+            prompt.tokens, prompt.example = tokens, example
 
-    def _start_images(self, begun: dict[int, _Prompt]) -> None:
-        """Encodes the images of prompts whose prefill begins, and keeps those of the others."""
+    def _fail(self, prompt: _Prompt, error: str) -> None:
+        """Ends the samples that have no lane yet with an error."""
+        for sample in prompt.waiting:
+            self._reports.append(Drawn(prompt.request, sample, (), (), finish="error", error=error))
+        prompt.waiting.clear()
+        self._release(prompt)
+
+    def _show_images(self, taking: list[_Prompt], size: int) -> Vision | None:
+        """Returns the features of the images in the next chunks, encoded unless they were the last ones."""
         alone = self.layout.mesh is None or jax.process_count() == 1
-        with_images = {
-            shard: prompt for shard, prompt in begun.items() if prompt.example and prompt.example.grids
-        }
-        if alone and not with_images:
-            return
-        self._images = self._encode(
-            {
-                shard: prompt
-                for shard, prompt in enumerate(self._prefilling)
-                if prompt is not None and shard in self._held
-            }
-        )
+        # A process does not know of images in the prompts of others.
+        showing = [prompt for prompt in taking if not alone or prompt.has_image(size)]
+        if not showing or not self.sizes.images:
+            return None
+        shown = list(self._shown)
+        for prompt in showing:
+            shown[prompt.shard] = prompt
+        if shown != self._shown:
+            self._shown = shown
+            self._images = self._encode(
+                {shard: one for shard, one in enumerate(shown) if one is not None and shard in self._held}
+            )
+        return self._images
 
     def _encode(self, prompts: dict[int, _Prompt]) -> Vision:
         per_shard = self.sizes.images * self.sizes.window
@@ -475,12 +528,12 @@ class Engine:
             np.asarray(part)[prompt.shard] for part in (out.log_probs, out.top.tokens, out.top.log_probs)
         )
         wanted = prompt.request.sampling.top_log_probs
-        last = min(count, prompt.length - 1 - prompt.read)
+        last = min(count, prompt.left - 1)
         prompt.scores += [
             (float(log_probs[place]), _top_tokens(tokens[place], values[place], wanted))
             for place in range(last)
         ]
-        if prompt.read + count == prompt.length and not prompt.cancelled:
+        if count == prompt.left:
             top = tuple(one for _, one in prompt.scores) if wanted else ()
             self._reports.append(
                 PromptScores(prompt.request, tuple(value for value, _ in prompt.scores), top)
@@ -503,10 +556,10 @@ class Engine:
 
     def _idle_lanes_wait(self) -> bool:
         """True while a lane is idle that a prompt under prefill, or a waiting one, could use."""
-        for shard, prompt in enumerate(self._prefilling):
-            if prompt is not None and any(self._sequences[lane] is None for lane in self._lanes_of(shard)):
-                return True
-        return False
+        return any(
+            reading and any(self._sequences[lane] is None for lane in self._lanes_of(shard))
+            for shard, reading in enumerate(self._prefilling)
+        )
 
     def _fill_lanes(self) -> None:
         """Gives free lanes to samples of prefilled prompts, oldest request first."""
@@ -523,6 +576,7 @@ class Engine:
         sample, rank = prompt.waiting.popleft(), prompt.lanes.index(None)
         request, sampling = prompt.request, prompt.request.sampling
         prompt.lanes[rank] = lane
+        # One for each sample: a constraint has a state.
         constraint = request.constrain() if request.constrain else None
         self._sequences[lane] = _Sequence(prompt, sample, rank, constraint)
         self._serial += 1
@@ -564,11 +618,16 @@ class Engine:
         self._on_device = None
 
     def _release(self, prompt: _Prompt) -> None:
-        """Frees the slot of a prompt without samples; one that is being prefilled is left to `_prefill`."""
-        if prompt.slot < 0 or not prompt.over or self._prefilling[prompt.shard] is prompt:
+        """Forgets a prompt without samples, and frees its slot."""
+        if not prompt.over:
             return
-        if self._held_prompts[prompt.shard][prompt.slot] is prompt:
+        if prompt in self._waiting:
+            self._waiting.remove(prompt)
+        elif self._held_prompts[prompt.shard][prompt.slot] is prompt:
             self._held_prompts[prompt.shard][prompt.slot] = None
+            if prompt in self._prefilling[prompt.shard]:
+                self._prefilling[prompt.shard].remove(prompt)
+            prompt.example = None
 
     def _decode(self) -> None:
         running = [sequence for sequence in self._sequences if sequence is not None]
@@ -592,6 +651,8 @@ class Engine:
             prompt is not None and (prompt.waiting or not prompt.ready) for prompt in self._all()
         )
         most_free = free + max(1, self.sizes.lanes // _FREE_SHARE) if waits else self.sizes.lanes
+        if self.serving:
+            most_free = free + 1  # What has ended is reported at once.
         out = self._run_decode(steps, most_free, restricted)
         tokens, log_probs, drawn, done, made = (
             np.asarray(part) for part in (out.tokens, out.log_probs, out.drawn, out.done, out.steps)
@@ -674,6 +735,21 @@ class Engine:
             self._release(prompt)
 
 
+@contextlib.contextmanager
+def _one_line_if_full(sizes: EngineSizes) -> Iterator[None]:
+    """Says in one line that caches or programs do not fit a device's memory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise UserError(
+            f"a device's memory does not hold weights and caches of {sizes.prompts} prompts of "
+            f"{sizes.prompt_width} tokens and {sizes.lanes} lanes of {sizes.response_width}: lower "
+            "the lanes or the limits of prompts and responses, or set config.cache_dtype=int8"
+        ) from None
+
+
 def _restricted(sampling: Sampling) -> bool:
     default = Sampling()
     names = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
@@ -737,10 +813,10 @@ def _empty_chunk(shards: int, size: int) -> Chunk:
     )
 
 
-def _fill_chunk(chunk: Chunk, shard: int, prompt: _Prompt) -> None:
+def _fill_chunk(chunk: Chunk, prompt: _Prompt) -> None:
     """Writes the next tokens of a prompt to its shard's row."""
     assert prompt.tokens is not None and prompt.positions is not None and prompt.image_index is not None
-    size = chunk.tokens.shape[1]
+    shard, size = prompt.shard, chunk.tokens.shape[1]
     part = slice(prompt.read, min(prompt.read + size, prompt.length))
     count = part.stop - part.start
     chunk.tokens[shard, :count] = prompt.tokens[part]

@@ -62,6 +62,7 @@ class Request:
       seed, prompt_id: with the index of a sample they determine its random numbers; taken modulo 2**32.
       adapter: slot of the adapters to use, see `Engine.load_adapters`; 0 is the model without adapters.
       constrain: makes the constraint of each sample; None draws freely.
+      host: the process that reads the prompt, one of `Engine.hosts`; None lets the engine choose.
     """
 
     prompt: Encodable
@@ -70,6 +71,7 @@ class Request:
     prompt_id: int = 0
     adapter: int = 0
     constrain: Callable[[], Constraint] | None = None
+    host: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

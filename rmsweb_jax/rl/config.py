@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
@@ -129,3 +129,12 @@ class RlConfig(ComputeConfig):
             raise UserError(f"config.held_out is {self.held_out}: make it at least 0 and less than 1")
         if self.rollout_engine == "endpoint":
             self.endpoint.check()
+
+    @property
+    def gates(self) -> dict[str, Any]:
+        """Settings of `gated_advantages`."""
+        return {
+            "min_std": self.min_std,
+            "competent_reward": self.competent_reward,
+            "competence_gate": self.competence_gate,
+        }

@@ -11,12 +11,14 @@ import numpy as np
 G = TypeVar("G")
 G_co = TypeVar("G_co", covariant=True)
 
-# Assumed share of accepted groups before any group has been scored.
-_FIRST_GUESS = 0.5
-
 
 class GroupSource(Protocol[G_co]):
-    """A source of groups in a fixed order."""
+    """A source of groups in a fixed order.
+
+    Attributes:
+      limit: position before which prompts may be begun.
+      share: share of the groups of the last iteration that were accepted, or a guess.
+    """
 
     @property
     def position(self) -> int:
@@ -24,6 +26,7 @@ class GroupSource(Protocol[G_co]):
         ...
 
     limit: int
+    share: float
 
     def take(self, count: int, oldest: int = 0) -> Sequence[G_co]:
         """Returns the next groups that are not older than version `oldest`."""
@@ -78,16 +81,16 @@ def dynamic_sampling(
     accepted: list[G] = []
     rejected: list[G] = []
     generated: list[G] = []
-    most = max_gen_batches * batch_groups
+    most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
-        share = len(accepted) / len(generated) if generated else _FIRST_GUESS
+        # The last iteration counts as a batch, so that a first group that is rejected decides nothing.
+        share = (len(accepted) + source.share * batch_groups) / (len(generated) + batch_groups)
         if max_staleness:
-            # What an iteration is expected to take, for each version that may be trained on.
+            # What an iteration is expected to take, for each version that may be trained on. More would be
+            # too old when it is taken.
             needed = min(most, round(train_groups / max(share, 1 / max_gen_batches)))
             source.limit = max(source.limit, source.position + (max_staleness + 1) * needed - len(generated))
-            count = 1
         else:
-            count = batch_groups
             another = len(accepted) + share * count < train_groups and len(generated) + count < most
             source.limit = source.position + count * (2 if another else 1)
         for group in source.take(count, version - max_staleness):
@@ -95,6 +98,7 @@ def dynamic_sampling(
             (accepted if accepts(group) else rejected).append(group)
         if len(generated) % batch_groups == 0:
             report(len(accepted), len(generated) // batch_groups)
+    source.share = len(accepted) / len(generated)
     trained = min(len(accepted), train_groups) // mini_batch_groups * mini_batch_groups
     salvaged = min(len(rejected), max_salvage_groups) // mini_batch_groups * mini_batch_groups
     return SampledGroups(
@@ -121,19 +125,13 @@ def mini_batches(
 
     Without accepted groups, the salvaged groups are split over as many steps as a full iteration has.
     """
-    # Accepted groups fill whole steps; salvaged ones are spread evenly over them, in order of arrival.
-    full = train_groups // mini_batch_groups
-    steps = len(sampled_groups.accepted) // mini_batch_groups or min(full, len(sampled_groups.salvaged))
+    accepted, salvaged = sampled_groups.accepted, sampled_groups.salvaged
+    # Accepted groups fill whole steps; salvaged ones are spread evenly over them, in order.
+    steps = len(accepted) // mini_batch_groups or min(train_groups // mini_batch_groups, len(salvaged))
     if not steps:
         return []
-    shares = [
-        [part.tolist() for part in np.array_split(np.arange(len(groups)), steps)]
-        for groups in (sampled_groups.accepted, sampled_groups.salvaged)
-    ]
-    return [
-        MiniBatch(
-            tuple(sampled_groups.accepted[number] for number in accepted),
-            tuple(sampled_groups.salvaged[number] for number in salvaged),
-        )
-        for accepted, salvaged in zip(*shares, strict=True)
-    ]
+
+    def split(groups: tuple[G, ...]) -> list[tuple[G, ...]]:
+        return [tuple(groups[at] for at in part) for part in np.array_split(np.arange(len(groups)), steps)]
+
+    return [MiniBatch(*parts) for parts in zip(split(accepted), split(salvaged), strict=True)]

@@ -45,8 +45,13 @@ class Generator(Protocol):
         """True while another request would be begun soon."""
         ...
 
+    @property
+    def hosts(self) -> Sequence[int]:
+        """Processes that share the reading of prompts."""
+        ...
+
     def submit(self, request: Request) -> None:
-        """Queues a request whose prompt is a `Prompt`."""
+        """Queues a request whose prompt is a `Prompt`, and whose host is one of `hosts`."""
         ...
 
     def poll(self) -> list[tuple[Request, Responses]]:
@@ -88,6 +93,10 @@ class LocalGenerator:
     @property
     def wants(self) -> bool:
         return self.engine.wants
+
+    @property
+    def hosts(self) -> Sequence[int]:
+        return self.engine.hosts
 
     def submit(self, request: Request) -> None:
         request.adapter = 1
@@ -183,7 +192,7 @@ class _Complete(NamedTuple):
 class Rollouts:
     """The scored groups of a run, in the order of its prompts.
 
-    Prompts are encoded and responses scored in threads. With several processes each of them scores its share,
+    Prompts are encoded and responses scored in threads. With several processes each of them does its share,
     and the rewards are exchanged.
 
     Args:
@@ -196,6 +205,7 @@ class Rollouts:
     Attributes:
       position: groups taken so far.
       limit: position before which prompts may be begun.
+      share: see `GroupSource`.
       seconds: time spent waiting for responses.
       dropped: groups that were too old when it was their turn.
     """
@@ -213,16 +223,14 @@ class Rollouts:
         kept: Sequence[Group] = (),
     ):
         self.generator, self.position, self.limit = generator, position, position
-        self.seconds, self.version, self.dropped = 0.0, 0, 0
+        self.share, self.seconds, self.version, self.dropped = 0.5, 0.0, 0, 0
         self._data, self._sampling, self._score, self._gates, self._seed = data, sampling, score, gates, seed
         self._order = PromptOrder(len(data.train), seed)
         self._begun = position
         self._under_way: dict[Request, int] = {}
         self._foreign: dict[Request, Responses | None] = {}
         self._scored: dict[int, Group] = {group.position: group for group in kept}
-        self._complete: dict[
-            int, tuple[Prompt, Responses, concurrent.futures.Future[list[float]] | None]
-        ] = {}
+        self._complete: dict[int, _Complete] = {}
         self._encoding: collections.deque[Request] = collections.deque()
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "rollouts")
 
@@ -254,7 +262,8 @@ class Rollouts:
     def draw(self, requests: Sequence[Request]) -> list[Responses]:
         """Draws responses to other requests, in order, while those of the run go on."""
         self._foreign |= dict.fromkeys(requests)
-        for request in requests:
+        for place, request in enumerate(requests):
+            self._assign(request, place)
             self.generator.submit(request)
         while any(self._foreign[request] is None for request in requests):
             self._go_on()
@@ -310,10 +319,16 @@ class Rollouts:
             request = Request(prompt, self._sampling, seed, stable_hash(prompt.prompt_id))
             self._under_way[request] = position
             self._encoding.append(request)
-            if jax.process_count() == 1:
-                # Errors are raised where the engine asks for the prompt.
-                self._threads.submit(prompt.encoded)
+            self._assign(request, position)
         return self._encoding.popleft() if self._encoding else None
+
+    def _assign(self, request: Request, place: int) -> None:
+        """Gives a request to the processes in turn; its own begins to encode the prompt."""
+        hosts = self.generator.hosts
+        request.host = hosts[place % len(hosts)]
+        if request.host == jax.process_index():
+            # Errors are raised where the generator asks for the prompt.
+            self._threads.submit(request.prompt.encoded)
 
     def _rewards(self, prompt: Prompt, responses: Responses) -> list[float]:
         return [self._score(self._data.decode(tokens), prompt.target) for tokens in responses.tokens]

@@ -149,7 +149,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             data,
             sampling,
             REWARDS[config.reward],
-            gate_settings(config),
+            config.gates,
             config.seed,
             position=extra["position"],
             kept=groups_from_json(extra["kept"], data),
@@ -250,29 +250,22 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
     Raises:
       UserError: see `open_rl_data`.
     """
-    limits = {
-        "max_prompt_tokens": config.max_prompt_tokens,
-        "held_out": config.held_out,
-        "workdir": workdir,
-        "threads": _THREADS,
-    }
 
-    def encoder(folder: Path) -> Encoder:
-        return Encoder(processor, ImageStore(folder))
+    def opened(name: str, **settings: Any) -> RlData:
+        return open_rl_data(
+            Path(name),
+            Encoder(processor, ImageStore(Path(name))),
+            max_prompt_tokens=config.max_prompt_tokens,
+            held_out=config.held_out,
+            workdir=workdir,
+            threads=_THREADS,
+            **settings,
+        )
 
-    folder = Path(config.prompts)
-    data = open_rl_data(
-        folder,
-        encoder(folder),
-        corpus=config.corpus,
-        least=config.gen_batch_groups,
-        score=REWARDS[config.reward],
-        **limits,
+    data = opened(
+        config.prompts, corpus=config.corpus, least=config.gen_batch_groups, score=REWARDS[config.reward]
     )
-    if not config.eval_prompts:
-        return data, data
-    folder = Path(config.eval_prompts)
-    return data, open_rl_data(folder, encoder(folder), corpus="mined", **limits)
+    return data, opened(config.eval_prompts, corpus="mined") if config.eval_prompts else data
 
 
 def make_generator(
@@ -308,12 +301,6 @@ def make_engine(
         lanes=config.rollout_lanes or shards,
         shards=shards,
     )
-    settings = {
-        "eos": processor.end_id,
-        "banned": tuple(processor.banned_ids),
-        "cache_dtype": config.cache_dtype,
-        "layout": choose_layout(model),
-    }
     if not config.rollout_lanes:
         tensor = 1 if mesh is None else mesh.shape["tensor"]
         memory = device_memory(jax.devices()[0])
@@ -321,16 +308,14 @@ def make_engine(
         free = None if memory is None else int(0.9 * memory) - 2 * device_bytes(nnx.state(model))
         each = token_bytes(model.config.text, config.dtype, config.cache_dtype)
         shapes = fit_sizes(shapes, each, free, shards, tensor)
-    return Engine.for_policy(model, shapes, **settings)
-
-
-def gate_settings(config: RlConfig) -> dict[str, Any]:
-    """Settings of `gated_advantages`."""
-    return {
-        "min_std": config.min_std,
-        "competent_reward": config.competent_reward,
-        "competence_gate": config.competence_gate,
-    }
+    return Engine.for_policy(
+        model,
+        shapes,
+        eos=processor.end_id,
+        banned=tuple(processor.banned_ids),
+        cache_dtype=config.cache_dtype,
+        layout=choose_layout(model),
+    )
 
 
 def sample_groups(
@@ -362,7 +347,7 @@ def sample_groups(
     )
     seconds = time.monotonic() - start
     groups = sampled_groups.generated
-    gates = gated_advantages(np.stack([group.rewards for group in groups]), **gate_settings(config))
+    gates = gated_advantages(np.stack([group.rewards for group in groups]), **config.gates)
     writer.write_groups(version + 1, list(readable_groups(groups, gates, data.decode, config.logged_groups)))
     tokens = sum(len(response) for group in groups for response in group.responses)
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}

@@ -130,26 +130,30 @@ class Server:
 
     # https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ (chat API, return_token_ids).
     def vllm(self, body: dict) -> dict:
-        tokens, prompt = self.tokens(body.get("seed", 0)), self.prompt(body)
-        entries = [
-            {"token": "t", "logprob": -0.25 * place, "bytes": [116], "top_logprobs": []}
-            for place, _ in enumerate(tokens, 1)
-        ]
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": "t", "refusal": None, "reasoning": None},
-            "logprobs": {"content": entries},
-            "finish_reason": "stop",
-            "stop_reason": tokens[-1],
-            "token_ids": tokens,
-        }
+        prompt, choices = self.prompt(body), []
+        for index in range(body["n"]):
+            tokens = self.tokens(body.get("seed", 0) + index)
+            entries = [
+                {"token": "t", "logprob": -0.25 * place, "bytes": [116], "top_logprobs": []}
+                for place, _ in enumerate(tokens, 1)
+            ]
+            choice = {
+                "index": index,
+                "message": {"role": "assistant", "content": "t", "refusal": None, "reasoning": None},
+                "logprobs": {"content": entries},
+                "finish_reason": "stop",
+                "stop_reason": tokens[-1],
+                "token_ids": tokens,
+            }
+            # In any order: the index counts.
+            choices.insert(0, choice)
         return {
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 1,
             "model": body["model"],
-            "choices": [choice],
-            "usage": {"prompt_tokens": len(prompt), "total_tokens": 0, "completion_tokens": len(tokens)},
+            "choices": choices,
+            "usage": {"prompt_tokens": len(prompt), "total_tokens": 0, "completion_tokens": 3 * len(choices)},
             "prompt_logprobs": None,
             "prompt_token_ids": prompt,
         }

@@ -18,6 +18,7 @@ class Script:
     def __init__(self, batches: list[list[bool]]):
         self.verdicts = [verdict for batch in batches for verdict in batch]
         self.position = self.limit = 0
+        self.share = 0.5
         self.log: list[tuple[int, int]] = []
 
     def take(self, count: int, oldest: int = 0) -> list[tuple[int, bool]]:
@@ -114,8 +115,13 @@ def test_with_staleness_groups_are_taken_one_by_one():
     script = Script([[True, False] * 32] * 4)
     result = run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
     assert len(result.accepted) == 32 and len(result.generated) == 63 and script.position == 63
-    # Prompts for two iterations are under way.
-    assert 2 * 63 <= max(limit for _, limit in script.log) <= 4 * 64
+    # Prompts for two iterations are under way: half of all groups were expected to pass, and do.
+    assert {limit for _, limit in script.log} == {2 * 64}
+    # The next iteration knows; a first group that is rejected does not make it begin all batches.
+    script = Script([[False, *[True] * 7] * 8] * 4)
+    script.share = 7 / 8
+    run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
+    assert max(limit for _, limit in script.log) <= 2 * 38
 
 
 def test_the_order_of_prompts_is_a_function_of_seed_and_position():

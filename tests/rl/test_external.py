@@ -52,14 +52,17 @@ def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[RemoteGen
     generator.unload()
 
 
-# A seed for every sample of every prompt, from the prompts' seeds 1, 2 and 3.
-SEEDS = [stable_hash(number + 1, f"p{number}", sample) for number in range(3) for sample in range(2)]
+# Of every prompt, from the requests' seeds 1, 2 and 3.
+SEEDS = [stable_hash(number + 1, f"p{number}") for number in range(3)]
+# Of every sample: vLLM counts on from the prompt's seed, SGLang gets one for each.
+VLLM_SEEDS = [seed + sample for seed in SEEDS for sample in range(2)]
+SGLANG_SEEDS = [stable_hash(seed, sample) for seed in SEEDS for sample in range(2)]
 
 
-def check_drawn(drawn, server: Server):
+def check_drawn(drawn, server: Server, seeds: list[int]):
     assert [len(responses.tokens) for responses in drawn] == [2, 2, 2]
     found = [tokens.tolist() for responses in drawn for tokens in responses.tokens]
-    assert found == [server.tokens(seed) for seed in SEEDS]
+    assert found == [server.tokens(seed) for seed in seeds]
     for responses in drawn:
         for tokens, log_probs in zip(responses.tokens, responses.log_probs, strict=True):
             assert (tokens.dtype, log_probs.dtype) == (np.int32, np.float32)
@@ -67,7 +70,7 @@ def check_drawn(drawn, server: Server):
         assert not responses.truncated.any()
 
 
-def test_vllm_gets_adapters_then_a_request_for_each_sample(server, policy, tmp_path):
+def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_path):
     server.serve(CHAT, server.vllm)
     generator = make_generator(settings(server.url + "/v1/", tmp_path), policy)
     generator.load(policy.model, 3)
@@ -78,11 +81,11 @@ def test_vllm_gets_adapters_then_a_request_for_each_sample(server, policy, tmp_p
     assert config["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
     assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 4.0, "base")
 
-    check_drawn(draw(generator, policy), server)
+    check_drawn(draw(generator, policy), server, VLLM_SEEDS)
     bodies = server.bodies(CHAT)
     assert sorted(body["seed"] for body in bodies) == sorted(SEEDS)
     body = bodies[0]
-    assert body["model"] == load["lora_name"]
+    assert (body["model"], body["n"]) == (load["lora_name"], 2)
     assert body["max_tokens"] == LIMIT and body["temperature"] == 1.0 and body["logprobs"]
     assert body["return_token_ids"] and body["ignore_eos"]
     assert body["stop_token_ids"] == [policy.processor.end_id]
@@ -105,7 +108,7 @@ def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
     generator.unload()
     for path in ("/load_lora_adapter", "/unload_lora_adapter"):
         assert len(server.bodies(path)) == 1
-    check_drawn(drawn, server)
+    check_drawn(drawn, server, SGLANG_SEEDS)
     ours = [prompt.encoded().prompt.tolist() for prompt in policy.prompts]
     bodies = server.bodies(GENERATE)
     assert sorted(body["input_ids"] for body in bodies) == sorted([*ours, *ours])
@@ -163,6 +166,14 @@ def no_choice(answer, _):
     answer["choices"] = []
 
 
+def too_few_choices(answer, _):
+    del answer["choices"][0]
+
+
+def not_a_number(answer, _):
+    answer["choices"][0]["logprobs"]["content"][1]["logprob"] = float("nan")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -172,6 +183,8 @@ def no_choice(answer, _):
         (another_prompt, "other ones from place 3 on"),
         (banned, "is banned and was drawn"),
         (no_choice, "not understood .choices"),
+        (too_few_choices, "1 responses, not 2"),
+        (not_a_number, "nan is not a log-probability"),
     ],
 )
 def test_answers_that_cannot_be_trained_on_are_one_line(server, policy, loaded, change, reason):

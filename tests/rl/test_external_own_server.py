@@ -7,7 +7,7 @@ from flax import nnx
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine
 from tests.qwen3_vl.rows import token_log_probs
@@ -40,7 +40,7 @@ _score = nnx.jit(
 def test_our_own_server_draws_what_training_scores(tmp_path_factory, tmp_path):
     policy = make_policy(tmp_path_factory.mktemp("policy"))
     policy = policy._replace(sampling=dataclasses.replace(policy.sampling, num_samples=4))
-    config = ServeConfig(
+    config = ServeSettings(
         model="base",
         lanes=6,
         prompt_tokens=WIDTH,
@@ -59,7 +59,7 @@ def test_our_own_server_draws_what_training_scores(tmp_path_factory, tmp_path):
         # Alone, so in other company.
         (again,) = draw(generator, policy, slice(2, 3))
         generator.unload()
-        assert server.names() == []
+        assert server.adapters == {}
     server.close()
     for tokens, expected in zip(again.tokens, drawn[2].tokens, strict=True):
         np.testing.assert_array_equal(tokens, expected)

@@ -60,9 +60,9 @@ def ask_all(url: str, model: str, asks: Mapping[str, Ask], more: Mapping[str, An
     """
 
     def ask_one(ask: Ask) -> Reply:
-        body = DIALECT.body(dataclasses.replace(ask, policy=model)) | dict(more)
+        body = DIALECT.bodies(dataclasses.replace(ask, policy=model))[0] | dict(more)
         response = httpx.post(url + DIALECT.path, json=body, timeout=300).raise_for_status()
-        answer = DIALECT.read(response.content)
+        (answer,) = DIALECT.read(response.content)
         assert answer.prompt_ids is not None
         assert answer.tokens is not None
         assert answer.log_probs is not None

@@ -18,8 +18,9 @@ class EndpointConfig:
       base_url: URL of the server, for example `http://10.0.0.7:8000`; a `/v1` at its end is ignored.
       protocol: that of the server: "vllm" (also our own server) or "sglang".
       model: the server's name for the model with which training began.
-      adapter_folder: adapters are written below it; the server must see it under the same path.
-      concurrency: largest number of requests at once.
+      adapter_folder: adapters are written below it, and what an earlier run has left there is removed; the
+        server must see it under the same path.
+      concurrency: largest number of prompts under way at once.
       timeout_s: seconds that the server may be silent; it must generate a whole response within them.
       retries: retries of a request after a temporary failure.
       api_key_env: environment variable that holds the API key; empty sends none.

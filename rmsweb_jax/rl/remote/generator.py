@@ -14,7 +14,7 @@ import queue
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,6 @@ import jax
 import numpy as np
 import openai
 import orjson
-from jax.experimental import multihost_utils
 from PIL import Image
 from pydantic import ValidationError
 
@@ -38,7 +37,12 @@ from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, 
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.config import EndpointConfig
-from rmsweb_jax.rl.remote.protocols import Ask, BadAnswerError, Sample, check_answer, make_protocol
+from rmsweb_jax.rl.remote.protocols import PROTOCOLS, Ask, BadAnswerError, Sample, check_answer
+from rmsweb_jax.training.mesh import from_all_processes, is_first
+
+# Seconds that a process waits for its own responses before it hears of those of the others.
+_POLL_S = 0.1
+_T = TypeVar("_T")
 
 
 def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, version: int) -> Path:
@@ -58,7 +62,7 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     temporary = root / f".adapters.{secrets.token_hex(8)}.tmp"
     # Every process: the adapters may be sharded over all of them.
     save_adapters(model, lora, temporary, base)
-    if jax.process_index() != 0:
+    if not is_first():
         return root
     try:
         list_target_modules(temporary)
@@ -76,19 +80,33 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     return folder
 
 
-_T = TypeVar("_T")
+@dataclasses.dataclass
+class _Policy:
+    """Adapters at the server, and the requests that use them."""
+
+    folder: Path
+    version: int
+    requests: set[Request] = dataclasses.field(default_factory=set)
+
+
+@dataclasses.dataclass
+class _UnderWay:
+    """A request, and the task of the process that sends it."""
+
+    request: Request
+    policy: _Policy
+    task: concurrent.futures.Future[None] | None = None
 
 
 class RemoteGenerator:
     """Draws at a server that loads each policy's adapters; implements `rl.rollout.Generator`.
 
-    Every sample is a request with a seed of its own, a function of (seed, prompt id, sample index) that does
-    not depend on concurrent requests and retries. It depends on the server whether a seed repeats a response:
-    ours does, vLLM does up to rounding that differs with the batch (exactly with VLLM_BATCH_INVARIANT=1),
-    SGLang with --enable-deterministic-inference. A server with a prefix cache computes the prompt, which is
-    sent K times, once.
+    A prompt's seed is a function of (seed, prompt id) that does not depend on concurrent requests and
+    retries. It depends on the server whether a seed repeats a response: ours does, vLLM does up to rounding
+    that differs with the batch (exactly with VLLM_BATCH_INVARIANT=1), SGLang with
+    --enable-deterministic-inference.
 
-    With several processes all must make the same calls; only the first one sends requests.
+    With several processes all must make the same calls; each sends its share of the requests.
 
     Args:
       processor: that of the trained model; the server must tokenize prompts in the same way.
@@ -99,25 +117,27 @@ class RemoteGenerator:
       UserError: the environment variable of the API key is not set.
     """
 
+    # The server, or the limit on concurrent requests, holds back what it cannot take.
+    wants = True
+
     def __init__(self, config: EndpointConfig, processor: Processor, images: ImageResolver, lora: LoRAConfig):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
-        self._protocol = make_protocol(config.protocol)
+        self._protocol = PROTOCOLS[config.protocol]()
         self._policies: list[_Policy] = []
-        self._under_way: set[Request] = set()
-        self._finished: queue.SimpleQueue[tuple[Request, list[Sample] | BaseException]] = queue.SimpleQueue()
-        self._tasks: dict[Request, concurrent.futures.Future[None]] = {}
-        key = os.environ.get(config.api_key_env, "") if config.api_key_env else "none"
-        if not key:
+        # By a number that all processes give the same request.
+        self._under_way: dict[int, _UnderWay] = {}
+        self._submitted = 0
+        self._finished: queue.SimpleQueue[tuple[int, list[Sample] | BaseException]] = queue.SimpleQueue()
+        self._key = os.environ.get(config.api_key_env, "") if config.api_key_env else "none"
+        if not self._key:
             raise UserError(
                 f"config.endpoint.api_key_env: {config.api_key_env} is not set; export the server's key"
             )
-        self._key = key
         self._worker: _Worker | None = None
 
     @property
-    def wants(self) -> bool:
-        # The server, or the limit on concurrent requests, holds back what it cannot take.
-        return True
+    def hosts(self) -> Sequence[int]:
+        return range(jax.process_count())
 
     def load(self, model: Qwen3VL, version: int) -> None:
         """Writes the adapters and makes the server load them; earlier ones are unloaded once they are done.
@@ -125,20 +145,31 @@ class RemoteGenerator:
         Raises:
           UserError: the adapters cannot be written, or the server does not serve the model or load them.
         """
-        folder = publish_adapters(
-            model, self._lora, Path(self._config.adapter_folder), self._config.model, version
-        )
-        self._policies.append(_Policy(folder, version))
-        _from_first(lambda: self._run(self._add_adapters(folder)))
+        root, error = Path(self._config.adapter_folder), ""
+        try:
+            folder = publish_adapters(model, self._lora, root, self._config.model, version)
+            if not self._policies and is_first():
+                # A killed run has left them, and they take the server's slots.
+                for left in sorted(root.absolute().glob("policy-*")):
+                    if left != folder:
+                        self._drop(left)
+            self._policies.append(_Policy(folder, version))
+            if is_first():
+                self._run(self._add_adapters(folder))
+        except UserError as failed:
+            error = str(failed)
+        if error := from_all_processes(error.encode())[0].decode():
+            raise UserError(error)
         self._forget()
 
     def submit(self, request: Request) -> None:
         assert self._policies, "load a policy first"
-        policy = self._policies[-1]
+        number, policy = self._submitted, self._policies[-1]
+        self._submitted += 1
         policy.requests.add(request)
-        self._under_way.add(request)
-        if jax.process_index() == 0:
-            self._tasks[request] = self._start(self._generate(request, policy))
+        self._under_way[number] = _UnderWay(request, policy)
+        if (request.host or 0) == jax.process_index():
+            self._under_way[number].task = self._start(self._generate(number, request, policy))
 
     def poll(self) -> list[tuple[Request, Responses]]:
         """Waits for one request at least, and returns those that are complete.
@@ -146,49 +177,49 @@ class RemoteGenerator:
         Raises:
           UserError: the server is down or refuses, or a response cannot be trained on.
         """
-        if not self._under_way:
-            return []
-        # Requests have no name that processes share but their prompt and seed.
-        names = {(one.prompt.sample_id, one.seed, one.prompt_id): one for one in self._under_way}
-
-        def wait() -> list[tuple[list[Any], list[tuple[Any, ...]]]]:
-            complete = []
-            while not complete or not self._finished.empty():
-                request, samples = self._finished.get()
-                if self._tasks.pop(request, None) is None:
-                    continue  # It was cancelled after its last response.
-                if isinstance(samples, BaseException):
-                    raise samples
-                name = [request.prompt.sample_id, request.seed, request.prompt_id]
-                complete.append((name, [tuple(sample) for sample in samples]))
-            return complete
-
-        complete = []
-        for name, samples in _from_first(wait):
-            request = names[tuple(name)]
-            self._under_way.discard(request)
-            policy = next(one for one in self._policies if request in one.requests)
-            policy.requests.discard(request)
-            complete.append((request, _responses([Sample(*one) for one in samples], policy.version)))
+        complete: list[tuple[Request, Responses]] = []
+        while self._under_way and not complete:
+            parts = [orjson.loads(part) for part in from_all_processes(orjson.dumps(self._own_finished()))]
+            for error in (part["error"] for part in parts if part["error"]):
+                raise UserError(error)
+            for number, samples in (one for part in parts for one in part["complete"]):
+                found = self._under_way.pop(number)
+                found.policy.requests.discard(found.request)
+                responses = _responses([Sample(*one) for one in samples], found.policy.version)
+                complete.append((found.request, responses))
         self._forget()
         return complete
 
+    def _own_finished(self) -> dict[str, Any]:
+        """Waits for a request of this process, but not for long if there are others."""
+        complete: list[tuple[int, list[Any]]] = []
+        timeout = None if jax.process_count() == 1 else _POLL_S
+        with contextlib.suppress(queue.Empty):
+            while True:
+                number, samples = self._finished.get(timeout=0 if complete else timeout)
+                if isinstance(samples, UserError):
+                    return {"error": str(samples), "complete": []}
+                if isinstance(samples, BaseException):
+                    raise samples
+                if number in self._under_way:  # Not cancelled after its last response.
+                    complete.append((number, [tuple(sample) for sample in samples]))
+        return {"error": "", "complete": complete}
+
     def cancel(self, requests: Iterable[Request]) -> None:
-        for request in list(requests):
-            self._under_way.discard(request)
-            for policy in self._policies:
-                policy.requests.discard(request)
-            task = self._tasks.pop(request, None)
-            if task is not None:
-                task.cancel()
+        cancelled = set(requests)
+        for number, one in list(self._under_way.items()):
+            if one.request in cancelled:
+                del self._under_way[number]
+                one.policy.requests.discard(one.request)
+                if one.task is not None:
+                    one.task.cancel()
 
     def unload(self) -> None:
         """Cancels requests, makes the server unload all adapters and deletes their folders."""
-        self.cancel(set(self._under_way))
-        self._finished = queue.SimpleQueue()
+        self.cancel([one.request for one in self._under_way.values()])
         policies, self._policies = self._policies, []
         for policy in policies:
-            self._drop(policy)
+            self._drop(policy.folder)
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -197,14 +228,14 @@ class RemoteGenerator:
         """Unloads earlier policies without requests."""
         for policy in [one for one in self._policies[:-1] if not one.requests]:
             self._policies.remove(policy)
-            self._drop(policy)
+            self._drop(policy.folder)
 
-    def _drop(self, policy: _Policy) -> None:
-        if jax.process_index() == 0:
+    def _drop(self, folder: Path) -> None:
+        if is_first():
             # Its failure is ignored: the server may have been restarted or stopped.
             with contextlib.suppress(UserError):
-                self._run(self._post(self._protocol.unload, {"lora_name": policy.folder.name}, retry=False))
-            shutil.rmtree(policy.folder, ignore_errors=True)
+                self._run(self._post(self._protocol.unload, {"lora_name": folder.name}, retry=False))
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
         if self._worker is None:
@@ -231,61 +262,52 @@ class RemoteGenerator:
             if "already" not in str(error):
                 raise
 
-    async def _generate(self, request: Request, policy: _Policy) -> None:
+    async def _generate(self, number: int, request: Request, policy: _Policy) -> None:
+        assert self._worker is not None
         try:
-            prompt = request.prompt
-            assert isinstance(prompt, Prompt)
-            # Encoded once for all samples, in a thread: the event loop must keep the requests going.
-            images, example = await asyncio.gather(
-                asyncio.to_thread(self._data_urls, prompt), asyncio.to_thread(prompt.encoded)
-            )
-            tokens = example.prompt.tolist()
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._sample(request, prompt, policy, images, tokens, number))
-                    for number in range(request.sampling.num_samples)
-                ]
-            self._finished.put((request, [task.result() for task in tasks]))
+            # Encoding waits its turn, too: images of all waiting prompts would fill the memory.
+            async with self._worker.gate:
+                self._finished.put((number, await self._samples(request, policy)))
         except BaseExceptionGroup as failed:
             # The others fail for the same reason, or were cancelled by the first one; users get one line.
-            self._finished.put((request, failed.exceptions[0]))
+            self._finished.put((number, failed.exceptions[0]))
         except Exception as error:
-            self._finished.put((request, error))
+            self._finished.put((number, error))
 
-    async def _sample(
-        self,
-        request: Request,
-        prompt: Prompt,
-        policy: _Policy,
-        images: list[str],
-        tokens: list[int],
-        number: int,
-    ) -> Sample:
-        # By id and index, so that a retry and another order of requests give the same response.
-        seed = stable_hash(int(request.seed), prompt.prompt_id, number) if self._config.seeded else None
+    async def _samples(self, request: Request, policy: _Policy) -> list[Sample]:
+        prompt, config = request.prompt, self._config
+        assert isinstance(prompt, Prompt)
+        # In threads: the event loop must keep the other requests going.
+        images, example = await asyncio.gather(
+            asyncio.to_thread(self._data_urls, prompt), asyncio.to_thread(prompt.encoded)
+        )
         ask = Ask(
             policy.folder.name,
             prompt.messages,
             images,
-            tokens,
+            example.prompt.tolist(),
             request.sampling,
-            seed,
+            stable_hash(int(request.seed), prompt.prompt_id) if config.seeded else None,
             self._processor.end_id,
             tuple(self._processor.banned_ids),
         )
-        url = self._config.root + self._protocol.path
-        data = await self._post(self._protocol.path, self._protocol.body(ask))
+        path, vocab = self._protocol.path, self._processor.config.text.vocab_size
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._post(path, body)) for body in self._protocol.bodies(ask)]
         try:
-            return check_answer(self._protocol.read(data), ask, self._processor.config.text.vocab_size)
+            answers = [answer for task in tasks for answer in self._protocol.read(task.result())]
+            if len(answers) != request.sampling.num_samples:
+                raise BadAnswerError(f"{len(answers)} responses, not {request.sampling.num_samples}")
+            return [check_answer(answer, ask, vocab) for answer in answers]
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise UserError(
-                f"{url}: the answer is not understood ({where}: {first['msg']}); check "
+                f"{config.root}{path}: the answer is not understood ({where}: {first['msg']}); check "
                 "config.endpoint.base_url and config.endpoint.protocol"
             ) from None
         except BadAnswerError as error:
-            raise UserError(f"{url}: prompt {prompt.prompt_id}: {error}") from error
+            raise UserError(f"{config.root}{path}: prompt {prompt.prompt_id}: {error}") from error
 
     async def _post(self, path: str, body: dict[str, Any], retry: bool = True) -> bytes:
         """POSTs and returns the answer, whose form depends on the protocol.
@@ -296,9 +318,8 @@ class RemoteGenerator:
         assert self._worker is not None
         client = self._worker.client if retry else self._worker.client.with_options(max_retries=0)
         with _user_errors(self._config.root + path):
-            async with self._worker.gate:
-                # Not a typed call: answers hold more fields than OpenAI's, and paths need not begin by /v1.
-                response = await client.post(self._config.root + path, cast_to=httpx.Response, body=body)
+            # Not a typed call: answers hold more fields than OpenAI's, and paths need not begin by /v1.
+            response = await client.post(self._config.root + path, cast_to=httpx.Response, body=body)
         return response.content
 
     def _data_urls(self, prompt: Prompt) -> list[str]:
@@ -308,15 +329,6 @@ class RemoteGenerator:
             png_data_url(self._images(name), self._processor.max_pixels, unit)
             for name in image_names(prompt.messages)
         ]
-
-
-@dataclasses.dataclass
-class _Policy:
-    """Adapters at the server, and the requests that use them."""
-
-    folder: Path
-    version: int
-    requests: set[Request] = dataclasses.field(default_factory=set)
 
 
 @contextlib.contextmanager
@@ -355,7 +367,7 @@ class _Worker:
     """The client, and a thread that runs its event loop.
 
     Attributes:
-      gate: bounds the requests that are sent at once.
+      gate: bounds the prompts that are under way at once.
     """
 
     def __init__(self, config: EndpointConfig, key: str):
@@ -403,21 +415,3 @@ def _responses(samples: Sequence[Sample], version: int) -> Responses:
         truncated=np.asarray([sample.truncated for sample in samples]),
         versions=tuple(np.full(len(sample.tokens), version, np.int32) for sample in samples),
     )
-
-
-def _from_first(work: Callable[[], Any]) -> Any:
-    """Runs `work` in the first process; all return its value (plain data) or raise its UserError."""
-    outcome: dict[str, Any] = {}
-    if jax.process_index() == 0:
-        try:
-            outcome = {"value": work()}
-        except UserError as error:
-            outcome = {"error": str(error)}
-    data = np.frombuffer(orjson.dumps(outcome), np.uint8)
-    # The size first: a broadcast needs arrays of one shape on all processes.
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
-    mine = data if jax.process_index() == 0 else np.zeros(size, np.uint8)
-    outcome = orjson.loads(np.asarray(multihost_utils.broadcast_one_to_all(mine)).tobytes())
-    if "error" in outcome:
-        raise UserError(outcome["error"])
-    return outcome["value"]

@@ -15,16 +15,19 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, Field
 
+from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message
 
 # The lowest bias that the API allows; the token's probability is then practically 0 in float32.
 _BAN = -100
+# vLLM's value for a missing log-probability.
+_MISSING = -9999.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Ask:
-    """A request for one response.
+    """A request for the responses to one prompt.
 
     Attributes:
       policy: name of the adapters at the server.
@@ -78,10 +81,12 @@ class ServerProtocol(Protocol):
     load: str
     unload: str
 
-    def body(self, ask: Ask) -> dict[str, Any]: ...
+    def bodies(self, ask: Ask) -> list[dict[str, Any]]:
+        """Makes the requests that together give all responses, in order."""
+        ...
 
-    def read(self, data: bytes) -> Answer:
-        """Reads an answer.
+    def read(self, data: bytes) -> list[Answer]:
+        """Reads the responses of one request.
 
         Raises:
           pydantic.ValidationError: the data has another form.
@@ -98,6 +103,7 @@ class _LogProbs(BaseModel):
 
 
 class _Choice(BaseModel):
+    index: int = 0
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     token_ids: list[int] | None = None
@@ -115,38 +121,42 @@ class _ChatAnswer(BaseModel):
 
 
 class VLLM:
-    """Chat completions of vLLM and of our own server."""
+    """Chat completions of vLLM and of our own server: one request, so that the prompt travels once."""
 
     path = "/v1/chat/completions"
     load = "/v1/load_lora_adapter"
     unload = "/v1/unload_lora_adapter"
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        sampling = ask.sampling
+    def bodies(self, ask: Ask) -> list[dict[str, Any]]:
         body = {
             "model": ask.policy,
             "messages": _chat(ask.messages, ask.images),
-            "max_tokens": sampling.max_response_tokens,
+            "n": ask.sampling.num_samples,
+            "max_tokens": ask.sampling.max_response_tokens,
             "logprobs": True,
             "return_token_ids": True,
             # Without it the end tokens of the model's generation config would end a response, too.
             "ignore_eos": True,
             **_common(ask),
         }
-        return body if ask.seed is None else body | {"seed": ask.seed}
+        return [body if ask.seed is None else body | {"seed": ask.seed}]
 
-    def read(self, data: bytes) -> Answer:
+    def read(self, data: bytes) -> list[Answer]:
         answer = _ChatAnswer.model_validate_json(data)
-        choice = answer.choices[0]
-        content = choice.logprobs.content if choice.logprobs else None
-        return Answer(
-            prompt_tokens=answer.usage.prompt_tokens,
-            prompt_ids=answer.prompt_token_ids,
-            tokens=choice.token_ids,
-            log_probs=None if content is None else [entry.logprob for entry in content],
-            finish_reason=choice.finish_reason or "",
-            matched=choice.stop_reason,
-        )
+        contents = [choice.logprobs.content if choice.logprobs else None for choice in answer.choices]
+        return [
+            Answer(
+                prompt_tokens=answer.usage.prompt_tokens,
+                prompt_ids=answer.prompt_token_ids,
+                tokens=choice.token_ids,
+                log_probs=None if content is None else [entry.logprob for entry in content],
+                finish_reason=choice.finish_reason or "",
+                matched=choice.stop_reason,
+            )
+            for choice, content in sorted(
+                zip(answer.choices, contents, strict=True), key=lambda pair: pair[0].index
+            )
+        ]
 
 
 class _Finish(BaseModel):
@@ -156,7 +166,7 @@ class _Finish(BaseModel):
 
 class _Meta(BaseModel):
     prompt_tokens: int
-    finish_reason: _Finish | None = None
+    finish_reason: _Finish = _Finish(type="")
     output_token_logprobs: list[tuple[float, int] | tuple[float, int, str | None]] | None = None
 
 
@@ -165,13 +175,16 @@ class _Generated(BaseModel):
 
 
 class SGLang:
-    """SGLang's native endpoint. It takes our prompt tokens, and replaces image tokens by its own."""
+    """SGLang's native endpoint. It takes our prompt tokens, and replaces image tokens by its own.
+
+    Its seed is that of a request and not of a sample, so that each sample needs a request.
+    """
 
     path = "/generate"
     load = "/load_lora_adapter"
     unload = "/unload_lora_adapter"
 
-    def body(self, ask: Ask) -> dict[str, Any]:
+    def bodies(self, ask: Ask) -> list[dict[str, Any]]:
         sampling = {
             "max_new_tokens": ask.sampling.max_response_tokens,
             # The end token is part of a response and of its log-probabilities.
@@ -179,33 +192,30 @@ class SGLang:
             "no_stop_trim": True,
             **_common(ask),
         }
-        if ask.seed is not None:
-            sampling["sampling_seed"] = ask.seed
-        body = {
-            "input_ids": list(ask.prompt_tokens),
-            "lora_path": ask.policy,
-            "return_logprob": True,
-            "sampling_params": sampling,
-        }
-        return body | {"image_data": list(ask.images)} if ask.images else body
+        body = {"input_ids": list(ask.prompt_tokens), "lora_path": ask.policy, "return_logprob": True}
+        body |= {"image_data": list(ask.images)} if ask.images else {}
+        seeds = (
+            {} if ask.seed is None else {"sampling_seed": stable_hash(ask.seed, number)}
+            for number in range(ask.sampling.num_samples)
+        )
+        return [body | {"sampling_params": sampling | seed} for seed in seeds]
 
-    def read(self, data: bytes) -> Answer:
+    def read(self, data: bytes) -> list[Answer]:
         meta = _Generated.model_validate_json(data).meta_info
         pairs = meta.output_token_logprobs
-        finish = meta.finish_reason or _Finish(type="")
-        return Answer(
-            prompt_tokens=meta.prompt_tokens,
-            prompt_ids=None,
-            tokens=None if pairs is None else [pair[1] for pair in pairs],
-            log_probs=None if pairs is None else [pair[0] for pair in pairs],
-            finish_reason=finish.type,
-            matched=finish.matched,
-        )
+        return [
+            Answer(
+                prompt_tokens=meta.prompt_tokens,
+                prompt_ids=None,
+                tokens=None if pairs is None else [pair[1] for pair in pairs],
+                log_probs=None if pairs is None else [pair[0] for pair in pairs],
+                finish_reason=meta.finish_reason.type,
+                matched=meta.finish_reason.matched,
+            )
+        ]
 
 
-def make_protocol(name: str) -> ServerProtocol:
-    """Makes the protocol of a checked `EndpointConfig.protocol`."""
-    return {"vllm": VLLM, "sglang": SGLang}[name]()
+PROTOCOLS: dict[str, type[ServerProtocol]] = {"vllm": VLLM, "sglang": SGLang}
 
 
 def _common(ask: Ask) -> dict[str, Any]:
@@ -243,10 +253,6 @@ def _chat(messages: Sequence[Message], images: Sequence[str]) -> list[dict[str, 
     return chat
 
 
-# vLLM's value for a missing log-probability.
-_MISSING = -9999.0
-
-
 class BadAnswerError(Exception):
     """The response cannot be trained on; the message says why and what to do."""
 
@@ -277,14 +283,24 @@ def check_answer(answer: Answer, ask: Ask, vocab_size: int) -> Sample:
         raise BadAnswerError("the answer has no token ids; serve with vLLM 0.10.2 or newer, or SGLang")
     if log_probs is None:
         raise BadAnswerError("the answer has no log-probabilities; let the server return them")
-    finished = answer.finish_reason == "stop"
-    if finished and len(log_probs) == len(tokens) + 1 and ask.eos not in tokens:
+    if answer.finish_reason == "stop" and len(log_probs) == len(tokens) + 1 and ask.eos not in tokens:
         tokens = [*tokens, ask.eos]
     if len(tokens) != len(log_probs) or not tokens:
         raise BadAnswerError(
             f"{len(tokens)} tokens came with {len(log_probs)} log-probabilities; take another server version"
         )
-    _check_values(tokens, log_probs, ask, vocab_size)
+    for token, value in zip(tokens, log_probs, strict=True):
+        if not 0 <= token < vocab_size:
+            raise BadAnswerError(
+                f"token {token} is not in the vocabulary of {vocab_size}; serve the model of config.model"
+            )
+        if token in ask.banned:
+            raise BadAnswerError(
+                f"token {token} is banned and was drawn; take a server that honours logit_bias"
+            )
+        # Rounding may leave the log-probability of a certain token slightly above 0.
+        if not _MISSING < value <= 1e-3 or not math.isfinite(value):
+            raise BadAnswerError(f"{value} is not a log-probability; take another server version")
     return Sample(tokens, log_probs, _is_truncated(answer, tokens, ask))
 
 
@@ -301,43 +317,24 @@ def _check_prompt(answer: Answer, prompt: Sequence[int]) -> None:
         )
 
 
-def _check_values(tokens: list[int], log_probs: list[float], ask: Ask, vocab_size: int) -> None:
-    for token in tokens:
-        if not 0 <= token < vocab_size:
-            raise BadAnswerError(
-                f"token {token} is not in the vocabulary of {vocab_size}; serve the model of config.model"
-            )
-    banned = set(ask.banned).intersection(tokens)
-    if banned:
-        raise BadAnswerError(
-            f"token {min(banned)} is banned and was drawn; take a server that honours logit_bias"
-        )
-    for value in log_probs:
-        # Rounding may leave the log-probability of a certain token slightly above 0.
-        if not _MISSING < value <= 1e-3 or not math.isfinite(value):
-            raise BadAnswerError(f"{value} is not a log-probability; take another server version")
-
-
 def _is_truncated(answer: Answer, tokens: list[int], ask: Ask) -> bool:
-    limit, ended = ask.sampling.max_response_tokens, tokens[-1] == ask.eos
+    limit, reason = ask.sampling.max_response_tokens, answer.finish_reason
     if ask.eos in tokens[:-1] or len(tokens) > limit:
         raise BadAnswerError(
             f"the response of {len(tokens)} tokens continues after its end token or the limit of {limit}; "
             "take a server that honours stop_token_ids and the token limit"
         )
-    if ended:
+    if tokens[-1] == ask.eos:
         return False
-    # Another stop token than ours: the policy did not end its response.
-    if answer.finish_reason == "stop" and answer.matched == tokens[-1]:
+    # At the limit, or by another stop token than ours: the policy did not end its response.
+    if (reason == "stop" and answer.matched == tokens[-1]) or (reason == "length" and len(tokens) == limit):
         return True
-    if answer.finish_reason == "length" and len(tokens) == limit:
-        return True
-    if answer.finish_reason == "length":
+    if reason == "length":
         raise BadAnswerError(
             f"the response was cut after {len(tokens)} of {limit} tokens; raise the server's context length "
             "or lower config.max_response_tokens"
         )
     raise BadAnswerError(
-        f"the response of {len(tokens)} tokens has no end token though its finish_reason is "
-        f"{answer.finish_reason!r}; let the server return the end token's log-probability"
+        f"the response of {len(tokens)} tokens has no end token though its finish_reason is {reason!r}; let "
+        "the server return the end token's log-probability"
     )
