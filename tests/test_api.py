@@ -19,7 +19,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine
 from rmsweb_jax.training.mesh import make_mesh
@@ -51,7 +51,7 @@ def test_chat_is_the_greedy_reply_of_the_server(policy, picture):
     shown = f"data:image/png;base64,{base64.b64encode(png(picture)).decode()}"
     content = [{"type": "text", "text": TEXTS[0]}, {"type": "image_url", "image_url": {"url": shown}}]
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
-    config = ServeConfig(model="tiny_base", lanes=1, prompt_tokens=256, max_new_tokens=NEW_TOKENS)
+    config = ServeSettings(model="tiny_base", lanes=1, prompt_tokens=256, max_new_tokens=NEW_TOKENS)
     engine = ServingEngine(serving_engine(policy.model, policy.processor, config), policy.model, 1)
     engine.start()
     with serving(engine, policy.processor, model="tiny_base", max_new_tokens=NEW_TOKENS) as url:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
 
 from flax import nnx
 
@@ -21,43 +20,19 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.serve.metrics import ServerMetrics
-from rmsweb_jax.serve.protocol import BadRequestError
+from rmsweb_jax.serve.protocol import ApiError
 
-STOPPED = "the engine has stopped; see the server's log"
-_T = TypeVar("_T")
-
-
-class EngineStoppedError(Exception):
-    """The engine has stopped and accepts no requests."""
+Report = Drawn | PromptScores | ApiError
 
 
-class OverloadedError(Exception):
-    """The queue is full."""
+@dataclasses.dataclass
+class _Pending:
+    """A request under way: whom to tell, when it came, and how many of its replies are open."""
 
-
-class UnknownModelError(Exception):
-    """No model or adapter of this name is loaded."""
-
-
-Report = Drawn | PromptScores | EngineStoppedError
-
-
-@dataclasses.dataclass(eq=False)
-class PendingRequest:
-    """A request that was accepted.
-
-    Attributes:
-      tell: called in the engine's thread with each report, and once with an error if the engine stops.
-      submitted: time of arrival, in seconds of `time.perf_counter`.
-      begun: a token was drawn.
-      open: samples that have not ended.
-    """
-
-    request: Request
     tell: Callable[[Report], None]
-    submitted: float = dataclasses.field(default_factory=time.perf_counter)
+    submitted: float
+    open: int
     begun: bool = False
-    open: int = 0
 
 
 class ServingEngine:
@@ -71,15 +46,16 @@ class ServingEngine:
 
     Attributes:
       metrics: counters of this engine.
+      adapters: slot of each loaded adapter by its name.
     """
 
     def __init__(self, engine: Engine, model: Qwen3VL, max_waiting: int):
         self.engine, self.metrics = engine, ServerMetrics()
+        self.adapters: dict[str, int] = {}
         self._model, self._most = model, max_waiting + engine.sizes.lanes
         self._changed = threading.Condition()
         self._work: collections.deque[Callable[[], None]] = collections.deque()
-        self._pending: dict[Request, PendingRequest] = {}
-        self._adapters: dict[str, int] = {}
+        self._pending: dict[Request, _Pending] = {}
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -97,55 +73,38 @@ class ServingEngine:
     def alive(self) -> bool:
         return not (self._stopped or self._closing)
 
-    def submit(self, request: Request, tell: Callable[[Report], None]) -> PendingRequest:
+    def submit(self, request: Request, tell: Callable[[Report], None]) -> None:
         """Queues a request whose size was checked.
 
-        Raises:
-          OverloadedError: too many requests wait.
-          EngineStoppedError: the engine has stopped.
-        """
-        pending = PendingRequest(request, tell, open=request.sampling.num_samples)
-        with self._changed:
-            if not self.alive:
-                raise EngineStoppedError(STOPPED)
-            if len(self._pending) >= self._most:
-                raise OverloadedError(f"{len(self._pending)} requests wait already; try again later")
-            self._pending[request] = pending
-            self._do(lambda: self.engine.add(request))
-        return pending
+        Args:
+          tell: called in the engine's thread with each report, and with an error if the engine stops.
 
-    def cancel(self, pending: PendingRequest, sample: int | None = None) -> None:
+        Raises:
+          ApiError: too many requests wait, or the engine has stopped.
+        """
+        with self._changed:
+            if len(self._pending) >= self._most:
+                raise ApiError(f"{len(self._pending)} requests wait already; try again later", status=503)
+            self._do(lambda: self.engine.add(request))
+            self._pending[request] = _Pending(tell, time.perf_counter(), request.sampling.num_samples)
+
+    def cancel(self, request: Request, sample: int | None = None) -> None:
         """Ends one sample of a request, or all of it, without another report."""
         with self._changed:
-            if pending.request not in self._pending:
+            pending = self._pending.get(request)
+            if pending is None:
                 return
             pending.open -= 1
             if sample is None or not pending.open:
-                del self._pending[pending.request]
-            self._do(lambda: self.engine.cancel(pending.request, sample))
-
-    # --- adapters
-
-    def names(self) -> list[str]:
-        """Names of the loaded adapters."""
-        return list(self._adapters)
-
-    def slot(self, name: str) -> int:
-        """Returns the slot of a loaded adapter.
-
-        Raises:
-          UnknownModelError: there is none of this name.
-        """
-        try:
-            return self._adapters[name]
-        except KeyError:
-            raise UnknownModelError(name) from None
+                del self._pending[request]
+            if self.alive:
+                self._do(lambda: self.engine.cancel(request, sample))
 
     def load(self, name: str, folder: Path) -> None:
         """Loads a PEFT folder into a free slot.
 
         Raises:
-          BadRequestError: the name is taken, no slot is free, or the adapters cannot be used.
+          ApiError: the name is taken, no slot is free, the adapters are unfit, or the engine has stopped.
         """
         # On a copy that shares the model's arrays.
         model = nnx.clone(self._model)
@@ -155,57 +114,50 @@ class ServingEngine:
             if not new:
                 raise UserError(f"{folder}: has no adapters on attention's projections")
         except UserError as error:
-            raise BadRequestError(f"lora_path: {error}", "lora_path") from None
+            raise ApiError(f"lora_path: {error}", "lora_path") from None
+        answer: Future[None] = Future()
 
         def put() -> None:
-            if name in self._adapters:
-                raise BadRequestError(f"lora_name: {name!r} has already been loaded", "lora_name")
-            used = {
-                *self._adapters.values(),
-                *(pending.request.adapter for pending in self._pending.values()),
-            }
-            slot = next((slot for slot in range(1, len(self.engine.versions)) if slot not in used), None)
-            if slot is None:
-                count = len(self.engine.versions) - 1
-                raise BadRequestError(f"lora_name: all {count} slots are used; unload one", "lora_name")
             try:
+                if name in self.adapters:
+                    raise ApiError(f"lora_name: {name!r} has already been loaded", "lora_name")
+                # A request outlives the name of its adapter.
+                used = {*self.adapters.values(), *(request.adapter for request in self._pending)}
+                slots = range(1, len(self.engine.versions))
+                slot = next((slot for slot in slots if slot not in used), None)
+                if slot is None:
+                    raise ApiError(f"lora_name: all {len(slots)} slots are used; unload one", "lora_name")
                 self.engine.set_adapters(slot, new)
+                self.adapters[name] = slot
+                answer.set_result(None)
             except UserError as error:
-                raise BadRequestError(f"lora_path: {error}", "lora_path") from None
-            self._adapters[name] = slot
+                answer.set_exception(ApiError(f"lora_path: {error}", "lora_path"))
+            except ApiError as error:
+                answer.set_exception(error)
 
-        self._ask(put)
+        self._do(put)
+        answer.result()
 
     def unload(self, name: str) -> None:
         """Unloads an adapter; requests submitted before are still answered.
 
         Raises:
-          BadRequestError: no adapter has this name.
+          ApiError: no adapter has this name.
         """
-        if self._adapters.pop(name, None) is None:
-            raise BadRequestError(f"lora_name: {name!r} is not loaded", "lora_name")
-
-    # --- the thread
+        if self.adapters.pop(name, None) is None:
+            raise ApiError(f"lora_name: {name!r} is not loaded", "lora_name")
 
     def _do(self, work: Callable[[], None]) -> None:
+        """Lets the thread call a function.
+
+        Raises:
+          ApiError: the engine has stopped.
+        """
         with self._changed:
+            if not self.alive:
+                raise _stopped()
             self._work.append(work)
             self._changed.notify_all()
-
-    def _ask(self, work: Callable[[], _T]) -> _T:
-        """Runs a function in the engine's thread and returns its value."""
-        answer: Future[_T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(work())
-            except Exception as error:
-                answer.set_exception(error)
-
-        if not self.alive:
-            raise EngineStoppedError(STOPPED)
-        self._do(run)
-        return answer.result()
 
     def _run(self) -> None:
         try:
@@ -217,7 +169,9 @@ class ServingEngine:
                     work, self._work = self._work, collections.deque()
                 for one in work:
                     one()
-                self._hand_out(self.engine.advance())
+                for report in self.engine.advance():
+                    self._hand_out(report)
+                self.metrics.running.set(len(self._pending))
         except Exception:
             # The clients get an error, and the log the cause.
             logging.exception("the engine stopped")
@@ -226,25 +180,24 @@ class ServingEngine:
                 self._stopped = True
                 all_pending, self._pending = list(self._pending.values()), {}
             for pending in all_pending:
-                pending.tell(EngineStoppedError(STOPPED))
+                pending.tell(_stopped())
 
-    def _hand_out(self, reports: list[Drawn | PromptScores]) -> None:
-        for report in reports:
-            with self._changed:
-                pending = self._pending.get(report.request)
-                if pending is None:  # Cancelled meanwhile.
-                    continue
-                if isinstance(report, Drawn):
-                    if not pending.begun:
-                        pending.begun = True
-                        self.metrics.admitted(report.request.prompt.prompt_length, pending.submitted)
-                    if report.finish is not None:
-                        pending.open -= 1
-                        if not pending.open:
-                            del self._pending[report.request]
-            pending.tell(report)
-        self.metrics.holding(len(self._pending))
+    def _hand_out(self, report: Drawn | PromptScores) -> None:
+        with self._changed:
+            pending = self._pending.get(report.request)
+            if pending is None:  # Cancelled meanwhile.
+                return
+            if isinstance(report, Drawn):
+                if not pending.begun:
+                    pending.begun = True
+                    self.metrics.prompt_tokens.inc(report.request.prompt.prompt_length)
+                    self.metrics.queued.observe(time.perf_counter() - pending.submitted)
+                pending.open -= report.finish is not None
+                if not pending.open:
+                    del self._pending[report.request]
+                    self.metrics.latency.observe(time.perf_counter() - pending.submitted)
+        pending.tell(report)
 
 
-def unused(_: Any) -> None:
-    """Does nothing with a report."""
+def _stopped() -> ApiError:
+    return ApiError("the engine has stopped; see the server's log", status=503)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import llguidance
@@ -13,91 +13,14 @@ from jaxtyping import Int32
 from llguidance.numpy import fill_next_token_bitmask
 
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.protocol import BadRequestError, Tool
-from rmsweb_jax.serve.tools import CLOSE, OPEN, call_grammar
+from rmsweb_jax.serve.protocol import ApiError, Tool
+from rmsweb_jax.serve.tools import CLOSE, OPEN, call_grammar, closed
 
 # Training replies have no white space between keys and values, and a model could emit it without end.
 _JSON_STYLE: Any = {"whitespace_flexible": False}
 _KEPT = 64
-# Characters of a schema.
+# Characters of a schema. One with a hundred thousand entries takes seconds to compile, and others wait.
 _LARGEST = 200_000
-
-
-class Grammars:
-    """Compiles JSON schemas to grammars over a model's tokens. Thread-safe.
-
-    Args:
-      processor: gives the tokenizer and the end token, the only token that may end a reply.
-    """
-
-    def __init__(self, processor: Processor):
-        self._processor = processor
-        self._compile = functools.lru_cache(maxsize=_KEPT)(self._compile_text)
-
-    def compile(self, schema: Mapping[str, Any]) -> Grammar:
-        """Compiles a schema; the most recently used grammars are cached.
-
-        Raises:
-          BadRequestError: the schema is invalid or uses an unsupported feature.
-        """
-        try:
-            text = json.dumps(schema)
-        except RecursionError:
-            raise _refused("the schema is nested too deeply") from None
-        # A schema with a hundred thousand entries takes seconds to compile, in which others would wait.
-        if len(text) > _LARGEST:
-            raise _refused(f"the schema has {len(text):,} characters, at most {_LARGEST:,} are compiled")
-        return self._compile(text)
-
-    def compile_calls(self, tools: Sequence[Tool]) -> Grammar:
-        """Compiles the grammar of one call of one of the tools.
-
-        Raises:
-          BadRequestError: as `compile`.
-        """
-        vocabulary = self._processor.tokenizer.get_vocab()
-        text = call_grammar([tool.signature() for tool in tools], {OPEN, CLOSE} <= vocabulary.keys())
-        if len(text) > _LARGEST:
-            raise _refused(f"the tools have {len(text):,} characters, at most {_LARGEST:,} are compiled")
-        return self._compile("lark:" + text)
-
-    @functools.cached_property
-    def _tokens(self) -> llguidance.LLTokenizer:
-        # Built on first use: it takes about a second with the real vocabulary.
-        return llguidance.LLTokenizer(
-            self._processor.tokenizer.to_str(),
-            n_vocab=self._processor.config.text.vocab_size,
-            eos_token=self._processor.end_id,
-        )
-
-    def _compile_text(self, schema: str) -> Grammar:
-        try:
-            if schema.startswith("lark:"):
-                grammar = llguidance.LLMatcher.grammar_from_lark(schema.removeprefix("lark:"))
-            else:
-                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_STYLE)
-            start = llguidance.LLMatcher(self._tokens, grammar)
-        except ValueError as error:
-            raise _refused(str(error)) from None
-        if start.is_error():
-            raise _refused(start.get_error())
-        return Grammar(start)
-
-
-class Grammar:
-    """A compiled grammar.
-
-    Args:
-      start: a matcher that has consumed nothing.
-    """
-
-    def __init__(self, start: llguidance.LLMatcher):
-        self._start = start
-
-    def begin(self) -> GrammarState:
-        """Returns a fresh state for one reply."""
-        # A copy of the start state is far cheaper than compiling the schema again.
-        return GrammarState(self._start.deep_copy())
 
 
 class GrammarState:
@@ -120,8 +43,73 @@ class GrammarState:
             raise ValueError(f"response_format: {_line(self._matcher.get_error())}")
 
 
-def _refused(reason: str) -> BadRequestError:
-    return BadRequestError(f"response_format: {_line(reason)}", "response_format")
+# Makes the state in which a reply begins.
+Grammar = Callable[[], GrammarState]
+
+
+class Grammars:
+    """Compiles JSON schemas to grammars over a model's tokens, and keeps those used last. Thread-safe.
+
+    Args:
+      processor: gives the tokenizer and the end token, the only token that may end a reply.
+    """
+
+    def __init__(self, processor: Processor):
+        self._processor = processor
+        self._compile = functools.lru_cache(maxsize=_KEPT)(self._compile_text)
+
+    def compile(self, schema: Mapping[str, Any]) -> Grammar:
+        """Compiles a schema.
+
+        Raises:
+          ApiError: the schema is invalid, too large, or uses an unsupported feature.
+        """
+        try:
+            return self._compile("", json.dumps(closed(schema)))
+        except RecursionError:
+            raise _refused("the schema is nested too deeply") from None
+
+    def compile_calls(self, tools: Sequence[Tool]) -> Grammar:
+        """Compiles the grammar of one call of one of the tools.
+
+        Raises:
+          ApiError: as `compile`.
+        """
+        vocabulary = self._processor.tokenizer.get_vocab()
+        signatures = [tool.signature() for tool in tools]
+        try:
+            return self._compile("lark", call_grammar(signatures, {OPEN, CLOSE} <= vocabulary.keys()))
+        except RecursionError:
+            raise _refused("the tools are nested too deeply") from None
+
+    @functools.cached_property
+    def _tokens(self) -> llguidance.LLTokenizer:
+        # Built on first use: it takes about a second with the real vocabulary.
+        return llguidance.LLTokenizer(
+            self._processor.tokenizer.to_str(),
+            n_vocab=self._processor.config.text.vocab_size,
+            eos_token=self._processor.end_id,
+        )
+
+    def _compile_text(self, language: str, text: str) -> Grammar:
+        if len(text) > _LARGEST:
+            raise _refused(f"{len(text):,} characters of schema, at most {_LARGEST:,} are compiled")
+        try:
+            if language == "lark":
+                grammar = llguidance.LLMatcher.grammar_from_lark(text)
+            else:
+                grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=_JSON_STYLE)
+            start = llguidance.LLMatcher(self._tokens, grammar)
+        except ValueError as error:
+            raise _refused(str(error)) from None
+        if start.is_error():
+            raise _refused(start.get_error())
+        # A copy of the start state is far cheaper than compiling the schema again.
+        return lambda: GrammarState(start.deep_copy())
+
+
+def _refused(reason: str) -> ApiError:
+    return ApiError(f"response_format: {_line(reason)}", "response_format")
 
 
 def _line(reason: str) -> str:

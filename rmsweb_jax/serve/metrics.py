@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-from rmsweb_jax.serve.replies import Reply
 
 # Bucket bounds of the histograms, in seconds.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
@@ -26,40 +23,16 @@ class ServerMetrics:
         def seconds(name: str, what: str) -> Histogram:
             return Histogram(f"rmsweb_{name}_seconds", what, buckets=_SECONDS, registry=registry)
 
-        self._responses = counter(
-            "responses", "Chat requests by the status they were answered with.", ["status"]
+        self.responses = counter(
+            "responses", "Requests for replies by the status they were answered with.", ["status"]
         )
-        self._prompt_tokens = counter("prompt_tokens", "Tokens of prompts that were prefilled.")
-        self._tokens = counter("generated_tokens", "Tokens of completed replies.")
-        self._replies = counter("replies", "Completed replies by why they ended.", ["finish_reason"])
-        self._cancelled = counter("cancelled_requests", "Requests whose client went away.")
-        self._running = Gauge("rmsweb_running_requests", "Requests under way.", registry=registry)
-        self._queued = seconds("queue", "From arrival to the first token.")
-        self._latency = seconds("request", "From arrival to the last token.")
-
-    def admitted(self, prompt_tokens: int, submitted: float) -> None:
-        """Counts a request whose first token is drawn."""
-        self._prompt_tokens.inc(prompt_tokens)
-        self._queued.observe(time.perf_counter() - submitted)
-
-    def completed(self, replies: Iterable[Reply], submitted: float) -> None:
-        """Counts a completed request and its replies."""
-        for reply in replies:
-            self._tokens.inc(len(reply.tokens))
-            self._replies.labels(reply.finish).inc()
-        self._latency.observe(time.perf_counter() - submitted)
-
-    def cancelled(self) -> None:
-        """Counts a request whose client disconnected."""
-        self._cancelled.inc()
-
-    def answered(self, status: int) -> None:
-        """Counts a chat request by its response status."""
-        self._responses.labels(str(status)).inc()
-
-    def holding(self, running: int) -> None:
-        """Sets the number of requests under way."""
-        self._running.set(running)
+        self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts that were prefilled.")
+        self.generated_tokens = counter("generated_tokens", "Tokens of completed replies.")
+        self.replies = counter("replies", "Completed replies by why they ended.", ["finish_reason"])
+        self.cancelled = counter("cancelled_requests", "Requests whose client went away.")
+        self.running = Gauge("rmsweb_running_requests", "Requests under way.", registry=registry)
+        self.queued = seconds("queue", "From arrival to the first token.")
+        self.latency = seconds("request", "From arrival to the last token.")
 
     def text(self) -> bytes:
         """Returns all metrics in the Prometheus text format."""

@@ -2,7 +2,7 @@
 
 What SDKs send and what cannot change a reply is ignored (`IGNORED`). A field that would change it and is not
 supported is refused with one line: an evaluation whose settings were silently dropped would look like a valid
-result.
+result. docs/serve.md lists all fields.
 """
 
 from __future__ import annotations
@@ -26,14 +26,41 @@ MAX_CHOICES = 128
 MAX_STOPS = 4
 MAX_TOP = 20
 END = "<|im_end|>"
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error"}
+# Fields of requests that cannot change a reply here.
+IGNORED = (
+    "add_special_tokens",
+    "chat_template_kwargs",
+    "metadata",
+    "prediction",
+    "priority",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning_effort",
+    "request_id",
+    "safety_identifier",
+    "service_tier",
+    "spaces_between_special_tokens",
+    "store",
+    "user",
+    "verbosity",
+)
 
 
-class BadRequestError(Exception):
-    """The request cannot be served; the message goes to the client with status 400."""
+class ApiError(Exception):
+    """An error that the client gets with a status, as an error object in OpenAI's form.
 
-    def __init__(self, message: str, param: str | None = None):
+    Args:
+      param: the field that is to blame.
+      code: OpenAI's name of the error, where clients look at it.
+    """
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None):
         super().__init__(message)
-        self.param = param
+        self.status = status
+        kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 class _Strict(BaseModel):
@@ -61,7 +88,7 @@ class _ImageContent(_Strict):
 _Content = Annotated[_TextContent | _ImageContent, Field(discriminator="type")]
 
 
-class _Function(_Strict):
+class _FunctionCall(_Strict):
     name: str
     arguments: str = "{}"
 
@@ -69,7 +96,7 @@ class _Function(_Strict):
 class _Call(_Strict):
     id: str = ""
     type: Literal["function"] = "function"
-    function: _Function
+    function: _FunctionCall
     index: int | None = None
 
 
@@ -88,7 +115,7 @@ class ChatMessage(_Strict):
     annotations: list[Any] | None = None
 
 
-class _ToolFunction(_Strict):
+class _Function(_Strict):
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -99,7 +126,7 @@ class Tool(_Strict):
     """A function that the model may call."""
 
     type: Literal["function"]
-    function: _ToolFunction
+    function: _Function
 
     def signature(self) -> dict[str, Any]:
         """Returns the tool as the prompt shows it."""
@@ -107,13 +134,13 @@ class Tool(_Strict):
         return {"type": "function", "function": function}
 
 
-class _NamedFunction(_Strict):
+class _FunctionName(_Strict):
     name: str
 
 
 class _ToolChoice(_Strict):
     type: Literal["function"]
-    function: _NamedFunction
+    function: _FunctionName
 
 
 class _NamedSchema(_Strict):
@@ -134,40 +161,20 @@ class ResponseFormat(_Strict):
         """Returns the JSON schema, or None for text.
 
         Raises:
-          BadRequestError: the schema is missing.
+          ApiError: the schema is missing.
         """
         if self.type == "text":
             return None
         if self.type == "json_object":
             return {"type": "object"}
         if self.json_schema is None:
-            raise BadRequestError("response_format.json_schema: Field required", "response_format")
+            raise ApiError("response_format.json_schema: Field required", "response_format")
         return self.json_schema.body
-
-
-# Fields of requests that cannot change a reply here.
-IGNORED = (
-    "metadata",
-    "parallel_tool_calls",
-    "prompt_cache_key",
-    "reasoning_effort",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "user",
-    "verbosity",
-    "chat_template_kwargs",
-    "add_generation_prompt",
-    "include_stop_str_in_output",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "priority",
-)
 
 
 class _StreamOptions(_Strict):
     include_usage: bool = False
-    continuous_usage_stats: Literal[False] = False
+    continuous_usage_stats: bool = False
     include_obfuscation: bool | None = None
 
 
@@ -177,6 +184,7 @@ class GenerationRequest(_Strict):
     Attributes:
       stop: texts that end a reply, as `<|im_end|>` always does; the reply ends before them.
       return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
+      return_tokens_as_token_ids: write tokens beside log-probabilities as "token_id:NUMBER".
       prompt_logprobs: return the log-probability of each prompt token, and of so many likely ones.
       logit_bias: -100, for tokens that are always banned.
       ignore_eos: only with `stop_token_ids`, which are then the only end tokens.
@@ -196,11 +204,15 @@ class GenerationRequest(_Strict):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     stop: str | list[str] | None = None
-    return_token_ids: bool = False
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = None
+    # Fields of which only the value that changes nothing is served.
+    include_stop_str_in_output: Literal[False] | None = None
+    skip_special_tokens: Literal[False] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -214,11 +226,6 @@ class GenerationRequest(_Strict):
         """Stop texts of the request, without the end token, which always ends a reply."""
         texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(text for text in texts if text != END)
-
-    @property
-    def with_usage(self) -> bool:
-        """True if a stream ends with the usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def token_limit(self) -> int | None:
@@ -262,24 +269,24 @@ class GenerationRequest(_Strict):
           most: limit for a reply.
 
         Raises:
-          BadRequestError: a limit is exceeded, or the request names other end tokens or banned tokens.
+          ApiError: a limit is exceeded, or the request names other end tokens or banned tokens.
         """
         if self.token_limit is not None and self.token_limit > most:
-            raise BadRequestError(
+            raise ApiError(
                 f"max_tokens: {self.token_limit} is over this server's limit of {most}", "max_tokens"
             )
         if "" in self.stop_texts or len(self.stop_texts) > MAX_STOPS:
-            raise BadRequestError(f"stop: give at most {MAX_STOPS} texts, none of them empty", "stop")
+            raise ApiError(f"stop: give at most {MAX_STOPS} texts, none of them empty", "stop")
         if self.stop_token_ids not in (None, [], [end_id]):
-            raise BadRequestError(
+            raise ApiError(
                 f"stop_token_ids: only [{end_id}] is supported, which always stops a reply", "stop_token_ids"
             )
         if self.ignore_eos and not self.stop_token_ids:
-            raise BadRequestError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
+            raise ApiError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
         # Sampling bans these tokens for every request; a bias on another one would have no effect.
         others = sorted(set(self.logit_bias or ()) - set(banned))
         if others:
-            raise BadRequestError(
+            raise ApiError(
                 f"logit_bias: token {others[0]} is served; only tokens that are banned anyway may be named",
                 "logit_bias",
             )
@@ -290,6 +297,7 @@ class ChatRequest(GenerationRequest):
 
     Attributes:
       logprobs: return the log-probability of every token, under the model at this temperature.
+      parallel_tool_calls: False keeps the first call of a reply.
     """
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -299,6 +307,15 @@ class ChatRequest(GenerationRequest):
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] | None = None
+    add_generation_prompt: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ChatRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs: give logprobs=true with it")
+        return self
 
     @property
     def token_limit(self) -> int | None:
@@ -321,16 +338,19 @@ class ChatRequest(GenerationRequest):
 
     @property
     def forced(self) -> list[Tool]:
-        """Tools of which one must be called; empty if none must."""
-        if self.tool_choice == "required":
-            return self.offered
-        if isinstance(self.tool_choice, _ToolChoice):
-            name = self.tool_choice.function.name
-            found = [tool for tool in self.offered if tool.function.name == name]
-            if not found:
-                raise BadRequestError(f"tool_choice: there is no tool {name!r}", "tool_choice")
-            return found
-        return []
+        """Tools of which one must be called; empty if none must.
+
+        Raises:
+          ApiError: the named tool, or any, is missing.
+        """
+        if self.tool_choice in (None, "none", "auto"):
+            return []
+        name = self.tool_choice.function.name if isinstance(self.tool_choice, _ToolChoice) else None
+        found = [tool for tool in self.offered if name in (None, tool.function.name)]
+        if not found:
+            missing = "there are no tools" if name is None else f"there is no tool {name!r}"
+            raise ApiError(f"tool_choice: {missing}", "tool_choice")
+        return found
 
 
 class CompletionRequest(GenerationRequest):
@@ -343,7 +363,7 @@ class CompletionRequest(GenerationRequest):
     """
 
     prompt: str | list[Annotated[int, Field(ge=0)]]
-    echo: bool = False
+    echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     suffix: None = None
     best_of: Literal[1] | None = None
@@ -374,7 +394,7 @@ def parse_body(kind: type[_Body], body: bytes) -> _Body:
     """Reads a request body.
 
     Raises:
-      BadRequestError: invalid JSON, an unknown parameter, or a value out of range.
+      ApiError: invalid JSON, an unknown parameter, or a value out of range.
     """
     try:
         return kind.model_validate_json(body)
@@ -383,14 +403,14 @@ def parse_body(kind: type[_Body], body: bytes) -> _Body:
         # location is about the part itself.
         deepest = max(error.errors(include_url=False), key=lambda problem: len(problem["loc"]))
         where = ".".join(str(name) for name in deepest["loc"] if "[" not in str(name))
-        raise BadRequestError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
+        raise ApiError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
 
 
 def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Image.Image]]:
     """Converts the chat to records, with tools in Qwen's form, and its images to a dictionary by SHA-256.
 
     Raises:
-      BadRequestError: an image URL is not a data URL (nothing is downloaded), or does not hold an image.
+      ApiError: an image URL is not a data URL (nothing is downloaded), or does not hold an image.
     """
     images: dict[str, Image.Image] = {}
     messages: list[Message] = []
@@ -403,12 +423,10 @@ def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Im
             parts = [TextPart(text=content)] if content else []
         if message.role == "tool":
             text = result_text("".join(part.text for part in parts if isinstance(part, TextPart)))
+            parts = [TextPart(text=text)]
             if last_was_result:
                 # The results of one turn are one message.
-                before = messages.pop().content
-                parts = [*before, TextPart(text="\n" + text)]
-            else:
-                parts = [TextPart(text=text)]
+                parts = [*messages.pop().content, TextPart(text="\n" + text)]
         for number, call in enumerate(message.tool_calls or ()):
             lead = "\n" if parts or number else ""
             parts.append(TextPart(text=lead + call_text(call.function.name, call.function.arguments)))
@@ -418,38 +436,26 @@ def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Im
     if request.offered:
         text = signatures([tool.signature() for tool in request.offered])
         if messages[0].role == "system":
-            first = TextPart(text=messages[0].text + "\n\n" + text)
-            messages[0] = Message(role="system", content=(first,))
-        else:
-            messages.insert(0, Message(role="system", content=(TextPart(text=text),)))
+            text = messages.pop(0).text + "\n\n" + text
+        messages.insert(0, Message(role="system", content=(TextPart(text=text),)))
     return tuple(messages), images
 
 
 def _to_part(part: _TextContent | _ImageContent, images: dict[str, Image.Image]) -> Part:
     if isinstance(part, _TextContent):
         return TextPart(text=part.text)
-    # Only data URLs: a server that fetches URLs for clients could be used to reach its own network.
-    data = _data_url_bytes(part.image_url.url)
-    sha256 = hashlib.sha256(data).hexdigest()
-    try:
-        images[sha256] = open_image(data)
-    except UserError as error:
-        raise BadRequestError(f"image_url: {error}", "messages") from None
-    return ImagePart(sha256=sha256)
-
-
-def _data_url_bytes(url: str) -> bytes:
+    url = part.image_url.url
     header, comma, data = url.partition(",")
+    # Only data URLs: a server that fetches URLs for clients could be used to reach its own network.
     if not (comma and header.startswith("data:image/") and header.endswith(";base64")):
-        raise BadRequestError(
+        raise ApiError(
             f"image_url: only data:image/...;base64,... URLs are served, got {url[:40]!r}", "messages"
         )
     try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error as error:
-        raise BadRequestError(f"image_url: {error}", "messages") from None
-
-
-def error_body(message: str, kind: str, param: str | None = None) -> dict[str, Any]:
-    """Makes the body of an error response in the form that clients of the protocol expect."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": None}}
+        content = base64.b64decode(data, validate=True)
+        image = open_image(content)
+    except (binascii.Error, UserError) as error:
+        raise ApiError(f"image_url: {error}", "messages") from None
+    sha256 = hashlib.sha256(content).hexdigest()
+    images[sha256] = image
+    return ImagePart(sha256=sha256)

@@ -30,9 +30,10 @@ from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.serve.app import base_url, bind, make_app, read_host, run_server
-from rmsweb_jax.serve.config import EngineConfig, ServeSettings
+from rmsweb_jax.serve.app import make_app
+from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.http import base_url, bind, make_http_server, read_host
 from rmsweb_jax.training.memory import device_bytes
 from rmsweb_jax.training.mesh import make_mesh
 
@@ -59,15 +60,15 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
         with contextlib.closing(engine):
             # Bound at the start, so that a taken port fails before compiling; listening only now, so that
             # clients are refused until the server is warm.
-            sock.listen(128)
-            url = base_url(sock)
-            state = {"url": url, "model": settings.names[0], "pid": os.getpid()}
+            sock.listen(1024)
+            state = {"url": base_url(sock), "model": settings.names[0], "pid": os.getpid()}
             write_atomic(endpoint, json.dumps(state).encode())
+            app = make_app(engine, processor, settings, schema)
+            server = make_http_server(app, settings.read_seconds, settings.drain_seconds)
             try:
                 # A signal is the normal end of a server.
                 with contextlib.suppress(KeyboardInterrupt):
-                    app = make_app(engine, processor, settings, schema)
-                    run_server(app, sock, settings.drain_seconds, settings.read_seconds)
+                    server.run(sockets=[sock])
             finally:
                 endpoint.unlink(missing_ok=True)
 
@@ -83,47 +84,41 @@ def make_engine(settings: ServeSettings, folder: Path) -> tuple[ServingEngine, P
         schema = bounded_reply_schema(
             max_actions=settings.max_reply_actions, max_chars=settings.max_reply_chars
         )
-    dtype = jnp.dtype(settings.dtype)
     tensor = settings.mesh.tensor
     mesh = None if tensor == 1 else make_mesh(tensor=tensor)
-    model = load_model(folder, dtype, mesh=mesh)
+    model = load_model(folder, jnp.dtype(settings.dtype), mesh=mesh)
     processor = Processor.from_pretrained(folder, settings.max_pixels)
-    return (
-        ServingEngine(serving_engine(model, processor, settings), model, settings.max_waiting),
-        processor,
-        schema,
-    )
+    engine = serving_engine(model, processor, settings)
+    return ServingEngine(engine, model, settings.max_waiting), processor, schema
 
 
-def serving_engine(model: Qwen3VL, processor: Processor, config: EngineConfig) -> Engine:
+def serving_engine(model: Qwen3VL, processor: Processor, settings: ServeSettings) -> Engine:
     """Makes the decoding engine of a server."""
-    chunks = config.chunks or choose_chunks(config.prompt_tokens, jax.default_backend())
-    vision = model.config.vision
+    chunks = settings.chunks or choose_chunks(settings.prompt_tokens, jax.default_backend())
     sizes = EngineSizes(
-        lanes=config.lanes or 1,
-        prompts=spare_prompts(config.lanes or 1, 1),
-        prompt_width=round_up(config.prompt_tokens, chunks[-1]),
-        response_width=config.max_new_tokens,
-        samples=config.samples,
+        lanes=settings.lanes or 1,
+        prompts=spare_prompts(settings.lanes or 1, 1),
+        prompt_width=round_up(settings.prompt_tokens, chunks[-1]),
+        response_width=settings.max_new_tokens,
+        samples=settings.samples,
         chunks=chunks,
-        images=config.max_images,
-        window=processor.max_pixels // vision.patch_size**2,
-        steps=config.steps,
+        images=settings.max_images,
+        window=processor.max_pixels // model.config.vision.patch_size**2,
+        steps=settings.steps,
     )
-    if not config.lanes:
+    if not settings.lanes:
         memory = device_memory(jax.devices()[0])
         free = None if memory is None else int(0.9 * memory) - 2 * device_bytes(nnx.state(model))
         each = token_bytes(model.config.text, str(jnp.dtype(model.dtype)), "model")
-        sizes = fit_sizes(
-            sizes, each, free, 1, 1 if model.attention.mesh is None else model.attention.mesh.size
-        )
+        mesh = model.attention.mesh
+        sizes = fit_sizes(sizes, each, free, 1, 1 if mesh is None else mesh.size)
     return Engine(
         model,
         sizes,
         eos=processor.end_id,
         banned=tuple(processor.banned_ids),
-        adapters=config.adapters,
-        adapter_rank=config.adapter_rank,
+        adapters=settings.adapters,
+        adapter_rank=settings.adapter_rank,
         serving=True,
     )
 

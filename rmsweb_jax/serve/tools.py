@@ -59,6 +59,28 @@ def parse_calls(text: str) -> tuple[str, list[tuple[str, str]]]:
     return (rest.strip() if calls else rest), calls
 
 
+def closed(schema: Any) -> Any:
+    """Forbids properties that a schema does not name, unless it says something of them.
+
+    JSON Schema allows any others, and a weak model would write them without end. What is left is a part of
+    what the schema allows. Parts of an `allOf` stay as they are, since each would forbid the others'.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for name in ("properties", "$defs", "definitions"):
+        if isinstance(inner := found.get(name), dict):
+            found[name] = {key: closed(value) for key, value in inner.items()}
+    for name in ("anyOf", "oneOf", "prefixItems"):
+        if isinstance(inner := found.get(name), list):
+            found[name] = [closed(value) for value in inner]
+    found |= {name: closed(found[name]) for name in ("items", "additionalProperties") if name in found}
+    about_others = {"additionalProperties", "unevaluatedProperties", "patternProperties", "allOf", "$ref"}
+    if "properties" in found and not about_others & found.keys():
+        found["additionalProperties"] = False
+    return found
+
+
 def call_grammar(tools: Sequence[Mapping[str, Any]], are_tokens: bool) -> str:
     """Makes a Lark grammar (of llguidance) of exactly one call of one of the tools.
 
@@ -72,7 +94,7 @@ def call_grammar(tools: Sequence[Mapping[str, Any]], are_tokens: bool) -> str:
             "type": "object",
             "properties": {
                 "name": {"const": function["name"]},
-                "arguments": function.get("parameters") or {"type": "object"},
+                "arguments": closed(function.get("parameters") or {"type": "object"}),
             },
             "required": ["name", "arguments"],
             "additionalProperties": False,

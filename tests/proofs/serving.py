@@ -24,7 +24,7 @@ from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine
 from tests.proofs.result import Claim, Figures, Proof, main, table
@@ -121,7 +121,7 @@ def schema_replies() -> tuple[int, int]:
     folder = Path(resolve_model("tiny_base"))
     processor = Processor.from_pretrained(folder, 16_384)
     model = Qwen3VL(processor.config, rngs=nnx.Rngs(0))
-    config = ServeConfig(model="tiny", lanes=64, prompt_tokens=64, max_new_tokens=1024, max_images=0)
+    config = ServeSettings(model="tiny", lanes=64, prompt_tokens=64, max_new_tokens=1024, max_images=0)
     schema = bounded_reply_schema(max_chars=60, max_actions=3)
     engine = ServingEngine(serving_engine(model, processor, config), model, config.max_waiting)
     engine.start()

@@ -12,7 +12,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import uvicorn
 from flax import nnx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -23,9 +22,10 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.app import bind, make_app
-from rmsweb_jax.serve.config import ServeConfig
+from rmsweb_jax.serve.app import make_app
+from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.http import bind, make_http_server
 from rmsweb_jax.serve.server import serving_engine
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
@@ -38,7 +38,7 @@ CONTROL = (
     "<|vision_start|>",
     "<|vision_end|>",
 )
-CONFIG = ServeConfig(
+CONFIG = ServeSettings(
     model="tiny",
     lanes=4,
     samples=4,
@@ -135,8 +135,9 @@ def serving(engine: ServingEngine, processor: Processor, schema: Any = None, **c
     """The address of an engine while the block runs; changes are to `CONFIG`."""
     sock = bind(0)
     sock.listen()
-    app = make_app(engine, processor, dataclasses.replace(CONFIG, **changes), schema)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    settings = dataclasses.replace(CONFIG, **changes)
+    app = make_app(engine, processor, settings, schema)
+    server = make_http_server(app, settings.read_seconds, settings.drain_seconds)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     try:

@@ -28,7 +28,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
-from rmsweb_jax.serve.app import bind, make_app
+from rmsweb_jax.serve.app import make_app
+from rmsweb_jax.serve.http import bind
 from rmsweb_jax.serve.protocol import ChatRequest, parse_body, to_messages
 from tests.qwen3_vl.rows import token_log_probs
 from tests.serve.conftest import CONFIG, serving

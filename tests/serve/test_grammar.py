@@ -15,7 +15,7 @@ from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.grammar import Grammar, Grammars
-from rmsweb_jax.serve.protocol import BadRequestError
+from rmsweb_jax.serve.protocol import ApiError
 from tests.serve.conftest import serving
 
 
@@ -32,7 +32,7 @@ def grammars(words) -> Grammars:
 
 def drawn(processor: Processor, grammar: Grammar, seed: int) -> str:
     """A text of a grammar: each token is drawn among those allowed, all alike."""
-    matching, tokens = grammar.begin(), []
+    matching, tokens = grammar(), []
     choose = random.Random(seed).choice
     while not tokens or tokens[-1] != processor.end_id:
         mask = np.zeros(-(-processor.config.text.vocab_size // 32), np.int32)
@@ -60,7 +60,7 @@ def test_only_the_actions_named_may_be_taken(words, grammars):
 
 @pytest.mark.parametrize("schema", [{"type": "foo"}, {"type": "object", "properties": {"a": {"not": {}}}}])
 def test_unsupported_schemas_are_refused_in_one_line(grammars, schema):
-    with pytest.raises(BadRequestError, match="response_format: ") as error:
+    with pytest.raises(ApiError, match="response_format: ") as error:
         grammars.compile(schema)
     assert "\n" not in str(error.value)
 
