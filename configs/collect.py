@@ -55,7 +55,7 @@ DEMO_EPISODES = {
 SMOKE_EPISODES = {"limits": {"max_steps": 5}, "fleet": {"workers": 2}}
 # Actors that are policies; `evaluate` has them too.
 POLICY = {"kind": "policy", "timeout_s": 600.0}
-DEMO_POLICY = {"kind": "policy", "server": serve.DEMO, "max_tokens": 128, "timeout_s": 60.0}
+DEMO_POLICY = {"kind": "policy", "server_settings": serve.DEMO, "max_tokens": 128, "timeout_s": 60.0}
 SEARCH_URLS = {"duckduckgo": "https://duckduckgo.com/?q={query}"}
 
 _PAPER = {

@@ -1,14 +1,15 @@
-"""Our own policy as the actor: starts the chat-completions server as a process of its own."""
+"""A policy as the actor: starts our chat-completions server, vLLM's or SGLang's, as a process of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -20,30 +21,44 @@ from rmsweb_jax.progress import read_progress
 _POLL_S = 0.2
 # Time without growth of log, progress or CPU time. Loading and compiling may take an hour on a busy machine.
 _STALL_S = 600.0
+# Modules that start the others' servers, and what they need beside folder, name and address. Their defaults
+# for sampling come from the folder's generation_config.json, which would change what a request leaves out.
+_PEERS = {
+    "vllm": (
+        "vllm.entrypoints.openai.api_server",
+        ("--model={model}", "--generation-config=vllm", "--logprobs-mode=processed_logprobs"),
+    ),
+    "sglang": ("sglang.launch_server", ("--model-path={model}", "--sampling-defaults=openai")),
+}
 
 
 @contextlib.contextmanager
-def serve_policy(model: str, workdir: Path, settings: Mapping[str, Any]) -> Iterator[str]:
-    """Serves a model folder while the block runs; gives the endpoint's base URL.
+def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
+    """Makes the actor ready: serves a policy while the block runs; other actors need nothing.
 
     The server is a process of its own, since the browser side imports no jax.
 
     Args:
-      model: model folder, or the name of a packaged model.
-      workdir: the server's folder: its log and `endpoint.json`.
-      settings: of the server, where they differ from `rmsweb_jax.serve.config.ServeSettings`.
+      actor: resolved.
+      workdir: the server's folder, for its log.
 
     Raises:
-      UserError: the server ended, or got stuck, before it answered; its last line is quoted.
+      UserError: the server is not installed, or ended or got stuck before it answered; see its last line.
     """
-    command = [
-        *(sys.executable, "-m", "rmsweb_jax.serve"),
-        f"--settings={json.dumps(dict(settings))}",
-        f"--model={model}",
-        f"--workdir={workdir}",
-    ]
+    if actor.kind != "policy":
+        yield actor
+        return
     endpoint = workdir / "endpoint.json"
     endpoint.unlink(missing_ok=True)  # An earlier server's address.
+    if actor.server == "own":
+        settings = json.dumps(dict(actor.server_settings))
+        command = [sys.executable, "-m", "rmsweb_jax.serve", f"--settings={settings}"]
+        command += [f"--model={actor.model}", f"--workdir={workdir}"]
+    else:
+        port = _free_port()
+        command = peer_command(actor, port)
+        workdir.mkdir(parents=True, exist_ok=True)
+        endpoint.write_text(json.dumps({"url": f"http://127.0.0.1:{port}/v1"}))
     with ChildProcess("policy server", command, workdir / "log.txt", grace_s=10.0) as server:
         stall = StallClock()
         while (url := _ready_url(endpoint)) is None:
@@ -51,29 +66,49 @@ def serve_policy(model: str, workdir: Path, settings: Mapping[str, Any]) -> Iter
                 raise server.failure()
             if stall.seconds((server.activity(), read_progress(workdir))) > _STALL_S:
                 raise UserError(f"{server.failure()}; stuck for {_STALL_S / 60:.0f} min before it was ready")
-        yield url
+        yield dataclasses.replace(actor, base_url=url)
+
+
+def peer_command(actor: ActorConfig, port: int) -> list[str]:
+    """Makes the command of vLLM's or SGLang's server, which listens on loopback.
+
+    Raises:
+      UserError: it is not installed, or the model is no folder.
+    """
+    python, package = actor.server_python or sys.executable, actor.server
+    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{package}') is None)"
+    try:
+        installed = subprocess.run([python, "-c", look], capture_output=True).returncode == 0
+    except OSError:
+        installed = False
+    if not installed:
+        raise UserError(
+            f"config.actor.server={package}: {python} has no package {package}; install it, or name the "
+            "interpreter that has it in config.actor.server_python"
+        )
+    if not Path(actor.model).is_dir():
+        raise UserError(f"config.actor.model={actor.model}: no folder, which {package} needs")
+    module, flags = _PEERS[package]
+    command = [python, "-m", module, *(flag.format(model=actor.model) for flag in flags)]
+    command += [f"--served-model-name={actor.model}", "--host=127.0.0.1", f"--port={port}"]
+    for name, value in actor.server_settings.items():
+        # A flag without a value is on if it is there.
+        text = value if isinstance(value, str) else json.dumps(value)
+        command += [f"--{name}"] if value is True else [f"--{name}={text}"]
+    return command
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
 
 
 def _ready_url(endpoint: Path) -> str | None:
     """Returns the server's base URL once it answers, else None."""
     try:
-        url = json.loads(endpoint.read_bytes())["url"].rstrip("/").removesuffix("/v1")
-        healthy = httpx.get(url + "/health", timeout=5.0).status_code == 200
+        url = json.loads(endpoint.read_bytes())["url"]
+        healthy = httpx.get(url.removesuffix("/v1") + "/health", timeout=5.0).status_code == 200
     except (FileNotFoundError, httpx.TransportError):
         return None
-    return url + "/v1" if healthy else None
-
-
-@contextlib.contextmanager
-def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
-    """Makes the actor ready: serves a policy while the block runs; other actors need nothing.
-
-    Args:
-      actor: resolved.
-      workdir: the server's folder.
-    """
-    if actor.kind != "policy":
-        yield actor
-        return
-    with serve_policy(actor.model, workdir, actor.server) as url:
-        yield dataclasses.replace(actor, base_url=url)
+    return url if healthy else None

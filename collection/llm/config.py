@@ -97,18 +97,22 @@ class ActorConfig(ModelConfig):
     """Settings of the actor: a model, or the scripted teacher.
 
     Attributes:
-      kind: `auto` is Gemini if GEMINI_API_KEY is set, else the scripted teacher; `policy` is our own
-        server, started from the model folder `model`.
+      kind: `auto` is Gemini if GEMINI_API_KEY is set, else the scripted teacher; `policy` is a
+        server that is started from the model folder `model`.
       label: value of `Trajectory.actor`.
-      server: settings of a policy's server that differ from the defaults of
-        `rmsweb_jax.serve.config.ServeSettings`.
+      server: what serves a policy: `own` server, or `vllm` or `sglang`, where that is installed.
+      server_python: Python interpreter of the environment with vLLM or SGLang; empty: this one.
+      server_settings: settings of our own server that differ from the defaults of
+        `rmsweb_jax.serve.config.ServeSettings`, or flags of the other's, as {"max-model-len": 4096}.
       mistakes: seeded mistakes of the scripted teacher.
     """
 
     # An actor need not be a model.
     kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "auto"  # pyright: ignore
     label: str = "teacher"
-    server: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    server: Literal["own", "vllm", "sglang"] = "own"
+    server_python: str = ""
+    server_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mistakes: MistakeConfig = internal(MistakeConfig())
 
     def resolve(self, section: str = "config.actor") -> Self:
@@ -122,6 +126,8 @@ class ActorConfig(ModelConfig):
             return dataclasses.replace(self, kind=kind).resolve(section)
         if self.kind == "policy" and not self.model:
             raise UserError(f"{section}.kind=policy: {section}.model is empty; give a model folder")
+        if self.kind != "policy" and self.server != "own":
+            raise UserError(f"{section}.server={self.server}: only {section}.kind=policy starts a server")
         return super().resolve(section)
 
 

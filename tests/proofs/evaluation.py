@@ -115,7 +115,7 @@ def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: st
         "--config.browser.width=500",
         "--config.browser.height=320",
         "--config.actor.max_tokens=128",
-        f"--config.actor.server={serve.DEMO!r}",
+        f"--config.actor.server_settings={serve.DEMO!r}",
         f"--config.limits.max_steps={PLAYED_STEPS}",
         "--config.fleet.workers=2",
         *_SETTLED,

@@ -1,0 +1,86 @@
+"""vLLM's and SGLang's servers as the actor's, by a package of their name that records how it was started."""
+
+import json
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from collection.fleet.policy_server import serve_actor
+from collection.llm.config import ActorConfig
+from rmsweb_jax.errors import UserError
+
+SERVER = """
+import http.server, json, pathlib, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps(sys.argv[1:]).encode())
+
+    def log_message(self, *_):
+        pass
+
+port = next(int(flag.partition("=")[2]) for flag in sys.argv if flag.startswith("--port="))
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def install(folder: Path, module: str, code: str) -> None:
+    path = folder.joinpath(*module.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True)
+    path.write_text(code)
+
+
+def actor(**changes) -> ActorConfig:
+    return ActorConfig(**({"kind": "policy", "model": "."} | changes)).resolve()
+
+
+@pytest.mark.parametrize(
+    ("server", "module", "folder_flag"),
+    [
+        ("vllm", "vllm.entrypoints.openai.api_server", "--model"),
+        ("sglang", "sglang.launch_server", "--model-path"),
+    ],
+)
+def test_another_server_is_started_with_its_flags(server, module, folder_flag, tmp_path, monkeypatch):
+    install(tmp_path / "packages", module, SERVER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    model = tmp_path / "model"
+    model.mkdir()
+    settings = {"max-model-len": 4096, "enforce-eager": True, "limit": {"image": 1}}
+    config = actor(model=str(model), server=server, server_settings=settings)
+    with serve_actor(config, tmp_path / "work") as ready:
+        given = httpx.get(ready.base_url.removesuffix("/v1") + "/health").json()
+    assert f"{folder_flag}={model}" in given and f"--served-model-name={model}" in given
+    assert "--host=127.0.0.1" in given and "--enforce-eager" in given and "--max-model-len=4096" in given
+    assert json.loads(next(flag for flag in given if "limit" in flag).partition("=")[2]) == {"image": 1}
+
+
+@pytest.mark.parametrize("python", ["", sys.executable, "/nowhere/python"])
+def test_a_server_that_is_not_installed_is_one_line(python, tmp_path):
+    config = actor(model=str(tmp_path), server="sglang", server_python=python)
+    with pytest.raises(UserError, match=r"config\.actor\.server=sglang: .* has no package sglang") as error:
+        serve_actor(config, tmp_path).__enter__()
+    assert "\n" not in str(error.value)
+
+
+def test_a_packaged_model_has_no_folder_for_another_server(tmp_path, monkeypatch):
+    install(tmp_path, "sglang.launch_server", SERVER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match="no folder, which sglang needs"):
+        serve_actor(actor(model="tiny_base", server="sglang"), tmp_path).__enter__()
+
+
+def test_only_policies_are_served():
+    with pytest.raises(UserError, match=r"only config\.actor\.kind=policy starts a server"):
+        actor(kind="scripted", server="vllm")
+
+
+def test_a_server_that_ends_is_quoted(tmp_path, monkeypatch):
+    install(tmp_path, "sglang.launch_server", "raise SystemExit('no memory')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match="no memory"):
+        serve_actor(actor(model=str(tmp_path), server="sglang"), tmp_path / "work").__enter__()
