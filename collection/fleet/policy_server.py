@@ -91,7 +91,7 @@ def peer_command(actor: ActorConfig, port: int) -> list[str]:
     module, flags = _PEERS[package]
     command = [python, "-m", module, *(flag.format(model=actor.model) for flag in flags)]
     command += [f"--served-model-name={actor.model}", "--host=127.0.0.1", f"--port={port}"]
-    for name, value in actor.server_settings.items():
+    for name, value in actor.server_flags.items():
         # A flag without a value is on if it is there.
         text = value if isinstance(value, str) else json.dumps(value)
         command += [f"--{name}"] if value is True else [f"--{name}={text}"]

@@ -102,8 +102,9 @@ class ActorConfig(ModelConfig):
       label: value of `Trajectory.actor`.
       server: what serves a policy: `own` server, or `vllm` or `sglang`, where that is installed.
       server_python: Python interpreter of the environment with vLLM or SGLang; empty: this one.
+      server_flags: flags of the command of vLLM or SGLang, as {"max-model-len": 4096}.
       server_settings: settings of our own server that differ from the defaults of
-        `rmsweb_jax.serve.config.ServeSettings`, or flags of the other's, as {"max-model-len": 4096}.
+        `rmsweb_jax.serve.config.ServeSettings`.
       mistakes: seeded mistakes of the scripted teacher.
     """
 
@@ -112,6 +113,7 @@ class ActorConfig(ModelConfig):
     label: str = "teacher"
     server: Literal["own", "vllm", "sglang"] = "own"
     server_python: str = ""
+    server_flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     server_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mistakes: MistakeConfig = internal(MistakeConfig())
 

@@ -51,7 +51,7 @@ def test_another_server_is_started_with_its_flags(server, module, folder_flag, t
     model = tmp_path / "model"
     model.mkdir()
     settings = {"max-model-len": 4096, "enforce-eager": True, "limit": {"image": 1}}
-    config = actor(model=str(model), server=server, server_settings=settings)
+    config = actor(model=str(model), server=server, server_flags=settings)
     with serve_actor(config, tmp_path / "work") as ready:
         given = httpx.get(ready.base_url.removesuffix("/v1") + "/health").json()
     assert f"{folder_flag}={model}" in given and f"--served-model-name={model}" in given
