@@ -23,6 +23,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         print(f"{workdir}: finished before; see report.json")
         return
     logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # And this every request to an endpoint.
     report = train(from_config(RlConfig, config), workdir)
     if not is_first():
         return
