@@ -52,14 +52,30 @@ def sample_tokens(
     threshold = jax.vmap(jax.random.uniform)(keys)[:, None] * sums.sum(-1, keepdims=True)
 
     def choose(mass: jax.Array, target: jax.Array) -> jax.Array:
-        reached = (jnp.cumsum(mass, axis=-1) > target) & (mass > 0)
+        reached = (_cumulative(mass) > target) & (mass > 0)
         # By rounding the sums may end below the target; then take the most probable.
-        return jnp.where(reached.any(-1), jnp.argmax(reached, -1), jnp.argmax(mass, -1))
+        return first_true(
+            jnp.where(reached.any(-1, keepdims=True), reached, mass == mass.max(-1, keepdims=True))
+        )
 
     block = choose(sums, threshold)
     before = jnp.where(jnp.arange(sums.shape[-1]) < block[:, None], sums, 0).sum(-1, keepdims=True)
     inner = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
-    return (block * _BLOCK + choose(inner, threshold - before)).astype(jnp.int32)
+    return block * _BLOCK + choose(inner, threshold - before)
+
+
+def _cumulative(mass: Float32[jax.Array, "rows columns"]) -> Float32[jax.Array, "rows columns"]:
+    """Sums each row up to each column."""
+    # A product, since CPUs compute `cumsum` of n columns in n**2 steps.
+    ones = jnp.triu(jnp.ones((mass.shape[-1],) * 2, mass.dtype))
+    return jnp.matmul(mass, ones, precision=jax.lax.Precision.HIGHEST)
+
+
+def first_true(mask: Bool[jax.Array, "rows columns"]) -> Int32[jax.Array, " rows"]:
+    """Returns the index of the first True of each row; the last column if there is none."""
+    # A minimum, since CPUs compute `argmax` element by element.
+    last = mask.shape[-1] - 1
+    return jnp.where(mask, jnp.arange(last + 1, dtype=jnp.int32), last).min(-1)
 
 
 def penalize(
@@ -80,15 +96,16 @@ def restrict(
 ) -> Float32[jax.Array, "rows vocab"]:
     """Bans the tokens outside of the constraint, and of top_k, top_p and min_p at the logits' temperature."""
     logits = jnp.where(unpack_bits(jnp.asarray(limits.allowed), logits.shape[1]), logits, BANNED)
-    least = logits.max(-1, keepdims=True) + jnp.log(jnp.maximum(jnp.asarray(limits.min_p), 1e-30))[:, None]
+    # The logarithm of 0 is -inf, below every logit.
+    least = logits.max(-1, keepdims=True) + jnp.log(jnp.asarray(limits.min_p))[:, None]
     ordered = jnp.sort(logits, axis=-1, descending=True)
     probs = jax.nn.softmax(ordered, axis=-1)
     # A token is in the nucleus if those before it have less than top_p together.
     before = jnp.cumsum(probs, axis=-1) - probs
-    top_k = jnp.asarray(limits.top_k)[:, None]
-    kept = (before < jnp.asarray(limits.top_p)[:, None]) & (
-        (top_k <= 0) | (jnp.arange(logits.shape[1]) < top_k)
-    )
+    top_k, top_p = jnp.asarray(limits.top_k)[:, None], jnp.asarray(limits.top_p)[:, None]
+    # By rounding the sums may reach 1 before the last token, which a row without a nucleus must keep: its
+    # draws would depend on whether another row needs this program.
+    kept = ((before < top_p) | (top_p >= 1)) & ((top_k <= 0) | (jnp.arange(logits.shape[1]) < top_k))
     # The most likely token is always kept.
     smallest = jnp.where(kept.at[:, 0].set(True), ordered, jnp.inf).min(-1, keepdims=True)
     return jnp.where(logits >= jnp.maximum(smallest, jnp.minimum(least, ordered[:, :1])), logits, BANNED)

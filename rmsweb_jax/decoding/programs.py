@@ -25,7 +25,7 @@ from rmsweb_jax.decoding.cache import (
     flush_block,
     ring_size,
 )
-from rmsweb_jax.decoding.draw import BANNED, Restrictions, penalize, restrict, sample_tokens
+from rmsweb_jax.decoding.draw import BANNED, Restrictions, first_true, penalize, restrict, sample_tokens
 from rmsweb_jax.decoding.forward import (
     Chunk,
     ChunkCache,
@@ -337,7 +337,8 @@ def decode(
         # depends neither on its lane nor on other requests.
         step_keys = jax.vmap(jax.random.fold_in)(keys, lanes.lengths)
         sampled = sample_tokens(open_logits, step_keys)
-        token = jnp.where(temperature[:, 0] > 0, sampled, jnp.argmax(open_logits, -1)).astype(jnp.int32)
+        best = first_true(open_logits == open_logits.max(-1, keepdims=True))
+        token = jnp.where(temperature[:, 0] > 0, sampled, best)
         picked = jnp.take_along_axis(at_temperature, token[:, None], axis=-1)[:, 0]
         return token, picked - log_total, top
 

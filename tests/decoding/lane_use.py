@@ -55,7 +55,7 @@ class Simulated(FixedLengths):
 
     def _allocate(self) -> Any:
         # No prompt is encoded, since no shard is held.
-        self._shards, self._held = self._simulated, ()
+        self._shards, self._held, self._host_of = self._simulated, (), [0] * self._simulated
         return None, None
 
     def _run_chunk(self, *_: Any) -> None:

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rmsweb_jax.decoding.draw import sample_tokens
+from rmsweb_jax.decoding.draw import Restrictions, first_true, restrict, sample_tokens
 
 
 def test_sampling_follows_the_distribution():
@@ -17,3 +17,17 @@ def test_sampling_follows_the_distribution():
     assert not frequency[scores < -1e29].any()
     error = np.abs(frequency - probs) / np.sqrt(probs / count + 1e-9)
     assert error.max() < 5
+
+
+def test_a_row_without_restrictions_keeps_every_token():
+    """Sums of many small probabilities reach 1 before the last; the other program draws from all of them."""
+    logits = jnp.asarray(np.random.default_rng(0).normal(0, 0.01, (2, 50_000)), jnp.float32)
+    words = -(-logits.shape[1] // 32)
+    ones, zeros, no_bits = np.ones(2, np.float32), np.zeros(2, np.float32), np.zeros((2, words), np.int32)
+    limits = Restrictions(ones, np.zeros(2, np.int32), zeros, zeros, zeros, ones, no_bits, no_bits - 1)
+    np.testing.assert_array_equal(restrict(logits, limits), logits)
+
+
+def test_the_first_true():
+    masks = jnp.asarray([[False, True, True], [True, False, False], [False, False, False]])
+    assert first_true(masks).tolist() == [1, 0, 2]

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -99,21 +100,42 @@ def test_caches_of_8_bits_are_near(model, dtype, tolerance):
         assert_scored(model, PROMPTS, drawn, atol=1e-6)
 
 
-@settings(max_examples=12)
+@settings(max_examples=12, deadline=None)
 @given(
     order=st.permutations(range(6)),
     lanes=st.sampled_from([1, 2, 8]),
     samples=st.sampled_from([1, 4]),
     slots=st.sampled_from([2, 4]),
+    serving=st.booleans(),
+    cancelled=st.dictionaries(st.integers(0, 5), st.integers(0, 6), max_size=3),
 )
-def test_a_response_depends_on_its_own_request_alone(order, lanes, samples, slots):
-    model, prompts = SHARED["model"], PROMPTS * 2
+def test_a_response_depends_on_its_own_request_alone(order, lanes, samples, slots, serving, cancelled):
+    """In every order, with any sizes and neighbours, also if some of these are cancelled after some calls."""
     sizes = with_sizes(lanes=lanes, samples=samples, prompts=slots)
-    engine = Engine.for_policy(model, sizes, eos=17)
-    asked = requests(engine, prompts, Sampling(5, NEW), list(range(6)))
-    drawn = generate(engine, [asked[number] for number in order])
-    again = tokens_of([drawn[order.index(number)] for number in range(6)])
-    assert SHARED.setdefault("tokens", again) == again
+    engine = Engine.for_policy(SHARED["model"], sizes, eos=17, serving=serving)
+    # More samples than lanes.
+    asked = requests(engine, PROMPTS * 2, Sampling(9, NEW), list(range(6)))
+    for number in order:
+        engine.add(asked[number])
+    found, calls = collections.defaultdict(list), 0
+    while engine.busy:
+        for number, call in cancelled.items():
+            if call == calls:
+                engine.cancel(asked[number], None if number % 2 else 3)
+        for report in drawn_by(engine):
+            found[asked.index(report.request), report.sample] += report.tokens
+            assert not report.error
+        calls += 1
+    if "tokens" not in SHARED:
+        whole = Engine.for_policy(SHARED["model"], with_sizes(lanes=64), eos=17)
+        drawn = generate(whole, requests(whole, PROMPTS * 2, Sampling(9, NEW), list(range(6))))
+        SHARED["tokens"] = tokens_of(drawn)
+    for number, expected in enumerate(SHARED["tokens"]):
+        for sample, tokens in enumerate(expected):
+            got = found[number, sample]
+            # What was cancelled has a part of its response.
+            whole = number not in cancelled or (number % 2 == 0 and sample != 3)
+            assert got == (tokens if whole else tokens[: len(got)])
 
 
 SHARED: dict[str, Any] = {"model": make_model("attention")}
@@ -219,6 +241,29 @@ def test_lanes_are_refilled_as_sequences_end(model):
     assert engine.use.steps <= 1.2 * sum(lengths)
 
 
+@pytest.mark.parametrize("serving", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("calls", [0, 1, 2, 3])
+def test_a_request_is_cancelled_in_every_state(model, serving, whole, calls):
+    """Waiting, while it is prefilled (three chunks), and while it is decoded."""
+    engine = Engine.for_policy(model, with_sizes(chunks=(4,), prompts=1, lanes=2), eos=-1, serving=serving)
+    first, second = requests(engine, [PROMPTS[0][:12], PROMPTS[1]], Sampling(2, 16))
+    engine.add(first)
+    engine.add(second)
+    for _ in range(calls):
+        engine.advance()
+    for request in (first, second)[calls % 2 :]:
+        for sample in [None] if whole else [0, 1]:
+            engine.cancel(request, sample)
+    left = first if calls % 2 else None
+    ended = []
+    for _ in range(40):
+        ended += [report.request for report in drawn_by(engine) if report.finish]
+    assert ended == [left] * 2 * (left is not None) and not engine.busy
+    # Its slot and lanes are free.
+    assert len(generate(engine, requests(engine, [PROMPTS[2]] * 3, SAMPLING))) == 3
+
+
 def test_cancelled_samples_and_requests_are_not_reported(model):
     engine = Engine.for_policy(model, with_sizes(lanes=2), eos=-1)
     first, second, third = requests(engine, PROMPTS, Sampling(4, 16))
@@ -248,6 +293,100 @@ def test_what_does_not_fit_is_refused(model, length, sampling, line):
     engine = Engine.for_policy(model, SIZES, eos=-1)
     with pytest.raises(UserError, match=line):
         engine.add(requests(engine, [[1] * length], sampling)[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Damaged:
+    """A prompt that cannot be encoded."""
+
+    error: Exception
+    sample_id: str = "broken"
+    prompt_length: int = 3
+
+    def encoded(self) -> Example:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [UserError("broken: no picture"), OSError("broken: no picture")])
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_prompt_that_cannot_be_encoded_ends_its_own_request(model, serving, error):
+    engine = Engine.for_policy(model, SIZES, eos=-1, serving=serving)
+    asked = requests(engine, [PROMPTS[0], Damaged(error), PROMPTS[2]], SAMPLING)
+    longer = dataclasses.replace(text_example(PROMPTS[1]), prompt_length=1)
+    images = Example("two", np.arange(4, dtype=np.int32), 4, np.zeros(0, bool), (), ((1, 2, 2),) * 2)
+    asked += requests(engine, [longer, images], SAMPLING)
+    for request in asked:
+        engine.add(request)
+    finished = collections.Counter()
+    while engine.busy:
+        finished.update(
+            (asked.index(one.request), one.finish, one.error) for one in drawn_by(engine) if one.finish
+        )
+    assert finished == {
+        (0, "length", ""): 4,
+        (1, "error", "broken: no picture"): 4,
+        (2, "length", ""): 4,
+        (3, "length", ""): 4,
+        (4, "error", "a prompt with 2 images: at most 0 are served"): 4,
+    }
+    with pytest.raises(UserError, match="broken: no picture"):
+        generate(engine, requests(engine, [Damaged(error)], SAMPLING))
+
+
+def test_short_prompts_go_between_the_chunks_of_long_ones(model):
+    sizes = with_sizes(prompt_width=64, prompts=8, chunks=(4,), steps=1)
+    engine = Engine.for_policy(model, sizes, eos=-1, serving=True)
+    long, other, *short = requests(engine, [[4] * 60, [5] * 60, [6] * 3, [7] * 4, [8] * 2], Sampling(1, 2))
+    engine.add(long)
+    engine.add(other)
+    engine.advance()
+    for request in short:
+        engine.add(request)
+    ended = []
+    while engine.busy:
+        calls = engine.use.chunks
+        ended += [(report.request, calls) for report in drawn_by(engine) if report.finish]
+    order = [request for request, _ in ended]
+    assert order == [*short, long, other]
+    # Each waits for a chunk of the long one at most; that one for all of the short ones.
+    assert [calls for _, calls in ended[:3]] == [2, 4, 6]
+    assert ended[3][1] == 15 + 3
+
+
+def test_images_return_after_another_prompt(model):
+    """Prompts with images whose chunks take turns draw what they draw alone."""
+    rng = np.random.default_rng(0)
+    patches = [rng.standard_normal((24, BASE.vision.patch_dim)).astype(np.float32) for _ in range(2)]
+    rows = [[1, 2, 3, 4, 5, *[IMAGE_TOKEN] * 6, 2, 3], [*[IMAGE_TOKEN] * 6, 5]]
+    examples = [
+        Example(str(number), np.asarray(row, np.int32), len(row), np.zeros(0, bool), (part,), ((1, 4, 6),))
+        for number, (row, part) in enumerate(zip(rows, patches, strict=True))
+    ]
+    drawn = []
+    for together in (False, True):
+        sizes = with_sizes(images=1, window=24, chunks=(8,))
+        engine = Engine.for_policy(model, sizes, eos=-1, serving=True)
+        asked = requests(engine, examples, SAMPLING)
+        if together:
+            collector, found = Collector(), {}
+            engine.add(asked[0])
+            found |= dict(collector.take(engine.advance()))
+            engine.add(asked[1])
+            while engine.busy:
+                found |= dict(collector.take(engine.advance()))
+            drawn.append(tokens_of([found[request] for request in asked]))
+        else:
+            drawn.append(tokens_of([generate(engine, [request])[0] for request in asked]))
+    assert drawn[0] == drawn[1]
+
+
+def test_memory_that_does_not_suffice_is_one_line(model, monkeypatch):
+    def full(**_: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(programs, "allocate", full)
+    with pytest.raises(UserError, match="memory does not hold weights and caches of 4 prompts of 16 tokens"):
+        Engine(model, SIZES, eos=-1)
 
 
 def test_a_log_probability_that_is_not_a_number_is_an_error():
