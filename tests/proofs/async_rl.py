@@ -122,8 +122,9 @@ def measure() -> Figures:
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="rmsweb-jax-async-") as name:
         root = Path(name)
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(root / "cache")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str((DEMO / ".jax_cache").resolve())
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        # The generator keeps one core, the trainer the other.
         with server(root / "serve", cores[0]) as url:
             for seed in SEEDS:
                 for staleness in STALENESS:
