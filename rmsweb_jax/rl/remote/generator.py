@@ -145,7 +145,7 @@ class RemoteGenerator:
         Raises:
           UserError: the adapters cannot be written, or the server does not serve the model or load them.
         """
-        root, error = Path(self._config.adapter_folder), ""
+        root, outcome = Path(self._config.adapter_folder), {"error": "", "folder": ""}
         try:
             folder = publish_adapters(model, self._lora, root, self._config.model, version)
             if not self._policies and is_first():
@@ -154,12 +154,16 @@ class RemoteGenerator:
                     if left != folder:
                         self._drop(left)
             self._policies.append(_Policy(folder, version))
+            outcome["folder"] = str(folder)
             if is_first():
                 self._run(self._add_adapters(folder))
         except UserError as failed:
-            error = str(failed)
-        if error := from_all_processes(error.encode())[0].decode():
-            raise UserError(error)
+            outcome["error"] = str(failed)
+        # The first process names the folder, and knows whether the server has it.
+        outcome = orjson.loads(from_all_processes(orjson.dumps(outcome))[0])
+        if outcome["error"]:
+            raise UserError(outcome["error"])
+        self._policies[-1].folder = Path(outcome["folder"])
         self._forget()
 
     def submit(self, request: Request) -> None:
