@@ -21,8 +21,8 @@ from rmsweb_jax.qwen3_vl.attention import TPU_LANES, AttentionConfig
 _MASKED = -1e30
 # Scores and mixtures are summed in float32, and rounded only after the parts are merged.
 _IN_FLOAT32: dict[str, Any] = {"preferred_element_type": jnp.float32}
-# Positions of a prompt that one turn of the loop over its cache reads.
-_KEYS = 512
+# Positions of a prompt that one turn of the loop over its cache reads: the first that divides its width.
+_KEYS = (512, 256, 128)
 
 
 class KeySpan(NamedTuple):
@@ -110,38 +110,35 @@ def attend_prompt(
     q: Float[jax.Array, "prompts kv_heads queries head_dim"],
     keys: CacheArray,
     values: CacheArray,
-    visible: Int32[jax.Array, "prompts _"],
+    visible: Int32[jax.Array, " prompts"],
     attention: AttentionConfig,
-    *,
-    one_span: bool,
 ) -> PartialAttention:
-    """Computes attention over the beginning of each prompt's cache, reading no block after the last query's.
+    """Computes attention over the beginning of each prompt's cache, reading no block behind it.
 
     Args:
       q: scaled queries.
       keys, values: caches of the prompts, see `cache.PromptSlots`.
-      visible: number of positions, from 0, that a query sees; 1 in place of `queries` if all see the same.
-      one_span: the queries of a prompt see the same positions, as in decoding.
+      visible: number of positions, from 0, that the queries of a prompt see.
     """
     positions, size = values.data.shape[-2:]
     swapped = keys_by_position(attention)
-    if one_span and swapped and positions % TPU_LANES == 0 and size % TPU_LANES == 0:
+    if swapped and positions % TPU_LANES == 0 and size % TPU_LANES == 0:
         # Imported here: the kernel's module takes a second to import, and most platforms never run it.
         from rmsweb_jax.decoding.kernel import flash_decode
 
-        counts = visible[:, 0]
         mixed, log_total = flash_decode(
-            q, keys, values, jnp.zeros_like(counts), counts, interpret=attention.interpret
+            q, keys, values, jnp.zeros_like(visible), visible, interpret=attention.interpret
         )
         # The kernel normalises, so its part has a total of 1 under the log-sum-exp in place of the maximum.
         return PartialAttention(log_total, jnp.ones_like(log_total), mixed)
     keys_axis = 2 if swapped else 3
-    block = _KEYS if positions % _KEYS == 0 else positions
+    # The scores of a chunk's many queries should stay in a core's cache.
+    blocks = _KEYS[1:] if q.shape[2] > _KEYS[1] else _KEYS
+    block = next((size for size in blocks if positions % size == 0), positions)
     empty = jnp.zeros(q.shape[:-1], jnp.float32)
     none = PartialAttention(empty + _MASKED, empty, jnp.zeros(q.shape, jnp.float32))
-    longest = jnp.max(visible, axis=1)
     # Prompts with something to see first; the loop ends with the last of them.
-    order = jnp.argsort(longest == 0, stable=True)
+    order = jnp.argsort(visible == 0, stable=True)
 
     def prompt(number: Any, found: PartialAttention) -> PartialAttention:
         at = order[number]
@@ -156,20 +153,20 @@ def attend_prompt(
                 return CacheArray(cut(cache.data, axis), None if cache.scale is None else cut(cache.scale, 2))
 
             own = cached(keys, keys_axis)
-            mask = index * block + jnp.arange(block) < visible[at][None, :, None]
+            mask = (index * block + jnp.arange(block) < visible[at])[None, None]
             return attend_part(q[at], swap_last_axes(own) if swapped else own, cached(values, 2), mask)
 
-        blocks = (longest[at] + block - 1) // block
+        count = (visible[at] + block - 1) // block
         mine = (
             part(0)
             if block == positions
             else jax.lax.fori_loop(
-                0, blocks, lambda index, seen: join(seen, part(index)), jax.tree.map(lambda x: x[0], none)
+                0, count, lambda index, seen: join(seen, part(index)), jax.tree.map(lambda x: x[0], none)
             )
         )
         return jax.tree.map(lambda all, one: all.at[at].set(one), found, mine)
 
-    return jax.lax.fori_loop(0, jnp.sum(longest > 0), prompt, none)
+    return jax.lax.fori_loop(0, jnp.sum(visible > 0), prompt, none)
 
 
 def attend_ring(

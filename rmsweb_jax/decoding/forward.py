@@ -244,7 +244,7 @@ def decode_step(
         )
         # Nothing is read of prompts without a lane.
         seen = jnp.where((places.members >= 0).any(1), lengths, 0)
-        part = attend_prompt(rows, *prompt, seen[:, None], attention, one_span=True)
+        part = attend_prompt(rows, *prompt, seen, attention)
 
         def by_lane(x: jax.Array) -> jax.Array:
             x = jnp.moveaxis(x.reshape(prompts, heads, samples, group, *x.shape[3:]), 2, 1)
@@ -337,7 +337,7 @@ def prefill_chunk(
         def own(cache: CacheArray) -> CacheArray:
             return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[0], 1, 0), cache)
 
-        before = attend_prompt(queries, own(keys), own(values), start[:, None], attention, one_span=False)
+        before = attend_prompt(queries, own(keys), own(values), start, attention)
         order = jnp.arange(tokens)
         causal = order <= jnp.repeat(order, group)[:, None]
         own_keys, own_values = CacheArray(k.transpose(1, 2, 0)[None]), CacheArray(v.transpose(1, 0, 2)[None])

@@ -1,4 +1,4 @@
-"""Attention of decoding steps on TPU: a Pallas kernel that reads the keys and values of a span once.
+"""Attention to cached keys on TPU: a Pallas kernel that reads the keys and values of a span once.
 
 Without it XLA writes the float32 scores of long prompts to main memory, and reads positions that are masked.
 The kernel keeps the scores of one block of keys at a time in fast memory, with a running maximum and sum
@@ -9,6 +9,7 @@ outside the span.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -25,6 +26,8 @@ _MASKED = -1e30
 # Keys of a block, summed over its heads: enough that a fetch outweighs its overhead, and few enough that the
 # blocks at the ends of a span waste little.
 _BLOCK_KEYS = 2048
+# Queries that are kept in fast memory at a time.
+_TILE = 512
 
 
 def _block_size(positions: int, heads: int) -> int:
@@ -51,11 +54,11 @@ def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, positions: i
     """
     keys_ref, values_ref, *scale_refs = refs[: 4 if scaled else 2]
     mixed_ref, log_total_ref, running, top, total = refs[-5:]
-    row, step = pl.program_id(0), pl.program_id(1)
+    row, step = pl.program_id(0), pl.program_id(2)
     heads, size = keys_ref.shape[1:3]
     start, count = start_ref[row], count_ref[row]
 
-    # The grid runs the blocks of a row in order; a new row resets the scratch memory.
+    # The grid runs the blocks of some queries of a row in order; the first one resets the scratch memory.
     @pl.when(step == 0)
     def _() -> None:
         running[...] = jnp.zeros_like(running)
@@ -94,7 +97,7 @@ def _kernel(start_ref: Any, count_ref: Any, q_ref: Any, *refs: Any, positions: i
                 preferred_element_type=jnp.float32,
             )
 
-    @pl.when(step == pl.num_programs(1) - 1)
+    @pl.when(step == pl.num_programs(2) - 1)
     def _() -> None:
         # No key in the span: write zeros with a log-sum-exp of -1e30, so that `merge` gives them no weight.
         some = jnp.maximum(total[...], jnp.finfo(jnp.float32).tiny)
@@ -127,33 +130,35 @@ def flash_decode(
     positions = keys.data.shape[2]
     size = _block_size(positions, heads)
     steps = positions // size
+    # Queries at a time: all of a decoding step, some of a prompt's chunk, for each of which keys are read.
+    tile = queries if queries <= _TILE else math.gcd(queries, _TILE)
 
     def block(row: Any, step: Any, starts: Any, counts: Any) -> Any:
         # Steps after the last block of a span name it again: Pallas fetches no block twice in sequence.
         last = jnp.maximum(_num_blocks(starts[row], counts[row], size, positions) - 1, 0)
         return jax.lax.rem(jax.lax.div(starts[row], size) + jnp.minimum(step, last), steps)
 
-    def by_row(*shape: int) -> pl.BlockSpec:
-        return pl.BlockSpec((1, *shape), lambda row, *_: (row, *[0] * len(shape)))
+    def by_tile(*shape: int) -> pl.BlockSpec:
+        return pl.BlockSpec((1, *shape), lambda row, tile, *_: (row, 0, tile, 0))
 
-    cached = pl.BlockSpec((1, heads, size, dim), lambda row, *at: (row, 0, block(row, *at), 0))
-    scale = pl.BlockSpec((1, heads, size), lambda row, *at: (row, 0, block(row, *at)))
+    cached = pl.BlockSpec((1, heads, size, dim), lambda row, _, *at: (row, 0, block(row, *at), 0))
+    scale = pl.BlockSpec((1, heads, size), lambda row, _, *at: (row, 0, block(row, *at)))
     scales = [part.scale for part in (keys, values) if part.scale is not None]
-    shapes = ((heads, queries, dim), (heads, queries, 1))
+    shapes = ((heads, tile, dim), (heads, tile, 1))
     # Outputs are float32 for every dtype of the caches, since `merge` combines them with other parts.
     mixed, log_total = pl.pallas_call(
         functools.partial(_kernel, positions=positions, scaled=bool(scales)),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             # The spans: the index maps of the blocks read them before a step begins.
             num_scalar_prefetch=2,
-            grid=(rows, steps),
-            in_specs=[by_row(heads, queries, dim), cached, cached, *[scale] * len(scales)],
-            out_specs=[by_row(*shape) for shape in shapes],
+            grid=(rows, queries // tile, steps),
+            in_specs=[by_tile(heads, tile, dim), cached, cached, *[scale] * len(scales)],
+            out_specs=[by_tile(*shape) for shape in shapes],
             # The running mixture, maximum and sum of the online softmax, kept from block to block of a row.
             scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in (*shapes, shapes[1])],
         ),
-        out_shape=[jax.ShapeDtypeStruct((rows, *shape), jnp.float32) for shape in shapes],
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary", "arbitrary")),
+        out_shape=[jax.ShapeDtypeStruct((rows, heads, queries, last), jnp.float32) for *_, last in shapes],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",) * 3),
         interpret=interpret,
     )(start, count, q, keys.data, values.data, *scales)
     return mixed, log_total[..., 0]
