@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.serve.config import ServeSettings
+from rmsweb_jax.serve.engine import ServingEngine
+from rmsweb_jax.serve.server import serving_engine
 from tests.policies import REPLY, random_messages, save_random_policy
 from tests.proofs.runs import free_port
 from tests.rl.rollouts_together import GROUPS, SAMPLES
+from tests.serve.conftest import serving
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +69,25 @@ def test_each_of_two_processes_encodes_and_scores_half(folder):
         assert (own["encoded"], own["scored"]) == (GROUPS // 2, GROUPS * SAMPLES // 2)
         # In the same order, and each once.
         assert own["groups"] == alone["groups"]
+
+
+def test_each_of_two_processes_sends_half_to_an_endpoint(folder):
+    source = folder / "policy"
+    config = ServeSettings(
+        model="base",
+        lanes=6,
+        prompt_tokens=128,
+        max_new_tokens=8,
+        chunks=(64,),
+        adapters=1,
+        adapter_rank=16,
+    )
+    model, processor = load_model(source), Processor.from_pretrained(source, 4096)
+    server = ServingEngine(serving_engine(model, processor, config), model, config.max_waiting)
+    server.start()
+    with serving(server, processor, model="base", max_new_tokens=8) as url:
+        (alone,) = outcomes(folder, 1, url)
+        for own in outcomes(folder, 2, url):
+            assert (own["encoded"], own["scored"]) == (GROUPS // 2, GROUPS * SAMPLES // 2)
+            assert own["groups"] == alone["groups"]
+    server.close()
