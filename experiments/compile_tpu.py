@@ -4,8 +4,8 @@
 
 Prints a table of memory, operations and collectives for a device, and of the memory traffic of a decoding
 step; with `--output=FILE` writes it as JSON. The exit code is 1 if a program does not fit. There is no
-estimate of step time, since the compiler's own counts a scanned layer once; the floor is operations at peak
-rate.
+estimate of step time, since the compiler's own counts a scanned layer once; the floor is operations, or what
+a decoding step must read, at peak rates.
 """
 
 from __future__ import annotations

@@ -171,19 +171,22 @@ class Chip:
     Attributes:
       hbm_gib: memory that programs may use, according to the compiler's out-of-memory message.
       peak_tflops: dense bfloat16 matrix rate in TFLOP/s.
+      hbm_gb_per_s: rate of its memory, 10**9 bytes a second.
     """
 
     hbm_gib: float
     peak_tflops: float
+    hbm_gb_per_s: float
 
 
 CHIPS = {
     # The compiler sees the two cores of a v4 chip as devices; a real host shows them as one.
-    "v4": Chip(15.25, PEAK_TFLOPS["TPU v4"] / 2),
-    "v5e": Chip(15.75, PEAK_TFLOPS["TPU v5e"]),
-    "v5p": Chip(95.73, PEAK_TFLOPS["TPU v5p"]),
-    "v6e": Chip(31.24, PEAK_TFLOPS["TPU v6e"]),
-    "tpu7x": Chip(94.74, PEAK_TFLOPS["TPU7x"]),
+    "v4": Chip(15.25, PEAK_TFLOPS["TPU v4"] / 2, 614),
+    "v5e": Chip(15.75, PEAK_TFLOPS["TPU v5e"], 819),
+    "v5p": Chip(95.73, PEAK_TFLOPS["TPU v5p"], 2765),
+    "v6e": Chip(31.24, PEAK_TFLOPS["TPU v6e"], 1640),
+    # Half a chip.
+    "tpu7x": Chip(94.74, PEAK_TFLOPS["TPU7x"], 3690),
 }
 
 

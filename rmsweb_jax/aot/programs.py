@@ -68,6 +68,7 @@ class Program:
       useful_flops, executed_flops: of one call over all devices; 0 where matrix products are negligible.
       iteration_reads: arrays that each iteration of the program's main loop must read once; None without a
         loop.
+      iterations: of that loop, which the operations count.
       resident: by part, arrays that stay on the devices meanwhile without being its arguments.
     """
 
@@ -77,6 +78,7 @@ class Program:
     useful_flops: int = 0
     executed_flops: int = 0
     iteration_reads: Any = None
+    iterations: int = 0
     resident: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -358,6 +360,7 @@ def sampler_programs(
                 (slots.keys, slots.values),
                 lanes.cache,
             ),
+            iterations=steps,
             resident=resident,
         ),
     ]

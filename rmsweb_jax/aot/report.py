@@ -38,7 +38,8 @@ class Compiled:
         program without optimizer.
       collectives: number of each kind in the program, those of a scanned layer once; None if it does not fit.
       compile_seconds: wall-clock time.
-      floor_ms: time of the executed operations at the device's peak rate, a lower bound.
+      floor_ms: a lower bound of its time: that of the executed operations, or of what must be read, at the
+        device's peak rates.
       mfu_ceiling: useful over executed operations.
       turn_gib: memory traffic of an iteration of the program's main loop (see `hbm_bytes`); None without a
         loop.
@@ -99,6 +100,8 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
             others = ", ".join(resident)
             error = f"{peak:.2f} GiB of HBM with {others}, which stay on the device, of {chip.hbm_gib}"
     executed = program.executed_flops / devices / 1e12
+    needed = 0 if program.iteration_reads is None else device_bytes(program.iteration_reads)
+    reading = program.iterations * needed / chip.hbm_gb_per_s / 1e9
     return Compiled(
         name=program.name,
         fits=not error,
@@ -110,10 +113,10 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         compile_seconds=time.monotonic() - start,
         useful_tflops=program.useful_flops / devices / 1e12,
         executed_tflops=executed,
-        floor_ms=1e3 * executed / chip.peak_tflops,
+        floor_ms=1e3 * max(executed / chip.peak_tflops, reading),
         mfu_ceiling=program.useful_flops / program.executed_flops if program.executed_flops else None,
         turn_gib=turn,
-        turn_needs_gib=None if turn is None else device_bytes(program.iteration_reads) / _GIB,
+        turn_needs_gib=None if turn is None else needed / _GIB,
         error=error,
     )
 

@@ -22,7 +22,7 @@ from rmsweb_jax.training.memory import choose_remat, device_bytes, fits_device
 from rmsweb_jax.training.mesh import make_mesh
 from tests.tiny import TINY
 
-CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0)
+CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0, hbm_gb_per_s=1.0)
 # Patches of 4: images of 64 pixels are 4 of them.
 PIXELS = 64
 
@@ -74,6 +74,8 @@ def test_the_programs_of_a_run_compile_and_are_measured(stage):
     assert (decode.turn_gib is None) == (stage == "sft")
     if stage == "rl":
         assert 0.9 * decode.turn_needs_gib < decode.turn_gib and "GiB a step" in table(results, CHIP)
+        # Its reads take longer than its operations: milliseconds for its 16 steps at 1 GB/s.
+        assert decode.floor_ms == pytest.approx(16 * decode.turn_needs_gib * 2**30 / 1e6)
     lines = table(results, CHIP).splitlines()
     assert len(lines) == 2 + len(results) and len({line.count("|") for line in lines}) == 1
 
@@ -102,7 +104,7 @@ def test_arrays_that_stay_on_the_device_count_in_its_peak():
     (alone, both) = compiled([dataclasses.replace(gradient, resident={}), gradient])
     optimizer = device_bytes(gradient.resident) / 2**30
     assert both.peak_gib == pytest.approx(alone.peak_gib + optimizer) and both.fits
-    chip = Chip(hbm_gib=alone.peak_gib + optimizer / 2, peak_tflops=1.0)
+    chip = Chip(hbm_gib=alone.peak_gib + optimizer / 2, peak_tflops=1.0, hbm_gb_per_s=1.0)
     result = compile_program(gradient, chip, devices=1)
     assert not result.fits and "with optimizer, which stay on the device" in result.error
 

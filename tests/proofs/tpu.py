@@ -203,8 +203,9 @@ attention; the rematerialization that `auto` chooses where no other is named. Sh
 - *state / even split* is what adapters and optimizer state take of a device, over an even share of them.
 - *useful* and *executed* TFLOP are of a device and call, counted from shapes
   (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again. *floor ms* is
-  the executed count at the chip's peak rate. **It is not a step time**: no chip ran, and communication is
-  not in it. *MFU ceiling* is useful over executed.
+  the executed count at the chip's peak rate, or for decoding what its steps must read at the rate of its
+  memory, whichever is longer. **It is not a step time**: no chip ran, and communication is not in it. *MFU
+  ceiling* is useful over executed.
 - *GiB a step / needed* is what a decoding step reads and writes of a device's memory, counted in the
   compiled program, over what it must read once. With int8 caches the keys of the newest block are written
   by whole tiles; on v5p:4x4x4 a device holds 1/64 of the weights, so that gathered hidden states weigh
