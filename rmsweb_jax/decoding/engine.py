@@ -179,7 +179,7 @@ class Engine:
         self._shown: list[_Prompt | None] = [None] * self._shards
         self._sequences: list[_Sequence | None] = [None] * sizes.lanes
         self._serial = self._arrived = 0
-        self._table = _empty_table(sizes)
+        self._table = empty_table(sizes)
         self._limits = _empty_limits(sizes, self.config.text.vocab_size)
         self._on_device: LaneTable | None = None
         self._reports: list[Drawn | PromptScores] = []
@@ -342,7 +342,7 @@ class Engine:
             for images in (None, *([self._encode({})] if self.sizes.images else [])):
                 for size in self.sizes.chunks:
                     for scored in kinds:
-                        self._run_chunk(_empty_chunk(self._shards, size), images, scored)
+                        self._run_chunk(empty_chunk(self._shards, size), images, scored)
                         step()
             for restricted in kinds:
                 jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
@@ -425,7 +425,7 @@ class Engine:
         turns = [prompt.turn for prompt in following]
         size = sizes[turns.index(min(turns))] if self.serving else max(sizes)
         taking = [prompt for prompt, own in zip(following, sizes, strict=True) if own == size]
-        chunk = _empty_chunk(self._shards, size)
+        chunk = empty_chunk(self._shards, size)
         for prompt in taking:
             if prompt.shard in self._held:
                 _fill_chunk(chunk, prompt)
@@ -603,6 +603,9 @@ class Engine:
             bits = np.uint32(1) << (prompt.tokens % 32).astype(np.uint32)
             np.bitwise_or.at(np.asarray(limits.seen)[lane].view(np.uint32), prompt.tokens // 32, bits)
         limits.allowed[lane] = -1
+        if sampling.ignore_eos:
+            word, bit = divmod(int(self._eos), 32)
+            np.asarray(limits.allowed)[lane].view(np.uint32)[word] ^= np.uint32(1 << bit)
 
     def _row(self, prompt: _Prompt) -> int:
         """Number of a prompt's slot among those of all shards."""
@@ -757,6 +760,7 @@ def _restricted(sampling: Sampling) -> bool:
         any(getattr(sampling, name) != getattr(default, name) for name in names)
         or sampling.top_log_probs > 0
         or sampling.prompt_log_probs
+        or sampling.ignore_eos
     )
 
 
@@ -764,21 +768,14 @@ def _top_tokens(tokens: np.ndarray, log_probs: np.ndarray, count: int) -> TopTok
     return TopTokens(tuple(tokens[:count].tolist()), tuple(log_probs[:count].tolist()))
 
 
-def _empty_table(sizes: EngineSizes) -> LaneTable:
-    def lanes(dtype: Any) -> np.ndarray:
-        return np.zeros(sizes.lanes, dtype)
-
-    return LaneTable(
-        serial=lanes(np.int32),
-        prompt=lanes(np.int32),
-        rank=lanes(np.int32),
+def empty_table(sizes: EngineSizes) -> LaneTable:
+    """Makes a table of free lanes."""
+    numbers = {name: np.zeros(sizes.lanes, np.int32) for name in LaneTable._fields}
+    bits = {name: np.zeros(sizes.lanes, np.uint32) for name in ("seeds", "prompt_ids")}
+    return LaneTable(**numbers | bits)._replace(
         members=np.full((sizes.prompts, sizes.samples), -1, np.int32),
-        adapter=lanes(np.int32),
         limit=np.ones(sizes.lanes, np.int32),
-        seeds=lanes(np.uint32),
-        prompt_ids=lanes(np.uint32),
-        samples=lanes(np.int32),
-        temperature=lanes(np.float32),
+        temperature=np.zeros(sizes.lanes, np.float32),
     )
 
 
@@ -796,20 +793,15 @@ def _empty_limits(sizes: EngineSizes, vocab: int) -> Restrictions:
     )
 
 
-def _empty_chunk(shards: int, size: int) -> Chunk:
-    def rows(*shape: int) -> np.ndarray:
-        return np.zeros((shards, *shape), np.int32)
-
-    return Chunk(
-        tokens=rows(size),
-        positions=rows(3, size),
+def empty_chunk(shards: int, size: int) -> Chunk:
+    """Makes a chunk of this size in which no shard has a prompt."""
+    numbers = {name: np.zeros(shards, np.int32) for name in Chunk._fields}
+    return Chunk(**numbers)._replace(
+        tokens=np.zeros((shards, size), np.int32),
+        positions=np.zeros((shards, 3, size), np.int32),
         image_index=np.full((shards, size), -1, np.int32),
         slot=np.full(shards, -1, np.int32),
-        start=rows(),
-        count=rows(),
-        next_position=rows(),
-        adapter=rows(),
-        targets=rows(size),
+        targets=np.zeros((shards, size), np.int32),
     )
 
 

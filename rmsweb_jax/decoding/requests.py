@@ -25,6 +25,7 @@ class Sampling:
       repetition_penalty: divides (or multiplies negative) logits of tokens of prompt and response.
       top_log_probs: number of most likely tokens that are reported with each token.
       prompt_log_probs: report the log-probability of each prompt token after the first.
+      ignore_eos: never draw the end token, so that each response has `max_response_tokens` (load tests).
     """
 
     num_samples: int = 1
@@ -38,6 +39,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     top_log_probs: int = 0
     prompt_log_probs: bool = False
+    ignore_eos: bool = False
 
 
 @runtime_checkable

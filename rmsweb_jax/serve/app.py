@@ -151,6 +151,8 @@ class _Handlers:
         most = self._settings.max_new_tokens
         asked.check(self._processor.end_id, self._processor.banned_ids, most)
         sampling, length = asked.sampling(most), len(prompt.tokens)
+        if sampling.ignore_eos and grammar is not None:
+            raise ApiError("ignore_eos: a reply that follows a schema has an end", "ignore_eos")
         try:
             self._engine.engine.check(length, sampling)
         except UserError as error:

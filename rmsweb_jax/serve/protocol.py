@@ -187,7 +187,7 @@ class GenerationRequest(_Strict):
       return_tokens_as_token_ids: write tokens beside log-probabilities as "token_id:NUMBER".
       prompt_logprobs: return the log-probability of each prompt token, and of so many likely ones.
       logit_bias: -100, for tokens that are always banned.
-      ignore_eos: only with `stop_token_ids`, which are then the only end tokens.
+      ignore_eos: never draw the end token, unless `stop_token_ids` names it.
     """
 
     model: str | None = None
@@ -208,7 +208,7 @@ class GenerationRequest(_Strict):
     return_tokens_as_token_ids: bool | None = None
     prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
+    ignore_eos: bool | None = None
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = None
     # Fields of which only the value that changes nothing is served.
     include_stop_str_in_output: Literal[False] | None = None
@@ -258,6 +258,7 @@ class GenerationRequest(_Strict):
             repetition_penalty=self.repetition_penalty or 1.0,
             top_log_probs=max(self.num_top, self.prompt_logprobs or 0),
             prompt_log_probs=self.prompt_logprobs is not None,
+            ignore_eos=bool(self.ignore_eos and not self.stop_token_ids),
         )
 
     def check(self, end_id: int, banned: Collection[int], most: int) -> None:
@@ -281,8 +282,6 @@ class GenerationRequest(_Strict):
             raise ApiError(
                 f"stop_token_ids: only [{end_id}] is supported, which always stops a reply", "stop_token_ids"
             )
-        if self.ignore_eos and not self.stop_token_ids:
-            raise ApiError(f"ignore_eos: give stop_token_ids=[{end_id}] with it", "ignore_eos")
         # Sampling bans these tokens for every request; a bias on another one would have no effect.
         others = sorted(set(self.logit_bias or ()) - set(banned))
         if others:

