@@ -23,9 +23,9 @@ from rmsweb_jax.data.batching import Batch, round_up
 from rmsweb_jax.data.packing import RowShape, TreeSize, useful_work
 from rmsweb_jax.data.sft import VALUES as SFT_VALUES
 from rmsweb_jax.decoding.cache import LANE_SPECS, SLOT_SPECS
-from rmsweb_jax.decoding.forward import CHUNK_SPECS, Chunk, Vision
+from rmsweb_jax.decoding.engine import empty_chunk, empty_table
+from rmsweb_jax.decoding.forward import CHUNK_SPECS, Vision
 from rmsweb_jax.decoding.programs import (
-    LaneTable,
     Pause,
     allocate,
     decode,
@@ -265,40 +265,18 @@ def sampler_programs(
     adapters = on_mesh(adapters, tree_shardings(adapters, adapter_specs(adapters, layout), mesh))
     shards, length = row_shards(mesh), sizes.chunks[-1]
 
-    def rows(count: int, *shape: int, kind: Any = jnp.int32) -> Any:
-        return run.rows((count, *shape), kind)
+    def abstract(tree: Any) -> Any:
+        return jax.tree.map(lambda x: run.rows(x.shape, x.dtype), tree)
 
-    chunk = Chunk(
-        tokens=rows(shards, length),
-        positions=rows(shards, 3, length),
-        image_index=rows(shards, length),
-        slot=rows(shards),
-        start=rows(shards),
-        count=rows(shards),
-        next_position=rows(shards),
-        adapter=rows(shards),
-        targets=rows(shards, length),
-    )
+    chunk, table = abstract(empty_chunk(shards, length)), abstract(empty_table(sizes))
     merged = max(1, images * sizes.window // config.vision.merge_unit)
-    feature = rows(shards, merged, config.text.hidden_size, kind=dtype)
+    feature = run.rows((shards, merged, config.text.hidden_size), dtype)
     vision = Vision(feature, (feature,) * config.num_deepstack) if images else None
     chunk_cache = jax.eval_shape(
         functools.partial(prefill, scored=False, **common), weights, adapters, slots, chunk, vision
     )[0]
     chunk_cache = on_mesh(chunk_cache, tree_shardings(chunk_cache, CHUNK_SPECS, mesh))
     count = sizes.lanes
-    table = LaneTable(
-        serial=rows(count),
-        prompt=rows(count),
-        rank=rows(count),
-        members=rows(sizes.prompts, sizes.samples),
-        adapter=rows(count),
-        limit=rows(count),
-        seeds=rows(count, kind=jnp.uint32),
-        prompt_ids=rows(count, kind=jnp.uint32),
-        samples=rows(count),
-        temperature=rows(count, kind=jnp.float32),
-    )
     banned, number = (
         run.everywhere(jax.ShapeDtypeStruct(shape, kind))
         for shape, kind in (((config.text.vocab_size,), jnp.bool_), ((), jnp.int32))

@@ -27,7 +27,7 @@ _MASKED = -1e30
 # blocks at the ends of a span waste little.
 _BLOCK_KEYS = 2048
 # Queries that are kept in fast memory at a time.
-_TILE = 512
+_TILE = 256
 
 
 def _block_size(positions: int, heads: int) -> int:

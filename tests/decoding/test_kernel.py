@@ -25,11 +25,11 @@ def arrays(lead, queries, dtype, seed=0):
     return q, keys, values
 
 
-# float8 takes the way of int8; a pool of it is decoded in test_decode_pool.py.
-@pytest.mark.parametrize("dtype", ["model", "int8"])
-def test_the_kernel_equals_xla(dtype):
+# float8 takes the way of int8. 512 queries, as of a prompt's chunk, are read in two parts.
+@pytest.mark.parametrize(("dtype", "queries"), [("model", 4), ("int8", 4), ("model", 512)])
+def test_the_kernel_equals_xla(dtype, queries):
     span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
-    q, keys, values = arrays((len(SPANS),), 4, dtype)
+    q, keys, values = arrays((len(SPANS),), queries, dtype)
     compute = jax.jit(attend_ring, static_argnums=4)
     found = compute(q, keys, values, span, AttentionConfig("pallas", interpret=True))
     expected = compute(q, swap_last_axes(keys), values, span, AttentionConfig("dense"))
