@@ -11,13 +11,16 @@ import numpy as np
 G = TypeVar("G")
 G_co = TypeVar("G_co", covariant=True)
 
+# Assumed share of accepted groups before any group has been scored.
+_FIRST_GUESS = 0.5
+
 
 class GroupSource(Protocol[G_co]):
     """A source of groups in a fixed order.
 
     Attributes:
       limit: position before which prompts may be begun.
-      share: share of the groups of the last iteration that were accepted, or a guess.
+      share: share of the groups of the last iteration that were accepted; 0.5 before the first.
     """
 
     @property
@@ -83,8 +86,11 @@ def dynamic_sampling(
     generated: list[G] = []
     most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
-        # The last iteration counts as a batch, so that a first group that is rejected decides nothing.
-        share = (len(accepted) + source.share * batch_groups) / (len(generated) + batch_groups)
+        # A guess counts as a batch, so that a first group that is rejected decides nothing. The last iteration
+        # is a better one, but with it a resumed run would begin other prompts, next to which log-probabilities
+        # round differently: it is left to runs that do not repeat bit for bit.
+        guess = source.share if max_staleness else _FIRST_GUESS
+        share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
         if max_staleness:
             # What an iteration is expected to take, for each version that may be trained on. More would be
             # too old when it is taken.

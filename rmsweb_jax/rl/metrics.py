@@ -16,7 +16,7 @@ from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups
 from rmsweb_jax.rl.losses import GatedAdvantages
 from rmsweb_jax.rl.prompts import RlData
-from rmsweb_jax.rl.rollout import Group, Rollouts, make_group
+from rmsweb_jax.rl.rollout import Group, Rollouts
 from rmsweb_jax.training.metrics import SampledReply
 
 
@@ -183,12 +183,12 @@ def evaluate(
     prompts = [data.prompt(number) for number in data.held_out]
     greedy = dataclasses.replace(sampling, num_samples=1, temperature=0.0)
     asked = [Request(prompt, greedy, 0, stable_hash(prompt.prompt_id)) for prompt in prompts]
+    drawn = rollouts.draw(asked)
+    texts = [data.decode(one.tokens[0]) for one in drawn]
     # The polarized reward also where another one is trained on, so that ablations can be compared.
-    groups = [
-        make_group(prompt, one, [score_response(data.decode(one.tokens[0]), prompt.target)])
-        for prompt, one in zip(prompts, rollouts.draw(asked), strict=True)
-    ]
-    rewards = np.asarray([group.rewards[0] for group in groups])
+    rewards = np.asarray(
+        [score_response(text, prompt.target) for text, prompt in zip(texts, prompts, strict=True)]
+    )
     parts: dict[str, list[float]] = defaultdict(list)
     for prompt, reward in zip(prompts, rewards, strict=True):
         parts[f"type/{target_type(prompt.target)}"].append(reward)
@@ -196,11 +196,9 @@ def evaluate(
             parts[f"category/{prompt.category}"].append(reward)
     metrics = {"eval/reward": rewards.mean(), "eval/exact": (rewards == EXACT).mean()}
     metrics |= {f"eval/reward/{name}": np.mean(part) for name, part in sorted(parts.items())}
-    metrics["eval/truncated"] = np.mean([group.truncated[0] for group in groups])
+    metrics["eval/truncated"] = np.mean([one.truncated[0] for one in drawn])
     replies = [
-        SampledReply(
-            group.prompt.prompt_id, data.decode(group.responses[0]), group.prompt.target, float(reward)
-        )
-        for group, reward in zip(groups, rewards, strict=True)
+        SampledReply(prompt.prompt_id, text, prompt.target, float(reward))
+        for prompt, text, reward in zip(prompts, texts, rewards, strict=True)
     ]
     return {name: float(value) for name, value in metrics.items()}, replies

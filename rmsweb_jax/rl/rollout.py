@@ -19,7 +19,7 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.responses import Collector, Responses
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.rl.losses import GatedAdvantages, gated_advantages
+from rmsweb_jax.rl.losses import gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.training.mesh import from_all_processes
 
@@ -123,7 +123,7 @@ class Group:
       log_probs: their log-probabilities under the sampler.
       truncated: True where a response has no end token within the limit.
       rewards: reward of each sample.
-      advantages: after the gates; 0 before `with_gates`.
+      advantages: after the gates; 0 in a group that is not accepted.
       accepted: the group passed both gates.
       version: version of the oldest policy that drew one of its tokens.
       position: place of the prompt in the order of the run.
@@ -140,23 +140,24 @@ class Group:
     position: int = 0
 
 
-def with_gates(groups: Sequence[Group], gates: GatedAdvantages) -> list[Group]:
-    """Returns the groups with their advantages and the gates' decisions."""
-    return [
-        dataclasses.replace(group, advantages=gates.advantages[number], accepted=bool(gates.accepted[number]))
-        for number, group in enumerate(groups)
-    ]
-
-
-def make_group(prompt: Prompt, responses: Responses, rewards: Sequence[float], position: int = 0) -> Group:
-    """Joins responses and their rewards, before the gates."""
+def make_group(
+    prompt: Prompt,
+    responses: Responses,
+    rewards: Sequence[float],
+    gates: Mapping[str, Any],
+    position: int = 0,
+) -> Group:
+    """Joins responses and their rewards; `gates` are settings of `gated_advantages`."""
+    values = np.asarray(rewards, np.float64)
+    gated = gated_advantages(values[None], **gates)
     return Group(
         prompt,
         responses.tokens,
         responses.log_probs,
         responses.truncated,
-        np.asarray(rewards, np.float64),
-        np.zeros(len(rewards)),
+        values,
+        gated.advantages[0],
+        accepted=bool(gated.accepted[0]),
         version=min(int(part.min()) for part in responses.versions),
         position=position,
     )
@@ -240,7 +241,7 @@ class Rollouts:
         self.version = version
 
     def take(self, count: int, oldest: int = 0) -> list[Group]:
-        """Returns the next groups, with advantages and the gates' decisions.
+        """Returns the next groups.
 
         Args:
           oldest: groups with tokens from earlier versions of the policy are dropped, and others taken.
@@ -256,8 +257,7 @@ class Rollouts:
                 self.dropped += 1
             else:
                 groups.append(group)
-        gates = gated_advantages(np.stack([group.rewards for group in groups]), **self._gates)
-        return with_gates(groups, gates)
+        return groups
 
     def draw(self, requests: Sequence[Request]) -> list[Responses]:
         """Draws responses to other requests, in order, while those of the run go on."""
@@ -354,7 +354,7 @@ class Rollouts:
             rewards |= dict(json.loads(part))
         for position in ready:
             prompt, responses, _ = self._complete.pop(position)
-            self._scored[position] = make_group(prompt, responses, rewards[position], position)
+            self._scored[position] = make_group(prompt, responses, rewards[position], self._gates, position)
 
 
 def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -374,18 +374,23 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
     ]
 
 
-def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData) -> list[Group]:
-    """Restores the groups of `groups_to_json`, before the gates; reads their prompts from the data set."""
+def groups_from_json(
+    values: Sequence[Mapping[str, Any]], data: RlData, gates: Mapping[str, Any]
+) -> list[Group]:
+    """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
     return [
-        Group(
-            prompt=data.prompt(data.numbers[value["prompt_id"]]),
-            responses=tuple(np.asarray(tokens, np.int32) for tokens in value["responses"]),
-            log_probs=tuple(np.asarray(part, np.float32) for part in value["log_probs"]),
-            truncated=np.asarray(value["truncated"], bool),
-            rewards=np.asarray(value["rewards"], np.float64),
-            advantages=np.zeros(len(value["rewards"])),
-            version=value["version"],
-            position=value["position"],
+        make_group(
+            data.prompt(data.numbers[value["prompt_id"]]),
+            Responses(
+                tokens=tuple(np.asarray(tokens, np.int32) for tokens in value["responses"]),
+                log_probs=tuple(np.asarray(part, np.float32) for part in value["log_probs"]),
+                truncated=np.asarray(value["truncated"], bool),
+                # The oldest of all tokens is the one that is read.
+                versions=(np.asarray([value["version"]], np.int32),),
+            ),
+            value["rewards"],
+            gates,
+            value["position"],
         )
         for value in values
     ]

@@ -152,7 +152,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
             config.gates,
             config.seed,
             position=extra["position"],
-            kept=groups_from_json(extra["kept"], data),
+            kept=groups_from_json(extra["kept"], data, config.gates),
         )
         stack.callback(rollouts.close)
         writer = stack.enter_context(MetricWriter(workdir, first))

@@ -22,7 +22,7 @@ with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.rl.losses import Objective, TokenBatch, gated_advantages, salvage_ds_objective
     from rmsweb_jax.rl.losses import token_weights
     from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics
-    from rmsweb_jax.rl.rollout import make_group, with_gates
+    from rmsweb_jax.rl.rollout import make_group
     from rmsweb_jax.rl.step import scored_log_probs
     from rmsweb_jax.data.sizes import SampleSize
     from rmsweb_jax.sft.step import split_model
@@ -45,15 +45,13 @@ drawn = [
     for own in tokens
 ]
 rewards = iter([0.0, 1.0, 0.3, 1.0, *[0.0] * 4])
+settings = {"min_std": 0.1, "competent_reward": 0.55}
 groups = [
-    make_group(prompt, one, [next(rewards) for _ in range(4)])
+    make_group(prompt, one, [next(rewards) for _ in range(4)], settings)
     for prompt, one in zip(prompts, drawn, strict=True)
 ]
-gates = gated_advantages(
-    np.stack([group.rewards for group in groups]), min_std=0.1, competent_reward=0.55
-)
-groups = with_gates(groups, gates)
-assert gates.accepted.tolist() == [True, False]
+gates = gated_advantages(np.stack([group.rewards for group in groups]), **settings)
+assert gates.accepted.tolist() == [group.accepted for group in groups] == [True, False]
 assert len(list(readable_groups(groups, gates, lambda tokens: "", 1))) == 2
 rollout_metrics(groups, gates, 0.55)
 scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]

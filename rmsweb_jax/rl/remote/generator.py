@@ -80,13 +80,12 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     return folder
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Policy:
-    """Adapters at the server, and the requests that use them."""
+    """Adapters at the server."""
 
     folder: Path
     version: int
-    requests: set[Request] = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass
@@ -170,7 +169,6 @@ class RemoteGenerator:
         assert self._policies, "load a policy first"
         number, policy = self._submitted, self._policies[-1]
         self._submitted += 1
-        policy.requests.add(request)
         self._under_way[number] = _UnderWay(request, policy)
         if (request.host or 0) == jax.process_index():
             self._under_way[number].task = self._start(self._generate(number, request, policy))
@@ -188,7 +186,6 @@ class RemoteGenerator:
                 raise UserError(error)
             for number, samples in (one for part in parts for one in part["complete"]):
                 found = self._under_way.pop(number)
-                found.policy.requests.discard(found.request)
                 responses = _responses([Sample(*one) for one in samples], found.policy.version)
                 complete.append((found.request, responses))
         self._forget()
@@ -214,7 +211,6 @@ class RemoteGenerator:
         for number, one in list(self._under_way.items()):
             if one.request in cancelled:
                 del self._under_way[number]
-                one.policy.requests.discard(one.request)
                 if one.task is not None:
                     one.task.cancel()
 
@@ -230,7 +226,8 @@ class RemoteGenerator:
 
     def _forget(self) -> None:
         """Unloads earlier policies without requests."""
-        for policy in [one for one in self._policies[:-1] if not one.requests]:
+        used = {*self._policies[-1:], *(one.policy for one in self._under_way.values())}
+        for policy in [one for one in self._policies if one not in used]:
             self._policies.remove(policy)
             self._drop(policy.folder)
 
