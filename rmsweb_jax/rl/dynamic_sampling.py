@@ -86,9 +86,9 @@ def dynamic_sampling(
     generated: list[G] = []
     most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
-        # A guess counts as a batch, so that a first group that is rejected decides nothing. The last iteration
-        # is a better one, but with it a resumed run would begin other prompts, next to which log-probabilities
-        # round differently: it is left to runs that do not repeat bit for bit.
+        # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
+        # iteration is a better one, but with it a resumed run would begin other prompts, next to which
+        # log-probabilities round differently: it is left to runs that do not repeat bit for bit.
         guess = source.share if max_staleness else _FIRST_GUESS
         share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
         if max_staleness:
