@@ -13,7 +13,7 @@ VARIANTS = {
     FULL: "the whole recipe",
     "full_corpus": "no failure-mode mining: every action of the SFT corpus is a prompt",
     "anchor_free": "rejected groups get no salvage anchor, only the KL term",
-    "dapo": "std gate alone, no competence gate, no salvage, upper clip at 0.28",
+    "dapo": "std gate alone; rejected groups leave anchor and KL term; upper clip at 0.28",
     "no_kl": "no KL term",
     "binary_reward": "reward 1 for the exact action, else 0",
     "text_reward": "reward is the similarity of the texts",
