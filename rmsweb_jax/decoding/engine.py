@@ -330,7 +330,7 @@ class Engine:
           UserError: a device's memory does not hold one of them.
         """
         kinds = (False, True) if self.serving else (False,)
-        total = len(self.sizes.chunks) * len(kinds) * (1 + (self.sizes.images > 0)) + len(kinds)
+        total = (len(self.sizes.chunks) + 1) * len(kinds)
         done = 0
 
         def step() -> None:
@@ -339,11 +339,11 @@ class Engine:
             report(done, total)
 
         with _one_line_if_full(self.sizes):
-            for images in (None, *([self._encode({})] if self.sizes.images else [])):
-                for size in self.sizes.chunks:
-                    for scored in kinds:
-                        self._run_chunk(empty_chunk(self._shards, size), images, scored)
-                        step()
+            images = self._show_images([], 0)
+            for size in self.sizes.chunks:
+                for scored in kinds:
+                    self._run_chunk(empty_chunk(self._shards, size), images, scored)
+                    step()
             for restricted in kinds:
                 jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
                 step()
@@ -488,16 +488,19 @@ class Engine:
         self._release(prompt)
 
     def _show_images(self, taking: list[_Prompt], size: int) -> Vision | None:
-        """Returns the features of the images in the next chunks, encoded unless they were the last ones."""
+        """Returns the features of the images in the next chunks, encoded unless they were the last ones.
+
+        An engine for images always returns some: one program, which rounds a prompt alike in any company.
+        """
+        if not self.sizes.images:
+            return None
         alone = self.layout.mesh is None or jax.process_count() == 1
         # A process does not know of images in the prompts of others.
         showing = [prompt for prompt in taking if not alone or prompt.has_image(size)]
-        if not showing or not self.sizes.images:
-            return None
         shown = list(self._shown)
         for prompt in showing:
             shown[prompt.shard] = prompt
-        if shown != self._shown:
+        if shown != self._shown or self._images is None:
             self._shown = shown
             self._images = self._encode(
                 {shard: one for shard, one in enumerate(shown) if one is not None and shard in self._held}
