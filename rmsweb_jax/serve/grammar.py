@@ -104,6 +104,12 @@ class Grammars:
             raise _refused(str(error)) from None
         if start.is_error():
             raise _refused(start.get_error())
+        mask = np.zeros(-(-self._processor.config.text.vocab_size // 32), np.int32)
+        GrammarState(start.deep_copy()).allowed(mask)
+        end = self._processor.end_id
+        if mask[end // 32] >> end % 32 & 1:
+            # An empty reply is no JSON; the library allows it where a schema only refers to itself.
+            raise _refused("no text follows this schema")
         # A copy of the start state is far cheaper than compiling the schema again.
         return lambda: GrammarState(start.deep_copy())
 

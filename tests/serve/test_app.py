@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
 from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.http import bind
 from rmsweb_jax.serve.protocol import ChatRequest, parse_body, to_messages
+from rmsweb_jax.serve.tools import closed
 from tests.qwen3_vl.rows import token_log_probs
 from tests.serve.conftest import CONFIG, serving
 from tests.virtual_devices import device_environment
@@ -525,3 +527,143 @@ def test_a_reply_that_ignores_the_end_token_has_all_its_tokens(url, processor):
         for choice in post(url, ASK | body).json()["choices"]:
             assert len(choice["token_ids"]) == 12 and end not in choice["token_ids"]
             assert choice["finish_reason"] == "length"
+
+
+def test_more_replies_than_lanes_are_drawn_in_turn(url):
+    choices = post(url, ASK | {"n": 11, "return_token_ids": True}).json()["choices"]
+    few = post(url, ASK | {"n": 3, "return_token_ids": True}).json()["choices"]
+    assert [choice["index"] for choice in choices] == list(range(11))
+    assert [choice["token_ids"] for choice in choices[:3]] == [choice["token_ids"] for choice in few]
+
+
+def events(url: str, body: dict) -> list[str]:
+    """The events of a stream."""
+    with httpx.stream(
+        "POST", f"{url}/v1/chat/completions", json=body | {"stream": True}, timeout=3000
+    ) as answer:
+        assert answer.status_code == 200
+        return [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+
+
+def test_a_log_probability_that_is_not_a_number_is_an_error_object(make, processor, monkeypatch):
+    engine = make()
+    run = engine.engine._run_decode
+
+    def damaged(*arguments):
+        out = run(*arguments)
+        return out._replace(log_probs=np.full(out.log_probs.shape, np.nan, np.float32))
+
+    engine.start()
+    with serving(engine, processor) as url:
+        scored = post(url, ASK | {"prompt_logprobs": 1}).json()["prompt_logprobs"]
+        assert scored[0] is None and all(len(entry) in (1, 2) for entry in scored[1:])
+        monkeypatch.setattr(engine.engine, "_run_decode", damaged)
+        answer = post(url, ASK)
+        *_, last, done = events(url, ASK)
+        monkeypatch.undo()
+        # The request failed, and not the server.
+        assert post(url, ASK).status_code == 200
+        assert metric(url, "rmsweb_replies_total") == 2
+    engine.close()
+    for error in (answer.json()["error"], json.loads(last)["error"]):
+        assert (error["type"], "not a number" in error["message"]) == ("server_error", True)
+    assert (answer.status_code, done) == (500, "[DONE]")
+
+
+def test_requests_under_way_get_an_error_object_when_the_engine_dies(make, processor, monkeypatch):
+    engine = make()
+    advance, calls = engine.engine.advance, iter(range(100))
+
+    def dies():
+        if next(calls) > 1:
+            raise MemoryError("no room")
+        return advance()
+
+    monkeypatch.setattr(engine.engine, "advance", dies)
+    body = ASK | {"ignore_eos": True}
+    with serving(engine, processor) as url, ThreadPoolExecutor(3) as pool:
+        plain = [pool.submit(post, url, body) for _ in range(2)]
+        streamed = pool.submit(events, url, body)
+        wait_for(lambda: len(engine._pending) == 3)
+        engine.start()
+        answers = [future.result() for future in plain]
+        *_, last, done = streamed.result()
+        with pytest.raises(openai.InternalServerError, match="has stopped"):
+            openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0).chat.completions.create(
+                model="tiny", messages=ASK["messages"]
+            )
+        assert httpx.get(f"{url}/health").status_code == 503
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert all(answer.headers["retry-after"] for answer in answers)
+    assert ("has stopped" in json.loads(last)["error"]["message"], done) == (True, "[DONE]")
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/v1/nothing", b"{}", 404),
+        ("/v1/embeddings", b"{}", 404),
+        ("/v1/models", b"{}", 405),
+        ("/v1/chat/completions", b"[]", 400),
+        ("/v1/chat/completions", b"", 400),
+        ("/v1/chat/completions", b"[" * 100_000, 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "\xff"}]}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "\\ud800"}]}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "x"}], "top_p": NaN}', 400),
+        ("/v1/completions", b'{"prompt": ""}', 400),
+        ("/v1/completions", b'{"prompt": [99999]}', 400),
+        ("/v1/completions", b'{"prompt": ["a", "b"]}', 400),
+    ],
+)
+def test_every_error_is_an_error_object(url, path, content, status):
+    answer = httpx.post(url + path, content=content, headers=JSON)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["message"] and error["type"] == "invalid_request_error" and "\n" not in error["message"]
+
+
+def nested(depth: int) -> dict:
+    inner: dict = {"type": "string"}
+    for _ in range(depth):
+        inner = {"type": "array", "items": inner}
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"$ref": "#"}, "no text follows this schema"),
+        (nested(400), "recursion"),
+        ({"enum": [f"number {index}" for index in range(100_000)]}, "at most 200,000"),
+    ],
+)
+def test_recursive_and_huge_schemas_are_refused(url, body, reason):
+    answer = post(url, ASK | {"response_format": schema(body)})
+    assert (answer.status_code, reason in answer.json()["error"]["message"]) == (400, True)
+
+
+def test_headers_and_bodies_must_arrive_in_time(engine, processor):
+    with serving(engine, processor, read_seconds=0.2) as url:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        whole = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        for before in (b"", whole):
+            # Also for the second request of a connection.
+            with socket.create_connection(address, timeout=3000) as sock:
+                sock.sendall(before + b"POST /v1/chat")
+                while sock.recv(4096):
+                    pass
+        with socket.create_connection(address, timeout=3000) as sock:
+            head = (
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            )
+            sock.sendall(head + b"Content-Length: 100\r\n\r\n{")
+            assert b" 408 " in sock.recv(4096).splitlines()[0]
+        assert post(url, ASK).status_code == 200
+
+
+def test_objects_have_only_the_properties_that_a_schema_names():
+    inner = {"type": "object", "properties": {"properties": {"type": "string"}}}
+    open_ones = ({"properties": {}, "additionalProperties": {"type": "string"}}, {"allOf": [inner, inner]})
+    named = inner | {"additionalProperties": False}
+    assert closed({"items": inner, "$defs": {"a": inner}}) == {"items": named, "$defs": {"a": named}}
+    assert [closed(one) for one in open_ones] == list(open_ones)
