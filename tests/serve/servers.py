@@ -36,6 +36,7 @@ class Server:
       model: what requests call its model.
       port_flag: of the command, without the number.
       environment: variables in addition to those of this process.
+      reads_images: whether requests may have images.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Server:
     model: str
     port_flag: str = "--port="
     environment: tuple[tuple[str, str], ...] = ()
+    reads_images: bool = True
 
 
 def our_server(name: str, model: Path, workdir: Path, **settings: object) -> Server:
@@ -58,7 +60,7 @@ def transformers_server(name: str, model: Path, *flags: str) -> Server:
     command = (sys.executable, "-m", "transformers.cli.transformers", "serve", str(model))
     environment = (("PYTHONPATH", str(TRANSFORMERS_PACKAGES.resolve())), ("HF_HUB_OFFLINE", "1"))
     flags = ("--device=cpu", "--dtype=float32", *flags)
-    return Server(name, (*command, *flags), str(model), environment=environment)
+    return Server(name, (*command, *flags), str(model), environment=environment, reads_images=False)
 
 
 def vllm_server(name: str, folder: Path, model: str, *flags: str) -> Server:

@@ -1,4 +1,4 @@
-"""Servers of the same weights, ours and transformers': what `proof_serving` times."""
+"""Servers of the same weights, ours, vLLM's and transformers': what `proof_serving` times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 from flax import nnx
 from safetensors.numpy import load_file, save_file
 
+from rmsweb_jax.export.folder import write_processor
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from tests.serve.servers import Server, our_server, transformers_server
+from tests.serve.servers import Server, our_server, transformers_server, vllm_server
 
+MAX_PIXELS = 16_384
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -47,6 +49,7 @@ def write_models(root: Path) -> tuple[Path, Path]:
         for name in _TOKENIZER:
             shutil.copy(packaged / name, folder / name)
     save_model(Qwen3VL(config, rngs=nnx.Rngs(0)), whole)
+    write_processor(packaged, whole, MAX_PIXELS)
     weights = load_file(whole / "model.safetensors")
     kept = {
         name.replace("model.language_model.", "model."): value
@@ -63,7 +66,7 @@ def write_models(root: Path) -> tuple[Path, Path]:
 
 
 def make_servers(root: Path, **settings: Any) -> list[Server]:
-    """Ours, transformers with its defaults, and with its own continuous batching.
+    """Ours, vLLM, transformers with its defaults, and with its own continuous batching.
 
     Args:
       settings: of ours.
@@ -71,6 +74,7 @@ def make_servers(root: Path, **settings: Any) -> list[Server]:
     whole, text = write_models(root)
     return [
         our_server("ours", whole, root / "ours", **settings),
+        vllm_server("vLLM", whole, "policy", f"--max-num-seqs={settings['lanes']}"),
         transformers_server("transformers serve", text),
         transformers_server("transformers serve --continuous-batching", text, "--continuous-batching"),
     ]
