@@ -42,6 +42,8 @@ from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
 from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
 from rmsweb_jax.training.mesh import ROWS, constrain
 
+# Fewest tokens of a chunk whose attention to the chunk is computed at once.
+_QUERIES = 64
 # (queries, keys, values) of a layer's rows, by kv head -> mixed values.
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -338,10 +340,17 @@ def prefill_chunk(
             return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, at[0], 1, 0), cache)
 
         before = attend_prompt(queries, own(keys), own(values), start, attention)
-        order = jnp.arange(tokens)
-        causal = order <= jnp.repeat(order, group)[:, None]
-        own_keys, own_values = CacheArray(k.transpose(1, 2, 0)[None]), CacheArray(v.transpose(1, 0, 2)[None])
-        within = attend_part(queries, own_keys, own_values, causal)
+        own_keys, own_values = k.transpose(1, 2, 0)[None], v.transpose(1, 0, 2)[None]
+        order, parts = jnp.arange(tokens), []
+        # Some queries at a time, which see no key behind theirs.
+        each = max(_QUERIES, tokens // 4)
+        each = tokens if tokens % each else each
+        for end in range(each, tokens + 1, each):
+            causal = order[:end] <= jnp.repeat(order[end - each : end], group)[:, None]
+            some = queries[:, :, (end - each) * group : end * group]
+            cut = CacheArray(own_keys[..., :end]), CacheArray(own_values[:, :, :end])
+            parts.append(attend_part(some, *cut, causal))
+        within = jax.tree.map(lambda *part: jnp.concatenate(part, 2), *parts)
         mixed = merge(before, within).reshape(kv_heads, tokens, group, size).transpose(1, 0, 2, 3)
         return mixed, key, value
 
