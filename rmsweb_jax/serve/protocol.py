@@ -26,6 +26,8 @@ MAX_CHOICES = 128
 MAX_STOPS = 4
 MAX_TOP = 20
 END = "<|im_end|>"
+# Fields that the engine's settings have under the same names, with the API's defaults.
+_SAMPLING = ["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"]
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error"}
 # Fields of requests that cannot change a reply here.
 IGNORED = (
@@ -232,13 +234,9 @@ class GenerationRequest(_Strict):
         return self.max_tokens
 
     @property
-    def num_top(self) -> int:
-        """Likely tokens that are reported with each token of a reply."""
-        return 0
-
-    @property
-    def wants_log_probs(self) -> bool:
-        return False
+    def num_top(self) -> int | None:
+        """Likely tokens that are reported with each token's log-probability; None reports neither."""
+        raise NotImplementedError
 
     def sampling(self, most: int) -> Sampling:
         """Makes the settings of the engine.
@@ -246,17 +244,13 @@ class GenerationRequest(_Strict):
         Args:
           most: limit for a reply, which holds if the request names none.
         """
+        given = {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
         return Sampling(
             num_samples=self.n or 1,
             max_response_tokens=self.token_limit or most,
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=self.top_p or 1.0,
             top_k=max(self.top_k or 0, 0),
-            min_p=self.min_p or 0.0,
-            presence_penalty=self.presence_penalty or 0.0,
-            frequency_penalty=self.frequency_penalty or 0.0,
-            repetition_penalty=self.repetition_penalty or 1.0,
-            top_log_probs=max(self.num_top, self.prompt_logprobs or 0),
+            **given,
+            top_log_probs=max(self.num_top or 0, self.prompt_logprobs or 0),
             prompt_log_probs=self.prompt_logprobs is not None,
             ignore_eos=bool(self.ignore_eos and not self.stop_token_ids),
         )
@@ -323,12 +317,8 @@ class ChatRequest(GenerationRequest):
         return min(limits, default=None)
 
     @property
-    def num_top(self) -> int:
-        return self.top_logprobs or 0
-
-    @property
-    def wants_log_probs(self) -> bool:
-        return bool(self.logprobs)
+    def num_top(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
     @property
     def offered(self) -> list[Tool]:
@@ -368,12 +358,8 @@ class CompletionRequest(GenerationRequest):
     best_of: Literal[1] | None = None
 
     @property
-    def num_top(self) -> int:
-        return self.logprobs or 0
-
-    @property
-    def wants_log_probs(self) -> bool:
-        return self.logprobs is not None
+    def num_top(self) -> int | None:
+        return self.logprobs
 
 
 class LoadAdapterRequest(_Strict):

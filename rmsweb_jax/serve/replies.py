@@ -155,7 +155,7 @@ class Call:
         """Makes the chunk of what is new of a reply; None if nothing is."""
         reply = self.replies[index]
         text, places = self._new_text(reply), slice(reply.sent_tokens, len(reply.tokens))
-        counts_tokens = self.asked.wants_log_probs or self.asked.return_token_ids
+        counts_tokens = self.asked.num_top is not None or self.asked.return_token_ids
         if not text and reply.finish is None and not counts_tokens:
             return None
         choice = self._choice(index, reply, places)
@@ -190,7 +190,7 @@ class Call:
 
     def _choice(self, index: int, reply: Reply, places: slice) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "finish_reason": reply.finish, "logprobs": None}
-        if self.asked.wants_log_probs:
+        if self.asked.num_top is not None:
             choice["logprobs"] = self._log_probs(reply, places)
         if self.asked.return_token_ids:
             choice["token_ids"] = reply.tokens[places]

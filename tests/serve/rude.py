@@ -115,23 +115,23 @@ def short_requests(url: str, count: int) -> list[float]:
 
 
 @contextlib.contextmanager
-def odd_requests(url: str, words: int, schema: dict[str, Any]) -> Iterator[list[int]]:
-    """Asks for odd shapes while the block runs: long prompts, n = 3, a new schema each time."""
+def odd_requests(url: str, words: int, schema: dict[str, Any] | None = None) -> Iterator[list[int]]:
+    """Asks for odd shapes while the block runs, one after the other: long prompts, n = 3.
+
+    Args:
+      schema: of replies; each request gets a variant that the server has not compiled.
+    """
     statuses: list[int] = []
     stop = threading.Event()
 
     def ask() -> None:
         while not stop.is_set():
             number = len(statuses)
-            wanted = {"name": "odd", "schema": schema | {"title": f"schema {number}"}}
-            body = chat(
-                f"{number} " + "open the page " * words,
-                n=3,
-                seed=number,
-                max_tokens=37,
-                top_p=0.9,
-                response_format={"type": "json_schema", "json_schema": wanted},
-            )
+            text = f"{number} " + "open the page " * (words + number)
+            body = chat(text, n=3, seed=number, max_tokens=37, top_p=0.9)
+            if schema is not None:
+                wanted = {"name": "odd", "schema": schema | {"title": f"schema {number}"}}
+                body["response_format"] = {"type": "json_schema", "json_schema": wanted}
             statuses.append(post(url, body).status_code)
 
     thread = threading.Thread(target=ask)
