@@ -27,9 +27,9 @@ class Restrictions(NamedTuple):
     top_p: Float32[Array, " rows"]
     top_k: Int32[Array, " rows"]
     min_p: Float32[Array, " rows"]
-    presence: Float32[Array, " rows"]
-    frequency: Float32[Array, " rows"]
-    repetition: Float32[Array, " rows"]
+    presence_penalty: Float32[Array, " rows"]
+    frequency_penalty: Float32[Array, " rows"]
+    repetition_penalty: Float32[Array, " rows"]
     seen: Int32[Array, "rows words"]
     allowed: Int32[Array, "rows words"]
 
@@ -84,11 +84,11 @@ def penalize(
     """Lowers the logits of tokens that were drawn, or are in the prompt (OpenAI's penalties, and CTRL's)."""
     drawn = counts > 0
     seen = drawn | unpack_bits(jnp.asarray(limits.seen), logits.shape[1])
-    repetition = jnp.asarray(limits.repetition)[:, None]
+    repetition = jnp.asarray(limits.repetition_penalty)[:, None]
     repeated = jnp.where(logits > 0, logits / repetition, logits * repetition)
     logits = jnp.where(seen, repeated, logits)
-    logits = logits - jnp.asarray(limits.frequency)[:, None] * counts
-    return logits - jnp.asarray(limits.presence)[:, None] * drawn
+    logits = logits - jnp.asarray(limits.frequency_penalty)[:, None] * counts
+    return logits - jnp.asarray(limits.presence_penalty)[:, None] * drawn
 
 
 def restrict(

@@ -35,6 +35,8 @@ from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard
 
 # A share of the lanes that may be free before decoding returns to refill them.
 _FREE_SHARE = 16
+# Settings of a request that are columns of the lanes' restrictions.
+_NUMBERS = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
 @dataclasses.dataclass(eq=False)
@@ -593,14 +595,8 @@ class Engine:
         table.samples[lane], table.temperature[lane] = sample, sampling.temperature
         self._on_device = None
         limits = self._limits
-        limits.top_p[lane], limits.top_k[lane], limits.min_p[lane] = (
-            sampling.top_p,
-            sampling.top_k,
-            sampling.min_p,
-        )
-        limits.presence[lane] = sampling.presence_penalty
-        limits.frequency[lane] = sampling.frequency_penalty
-        limits.repetition[lane] = sampling.repetition_penalty
+        for name in _NUMBERS:
+            getattr(limits, name)[lane] = getattr(sampling, name)
         limits.seen[lane] = 0
         if sampling.repetition_penalty != 1 and prompt.tokens is not None:
             bits = np.uint32(1) << (prompt.tokens % 32).astype(np.uint32)
@@ -757,14 +753,8 @@ def _one_line_if_full(sizes: EngineSizes) -> Iterator[None]:
 
 
 def _restricted(sampling: Sampling) -> bool:
-    default = Sampling()
-    names = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
-    return (
-        any(getattr(sampling, name) != getattr(default, name) for name in names)
-        or sampling.top_log_probs > 0
-        or sampling.prompt_log_probs
-        or sampling.ignore_eos
-    )
+    names, default = (*_NUMBERS, "top_log_probs", "prompt_log_probs", "ignore_eos"), Sampling()
+    return any(getattr(sampling, name) != getattr(default, name) for name in names)
 
 
 def _top_tokens(tokens: np.ndarray, log_probs: np.ndarray, count: int) -> TopTokens:
@@ -783,14 +773,10 @@ def empty_table(sizes: EngineSizes) -> LaneTable:
 
 
 def _empty_limits(sizes: EngineSizes, vocab: int) -> Restrictions:
-    lanes, words = sizes.lanes, -(-vocab // 32)
+    lanes, words, default = sizes.lanes, -(-vocab // 32), Sampling()
+    kinds = {name: np.int32 if name == "top_k" else np.float32 for name in _NUMBERS}
     return Restrictions(
-        top_p=np.ones(lanes, np.float32),
-        top_k=np.zeros(lanes, np.int32),
-        min_p=np.zeros(lanes, np.float32),
-        presence=np.zeros(lanes, np.float32),
-        frequency=np.zeros(lanes, np.float32),
-        repetition=np.ones(lanes, np.float32),
+        **{name: np.full(lanes, getattr(default, name), kind) for name, kind in kinds.items()},
         seen=np.zeros((lanes, words), np.int32),
         allowed=np.full((lanes, words), -1, np.int32),
     )
