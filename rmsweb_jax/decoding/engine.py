@@ -33,8 +33,9 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.memory import out_of_memory
 from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
 
-# A share of the lanes that may be free before decoding returns to refill them.
-_FREE_SHARE = 16
+# Shares of the lanes that may be free before decoding returns to refill them, and of the sequences that may
+# have ended before the server reports them: the first one at once where few run.
+_FREE_SHARE, _ENDED_SHARE = 16, 8
 # Settings of a request that are columns of the lanes' restrictions.
 _NUMBERS = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 
@@ -654,7 +655,7 @@ class Engine:
         )
         most_free = free + max(1, self.sizes.lanes // _FREE_SHARE) if waits else self.sizes.lanes
         if self.serving:
-            most_free = free + 1  # What has ended is reported at once.
+            most_free = free + max(1, len(running) // _ENDED_SHARE)
         out = self._run_decode(steps, most_free, restricted)
         tokens, log_probs, drawn, done, made = (
             np.asarray(part) for part in (out.tokens, out.log_probs, out.drawn, out.done, out.steps)
