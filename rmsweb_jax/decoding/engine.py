@@ -350,6 +350,10 @@ class Engine:
             for restricted in kinds:
                 jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
                 step()
+            # On a mesh, results describe their layout otherwise than new arrays, for which the first program of
+            # each kind was compiled for.
+            self._run_chunk(empty_chunk(self._shards, self.sizes.chunks[0]), images, kinds[0])
+            jax.block_until_ready(self._run_decode(self.sizes.steps, 1, kinds[0]).done)
         if self._adapters:
             zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
             self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
