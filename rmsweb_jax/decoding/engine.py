@@ -350,8 +350,8 @@ class Engine:
             for restricted in kinds:
                 jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
                 step()
-            # On a mesh, results describe their layout otherwise than new arrays, for which the first program of
-            # each kind was compiled for.
+            # On a mesh, results describe their layout otherwise than new arrays do, and the first program of
+            # each kind was compiled for new ones.
             self._run_chunk(empty_chunk(self._shards, self.sizes.chunks[0]), images, kinds[0])
             jax.block_until_ready(self._run_decode(self.sizes.steps, 1, kinds[0]).done)
         if self._adapters:
