@@ -23,10 +23,11 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.app import make_app
-from rmsweb_jax.serve.config import ServeSettings
+from rmsweb_jax.serve.config import ServeSettings, ServingMesh
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.http import bind, make_http_server
 from rmsweb_jax.serve.server import serving_engine
+from rmsweb_jax.training.mesh import make_mesh
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
 
@@ -40,6 +41,7 @@ CONTROL = (
 )
 CONFIG = ServeSettings(
     model="tiny",
+    mesh=ServingMesh(tensor=1),
     lanes=4,
     samples=4,
     prompt_tokens=128,
@@ -115,7 +117,7 @@ def make(model_folder: Path, processor: Processor) -> Callable[..., ServingEngin
 
     def make(**changes: Any) -> ServingEngine:
         config = dataclasses.replace(CONFIG, **changes)
-        model = load_model(model_folder)
+        model = load_model(model_folder, mesh=None if config.mesh.tensor == 1 else make_mesh(tensor=-1))
         return ServingEngine(serving_engine(model, processor, config), model, config.max_waiting)
 
     return make

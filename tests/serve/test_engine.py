@@ -12,6 +12,7 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.serve.config import ServingMesh
 from rmsweb_jax.serve.engine import Report, ServingEngine
 from rmsweb_jax.serve.protocol import ApiError
 from rmsweb_jax.serve.server import serving_engine
@@ -126,8 +127,13 @@ def test_adapters_of_a_larger_rank_are_refused(make, adapter_folder):
     engine.close()
 
 
-def test_nothing_compiles_after_warm_up(engine, ask):
+@pytest.mark.parametrize("on_a_mesh", [False, True])
+def test_nothing_compiles_after_warm_up(engine, make, ask, on_a_mesh):
     """Odd prompts, settings and numbers of replies."""
+    if on_a_mesh:
+        engine = make(mesh=ServingMesh(tensor=-1))
+        engine.engine.warm_up()
+        engine.start()
     with compilations() as compiled:
         calls = [
             ask(engine, number, num_samples=number + 1, max_response_tokens=2 * number + 1, top_p=0.9)
@@ -137,6 +143,8 @@ def test_nothing_compiles_after_warm_up(engine, ask):
         for call in calls:
             call.tokens()
     assert compiled == []
+    if on_a_mesh:
+        engine.close()
 
 
 def test_closing_fails_waiting_requests(idle, ask):
