@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -20,7 +21,8 @@ class GroupSource(Protocol[G_co]):
 
     Attributes:
       limit: position before which prompts may be begun.
-      share: share of the groups of the last iteration that were accepted; 0.5 before the first.
+      share: expected share of accepted groups, from the last iterations; 1 before the first, since more
+        prompts can be begun later, but none taken back.
     """
 
     @property
@@ -87,14 +89,15 @@ def dynamic_sampling(
     most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
-        # iteration is a better one, but with it a resumed run would begin other prompts, next to which
+        # iterations give a better one, but with it a resumed run would begin other prompts, next to which
         # log-probabilities round differently: it is left to runs that do not repeat bit for bit.
         guess = source.share if max_staleness else _FIRST_GUESS
         share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
         if max_staleness:
-            # What an iteration is expected to take, for each version that may be trained on. More would be
-            # too old when it is taken.
-            needed = min(most, round(train_groups / max(share, 1 / max_gen_batches)))
+            # What an iteration takes if it goes well, for each version that may be trained on: groups that
+            # are left over are too old after the next iteration, and would have been drawn for nothing.
+            well = share + math.sqrt(share * (1 - share) * share / train_groups)
+            needed = min(most, round(train_groups / max(well, 1 / max_gen_batches)))
             source.limit = max(source.limit, source.position + (max_staleness + 1) * needed - len(generated))
         else:
             another = len(accepted) + share * count < train_groups and len(generated) + count < most
@@ -104,7 +107,8 @@ def dynamic_sampling(
             (accepted if accepts(group) else rejected).append(group)
         if len(generated) % batch_groups == 0:
             report(len(accepted), len(generated) // batch_groups)
-    source.share = len(accepted) / len(generated)
+    # Iterations are short: a single one says little.
+    source.share += (len(accepted) / len(generated) - source.share) / 2
     trained = min(len(accepted), train_groups) // mini_batch_groups * mini_batch_groups
     salvaged = min(len(rejected), max_salvage_groups) // mini_batch_groups * mini_batch_groups
     return SampledGroups(

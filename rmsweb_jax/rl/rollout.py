@@ -224,7 +224,7 @@ class Rollouts:
         kept: Sequence[Group] = (),
     ):
         self.generator, self.position, self.limit = generator, position, position
-        self.share, self.seconds, self.version, self.dropped = 0.5, 0.0, 0, 0
+        self.share, self.seconds, self.version, self.dropped = 1.0, 0.0, 0, 0
         self._data, self._sampling, self._score, self._gates, self._seed = data, sampling, score, gates, seed
         self._order = PromptOrder(len(data.train), seed)
         self._begun = position
