@@ -32,7 +32,8 @@ SERVER = {
     # Those that draw, and those that are loaded next.
     "adapters": 4,
     "adapter_rank": RANK,
-    "lanes": 64,
+    # So few that drawing takes about as long as updating, which is where doing both at once pays most.
+    "lanes": 16,
     "samples": SAMPLES,
     "prompt_tokens": PROMPT,
     "max_new_tokens": RESPONSE,
