@@ -97,7 +97,9 @@ class Call:
         reply.tokens += report.tokens
         reply.log_probs += report.log_probs
         reply.top += report.top
-        reply.text, reply.finish = self._processor.decode_response(reply.tokens), report.finish
+        reply.finish = report.finish
+        if self.asked.stream or self.asked.stop_texts or reply.finish is not None:
+            reply.text = self._processor.decode_response(reply.tokens)
         reply.cut = self._stop(reply, before) and report.finish is None
         if reply.finish is not None and self._tools:
             self._find_calls(reply)
