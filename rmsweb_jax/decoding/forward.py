@@ -149,18 +149,16 @@ def _layer(
       cos, sin: rotary tables [rows, half_dim].
     """
     mesh, size, heads = layout.mesh, config.head_dim, config.num_key_value_heads
-    qkv_axis = layout.head(weights.qkv.shape[2])
 
     def added(x: jax.Array, change: jax.Array) -> jax.Array:
         # With split weights every device of `fsdp` and `tensor` needs whole states of the same rows.
         return x + constrain(change.reshape(x.shape), mesh, layout.rows, None)
 
-    # [rows, kv_heads, group_dim]
     normed = rms_norm(x, weights.input_norm, config.rms_norm_eps)
     qkv = project(normed, weights.qkv, adapters.qkv if adapters else None, chosen)
     # Two constraints, first on the product, then on the rows: with the second alone XLA gathers the weights.
-    qkv = constrain(qkv, mesh, layout.rows, "tensor", qkv_axis)
-    qkv = constrain(qkv, mesh, ROWS, "tensor", None)
+    qkv = constrain(qkv, mesh, layout.rows, layout.outputs(qkv.shape[1]))
+    qkv = constrain(qkv, mesh, ROWS, "tensor").reshape(len(x), heads, -1)
     q, k, v = jnp.split(qkv, [qkv.shape[-1] - 2 * size, qkv.shape[-1] - size], axis=-1)
     # q is [rows, kv_heads, queries of a kv head, head_dim]. It is scaled instead of the scores, which are far
     # larger.
@@ -172,10 +170,12 @@ def _layer(
     # needs all rows of a `data` part on every device.
     mixed = constrain(mixed.astype(x.dtype).reshape(len(x), -1), mesh, layout.rows, "tensor")
     x = added(x, project(mixed, weights.out, adapters.out if adapters else None, chosen))
-    # [rows, parts, 2, part_dim]
     gate_up = project(rms_norm(x, weights.post_norm, config.rms_norm_eps), weights.gate_up)
     # Split like the inputs of `down`, so that silu(gate) * up stays on its device.
-    gate_up = constrain(gate_up, mesh, layout.rows, layout.outputs(weights.down.shape[0]), None, None)
+    intermediate = weights.down.shape[0]
+    gate_up = constrain(gate_up, mesh, layout.rows, layout.outputs(intermediate))
+    gate_up = gate_up.reshape(len(x), layout.parts(intermediate), 2, -1)
+    gate_up = constrain(gate_up, mesh, layout.rows, layout.outputs(intermediate), None, None)
     gated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).reshape(len(x), -1)
     return added(x, gated @ weights.down)
 

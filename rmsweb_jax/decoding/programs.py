@@ -134,14 +134,14 @@ def empty_adapters(
     *, config: TextConfig, count: int, rank: int, dtype: Any, layout: Layout
 ) -> tuple[LayerAdapters, ...]:
     """Allocates slots for adapters, which add nothing."""
-    group_dim = config.query_dim // config.num_key_value_heads + 2 * config.head_dim
+    qkv_dim = config.query_dim + 2 * config.num_key_value_heads * config.head_dim
 
     def zeros(*shape: int) -> jax.Array:
         return jnp.zeros((count, *shape), dtype)
 
     out = tuple(
         LayerAdapters(
-            Adapter(zeros(config.hidden_size, rank), zeros(rank, config.num_key_value_heads, group_dim)),
+            Adapter(zeros(config.hidden_size, rank), zeros(rank, qkv_dim)),
             Adapter(zeros(config.query_dim, rank), zeros(rank, config.hidden_size)),
         )
         for _ in range(config.num_hidden_layers)

@@ -60,9 +60,9 @@ class Layout:
         both = 1 if self.mesh is None else self.mesh.shape["tensor"] * self.mesh.shape["fsdp"]
         return ("tensor",) if size % both or not self.split else ("tensor", "fsdp")
 
-    def head(self, size: int) -> str | None:
-        """Mesh axis that splits the outputs of each kv head: `fsdp` if it divides `size`."""
-        return None if self.mesh is None or size % self.mesh.shape["fsdp"] else self.fsdp
+    def parts(self, size: int) -> int:
+        """Number of parts into which the mesh splits a matrix's outputs."""
+        return 1 if self.mesh is None else math.prod(self.mesh.shape[axis] for axis in self.outputs(size))
 
 
 def choose_layout(model: Qwen3VL) -> Layout:
@@ -78,10 +78,10 @@ def choose_layout(model: Qwen3VL) -> Layout:
 
 
 class Adapter(NamedTuple):
-    """Low-rank additions to a kernel, one for each slot; `b` is scaled, and has the kernel's output axes."""
+    """Low-rank additions to a kernel, one for each slot; `b` is scaled."""
 
     a: Float[jax.Array, "slots inputs rank"]
-    b: Float[jax.Array, " slots rank *outputs"]
+    b: Float[jax.Array, "slots rank outputs"]
 
 
 class LayerAdapters(NamedTuple):
@@ -94,20 +94,21 @@ class LayerAdapters(NamedTuple):
 class LayerWeights(NamedTuple):
     """One decoder layer ready for decoding.
 
+    All are matrices: of arrays with more axes XLA makes copies in another layout, in every call.
+
     Attributes:
-      qkv: for each kv head the projections to its queries, its key and its value, in this order; `group_dim`
-        is (query heads / kv heads + 2) * head_dim.
-      gate_up: both projections side by side for each of the `parts` that the mesh splits the MLP into, so
-        that the elementwise product needs no communication; `part_dim` is intermediate / parts.
+      qkv: for each kv head the projections to its queries, its key and its value, in this order.
+      gate_up: both projections side by side for each of the parts that the mesh splits the MLP into, so that
+        the elementwise product needs no communication.
     """
 
     input_norm: Float[jax.Array, " hidden"]
-    qkv: Float[jax.Array, "hidden kv_heads group_dim"]
+    qkv: Float[jax.Array, "hidden qkv_dim"]
     q_norm: Float[jax.Array, " head_dim"]
     k_norm: Float[jax.Array, " head_dim"]
     out: Float[jax.Array, "query_dim hidden"]
     post_norm: Float[jax.Array, " hidden"]
-    gate_up: Float[jax.Array, "hidden parts 2 part_dim"]
+    gate_up: Float[jax.Array, "hidden gate_up_dim"]
     down: Float[jax.Array, "intermediate hidden"]
 
 
@@ -132,7 +133,7 @@ def weight_specs(weights: DecodeWeights, layout: Layout) -> Any:
     mlp = layout.outputs(first.down.shape[0])
     layer = LayerWeights(
         input_norm=whole,
-        qkv=cast(Any, P(None, "tensor", layout.head(first.qkv.shape[2]))),
+        qkv=cast(Any, P(None, layout.outputs(first.qkv.shape[1]))),
         q_norm=whole,
         k_norm=whole,
         # The inputs of `out` and `down` are the outputs of matrices above, and are split like these.
@@ -153,20 +154,19 @@ def adapter_specs(adapters: tuple[LayerAdapters, ...], layout: Layout) -> Any:
     """Makes a `PartitionSpec` for each adapter; their rank is not split."""
     if not adapters:
         return ()
-    head = layout.head(adapters[0].qkv.b.shape[3])
-    qkv = Adapter(cast(Any, P(None, layout.fsdp)), cast(Any, P(None, None, "tensor", head)))
+    qkv = Adapter(cast(Any, P(None, layout.fsdp)), cast(Any, P(None, None, "tensor")))
     out = Adapter(cast(Any, P(None, "tensor")), cast(Any, P(None, None, layout.fsdp)))
     return (LayerAdapters(qkv, out),) * len(adapters)
 
 
 def project(
     x: Float[jax.Array, "rows inputs"],
-    kernel: Float[jax.Array, " inputs *outputs"],
+    kernel: Float[jax.Array, "inputs outputs"],
     adapter: Adapter | None = None,
     chosen: Float[jax.Array, "rows slots"] | None = None,
-) -> Float[jax.Array, " rows *outputs"]:
+) -> Float[jax.Array, "rows outputs"]:
     """Multiplies rows by a kernel and adds each row's adapter, whose column of `chosen` is 1."""
-    out = jnp.tensordot(x, kernel, 1)
+    out = x @ kernel
     if adapter is None:
         return out
     # All adapters for all rows, then a mask: there are few, and a gather of adapters would read one a row.
@@ -189,13 +189,12 @@ def _layer_weights(layer: DecoderLayer, layout: Layout) -> LayerWeights:
     qkv = _by_head(
         [kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)], layer
     )
-    axes, mesh = layout.outputs(mlp.up_proj.kernel.shape[1]), layout.mesh
-    parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in axes)
-    # [hidden, parts, 2, part_dim]: a device's part holds matching columns of gate and up.
+    hidden, intermediate = mlp.up_proj.kernel.shape
+    # [hidden, parts, 2, columns]: a device's part holds matching columns of gate and up.
     gate_up = jnp.stack(
         [
-            kernel(part, True).reshape(part.kernel.shape[0], parts, -1)
-            for part in (mlp.gate_proj, mlp.up_proj)
+            kernel(linear, True).reshape(hidden, layout.parts(intermediate), -1)
+            for linear in (mlp.gate_proj, mlp.up_proj)
         ],
         2,
     )
@@ -206,7 +205,7 @@ def _layer_weights(layer: DecoderLayer, layout: Layout) -> LayerWeights:
         k_norm=attention.k_norm.scale[...],
         out=kernel(attention.o_proj),
         post_norm=layer.post_attention_layernorm.scale[...],
-        gate_up=gate_up,
+        gate_up=gate_up.reshape(hidden, -1),
         down=kernel(mlp.down_proj, True),
     )
 
@@ -216,10 +215,11 @@ def _kv_heads(layer: DecoderLayer) -> int:
 
 
 def _by_head(parts: Sequence[jax.Array], layer: DecoderLayer) -> jax.Array:
-    """Joins outputs of q, k and v, [..., heads * head_dim] each, to [..., kv_heads, group_dim]."""
+    """Joins outputs of q, k and v, [..., heads * head_dim] each, kv head by kv head."""
     # By kv head, so that `tensor` splits the fused matrix between heads.
     kv_heads = _kv_heads(layer)
-    return jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
+    joined = jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
+    return joined.reshape(*joined.shape[:-2], -1)
 
 
 def decode_weights(model: Qwen3VL, layout: Layout) -> DecodeWeights:
@@ -272,9 +272,8 @@ def _layer_adapters(layer: DecoderLayer, dtype: Any) -> LayerAdapters:
             ]
             a_parts.append(linear.lora.a[...])
             b_parts.append(_by_head(parts, layer))
-    group_dim = sum(widths) // _kv_heads(layer)
     if not a_parts:
-        a_parts, b_parts = [jnp.zeros((hidden, 1))], [jnp.zeros((1, _kv_heads(layer), group_dim))]
+        a_parts, b_parts = [jnp.zeros((hidden, 1))], [jnp.zeros((1, sum(widths)))]
     qkv = Adapter(
         jnp.concatenate(a_parts, 1).astype(dtype)[None], jnp.concatenate(b_parts, 0).astype(dtype)[None]
     )
