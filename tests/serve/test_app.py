@@ -223,8 +223,27 @@ def test_a_stream_is_the_reply_in_pieces(url):
         assert log_probs == pytest.approx([entry.logprob for entry in choice.logprobs.content], abs=1e-5)
 
 
+@pytest.fixture(scope="module")
+def roomy_url(make, processor):
+    """A server with room for tools in prompts of a token a byte."""
+    engine = make(prompt_tokens=2048, max_new_tokens=128)
+    engine.start()
+    with serving(engine, processor, max_new_tokens=128) as url:
+        yield url
+    engine.close()
+
+
+def test_the_openai_client_of_the_proof_works(roomy_url):
+    """The script that `make proof-clients` runs with the newest client, with the one installed here."""
+    command = [sys.executable, "tests/serve/third_party/openai_client.py", f"{roomy_url}/v1", "tiny"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
+    checks = json.loads(line.removeprefix("REPORT "))["checks"]
+    assert [check for check in checks if not check["works"]] == [] and len(checks) == 9
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "pick"}}])
-def test_a_forced_tool_is_called(make, processor, choice):
+def test_a_forced_tool_is_called(roomy_url, choice):
     """A grammar holds an untrained model to the form of a call."""
     parameters = {
         "type": "object",
@@ -233,21 +252,17 @@ def test_a_forced_tool_is_called(make, processor, choice):
         "additionalProperties": False,
     }
     tools = [{"type": "function", "function": {"name": "pick", "parameters": parameters}}]
-    engine = make(prompt_tokens=1024, max_new_tokens=128)
-    engine.start()
-    with serving(engine, processor, max_new_tokens=128) as url:
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-        settings = {"model": "tiny", "messages": ASK["messages"], "seed": 1}
-        settings |= {"tools": tools, "tool_choice": choice}
-        answer = client.chat.completions.create(**settings).choices[0]
-        chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**settings, stream=True)]
-        # The conversation goes on with the call and its result.
-        (call,) = answer.message.tool_calls
-        more = [answer.message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
-        after = client.chat.completions.create(
-            model="tiny", messages=[*settings["messages"], *more], tools=tools, max_tokens=4
-        )
-    engine.close()
+    client = openai.OpenAI(base_url=f"{roomy_url}/v1", api_key="none", max_retries=0)
+    settings = {"model": "tiny", "messages": ASK["messages"], "seed": 1}
+    settings |= {"tools": tools, "tool_choice": choice}
+    answer = client.chat.completions.create(**settings).choices[0]
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**settings, stream=True)]
+    # The conversation goes on with the call and its result.
+    (call,) = answer.message.tool_calls
+    more = [answer.message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+    after = client.chat.completions.create(
+        model="tiny", messages=[*settings["messages"], *more], tools=tools, max_tokens=4
+    )
     assert answer.finish_reason == "tool_calls" == chunks[-1].finish_reason
     assert call.function.name == "pick" and json.loads(call.function.arguments)["row"] in (1, 2)
     (streamed,) = [one for chunk in chunks for one in chunk.delta.tool_calls or ()]
