@@ -1,0 +1,81 @@
+"""What a call makes of tokens, which here nobody draws."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rmsweb_jax.data.batching import Example
+from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request, Sampling
+from rmsweb_jax.serve.protocol import ApiError, ChatRequest, parse_body
+from rmsweb_jax.serve.replies import Call
+from rmsweb_jax.serve.tools import call_text
+
+TOOLS = [{"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}}]
+TWO_CALLS = "So: " + call_text("a", '{"x": 1}') + "\n" + call_text("a", '{"x": 2}')
+
+
+@pytest.fixture
+def begin(processor):
+    def begin(**settings) -> Call:
+        body = {"messages": [{"role": "user", "content": "go"}]} | settings
+        tokens = np.asarray(processor.encode_text("go"), np.int32)
+        prompt = Example("", tokens, len(tokens), np.zeros(0, bool))
+        asked = parse_body(ChatRequest, json.dumps(body).encode())
+        return Call(asked, "tiny", Request(prompt, Sampling()), processor)
+
+    return begin
+
+
+def draw(call: Call, processor, text: str, each: int = 1000, log_prob: float = -1.0) -> list[dict]:
+    """Takes a reply a few tokens at a time, and returns the chunks of its stream."""
+    tokens = [*processor.encode_text(text), processor.end_id]
+    chunks = []
+    for start in range(0, len(tokens), each):
+        part = tuple(tokens[start : start + each])
+        finish = "stop" if start + each >= len(tokens) else None
+        index = call.take(Drawn(call.request, 0, part, (log_prob,) * len(part), finish=finish))
+        assert index == 0
+        chunks.append(call.chunk(0))
+    return [chunk["choices"][0] for chunk in chunks if chunk is not None]
+
+
+@pytest.mark.parametrize(("parallel", "count"), [(None, 2), (True, 2), (False, 1)])
+def test_calls_are_taken_out_of_the_text(begin, processor, parallel, count):
+    call = begin(tools=TOOLS, parallel_tool_calls=parallel)
+    draw(call, processor, TWO_CALLS)
+    (choice,) = call.body()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "So:")
+    arguments = [one["function"]["arguments"] for one in choice["message"]["tool_calls"]]
+    assert arguments == ['{"x": 1}', '{"x": 2}'][:count]
+
+
+def test_a_stream_holds_back_what_may_be_a_call(begin, processor):
+    call = begin(tools=TOOLS, stream=True)
+    chunks = draw(call, processor, TWO_CALLS, each=3)
+    assert chunks[0]["delta"]["role"] == "assistant" and "role" not in chunks[1]["delta"]
+    assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "So: "
+    assert [one["index"] for one in chunks[-1]["delta"]["tool_calls"]] == [0, 1]
+
+
+def test_a_call_that_is_no_json_stays_text(begin, processor):
+    call = begin(tools=TOOLS)
+    draw(call, processor, "<tool_call>\nnothing\n</tool_call>")
+    (choice,) = call.body()["choices"]
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
+    assert "nothing" in choice["message"]["content"]
+
+
+def test_tokens_may_be_numbers_and_log_probabilities_are_json(begin, processor):
+    call = begin(logprobs=True, return_tokens_as_token_ids=True)
+    draw(call, processor, "a", log_prob=-np.inf)
+    (entry, _) = json.loads(json.dumps(call.body(), allow_nan=False))["choices"][0]["logprobs"]["content"]
+    (token,) = processor.encode_text("a")
+    assert (entry["token"], entry["logprob"], entry["bytes"]) == (f"token_id:{token}", -9999.0, [97])
+
+
+def test_a_prompt_whose_score_is_not_a_number_is_an_error(begin):
+    call = begin(prompt_logprobs=0)
+    with pytest.raises(ApiError, match="not a number") as error:
+        call.take(PromptScores(call.request, (float("nan"),)))
+    assert error.value.status == 500
