@@ -198,12 +198,13 @@ class RemoteGenerator:
         with contextlib.suppress(queue.Empty):
             while True:
                 number, samples = self._finished.get(timeout=0 if complete else timeout)
+                if number not in self._under_way:  # Cancelled when its last response was there.
+                    continue
                 if isinstance(samples, UserError):
                     return {"error": str(samples), "complete": []}
                 if isinstance(samples, BaseException):
                     raise samples
-                if number in self._under_way:  # Not cancelled after its last response.
-                    complete.append((number, [tuple(sample) for sample in samples]))
+                complete.append((number, [tuple(sample) for sample in samples]))
         return {"error": "", "complete": complete}
 
     def cancel(self, requests: Iterable[Request]) -> None:

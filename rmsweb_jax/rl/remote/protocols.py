@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -69,31 +69,6 @@ class Answer:
     matched: int | str | None
 
 
-class ServerProtocol(Protocol):
-    """Protocol of a server.
-
-    Attributes:
-      path: path of requests for responses.
-      load, unload: paths of requests that add and remove adapters.
-    """
-
-    path: str
-    load: str
-    unload: str
-
-    def bodies(self, ask: Ask) -> list[dict[str, Any]]:
-        """Makes the requests that together give all responses, in order."""
-        ...
-
-    def read(self, data: bytes) -> list[Answer]:
-        """Reads the responses of one request.
-
-        Raises:
-          pydantic.ValidationError: the data has another form.
-        """
-        ...
-
-
 class _LogProb(BaseModel):
     logprob: float
 
@@ -121,13 +96,19 @@ class _ChatAnswer(BaseModel):
 
 
 class VLLM:
-    """Chat completions of vLLM and of our own server: one request, so that the prompt travels once."""
+    """Chat completions of vLLM and of our own server: one request, so that the prompt travels once.
+
+    Attributes:
+      path: path of requests for responses.
+      load, unload: paths of requests that add and remove adapters.
+    """
 
     path = "/v1/chat/completions"
     load = "/v1/load_lora_adapter"
     unload = "/v1/unload_lora_adapter"
 
     def bodies(self, ask: Ask) -> list[dict[str, Any]]:
+        """Makes the requests that together give all responses, in order."""
         body = {
             "model": ask.policy,
             "messages": _chat(ask.messages, ask.images),
@@ -142,6 +123,11 @@ class VLLM:
         return [body if ask.seed is None else body | {"seed": ask.seed}]
 
     def read(self, data: bytes) -> list[Answer]:
+        """Reads the responses of one request.
+
+        Raises:
+          pydantic.ValidationError: the data has another form.
+        """
         answer = _ChatAnswer.model_validate_json(data)
         contents = [choice.logprobs.content if choice.logprobs else None for choice in answer.choices]
         return [
@@ -175,9 +161,10 @@ class _Generated(BaseModel):
 
 
 class SGLang:
-    """SGLang's native endpoint. It takes our prompt tokens, and replaces image tokens by its own.
+    """SGLang's native endpoint, with the interface of `VLLM`.
 
-    Its seed is that of a request and not of a sample, so that each sample needs a request.
+    It takes our prompt tokens, and replaces image tokens by its own. Its seed is that of a request and not of
+    a sample, so that each sample needs a request.
     """
 
     path = "/generate"
@@ -215,7 +202,7 @@ class SGLang:
         ]
 
 
-PROTOCOLS: dict[str, type[ServerProtocol]] = {"vllm": VLLM, "sglang": SGLang}
+PROTOCOLS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
 
 
 def _common(ask: Ask) -> dict[str, Any]:
