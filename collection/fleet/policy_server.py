@@ -21,7 +21,7 @@ from rmsweb_jax.progress import read_progress
 _POLL_S = 0.2
 # Time without growth of log, progress or CPU time. Loading and compiling may take an hour on a busy machine.
 _STALL_S = 600.0
-# Modules that start the others' servers, and what they need beside folder, name and address. Their defaults
+# Modules that start the others' servers, and flags in addition to name and address. Their defaults
 # for sampling come from the folder's generation_config.json, which would change what a request leaves out.
 _PEERS = {
     "vllm": (

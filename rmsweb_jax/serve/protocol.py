@@ -186,7 +186,7 @@ class GenerationRequest(_Strict):
     Attributes:
       stop: texts that end a reply, as `<|im_end|>` always does; the reply ends before them.
       return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
-      return_tokens_as_token_ids: write tokens beside log-probabilities as "token_id:NUMBER".
+      return_tokens_as_token_ids: write the tokens of log-probabilities as "token_id:NUMBER".
       prompt_logprobs: return the log-probability of each prompt token, and of so many likely ones.
       logit_bias: -100, for tokens that are always banned.
       ignore_eos: never draw the end token, unless `stop_token_ids` names it.

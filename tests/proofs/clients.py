@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote, and rude ones, at our server. Half an hour, an idle machine.
+"""Third-party clients, and rude ones, at our server. Half an hour, an idle machine.
 
 The clients are installed into environments of their own in build/.
 """
@@ -254,7 +254,7 @@ def claims(figures: Figures) -> list[Claim]:
         ),
         Claim("nothing is compiled after warm-up", f"{len(compiled_names)} programs", not compiled_names),
         Claim(
-            f"beside odd shapes a request for 4 tokens takes at most {MOST_TIMES:g} times its usual time",
+            f"while odd shapes are served, 4 tokens take at most {MOST_TIMES:g} times their usual time",
             f"median {_times(figures, 'beside_odd_shapes')}",
             times <= MOST_TIMES,
         ),

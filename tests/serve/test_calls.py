@@ -1,4 +1,4 @@
-"""What a call makes of tokens, which here nobody draws."""
+"""What a call makes of tokens."""
 
 import json
 
