@@ -47,7 +47,8 @@ class Collector:
             if isinstance(report, PromptScores):
                 continue
             if report.finish == "error":
-                raise UserError(f"{report.request.prompt.sample_id}: {report.error}")
+                name = report.request.prompt.sample_id
+                raise UserError(f"{name}: {report.error.removeprefix(f'{name}: ')}")
             parts = self._parts.setdefault(report.request, {})
             parts.setdefault(report.sample, []).append(report)
             ended = [drawn[-1].finish is not None for drawn in parts.values()]

@@ -329,7 +329,7 @@ def test_a_prompt_that_cannot_be_encoded_ends_its_own_request(model, serving, er
         (3, "length", ""): 4,
         (4, "error", "a prompt with 2 images: at most 0 are served"): 4,
     }
-    with pytest.raises(UserError, match="broken: no picture"):
+    with pytest.raises(UserError, match=r"^broken: no picture$"):
         generate(engine, requests(engine, [Damaged(error)], SAMPLING))
 
 
