@@ -37,7 +37,7 @@ from tests.proofs.runs import (
     untimed,
 )
 
-ITERATIONS, CHECKPOINT_EVERY, KILLS, SEED = 18, 3, 4, 5
+ITERATIONS, CHECKPOINT_EVERY, KILLS, SEED = 12, 3, 4, 5
 PROMPTS, GROUPS, SAMPLES = 40, 4, 4
 # Iterations of the runs on several devices; a checkpoint of the straight run is of the last of them.
 SHARDED = 6
