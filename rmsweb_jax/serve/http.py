@@ -59,16 +59,17 @@ class AuthMiddleware:
             return ApiError(message, status=401)
         for name in (b"host", b"origin"):
             value = headers.get(name, b"").decode("latin-1")
-            host = urllib.parse.urlsplit(value if "://" in value else f"//{value}").hostname
-            if value and not (host == "localhost" or _is_loopback(host or "")):
+            if value and not _is_here(value):
                 message = f"{name.decode()} {value!r} is not this machine: start the server with a key"
                 return ApiError(message, status=403)
         return None
 
 
-def _is_loopback(host: str) -> bool:
+def _is_here(value: str) -> bool:
+    """True if a Host or an Origin is a loopback address."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        host = urllib.parse.urlsplit(value if "://" in value else f"//{value}").hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
