@@ -174,9 +174,9 @@ def _layer(
     # Split like the inputs of `down`, so that silu(gate) * up stays on its device.
     intermediate = weights.down.shape[0]
     gate_up = constrain(gate_up, mesh, layout.rows, layout.outputs(intermediate))
-    gate_up = gate_up.reshape(len(x), layout.parts(intermediate), 2, -1)
-    gate_up = constrain(gate_up, mesh, layout.rows, layout.outputs(intermediate), None, None)
-    gated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).reshape(len(x), -1)
+    gate_up = gate_up.reshape(len(x), layout.parts(intermediate), -1)
+    gate, up = jnp.split(constrain(gate_up, mesh, layout.rows, layout.outputs(intermediate), None), 2, -1)
+    gated = (jax.nn.silu(gate) * up).reshape(len(x), -1)
     return added(x, gated @ weights.down)
 
 
