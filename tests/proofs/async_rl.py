@@ -42,8 +42,8 @@ TRAINER = {
     "model": DEMO / "sft/export",
     # More than a run would hold out: enough prompts to compare the policies on.
     "held_out": 0.3,
-    # About as many groups pass as in the paper's run (35 %), and drawing takes about as long as updating. With
-    # the demo's 0.1 three in four pass.
+    # About as many groups pass as in the paper's run (35 %), and drawing takes about as long as updating.
+    # With the demo's 0.1 three in four pass.
     "min_std": 0.35,
     "max_gen_batches": 4,
     "iterations": ITERATIONS,
@@ -242,8 +242,8 @@ def tables(figures: Figures) -> str:
 
 ABOUT = """\
 Our server draws from one core, the trainer updates on the other; prompts and policy are those of `make demo`,
-the settings those of `demo` in `configs/rl.py` but for 30 % of the tasks held out ({held_out_prompts} prompts)
-and a std gate of 0.35, so that about as many groups pass as in the paper's run ({accepted:.0%}).
+the settings those of `demo` in `configs/rl.py` but for 30 % of the tasks held out ({held_out_prompts}
+prompts) and a std gate of 0.35, so that about as many groups pass as in the paper's run ({accepted:.0%}).
 With `max_staleness=0` the trainer draws, then updates; with 1 the server goes on with the next groups while
 the trainer updates, and tokens of the policy before weigh min(exp(old - behaviour), 2). Seeds {seeds},
 {iterations} iterations each; speed is that after the first {warm}. In the synchronous run the trainer waits
