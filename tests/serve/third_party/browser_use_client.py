@@ -17,7 +17,7 @@ import checks
 from browser_use import Agent, BrowserProfile, ChatOpenAI
 
 URL, MODEL, PAGE, CHROMIUM = sys.argv[1:5]
-STEPS = 6
+STEPS = 4
 
 
 async def episode() -> tuple[list[str], list[str]]:
