@@ -22,7 +22,7 @@ from tests.proofs.result import Claim, Figures, Proof, main, table
 
 DEMO = Path("runs/demo")
 SEEDS, STALENESS = (1, 2, 3), (0, 1)
-ITERATIONS, WARM = 10, 3
+ITERATIONS, WARM = 8, 2
 # The largest responses and prompts of the demo.
 RESPONSE, PROMPT, SAMPLES, RANK = 112, 1024, 8, 16
 SERVER = {
