@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -94,10 +93,9 @@ def dynamic_sampling(
         guess = source.share if max_staleness else _FIRST_GUESS
         share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
         if max_staleness:
-            # What an iteration takes if it goes well, for each version that may be trained on: groups that
-            # are left over are too old after the next iteration, and would have been drawn for nothing.
-            well = share + math.sqrt(share * (1 - share) * share / train_groups)
-            needed = min(most, round(train_groups / max(well, 1 / max_gen_batches)))
+            # What an iteration takes, for each version that may be trained on. Some groups may be left over
+            # and too old after the next iteration; fewer would leave the update waiting.
+            needed = min(most, round(train_groups / max(share, 1 / max_gen_batches)))
             source.limit = max(source.limit, source.position + (max_staleness + 1) * needed - len(generated))
         else:
             another = len(accepted) + share * count < train_groups and len(generated) + count < most

@@ -116,14 +116,14 @@ def test_with_staleness_groups_are_taken_one_by_one():
     script = Script([[True, False] * 32] * 4)
     result = run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
     assert len(result.accepted) == 32 and len(result.generated) == 63 and script.position == 63
-    # Prompts for nearly two iterations are under way: half of all groups were expected to pass, and do.
-    assert {limit for _, limit in script.log} <= set(range(2 * 55, 2 * 64))
+    # Prompts for two iterations are under way: half of all groups were expected to pass, and do.
+    assert {limit for _, limit in script.log} == {2 * 64}
     assert script.share == (0.5 + 32 / 63) / 2
     # A first group that is rejected does not make an iteration begin all batches.
     script = Script([[False, *[True] * 7] * 8] * 4)
     script.share = 7 / 8
     run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
-    assert max(limit for _, limit in script.log) <= 2 * 38
+    assert max(limit for _, limit in script.log) <= 2 * 40
 
 
 def test_few_groups_become_too_old():
@@ -138,7 +138,7 @@ def test_few_groups_become_too_old():
         dropped += left
         script.position += left
         begun = max(begun, script.limit)
-    assert dropped < 0.05 * script.position
+    assert dropped < 0.12 * script.position
 
 
 def test_the_order_of_prompts_is_a_function_of_seed_and_position():
