@@ -59,6 +59,7 @@ from rmsweb_jax.rl.rollout import (
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
+from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.memory import device_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
@@ -257,10 +258,10 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
         "threads": _THREADS,
     }
 
-    def encoder(folder: Path) -> Encoder:
+    def encoder(folder: AnyPath) -> Encoder:
         return Encoder(processor, ImageStore(folder))
 
-    folder = Path(config.prompts)
+    folder = parse_path(config.prompts, "config.prompts")
     data = open_rl_data(
         folder,
         encoder(folder),
@@ -271,7 +272,7 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
     )
     if not config.eval_prompts:
         return data, data
-    folder = Path(config.eval_prompts)
+    folder = parse_path(config.eval_prompts, "config.eval_prompts")
     return data, open_rl_data(folder, encoder(folder), corpus="mined", **limits)
 
 
@@ -285,7 +286,9 @@ def make_generator(
     """
     if config.rollout_engine == "local":
         return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor))
-    folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
+    folders = [
+        parse_path(folder, "config.prompts") for folder in (config.prompts, config.eval_prompts) if folder
+    ]
 
     # Training and evaluation prompts may be in two data sets, each with its own images.
     def image(sha256: str) -> bytes:

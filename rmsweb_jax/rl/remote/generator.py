@@ -39,6 +39,7 @@ from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.config import EndpointConfig
 from rmsweb_jax.rl.remote.protocols import Ask, BadAnswerError, Sample, check_answer, make_protocol
+from rmsweb_jax.storage import local_path
 
 
 def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, version: int) -> Path:
@@ -126,7 +127,11 @@ class RemoteGenerator:
           UserError: the adapters cannot be written, or the server does not serve the model or load them.
         """
         folder = publish_adapters(
-            model, self._lora, Path(self._config.adapter_folder), self._config.model, version
+            model,
+            self._lora,
+            local_path(self._config.adapter_folder, "config.endpoint.adapter_folder"),
+            self._config.model,
+            version,
         )
         self._policies.append(_Policy(folder, version))
         _from_first(lambda: self._run(self._add_adapters(folder)))
