@@ -27,7 +27,7 @@ Report = Drawn | PromptScores | ApiError
 
 @dataclasses.dataclass
 class _Pending:
-    """A request under way: whom to tell, when it came, and how many of its replies are open."""
+    """A request under way: what gets its reports, when it came, and how many of its replies are open."""
 
     tell: Callable[[Report], None]
     submitted: float
