@@ -205,7 +205,7 @@ def as_before(straight: Run) -> Check:
         f"{', '.join(before['metrics'])}: {apart:.1e}"
     )
     return Check(
-        f"{SHARDED} iterations of the loop before the engine ({before['commit']}), adapters apart from the "
+        f"{SHARDED} iterations of the loop before the engine ({before['commit']}), adapters beside the "
         f"weights: same responses, metrics within {TOLERANCE:g}",
         words,
         same and apart <= TOLERANCE,
