@@ -26,7 +26,6 @@ from rmsweb_jax.decoding.cache import LANE_SPECS, SLOT_SPECS
 from rmsweb_jax.decoding.engine import empty_chunk, empty_table
 from rmsweb_jax.decoding.forward import CHUNK_SPECS, Vision
 from rmsweb_jax.decoding.programs import (
-    Pause,
     allocate,
     decode,
     empty_adapters,
@@ -318,7 +317,8 @@ def sampler_programs(
                 table,
                 banned,
                 number,
-                Pause(number, number),
+                number,
+                number,
                 None,
                 most_steps=steps,
                 **common,

@@ -1,1 +1,1 @@
-"""Decoding: caches, slots, attention kernels, and the sampler that rollouts and the server share."""
+"""Decoding: caches, slots, attention kernels, and the engine that rollouts and the server share."""

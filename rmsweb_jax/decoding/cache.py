@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Float, Int32
 
-from rmsweb_jax.decoding.attention import keys_by_position
-from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes
+from rmsweb_jax.decoding.attention import CacheArray, keys_by_position, swap_last_axes
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.config import TextConfig
@@ -45,30 +44,8 @@ class PromptSlots(NamedTuple):
     last_hidden: Float[jax.Array, "prompts hidden"]
 
 
-class RecentBlock(NamedTuple):
-    """The block of the responses' ring buffer that steps write to.
-
-    Both arrays end with the axis that the step's elementwise products run over, as CPU vector units need.
-
-    Attributes:
-      keys: for each layer [lanes, kv_heads, head_dim, block].
-      values: for each layer [lanes, kv_heads, block, head_dim].
-    """
-
-    keys: tuple[CacheArray, ...]
-    values: tuple[CacheArray, ...]
-
-
 class RingCache(NamedTuple):
-    """The responses' ring buffer up to the last complete block; empty if it has one block only.
-
-    Steps only read it: a step that wrote to it would make XLA transpose all of it, twice, on TPUs.
-
-    Attributes:
-      keys: for each layer [lanes, kv_heads, head_dim, ring], or the last two swapped (see
-        `keys_by_position`).
-      values: for each layer [lanes, kv_heads, ring, head_dim].
-    """
+    """Keys and values of the latest tokens of each lane, for each layer."""
 
     keys: tuple[CacheArray, ...]
     values: tuple[CacheArray, ...]
@@ -79,9 +56,16 @@ class LaneCache(NamedTuple):
 
     One position for all makes the write of a step one slice. Positions of their own would need a scatter,
     which accelerators do row by row. A lane's tokens lie from the position of the step that drew the first.
+
+    Attributes:
+      recent: the block that steps write to: keys [lanes, kv_heads, head_dim, block], values [lanes, kv_heads,
+        block, head_dim]. Both end with the axis that elementwise products run over, as CPU vector units need.
+      ring: the whole buffer, up to date to the last complete block; empty if it has one block only. Its keys
+        are [lanes, kv_heads, head_dim, ring], or the last two swapped (see `keys_by_position`). Steps only
+        read it: a step that wrote to it would make XLA transpose all of it, twice, on TPUs.
     """
 
-    recent: RecentBlock
+    recent: RingCache
     ring: RingCache
 
 
@@ -89,10 +73,9 @@ class LaneState(NamedTuple):
     """What decoding carries from step to step for each lane; requests are in `programs.LaneTable`.
 
     Attributes:
-      step: decoding steps so far, over all calls; token i of a lane is fed in step `first_step + i + 1`.
+      step: decoding steps so far, over all calls.
       serial: number of the sequence that the lane holds, see `LaneTable`.
-      fresh: True for lanes whose first token is not drawn yet.
-      lengths: tokens so far.
+      lengths: tokens so far; 0 until the first is drawn.
       done: True for lanes that are free.
       last: the newest token, which the next step feeds.
       counts: times that each token was drawn, for penalties; no columns if the engine has none.
@@ -100,8 +83,6 @@ class LaneState(NamedTuple):
 
     step: Int32[jax.Array, ""]
     serial: Int32[jax.Array, " lanes"]
-    first_step: Int32[jax.Array, " lanes"]
-    fresh: Bool[jax.Array, " lanes"]
     lengths: Int32[jax.Array, " lanes"]
     done: Bool[jax.Array, " lanes"]
     last: Int32[jax.Array, " lanes"]
@@ -112,8 +93,7 @@ class LaneState(NamedTuple):
 # Each spec holds for all arrays below it.
 BY_ROW, BY_HEAD = cast(Any, BATCH), cast(Any, P(ROWS, "tensor"))
 SLOT_SPECS = PromptSlots(BY_HEAD, BY_HEAD, BY_ROW, BY_ROW, BY_ROW)
-CACHE_SPECS = LaneCache(BY_HEAD, BY_HEAD)
-LANE_SPECS = LaneState(cast(Any, P()), *[BY_ROW] * 7, cache=CACHE_SPECS)
+LANE_SPECS = LaneState(cast(Any, P()), *[BY_ROW] * 5, cache=cast(Any, BY_HEAD))
 
 
 def empty_slots(
@@ -153,7 +133,7 @@ def empty_lanes(
 
     block = min(sizes.response_width, BLOCK)
     ring = -(-sizes.response_width // block) * block
-    recent = RecentBlock(empty(block, size, block), empty(block, block, size))
+    recent = RingCache(empty(block, size, block), empty(block, block, size))
     # Short responses never complete a block: the recent block is all there is.
     cache = LaneCache(recent, RingCache((), ()))
     if ring > block:
@@ -163,8 +143,6 @@ def empty_lanes(
     return LaneState(
         step=jnp.zeros((), jnp.int32),
         serial=jnp.zeros(count, jnp.int32),
-        first_step=jnp.zeros(count, jnp.int32),
-        fresh=jnp.zeros(count, bool),
         lengths=jnp.zeros(count, jnp.int32),
         done=jnp.ones(count, bool),
         last=jnp.zeros(count, jnp.int32),

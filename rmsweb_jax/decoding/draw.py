@@ -96,19 +96,27 @@ def restrict(
 ) -> Float32[jax.Array, "rows vocab"]:
     """Bans the tokens outside of the constraint, and of top_k, top_p and min_p at the logits' temperature."""
     logits = jnp.where(unpack_bits(jnp.asarray(limits.allowed), logits.shape[1]), logits, BANNED)
-    # The logarithm of 0 is -inf, below every logit.
-    least = logits.max(-1, keepdims=True) + jnp.log(jnp.asarray(limits.min_p))[:, None]
-    ordered = jnp.sort(logits, axis=-1, descending=True)
-    probs = jax.nn.softmax(ordered, axis=-1)
-    # A token is in the nucleus if those before it have less than top_p together.
-    before = jnp.cumsum(probs, axis=-1) - probs
-    top_k, top_p = jnp.asarray(limits.top_k)[:, None], jnp.asarray(limits.top_p)[:, None]
-    # By rounding the sums may reach 1 before the last token, which a row without a nucleus must keep: its
-    # draws would depend on whether another row needs this program.
-    kept = ((before < top_p) | (top_p >= 1)) & ((top_k <= 0) | (jnp.arange(logits.shape[1]) < top_k))
+    # Probabilities over that of the most likely token.
+    probs = jnp.exp(logits - logits.max(-1, keepdims=True))
+    top_k, top_p = jnp.asarray(limits.top_k), jnp.asarray(limits.top_p)
+    mass = top_p * probs.sum(-1)
+    # Positive floats are in the order of their bits.
+    bits = jax.lax.bitcast_convert_type(probs, jnp.int32)
+
+    def add_bit(number: jax.Array, least: jax.Array) -> jax.Array:
+        """Raises the bound by a bit where the tokens that reach it still have top_p, or are top_k."""
+        bound = least | (jnp.int32(1) << (30 - number))
+        reach = bits >= bound[:, None]
+        enough = (top_p < 1) & (jnp.where(reach, probs, 0).sum(-1) >= mass)
+        enough |= (top_k > 0) & (reach.sum(-1) >= top_k)
+        return jnp.where(enough, bound, least)
+
+    # A search by halves: sorting the vocabulary takes eight times as long.
+    least = jax.lax.fori_loop(0, 31, add_bit, jnp.zeros(len(bits), jnp.int32))
     # The most likely token is always kept.
-    smallest = jnp.where(kept.at[:, 0].set(True), ordered, jnp.inf).min(-1, keepdims=True)
-    return jnp.where(logits >= jnp.maximum(smallest, jnp.minimum(least, ordered[:, :1])), logits, BANNED)
+    kept = bits >= jnp.minimum(least, bits.max(-1))[:, None]
+    min_p = jnp.minimum(jnp.asarray(limits.min_p), 1)[:, None]
+    return jnp.where(kept & (probs >= min_p), logits, BANNED)
 
 
 def unpack_bits(words: Int32[jax.Array, "rows words"], count: int) -> Bool[jax.Array, "rows bits"]:

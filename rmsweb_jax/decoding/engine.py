@@ -10,25 +10,26 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
-from jaxtyping import Float32, Int32
+from jaxtyping import Int32
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import programs
+from rmsweb_jax.decoding.attention import CACHE_DTYPES
 from rmsweb_jax.decoding.draw import Restrictions
 from rmsweb_jax.decoding.forward import Chunk, Vision
-from rmsweb_jax.decoding.programs import Emitted, LaneTable, Pause, PromptLogProbs
-from rmsweb_jax.decoding.quantized import CACHE_DTYPES
+from rmsweb_jax.decoding.programs import Emitted, LaneTable, PromptLogProbs
 from rmsweb_jax.decoding.requests import Constraint, Drawn, PromptScores, Request, Sampling, TopTokens
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.decoding.weights import LayerAdapters, Layout, choose_layout
+from rmsweb_jax.decoding.weights import LayerAdapters, Layout, adapter_rank, choose_layout
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
+from rmsweb_jax.qwen3_vl.inputs import Array, image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.memory import out_of_memory
 from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
@@ -49,6 +50,7 @@ class _Prompt:
       shard, slot: where its cache is; -1 before.
       read: tokens that are prefilled.
       turn: chunks that the engine had read when this prompt was admitted, or last got one.
+      version: of the adapters that read its last token, which give the first token of each response.
       waiting: samples that have no lane yet.
       lanes: lane of each rank, or None.
     """
@@ -60,6 +62,7 @@ class _Prompt:
     slot: int = -1
     read: int = 0
     turn: int = 0
+    version: int = 0
     waiting: collections.deque[int] = dataclasses.field(default_factory=collections.deque)
     lanes: list[int | None] = dataclasses.field(default_factory=list)
     tokens: Int32[np.ndarray, " tokens"] | None = None
@@ -196,11 +199,10 @@ class Engine:
         Args:
           adapters: False leaves out the model's adapters, which gives the reference policy.
         """
-        new = programs.prepare_adapters(*nnx.split(model)) if adapters else ()
-        rank = max((part.a.shape[2] for layer in new[:1] for part in layer), default=0)
-        engine = cls(model, sizes, adapters=bool(new), adapter_rank=rank, **settings)
-        if new:
-            engine.set_adapters(1, new)
+        rank = adapter_rank(model) if adapters else 0
+        engine = cls(model, sizes, adapters=bool(rank), adapter_rank=rank, **settings)
+        if rank:
+            engine.load_adapters(1, model)
         return engine
 
     @property
@@ -211,30 +213,38 @@ class Engine:
     # --- policies
 
     def load_adapters(self, slot: int, model: Qwen3VL, version: int = 0) -> None:
-        """Puts a model's adapters into a slot, from 1; lanes that use it go on with the new ones.
+        """Puts a model's adapters into a slot, from 1, and takes its vision tower.
 
         Raises:
-          UserError: the model has no adapters, or their rank is larger than the slot's.
+          UserError: see `prepare_adapters`.
         """
-        new = programs.prepare_adapters(*nnx.split(model))
-        if not new:
+        self._vision = nnx.split(model.visual)
+        self.set_adapters(slot, self.prepare_adapters(model), version)
+
+    def prepare_adapters(self, model: Qwen3VL) -> tuple[LayerAdapters, ...]:
+        """Takes the adapters on attention from a model, in any thread.
+
+        Raises:
+          UserError: the model has none, their rank is larger than the slots', or they are damaged.
+        """
+        rank = adapter_rank(model)
+        if not rank:
             raise UserError("the policy has no adapters on attention's projections: nothing to load")
-        self.set_adapters(slot, new, version)
+        held = self._adapters[0].qkv.a.shape[2] if self._adapters else 0
+        if rank > held:
+            raise UserError(
+                f"adapters of rank {rank} do not fit the engine's rank {held}: start it with a larger "
+                "adapter rank"
+            )
+        new, finite = programs.prepare_adapters(*nnx.split(model), rank=held, layout=self.layout)
+        if not finite:
+            raise UserError("adapters with values that are not finite: load others")
+        return new
 
     def set_adapters(self, slot: int, new: tuple[LayerAdapters, ...], version: int = 0) -> None:
-        """Puts adapters into a slot, see `load_adapters`."""
+        """Puts prepared adapters into a slot, from 1; lanes that use it go on with the new ones."""
         if not 1 <= slot < len(self.versions):
             raise UserError(f"adapters for slot {slot}: the engine has {len(self.versions) - 1}")
-        for kind in ("qkv", "out"):
-            held, given = (getattr(part[0], kind).a.shape[2] for part in (self._adapters, new))
-            if given > held:
-                raise UserError(
-                    f"adapters of rank {given} ({kind}) do not fit the engine's rank {held}: start it with "
-                    "a larger adapter rank"
-                )
-        # The rows of other adapters multiply these by 0, which does not hide what is not a number.
-        if not programs.all_finite(new):
-            raise UserError("adapters with values that are not finite: load others")
         self._adapters = programs.set_adapters(self._adapters, new, np.int32(slot - 1), layout=self.layout)
         self.versions[slot] = version
 
@@ -243,9 +253,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True while a request waits or is decoded."""
-        return bool(self._waiting) or any(
-            prompt is not None for held in self._held_prompts for prompt in held
-        )
+        return bool(self._all())
 
     @property
     def wants(self) -> bool:
@@ -313,16 +321,21 @@ class Engine:
     # --- running
 
     def advance(self) -> list[Drawn | PromptScores]:
-        """Prefills and decodes a few steps, and reports what was drawn."""
-        self._admit()
-        self._prefill()
-        self._fill_lanes()
-        while not self.serving and self._idle_lanes_wait():
+        """Prefills and decodes a few steps, and reports what was drawn.
+
+        Raises:
+          UserError: a device's memory does not hold a program.
+        """
+        with _one_line_if_full(self.sizes):
+            self._admit()
             self._prefill()
             self._fill_lanes()
-            self._admit()
-        if any(sequence is not None for sequence in self._sequences):
-            self._decode()
+            while not self.serving and self._idle_lanes_wait():
+                self._prefill()
+                self._fill_lanes()
+                self._admit()
+            if any(sequence is not None for sequence in self._sequences):
+                self._decode()
         reports, self._reports = self._reports, []
         return reports
 
@@ -333,27 +346,24 @@ class Engine:
           UserError: a device's memory does not hold one of them.
         """
         kinds = (False, True) if self.serving else (False,)
-        total = (len(self.sizes.chunks) + 1) * len(kinds)
-        done = 0
 
-        def step() -> None:
-            nonlocal done
-            done += 1
-            report(done, total)
-
-        with _one_line_if_full(self.sizes):
+        def chunk(size: int, scored: bool) -> None:
             images = self._show_images([], 0)
-            for size in self.sizes.chunks:
-                for scored in kinds:
-                    self._run_chunk(empty_chunk(self._shards, size), images, scored)
-                    step()
-            for restricted in kinds:
-                jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
-                step()
+            self._run_chunk(empty_chunk(self._shards, size), images, scored)
+
+        def decode(restricted: bool) -> None:
+            jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
+
+        calls = [functools.partial(chunk, size, scored) for size in self.sizes.chunks for scored in kinds]
+        calls += [functools.partial(decode, restricted) for restricted in kinds]
+        with _one_line_if_full(self.sizes):
+            for done, call in enumerate(calls, 1):
+                call()
+                report(done, len(calls))
             # On a mesh, results describe their layout otherwise than new arrays do, and the first program of
             # each kind was compiled for new ones.
-            self._run_chunk(empty_chunk(self._shards, self.sizes.chunks[0]), images, kinds[0])
-            jax.block_until_ready(self._run_decode(self.sizes.steps, 1, kinds[0]).done)
+            chunk(self.sizes.chunks[0], kinds[0])
+            decode(kinds[0])
         if self._adapters:
             zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
             self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
@@ -446,6 +456,7 @@ class Engine:
             prompt.read += count
             prompt.turn = self.use.chunks
             if prompt.ready:
+                prompt.version = self.versions[prompt.request.adapter]
                 self._prefilling[prompt.shard].remove(prompt)
                 prompt.positions = prompt.image_index = prompt.example = None
 
@@ -555,15 +566,6 @@ class Engine:
         each = self.sizes.lanes // self._shards
         return range(shard * each, (shard + 1) * each)
 
-    def _ready(self, shard: int) -> list[_Prompt]:
-        """Returns the shard's prefilled prompts with samples to begin, oldest first."""
-        ready = [
-            prompt
-            for prompt in self._held_prompts[shard]
-            if prompt is not None and prompt.ready and prompt.waiting and None in prompt.lanes
-        ]
-        return sorted(ready, key=lambda prompt: prompt.number)
-
     def _idle_lanes_wait(self) -> bool:
         """True while a lane is idle that a prompt under prefill, or a waiting one, could use."""
         return any(
@@ -572,13 +574,13 @@ class Engine:
         )
 
     def _fill_lanes(self) -> None:
-        """Gives free lanes to samples of prefilled prompts, oldest request first."""
+        """Gives free lanes to samples of prefilled prompts: of those with lanes first, then of the oldest."""
         for shard in range(self._shards):
             free = [lane for lane in self._lanes_of(shard) if self._sequences[lane] is None]
-            ready = sorted(
-                self._ready(shard), key=lambda prompt: prompt.lanes.count(None) == len(prompt.lanes)
-            )
-            for prompt in ready:
+            ready = [prompt for prompt in self._held_prompts[shard] if prompt is not None and prompt.ready]
+            for prompt in sorted(
+                ready, key=lambda prompt: (all(lane is None for lane in prompt.lanes), prompt.number)
+            ):
                 while free and prompt.waiting and None in prompt.lanes:
                     self._begin(free.pop(0), prompt)
 
@@ -654,30 +656,17 @@ class Engine:
             for lane, constraint in constrained:
                 constraint.allowed(np.asarray(self._limits.allowed)[lane])
         free = self.sizes.lanes - len(running)
-        waits = bool(self._waiting) or any(
-            prompt is not None and (prompt.waiting or not prompt.ready) for prompt in self._all()
-        )
+        waits = any(prompt.waiting or not prompt.ready for prompt in self._all())
         most_free = free + max(1, self.sizes.lanes // _FREE_SHARE) if waits else self.sizes.lanes
         if self.serving:
             most_free = free + max(1, len(running) // _ENDED_SHARE)
         out = self._run_decode(steps, most_free, restricted)
-        tokens, log_probs, drawn, done, made = (
-            np.asarray(part) for part in (out.tokens, out.log_probs, out.drawn, out.done, out.steps)
-        )
-        top = tuple(map(np.asarray, out.top))
-        self.use.steps += int(made)
-        self.use.tokens += int(drawn.sum())
+        out = jax.tree.map(np.asarray, out)
+        self.use.steps += int(out.steps)
+        self.use.tokens += int(out.drawn.sum())
         for lane, sequence in enumerate(self._sequences):
-            if sequence is not None and drawn[lane]:
-                count = int(drawn[lane])
-                self._report(
-                    lane,
-                    sequence,
-                    tokens[:count, lane],
-                    log_probs[:count, lane],
-                    (top[0][:count, lane], top[1][:count, lane]),
-                    bool(done[lane]),
-                )
+            if sequence is not None and out.drawn[lane]:
+                self._report(lane, sequence, out)
 
     def _run_decode(self, steps: int, free_lanes: int, restricted: bool) -> Emitted:
         if self._on_device is None:
@@ -691,7 +680,8 @@ class Engine:
             self._on_device,
             self._banned,
             self._eos,
-            Pause(np.asarray(free_lanes, np.int32), np.asarray(steps, np.int32)),
+            np.int32(free_lanes),
+            np.int32(steps),
             limits,
             config=self.config.text,
             most_steps=self.sizes.steps,
@@ -700,19 +690,13 @@ class Engine:
         )
         return out
 
-    def _report(
-        self,
-        lane: int,
-        sequence: _Sequence,
-        tokens: Int32[np.ndarray, " tokens"],
-        log_probs: Float32[np.ndarray, " tokens"],
-        top: tuple[np.ndarray, np.ndarray],
-        done: bool,
-    ) -> None:
+    def _report(self, lane: int, sequence: _Sequence, out: Emitted) -> None:
+        """Reports what a call has drawn in a lane, and frees the lane if its sequence has ended."""
         prompt, request = sequence.prompt, sequence.prompt.request
-        drawn = tuple(tokens.tolist())
+        count = int(out.drawn[lane])
+        drawn, log_probs = tuple(out.tokens[:count, lane].tolist()), out.log_probs[:count, lane]
         finish, error = None, ""
-        if done:
+        if out.done[lane]:
             finish = "stop" if drawn[-1] == self._eos else "length"
         if not np.isfinite(log_probs).all():
             finish = "error"
@@ -722,19 +706,21 @@ class Engine:
                 sequence.constraint.take(drawn)
             except ValueError as failed:
                 finish, error = "error", str(failed)
-        sequence.drawn += len(drawn)
+        versions = [self.versions[request.adapter]] * count
+        if not sequence.drawn:
+            versions[0] = prompt.version
+        sequence.drawn += count
         wanted = request.sampling.top_log_probs
-        places = range(len(drawn)) if wanted and top[0].shape[-1] else ()
+        top: tuple[TopTokens, ...] = ()
+        if wanted and out.top.tokens.shape[-1]:
+            top = tuple(
+                _top_tokens(out.top.tokens[place, lane], out.top.log_probs[place, lane], wanted)
+                for place in range(count)
+            )
         self._reports.append(
             Drawn(
-                request,
-                sequence.sample,
-                drawn,
-                tuple(log_probs.tolist()),
-                (self.versions[request.adapter],) * len(drawn),
-                tuple(_top_tokens(top[0][place], top[1][place], wanted) for place in places),
-                finish,
-                error,
+                *(request, sequence.sample, drawn, tuple(log_probs.tolist()), tuple(versions), top),
+                *(finish, error),
             )
         )
         if finish is not None:
@@ -762,7 +748,7 @@ def _restricted(sampling: Sampling) -> bool:
     return any(getattr(sampling, name) != getattr(default, name) for name in names)
 
 
-def _top_tokens(tokens: np.ndarray, log_probs: np.ndarray, count: int) -> TopTokens:
+def _top_tokens(tokens: Array, log_probs: Array, count: int) -> TopTokens:
     return TopTokens(tuple(tokens[:count].tolist()), tuple(log_probs[:count].tolist()))
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from rmsweb_jax.decoding.attention import (
+    CacheArray,
     KeySpan,
     attend_part,
     attend_prompt,
@@ -22,6 +23,8 @@ from rmsweb_jax.decoding.attention import (
     attend_ring,
     keys_by_position,
     merge,
+    swap_last_axes,
+    to_cache,
 )
 from rmsweb_jax.decoding.cache import (
     BY_HEAD,
@@ -29,12 +32,11 @@ from rmsweb_jax.decoding.cache import (
     SLOT_SPECS,
     LaneCache,
     PromptSlots,
-    RecentBlock,
+    RingCache,
     ring_size,
     write_chunk,
     write_token,
 )
-from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes, to_cache
 from rmsweb_jax.decoding.weights import DecodeWeights, LayerAdapters, LayerWeights, Layout, project
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array
@@ -193,7 +195,7 @@ def decode_step(
     *,
     cache_dtype: str,
     layout: Layout,
-) -> tuple[Float[jax.Array, "lanes hidden"], RecentBlock]:
+) -> tuple[Float[jax.Array, "lanes hidden"], RingCache]:
     """Feeds one response token of every lane to the decoder.
 
     Args:
@@ -290,7 +292,7 @@ def decode_step(
         own = adapters[index] if adapters else None
         x = _layer(x, layer, own, places.chosen, config, layout, attend, cos, sin)
     hidden = rms_norm(x, weights.norm, config.rms_norm_eps)
-    return hidden, RecentBlock(tuple(all_keys), tuple(all_values))
+    return hidden, RingCache(tuple(all_keys), tuple(all_values))
 
 
 def prefill_chunk(

@@ -79,18 +79,6 @@ class LaneTable(NamedTuple):
     temperature: Float32[Array, " lanes"]
 
 
-class Pause(NamedTuple):
-    """Conditions on which decoding returns; arrays, so that other values compile nothing.
-
-    Attributes:
-      free_lanes: return once this many lanes are free.
-      steps: return after this many steps.
-    """
-
-    free_lanes: Int32[Array, ""]
-    steps: Int32[Array, ""]
-
-
 class TopLogProbs(NamedTuple):
     """The most likely tokens, before restrictions."""
 
@@ -123,10 +111,29 @@ def prepare_weights(graphdef: Any, state: Any, *, layout: Layout) -> DecodeWeigh
     return decode_weights(nnx.merge(graphdef, state), layout)
 
 
-@functools.partial(jax.jit, static_argnames=("graphdef",))
-def prepare_adapters(graphdef: Any, state: Any) -> tuple[LayerAdapters, ...]:
-    """Compiles `adapter_weights` for a model given as graph and state."""
-    return adapter_weights(nnx.merge(graphdef, state))
+@functools.partial(jax.jit, static_argnames=("graphdef", "rank", "layout"))
+def prepare_adapters(
+    graphdef: Any, state: Any, *, rank: int, layout: Layout
+) -> tuple[tuple[LayerAdapters, ...], Bool[jax.Array, ""]]:
+    """Takes the adapters of a model given as graph and state; ranks are filled with zeros up to `rank`.
+
+    Returns:
+      The adapters, and True if all their numbers are finite.
+    """
+
+    def pad(x: jax.Array, axis: int) -> jax.Array:
+        return jnp.pad(x, [(0, (rank - x.shape[axis]) * (other == axis)) for other in range(x.ndim)])
+
+    layers = tuple(
+        LayerAdapters(*(Adapter(pad(part.a, 2), pad(part.b, 1)) for part in layer))
+        for layer in adapter_weights(nnx.merge(graphdef, state))
+    )
+    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(layers)]).all()
+    return _placed(layers, layout), finite
+
+
+def _placed(adapters: tuple[LayerAdapters, ...], layout: Layout) -> tuple[LayerAdapters, ...]:
+    return constrain_tree(adapters, adapter_specs(adapters, layout), layout.mesh)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "count", "rank", "dtype", "layout"))
@@ -139,43 +146,23 @@ def empty_adapters(
     def zeros(*shape: int) -> jax.Array:
         return jnp.zeros((count, *shape), dtype)
 
-    out = tuple(
-        LayerAdapters(
-            Adapter(zeros(config.hidden_size, rank), zeros(rank, qkv_dim)),
-            Adapter(zeros(config.query_dim, rank), zeros(rank, config.hidden_size)),
-        )
-        for _ in range(config.num_hidden_layers)
+    layer = LayerAdapters(
+        Adapter(zeros(config.hidden_size, rank), zeros(rank, qkv_dim)),
+        Adapter(zeros(config.query_dim, rank), zeros(rank, config.hidden_size)),
     )
-    return out if layout.mesh is None else constrain_tree(out, adapter_specs(out, layout), layout.mesh)
-
-
-@jax.jit
-def all_finite(tree: Any) -> Bool[jax.Array, ""]:
-    """True if all numbers of a tree are finite."""
-    return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]))
+    return _placed((layer,) * config.num_hidden_layers, layout)
 
 
 @functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
 def set_adapters(
     held: tuple[LayerAdapters, ...], new: tuple[LayerAdapters, ...], slot: Int32[Array, ""], *, layout: Layout
 ) -> tuple[LayerAdapters, ...]:
-    """Puts adapters of at most the held rank into a slot, from 0; ranks are filled with zeros."""
+    """Puts adapters of the held rank into a slot, from 0."""
 
-    def put(old: jax.Array, new: jax.Array, rank_axis: int) -> jax.Array:
-        padding = [(0, 0)] * new.ndim
-        padding[rank_axis] = (0, old.shape[rank_axis] - new.shape[rank_axis])
-        return jax.lax.dynamic_update_slice_in_dim(old, jnp.pad(new, padding).astype(old.dtype), slot, 0)
+    def put(held: jax.Array, new: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(held, new.astype(held.dtype), slot, 0)
 
-    def layer(old: LayerAdapters, new: LayerAdapters) -> LayerAdapters:
-        return jax.tree.map(
-            lambda old, new: type(old)(put(old.a, new.a, 2), put(old.b, new.b, 1)),
-            old,
-            new,
-            is_leaf=lambda part: hasattr(part, "a"),
-        )
-
-    out = tuple(layer(*pair) for pair in zip(held, new, strict=True))
-    return out if layout.mesh is None else constrain_tree(out, adapter_specs(out, layout), layout.mesh)
+    return _placed(jax.tree.map(put, held, new), layout)
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layout", "shards"))
@@ -252,6 +239,10 @@ def _logits(hidden: jax.Array, weights: DecodeWeights, layout: Layout) -> jax.Ar
     return constrain(logits, layout.mesh, layout.rows, *lead, layout.outputs(weights.head.shape[1]))
 
 
+def _no_top(*places: int, size: int = 0) -> TopLogProbs:
+    return TopLogProbs(jnp.zeros((*places, size), jnp.int32), jnp.zeros((*places, size), jnp.float32))
+
+
 def _top(log_probs: jax.Array) -> TopLogProbs:
     values, tokens = jax.lax.top_k(log_probs, min(TOP, log_probs.shape[-1]))
     return TopLogProbs(tokens.astype(jnp.int32), values)
@@ -268,7 +259,8 @@ def decode(
     table: LaneTable,
     banned: Bool[Array, " vocab"],
     eos: Int32[Array, ""],
-    pause: Pause,
+    free_lanes: Int32[Array, ""],
+    steps: Int32[Array, ""],
     limits: Restrictions | None,
     *,
     config: TextConfig,
@@ -279,6 +271,8 @@ def decode(
     """Draws up to `most_steps` tokens in each lane; `lanes` is donated.
 
     Args:
+      free_lanes, steps: return once so many lanes are free, or after so many steps; arrays, so that other
+        values compile nothing.
       banned: tokens that are never drawn.
       eos: the token that ends a response.
       limits: restrictions of each lane; a constraint holds for all steps of the call. None draws from the
@@ -295,7 +289,6 @@ def decode(
         lanes = lanes._replace(counts=jnp.where(begins[:, None], 0, lanes.counts))
     lanes = lanes._replace(
         serial=serial,
-        fresh=begins | (lanes.fresh & (serial > 0)),
         lengths=jnp.where(begins, 0, lanes.lengths),
         done=jnp.where(begins, False, lanes.done | (serial == 0)),
     )
@@ -315,7 +308,7 @@ def decode(
     keys = _lane_keys(table.seeds, table.prompt_ids, table.samples)
     temperature = jnp.asarray(table.temperature)[:, None]
     limit = jnp.asarray(table.limit)
-    first_step, last_step = lanes.step, lanes.step + jnp.minimum(pause.steps, most_steps)
+    first_step, last_step = lanes.step, lanes.step + jnp.minimum(steps, most_steps)
 
     def draw(hidden: jax.Array, lanes: LaneState) -> tuple[jax.Array, jax.Array, TopLogProbs]:
         """Draws the next token of every lane from hidden states [lanes, hidden]."""
@@ -325,14 +318,12 @@ def decode(
         at_temperature = logits / jnp.where(temperature > 0, temperature, 1.0)
         # Log-probabilities are those of the unrestricted distribution, which training computes again.
         log_total = jax.nn.logsumexp(at_temperature, axis=-1)
-        top = TopLogProbs(jnp.zeros((count, 0), jnp.int32), jnp.zeros((count, 0), jnp.float32))
-        open_logits = at_temperature
+        top = _no_top(count)
+        open_logits = jnp.where(banned, BANNED, at_temperature)
         if limits is not None:
             top = _top(at_temperature - log_total[:, None])
-            penalized = penalize(logits, limits, lanes.counts)
-            penalized = jnp.where(banned, BANNED, penalized / jnp.where(temperature > 0, temperature, 1.0))
-            open_logits = restrict(penalized, limits)
-        open_logits = jnp.where(banned, BANNED, open_logits)
+            penalized = penalize(logits, limits, lanes.counts) / jnp.where(temperature > 0, temperature, 1.0)
+            open_logits = restrict(jnp.where(banned, BANNED, penalized), limits)
         # The key depends on the token's index in its response, not on the engine's step, so that a response
         # depends neither on its lane nor on other requests.
         step_keys = jax.vmap(jax.random.fold_in)(keys, lanes.lengths)
@@ -345,7 +336,7 @@ def decode(
     def running(carry: tuple[LaneState, Emitted]) -> jax.Array:
         lanes, _ = carry
         free = lanes.done.sum()
-        return (free < count) & (free < pause.free_lanes) & (lanes.step < last_step)
+        return (free < count) & (free < free_lanes) & (lanes.step < last_step)
 
     def decode_block(carry: tuple[LaneState, Emitted]) -> tuple[LaneState, Emitted]:
         """Decodes to the end of a block of the ring buffer.
@@ -359,8 +350,7 @@ def decode(
         def step(carry: tuple[LaneState, Emitted]) -> tuple[LaneState, Emitted]:
             lanes, out = carry
             active = ~lanes.done
-            # A fresh lane feeds nothing: its first token comes from its prompt's last hidden state.
-            num_fed = jnp.where(active & ~lanes.fresh, lanes.lengths, 0)
+            num_fed = jnp.where(active, lanes.lengths, 0)
             hidden, recent = decode_step(
                 weights,
                 adapters,
@@ -374,7 +364,8 @@ def decode(
                 cache_dtype=cache_dtype,
                 layout=layout,
             )
-            hidden = jnp.where(lanes.fresh[:, None], first_hidden, hidden)
+            # A lane that begins feeds nothing: its first token comes from its prompt's last hidden state.
+            hidden = jnp.where(lanes.lengths[:, None] == 0, first_hidden, hidden)
             token, log_prob, top = draw(hidden, lanes)
             lengths = lanes.lengths + active
             ended = (token == eos) | (lengths >= limit)
@@ -390,7 +381,6 @@ def decode(
                 counts = counts.at[jnp.arange(count), token].add(active.astype(counts.dtype))
             lanes = lanes._replace(
                 step=lanes.step + 1,
-                fresh=jnp.zeros_like(lanes.fresh),
                 lengths=lengths,
                 done=lanes.done | (active & ended),
                 last=jnp.where(active, token, lanes.last),
@@ -407,18 +397,13 @@ def decode(
         cache = flush_block(LaneCache(lanes.cache.recent, completed), lanes.step, layout.attention)
         return lanes._replace(cache=cache), out
 
-    reported = TOP if limits is not None else 0
-    reported = min(reported, vocab)
     out = Emitted(
         tokens=jnp.zeros((most_steps, count), jnp.int32),
         log_probs=jnp.zeros((most_steps, count), jnp.float32),
         drawn=jnp.zeros(count, jnp.int32),
         done=lanes.done,
         steps=jnp.zeros((), jnp.int32),
-        top=TopLogProbs(
-            jnp.zeros((most_steps, count, reported), jnp.int32),
-            jnp.zeros((most_steps, count, reported), jnp.float32),
-        ),
+        top=_no_top(most_steps, count, size=0 if limits is None else min(TOP, vocab)),
     )
     lanes, out = jax.lax.while_loop(running, decode_block, (lanes, out))
     out = out._replace(done=lanes.done, steps=lanes.step - first_step)

@@ -172,7 +172,8 @@ def project(
     # All adapters for all rows, then a mask: there are few, and a gather of adapters would read one a row.
     low = jnp.einsum("ri,sik->rsk", x, adapter.a)
     if chosen is not None:
-        low = low * chosen[:, :, None].astype(low.dtype)
+        # Not a product: what an adapter of other rows overflows to would stay.
+        low = jnp.where(chosen[:, :, None] > 0, low, 0)
     return out + jnp.tensordot(low, adapter.b, ((1, 2), (0, 1)))
 
 
@@ -210,14 +211,10 @@ def _layer_weights(layer: DecoderLayer, layout: Layout) -> LayerWeights:
     )
 
 
-def _kv_heads(layer: DecoderLayer) -> int:
-    return layer.self_attn.k_proj.kernel.shape[-1] // layer.self_attn.head_dim
-
-
 def _by_head(parts: Sequence[jax.Array], layer: DecoderLayer) -> jax.Array:
     """Joins outputs of q, k and v, [..., heads * head_dim] each, kv head by kv head."""
     # By kv head, so that `tensor` splits the fused matrix between heads.
-    kv_heads = _kv_heads(layer)
+    kv_heads = layer.self_attn.k_proj.kernel.shape[-1] // layer.self_attn.head_dim
     joined = jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
     return joined.reshape(*joined.shape[:-2], -1)
 
@@ -242,9 +239,16 @@ def adapter_weights(model: Qwen3VL) -> tuple[LayerAdapters, ...]:
     outputs of the others.
     """
     layers = model.language_model.list_layers()
-    if not _has_adapters(layers[0]):
+    if not any(map(_has_adapters, layers)):
         return ()
     return tuple(_layer_adapters(layer, model.dtype) for layer in layers)
+
+
+def adapter_rank(model: Qwen3VL) -> int:
+    """Returns the largest rank of a model's adapters on attention; 0 if it has none."""
+    graphdef, state = nnx.split(model)
+    layers = jax.eval_shape(lambda state: adapter_weights(nnx.merge(graphdef, state)), state)
+    return max((part.a.shape[2] for layer in layers for part in layer), default=0)
 
 
 def _has_adapters(layer: DecoderLayer) -> bool:
@@ -258,24 +262,20 @@ def _layer_adapters(layer: DecoderLayer, dtype: Any) -> LayerAdapters:
     linears = (attention.q_proj, attention.k_proj, attention.v_proj)
     widths = [linear.kernel.shape[-1] for linear in linears]
     hidden = attention.q_proj.kernel.shape[0]
-    a_parts, b_parts = [], []
-    if attention.qkv_lora is not None:
-        lora = attention.qkv_lora
-        ends = np.cumsum(widths)[:2]
-        a_parts.append(lora.a[...])
-        b_parts.append(_by_head(jnp.split(lora.scale * lora.b[...], ends, axis=-1), layer))
+    # A, and the outputs of B to q, k and v, of each adapter.
+    parts: list[tuple[jax.Array, list[jax.Array]]] = []
+    if (lora := attention.qkv_lora) is not None:
+        parts.append((lora.a[...], jnp.split(lora.scale * lora.b[...], np.cumsum(widths)[:2], axis=-1)))
     for number, linear in enumerate(linears):
-        if linear.lora is not None:
-            b = linear.lora.scale * linear.lora.b[...]
-            parts = [
-                b if other == number else jnp.zeros((len(b), width)) for other, width in enumerate(widths)
-            ]
-            a_parts.append(linear.lora.a[...])
-            b_parts.append(_by_head(parts, layer))
-    if not a_parts:
-        a_parts, b_parts = [jnp.zeros((hidden, 1))], [jnp.zeros((1, sum(widths)))]
+        if (lora := linear.lora) is not None:
+            b = [jnp.zeros((lora.b.shape[0], width)) for width in widths]
+            b[number] = lora.scale * lora.b[...]
+            parts.append((lora.a[...], b))
+    if not parts:
+        parts.append((jnp.zeros((hidden, 1)), [jnp.zeros((1, width)) for width in widths]))
     qkv = Adapter(
-        jnp.concatenate(a_parts, 1).astype(dtype)[None], jnp.concatenate(b_parts, 0).astype(dtype)[None]
+        jnp.concatenate([a for a, _ in parts], 1).astype(dtype)[None],
+        jnp.concatenate([_by_head(b, layer) for _, b in parts], 0).astype(dtype)[None],
     )
     lora = attention.o_proj.lora
     if lora is None:

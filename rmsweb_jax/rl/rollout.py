@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Float32, Float64, Int32
 
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Request, Sampling
-from rmsweb_jax.decoding.responses import Collector, Responses
+from rmsweb_jax.decoding.requests import Collector, Request, Responses, Sampling
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.losses import gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData

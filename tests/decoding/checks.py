@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.responses import Responses
+from rmsweb_jax.decoding.requests import Responses
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL

@@ -10,8 +10,7 @@ import numpy as np
 
 from rmsweb_jax.data.batching import Encodable, Example
 from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Request, Sampling
-from rmsweb_jax.decoding.responses import Responses, generate
+from rmsweb_jax.decoding.requests import Request, Responses, Sampling, generate
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 

@@ -1,8 +1,13 @@
+from typing import Any, cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import torch
+import transformers
 
-from rmsweb_jax.decoding.draw import Restrictions, first_true, restrict, sample_tokens
+from rmsweb_jax.decoding.draw import BANNED, Restrictions, first_true, restrict, sample_tokens
 
 
 def test_sampling_follows_the_distribution():
@@ -26,6 +31,36 @@ def test_a_row_without_restrictions_keeps_every_token():
     ones, zeros, no_bits = np.ones(2, np.float32), np.zeros(2, np.float32), np.zeros((2, words), np.int32)
     limits = Restrictions(ones, np.zeros(2, np.int32), zeros, zeros, zeros, ones, no_bits, no_bits - 1)
     np.testing.assert_array_equal(restrict(logits, limits), logits)
+
+
+@pytest.mark.parametrize(
+    "top_p, top_k, min_p",
+    [
+        (0.9, 0, 0.0),
+        (0.05, 0, 0.0),
+        (1.0, 7, 0.0),
+        (1.0, 1, 0.0),
+        (0.5, 40, 0.0),
+        (1.0, 0, 0.2),
+        (0.8, 9, 0.1),
+    ],
+)
+def test_restrictions_are_those_of_transformers(top_p, top_k, min_p):
+    logits = np.random.default_rng(1).normal(0, 3, (4, 1000)).astype(np.float32)
+    scores = torch.tensor(logits)
+    warpers = [transformers.MinPLogitsWarper(min_p)] if min_p else []
+    warpers += [transformers.TopKLogitsWarper(top_k)] if top_k else []
+    expected = np.ones(logits.shape, bool)
+    for warper in [*warpers, transformers.TopPLogitsWarper(top_p)]:
+        # Each on the whole distribution, as the server's settings say.
+        expected &= np.isfinite(warper(cast(Any, None), cast(Any, scores)).numpy())
+    rows, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    bits = np.zeros((4, 32), np.int32)
+    limits = Restrictions(
+        rows * top_p, np.full(4, top_k, np.int32), rows * min_p, zeros, zeros, rows, bits, bits - 1
+    )
+    kept = np.asarray(jax.jit(restrict)(logits, limits)) > BANNED
+    np.testing.assert_array_equal(kept, expected)
 
 
 def test_the_first_true():

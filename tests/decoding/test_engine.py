@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import cache, programs
 from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Drawn, PromptScores, Sampling
-from rmsweb_jax.decoding.responses import Collector, generate
+from rmsweb_jax.decoding.requests import Collector, Drawn, PromptScores, Sampling, generate
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
+from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.compilations import compilations
@@ -217,7 +217,7 @@ def test_each_request_uses_its_own_adapters_and_a_swap_holds_for_what_follows(mo
         found += collector.take(engine.advance())
     for versions in found[0][1].versions:
         assert versions.tolist() == [3] * engine.sizes.steps + [4] * (16 - engine.sizes.steps)
-    with pytest.raises(UserError, match=r"rank 4 .* do not fit the engine's rank 2"):
+    with pytest.raises(UserError, match=r"rank 4 do not fit the engine's rank 2"):
         Engine(make_model(None), SIZES, eos=-1, adapters=1, adapter_rank=2).load_adapters(1, model)
 
 
@@ -404,11 +404,10 @@ def test_a_log_probability_that_is_not_a_number_is_an_error():
 
 def test_damaged_adapters_are_refused(model):
     engine = Engine(make_model(None), SIZES, eos=-1, adapters=1, adapter_rank=4)
-    layers = programs.prepare_adapters(*nnx.split(model))
+    damaged = nnx.clone(model)
+    nnx.update(damaged, jax.tree.map(lambda x: x * np.nan, nnx.state(damaged, LoRAParam)))
     with pytest.raises(UserError, match="not finite"):
-        engine.set_adapters(
-            1, tuple(one._replace(out=one.out._replace(b=one.out.b * np.nan)) for one in layers)
-        )
+        engine.load_adapters(1, damaged)
 
 
 def drawn_by(engine: Engine) -> list[Drawn]:

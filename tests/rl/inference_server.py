@@ -10,8 +10,7 @@ from werkzeug import Request, Response
 
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.requests import Request as EngineRequest
-from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.decoding.responses import Responses
+from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL

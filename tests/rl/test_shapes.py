@@ -15,7 +15,7 @@ modules = "batching losses metrics prompts rollout step".split()
 packages = [f"rmsweb_jax.rl.{name}" for name in modules]
 packages += ["rmsweb_jax.qwen3_vl.logprobs", "rmsweb_jax.data.batching"]
 with install_import_hook(packages, "tests.typechecker.check"):
-    from rmsweb_jax.decoding.responses import Responses
+    from rmsweb_jax.decoding.requests import Responses
     from rmsweb_jax.rl.batching import micro_batches, rl_packer, trees_of
     from rmsweb_jax.rl.config import RlConfig
     from rmsweb_jax.rl.dynamic_sampling import MiniBatch

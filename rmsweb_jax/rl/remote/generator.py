@@ -27,8 +27,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.requests import Request
-from rmsweb_jax.decoding.responses import Responses
+from rmsweb_jax.decoding.requests import Request, Responses
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
