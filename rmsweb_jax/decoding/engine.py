@@ -365,8 +365,9 @@ class Engine:
             chunk(self.sizes.chunks[0], kinds[0])
             decode(kinds[0])
         if self._adapters:
-            zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
-            self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
+            # Copied, since a whole slice is the array itself, which is donated.
+            first = jax.tree.map(lambda x: jax.numpy.copy(x[:1]), self._adapters)
+            self._adapters = programs.set_adapters(self._adapters, first, np.int32(0), layout=self.layout)
 
     def _allocate(self) -> Any:
         return programs.allocate(

@@ -187,6 +187,42 @@ def test_images_reach_the_samples(model):
             np.testing.assert_allclose(drawn[number].log_probs[sample], expected, atol=1e-4)
 
 
+def test_a_new_policy_brings_its_vision_tower():
+    """An update donates the arrays of the one before."""
+    grid, rng = (1, 4, 6), np.random.default_rng(0)
+    patches = (rng.standard_normal((24, BASE.vision.patch_dim)).astype(np.float32),)
+    prompt = np.asarray([1, *[IMAGE_TOKEN] * 6, 2, 3], np.int32)
+    example = Example("0", prompt, len(prompt), np.zeros(0, bool), patches, (grid,))
+    sizes = with_sizes(images=1, window=24)
+    policy = make_model("attention")
+    engine = Engine.for_policy(policy, sizes, eos=-1)
+    before = generate(engine, requests(engine, [example], SAMPLING))
+    old = jax.tree.leaves(nnx.state(policy.visual))
+    nnx.update(policy.visual, jax.tree.map(lambda x: x + 0.1, nnx.state(policy.visual)))
+    for leaf in old:
+        leaf.delete()
+    engine.load_adapters(1, policy, version=1)
+    other = text_example(PROMPTS[0])
+    _, after = generate(engine, requests(engine, [other, example], SAMPLING))
+    (expected,) = draw(policy, [example], SAMPLING, sizes=sizes, prompt_ids=[1])
+    assert tokens_of([after]) == tokens_of([expected]) != tokens_of(before)
+
+
+def test_the_first_token_has_the_version_that_read_the_prompt(model):
+    engine = Engine.for_policy(model, with_sizes(lanes=4, samples=4), eos=-1, serving=True)
+    first, second = requests(engine, PROMPTS[1:], Sampling(4, 8))
+    engine.add(first)
+    engine.advance()
+    engine.add(second)
+    engine.advance()
+    # The second prompt is read, and waits for lanes.
+    engine.load_adapters(1, model, version=5)
+    collector, found = Collector(), {}
+    while engine.busy:
+        found |= dict(collector.take(engine.advance()))
+    assert {tuple(versions.tolist()) for versions in found[second].versions} == {(0, *[5] * 7)}
+
+
 def test_reference_policy_draws_without_adapters(model):
     expected = tokens_of(draw(make_model(None), PROMPTS, SAMPLING))
     assert tokens_of(draw(model, PROMPTS, SAMPLING, adapters=False)) == expected
@@ -228,7 +264,10 @@ def test_nothing_is_compiled_after_the_warm_up(model):
         for count, length in ((1, 2), (3, 13), (9, 5)):
             limits = {"top_p": 0.9 if count > 1 else 1.0, "prompt_log_probs": count == 3}
             generate(engine, requests(engine, [[4] * length], Sampling(count, 3 + count, 0.5, **limits)))
-    assert not compiled
+        engine.set_adapters(1, engine.prepare_adapters(model))
+    assert "set_adapters" not in str(compiled) and "decode" not in str(compiled), compiled
+    # The adapters of the policy are still those of the model.
+    assert_scored(model, PROMPTS, generate(engine, requests(engine, PROMPTS, SAMPLING)))
 
 
 def test_lanes_are_refilled_as_sequences_end(model):
