@@ -17,6 +17,7 @@
 #   PART, PARTS  number of this machine and of all machines of the fleet; default 0 and 1
 #   POLICY_URL   address of the endpoint, for `play`: http://HOST:8000/v1
 #   POLICY_KEY   the endpoint's key, for `serve` and `play`
+#   FLAGS        more flags, separated by spaces: --config.mesh.tensor=4
 #
 # The same command again resumes; exit code 75 means that it was stopped and has saved its state.
 set -eu
@@ -81,4 +82,5 @@ esac
 script=$1
 shift
 # Replaces the shell, so that the stage itself gets the scheduler's signals.
-exec python -m "experiments.$script" "$@"
+# shellcheck disable=SC2086  # FLAGS are words.
+exec python -m "experiments.$script" "$@" ${FLAGS:-}
