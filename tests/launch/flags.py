@@ -1,4 +1,7 @@
-"""Parses a script's command line, checks its settings and stops: python -m tests.launch.flags SCRIPT FLAG..."""
+"""Parses a script's command line, checks its settings and stops.
+
+python -m tests.launch.flags SCRIPT --FLAG=VALUE...
+"""
 
 from __future__ import annotations
 

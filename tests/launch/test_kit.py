@@ -1,9 +1,13 @@
 """Every file of the launch kit starts a real script with flags and settings that exist."""
 
+import hashlib
+import itertools
+import json
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -61,8 +65,8 @@ def test_each_machine_of_a_fleet_has_its_own_share(machine):
         arguments = machine.start("sh", STAGE, "collect", **VARIABLES, PART=str(part), PARTS="4")
         assert f"--workdir=gs://bucket/run/collect-{part}" in arguments
         (file,) = (flag.partition("=")[2] for flag in arguments if "tasks_file" in flag)
-        shares.append(open(file).read().splitlines())
-    assert sorted(sum(shares, [])) == (machine.folder / "tasks.jsonl").read_text().splitlines()
+        shares.append(Path(file).read_text().splitlines())
+    assert sorted(itertools.chain(*shares)) == (machine.folder / "tasks.jsonl").read_text().splitlines()
     assert {len(share) for share in shares} == {1, 2}
     pools = ",".join(f"gs://bucket/run/collect-{part}" for part in range(4))
     corpus = machine.start("sh", STAGE, "corpus", **VARIABLES, PARTS="4")
@@ -149,3 +153,12 @@ def test_extras_and_image_targets_exist():
     assert {"tpu", "fleet", "gcs", "s3"} <= wanted <= extras.keys()
     stages = set(re.findall(r"^FROM \S+ AS (\w+)$", dockerfile, re.MULTILINE))
     assert set(re.findall(r"--target=(\w+)", dockerfile)) <= stages
+
+
+def test_the_files_are_those_that_their_tools_have_accepted():
+    """After a change: FORCE=1 make proof-launch."""
+    files = json.loads((ROOT / "docs/results/launch.json").read_bytes())["figures"]["files"]
+    checked = {file["file"]: file["sha256"] for file in files if file["accepted"]}
+    paths = [ROOT / "Dockerfile", *KIT.iterdir()]
+    names = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
+    assert checked == {name: hashlib.sha256(text).hexdigest()[:12] for name, text in names.items()}

@@ -1,6 +1,6 @@
 """Launch files checked by the tools that read them, without a cloud. A few minutes.
 
-The tools are installed into environments of their own in build/. What the files start is checked by tests/launch.
+The tools are installed into environments of their own in build/. tests/launch checks what the files start.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.apart import install_apart
-from tests.launch.kit import KIT, ROOT, SKYPILOT, TRAINING, VARIABLES, filled, sky_task, slices
+from tests.launch.kit import KIT, ROOT, SKYPILOT, VARIABLES, filled, sky_task, slices
 from tests.proofs.result import RESULTS, Claim, Figures, Proof, main, table
 from tests.proofs.tpu import LIBTPU
 from tests.proofs.tpu import PACKAGES as LIBTPU_FOLDER
 
-TOOLS = ROOT / "tests/launch/tools"
 SKY, CHECKS, RAY = ROOT / "build/skypilot", ROOT / "build/launch-checks", ROOT / "build/ray"
 # SkyPilot pins packages that the others need newer.
 PACKAGES = {
@@ -79,7 +78,7 @@ def install() -> None:
 def _files() -> list[tuple[Path, str, str, str, Check]]:
     """Each file with its tool, its text, a text with a mistake, and the tool's check."""
     found: list[tuple[Path, str, str, str, Check]] = []
-    sky = _tool(SKY / "bin/python", "skypilot_check.py")
+    sky = _tool(SKY / "bin/python", "tests.launch.tools.skypilot_check")
     for name in SKYPILOT:
         config = sky_task(name)
         config["envs"] |= {"STORE": VARIABLES["STORE"]}
@@ -88,12 +87,18 @@ def _files() -> list[tuple[Path, str, str, str, Check]]:
         found.append(
             (KIT / f"{name}.yaml", "SkyPilot 0.14.1", *_texts(config, ("resources", "any_off")), sky)
         )
-    jobset = _tool(CHECKS / "bin/python", "jobset_check.py")
-    for stage in TRAINING:
-        texts = _texts(filled("jobset", STAGE=stage), ("spec", "failurePolicy", "maxRestart"))
-        found.append((KIT / "jobset.yaml", "JobSet v1alpha2 and Kubernetes 1.33", *texts, jobset))
+    jobset = _tool(CHECKS / "bin/python", "tests.launch.tools.jobset_check")
+    texts = _texts(filled("jobset", STAGE="sft"), ("spec", "failurePolicy", "maxRestart"))
+    found.append((KIT / "jobset.yaml", "JobSet v1alpha2 and Kubernetes 1.33", *texts, jobset))
     texts = _texts(filled("ray"), ("provider", "cache_stopped"), ("min_worker",))
-    found.append((KIT / "ray.yaml", "Ray 2.60.0", *texts, _tool(Path(sys.executable), "ray_check.py", RAY)))
+    found.append(
+        (
+            KIT / "ray.yaml",
+            "Ray 2.60.0",
+            *texts,
+            _tool(Path(sys.executable), "tests.launch.tools.ray_check", RAY),
+        )
+    )
     shell, docker = _program("shellcheck", "-"), _program(*HADOLINT)
     for path in sorted(KIT.glob("*.sh")):
         text = path.read_text()
@@ -124,8 +129,9 @@ def _file(path: Path, tool: str, text: str, broken: str, check: Check) -> dict[s
     return {"file": name, "sha256": sha, "tool": tool, "accepted": accepted, "mistake_refused": refused}
 
 
-def _tool(python: Path, script: str, packages: Path | None = None) -> Check:
-    return _checker([str(python), str(TOOLS / script)], _with(packages))
+def _tool(python: Path, module: str, packages: Path | None = None) -> Check:
+    script = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return _checker([str(python), str(script)], _with(packages))
 
 
 def _program(name: str, *flags: str) -> Check:
@@ -199,10 +205,10 @@ ABOUT = """\
 The files of `scripts/launch` and the Dockerfile, as described in [Pods](../pods.md). SkyPilot reads each task
 and checks it by its schema; Ray's autoscaler adds its defaults and checks the cluster; a JobSet is read by
 models that were generated from JobSet's OpenAPI schema, its job by Kubernetes' strict schema; ShellCheck and
-hadolint read the scripts and the Dockerfile. Each file is checked a second time with a mistake: a key that does
-not exist, an unquoted variable, a misspelt instruction. **No cloud is asked**: nothing here shows that a zone
-sells a machine, that images build, or that a job runs. That every file starts a script with flags and settings
-that exist, and what follows exit code 75, is in `tests/launch`.
+hadolint read the scripts and the Dockerfile. Each file is checked a second time with a mistake: a key that
+does not exist, an unquoted variable, a misspelt instruction. **No cloud is asked**: nothing here shows that a
+zone sells a machine, that images build, or that a job runs. `tests/launch` checks that every file starts a
+script with flags and settings that exist, and what follows exit code 75.
 """
 PROOF = Proof("Launch files by their own tools", ABOUT, measure, claims, tables, packages=("jax",))
 

@@ -1,4 +1,4 @@
-"""The Ray autoscaler's schema, after its defaults have been added; the file comes as JSON on standard input."""
+"""The Ray autoscaler's schema, after its defaults; the file comes as JSON on standard input."""
 
 import json
 import sys
