@@ -63,7 +63,7 @@ class ServeSettings:
     max_new_tokens: int = 2048
     max_images: int = 1
     chunks: tuple[int, ...] = ()
-    steps: int = 8
+    steps: int = 4
     max_waiting: int = 1024
     adapters: int = 0
     adapter_rank: int = 64
