@@ -29,6 +29,7 @@ from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import LayerAdapters, Layout, choose_layout
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
+from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.memory import out_of_memory
 from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
@@ -220,6 +221,26 @@ class Engine:
         if not new:
             raise UserError("the policy has no adapters on attention's projections: nothing to load")
         self.set_adapters(slot, new, version)
+
+    def prepare_adapters(self, model: Qwen3VL) -> tuple[LayerAdapters, ...]:
+        """Takes a model's adapters, for `set_adapters`; any thread may call this.
+
+        Raises:
+          UserError: there are none on attention or others elsewhere, they do not fit, or are not finite.
+        """
+        flat = nnx.to_flat_state(nnx.state(model, LoRAParam))
+        if any("self_attn" not in path or "language_model" not in path for path, _ in flat):
+            raise UserError("adapters outside the decoder's attention: merge them into the model")
+        new = programs.prepare_adapters(*nnx.split(model))
+        if not new:
+            raise UserError("the policy has no adapters on attention's projections: nothing to load")
+        for kind in ("qkv", "out"):
+            held, given = (getattr(part[0], kind).a.shape[2] for part in (self._adapters, new))
+            if given > held:
+                raise UserError(f"adapters of rank {given} ({kind}) do not fit the engine's rank {held}")
+        if not programs.all_finite(new):
+            raise UserError("adapters with values that are not finite: load others")
+        return new
 
     def set_adapters(self, slot: int, new: tuple[LayerAdapters, ...], version: int = 0) -> None:
         """Puts adapters into a slot, see `load_adapters`."""
