@@ -43,7 +43,7 @@ ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
 
 
 def encoded(processor: Processor, body: dict) -> EncodedPrompt:
-    messages, images = to_messages(parse_body(ChatRequest, json.dumps(body).encode()))
+    messages, images = to_messages(parse_body(ChatRequest, json.dumps(body).encode()), 1)
     return processor.encode_prompt(messages, images.__getitem__)
 
 

@@ -1,4 +1,4 @@
-"""What a call makes of tokens."""
+"""What answers are made of tokens."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request, Sampling
 from rmsweb_jax.serve.protocol import ApiError, ChatRequest, parse_body
-from rmsweb_jax.serve.replies import Call
+from rmsweb_jax.serve.replies import Generation
 from rmsweb_jax.serve.tools import call_text
 
 TOOLS = [{"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}}]
@@ -17,26 +17,28 @@ TWO_CALLS = "So: " + call_text("a", '{"x": 1}') + "\n" + call_text("a", '{"x": 2
 
 @pytest.fixture
 def begin(processor):
-    def begin(**settings) -> Call:
+    def begin(**settings) -> Generation:
         body = {"messages": [{"role": "user", "content": "go"}]} | settings
         tokens = np.asarray(processor.encode_text("go"), np.int32)
         prompt = Example("", tokens, len(tokens), np.zeros(0, bool))
         asked = parse_body(ChatRequest, json.dumps(body).encode())
-        return Call(asked, "tiny", Request(prompt, Sampling()), processor)
+        return Generation(asked, "tiny", Request(prompt, Sampling()), processor)
 
     return begin
 
 
-def draw(call: Call, processor, text: str, each: int = 1000, log_prob: float = -1.0) -> list[dict]:
+def draw(
+    generation: Generation, processor, text: str, each: int = 1000, log_prob: float = -1.0
+) -> list[dict]:
     """Takes a reply a few tokens at a time, and returns the chunks of its stream."""
     tokens = [*processor.encode_text(text), processor.end_id]
     chunks = []
     for start in range(0, len(tokens), each):
         part = tuple(tokens[start : start + each])
         finish = "stop" if start + each >= len(tokens) else None
-        index = call.take(Drawn(call.request, 0, part, (log_prob,) * len(part), finish=finish))
+        index = generation.take(Drawn(generation.request, 0, part, (log_prob,) * len(part), finish=finish))
         assert index == 0
-        chunks.append(call.chunk(0))
+        chunks.append(generation.chunk(0))
     return [chunk["choices"][0] for chunk in chunks if chunk is not None]
 
 
@@ -54,7 +56,7 @@ def test_a_stream_holds_back_what_may_be_a_call(begin, processor):
     call = begin(tools=TOOLS, stream=True)
     chunks = draw(call, processor, TWO_CALLS, each=3)
     assert chunks[0]["delta"]["role"] == "assistant" and "role" not in chunks[1]["delta"]
-    assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "So: "
+    assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "So:"
     assert [one["index"] for one in chunks[-1]["delta"]["tool_calls"]] == [0, 1]
 
 
