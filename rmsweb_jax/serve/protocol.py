@@ -13,15 +13,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    FailFast,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, model_validator
 
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
@@ -37,23 +29,10 @@ _SAMPLING = ["temperature", "top_p", "min_p", "presence_penalty", "frequency_pen
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error"}
 # Fields of requests that cannot change a reply here.
 IGNORED = (
-    "add_special_tokens",
-    "chat_template_kwargs",
-    "metadata",
-    "prediction",
-    "priority",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "reasoning_effort",
-    "request_id",
-    "safety_identifier",
-    "service_tier",
-    "spaces_between_special_tokens",
-    "store",
-    "user",
-    "verbosity",
-)
+    "add_special_tokens", "chat_template_kwargs", "metadata", "prediction", "priority", "prompt_cache_key",
+    "prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "request_id", "safety_identifier",
+    "service_tier", "spaces_between_special_tokens", "store", "user", "verbosity",
+)  # fmt: skip
 
 
 class ApiError(Exception):

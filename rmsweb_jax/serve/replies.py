@@ -239,16 +239,14 @@ class Generation:
             return {}
         tokens, count = self._prompt_tokens(), self.asked.prompt_logprobs
         likely = _likely(self._scores.top, len(tokens) - 1, count)
-        entries: list[Any] = [None]
-        for token, value, pairs in zip(tokens[1:], self._scores.log_probs, likely, strict=True):
-            found = ({token: value} | dict(pairs)).items()
-            entries.append(
-                {
-                    str(token): {"logprob": max(log_prob, _LEAST), "decoded_token": self._text(token)}
-                    for token, log_prob in found
-                }
-            )
-        return {"prompt_logprobs": entries}
+        entries = [
+            {
+                str(token): {"logprob": max(log_prob, _LEAST), "decoded_token": self._text(token)}
+                for token, log_prob in ({own: value} | dict(pairs)).items()
+            }
+            for own, value, pairs in zip(tokens[1:], self._scores.log_probs, likely, strict=True)
+        ]
+        return {"prompt_logprobs": [None, *entries]}
 
     def _log_probs(self, reply: Reply, places: slice) -> dict[str, Any]:
         tokens, count = reply.tokens[places], self.asked.num_top or 0

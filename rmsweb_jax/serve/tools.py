@@ -47,23 +47,20 @@ def parse_calls(text: str) -> tuple[str, list[tuple[str, str]]]:
     def take(match: re.Match[str]) -> str:
         written = match[1]
         try:
-            call = json.loads(written, parse_constant=_refuse_constant)
+            call = json.loads(written)
             name, arguments = call["name"], call.get("arguments", {})
             if not (isinstance(name, str) and isinstance(arguments, dict)):
                 return match[0]
             # Half of a surrogate pair, which JSON can escape, is no text.
             name.encode()
-            calls.append((name, json.dumps(arguments, ensure_ascii="\\u" in written)))
+            text = json.dumps(arguments, ensure_ascii="\\u" in written, allow_nan=False)
+            calls.append((name, text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return match[0]
         return ""
 
     rest = _CALL.sub(take, text)
     return (rest.rstrip() if calls else rest), calls
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def closed(schema: Any) -> Any:
