@@ -66,7 +66,7 @@ _Body = TypeVar("_Body", bound=_Strict)
 class _FirstError(FailFast):
     """Ends the check of a list with its first error; hashable, as members of a union must be."""
 
-    __hash__ = object.__hash__
+    __hash__ = cast(Any, object.__hash__)
 
 
 _Item = TypeVar("_Item")
