@@ -187,7 +187,10 @@ def _instruction_bytes(
         (inner,) = (each for each in computations[called].values() if each.root)
         if inner.opcode in _SLICES:
             read = [min(size, _size(inner.type)) for size in read]
-        results = results[len(operands) : len(operands) + 1]
+        results = results[len(operands) : len(operands) + 1] if operands else []
+    elif opcode == "async-update":
+        # The operands of a start that has none. The type is that of the start.
+        read, results = read[1:], results[len(operands) - 1 : len(operands)]
     elif opcode == "copy-start":
         results = results[:1]
     elif opcode in ("all-gather-start", "collective-permute-start"):
@@ -279,7 +282,7 @@ def _main_loop(computations: dict[str, _Computation]) -> str | None:
 
 
 def call_bytes(text: str) -> int:
-    """Counts the bytes of a call of a program, as `iteration_bytes` does; loops must have known trip counts."""
+    """Counts the bytes of a call, as `iteration_bytes` does; a loop of unknown trip count counts once."""
     return _with_loops(_computations(text), _entry(text))
 
 
@@ -310,8 +313,8 @@ class Collective:
 
     Attributes:
       kind: "all-gather", "all-reduce", "reduce-scatter", "all-to-all" or "collective-permute".
-      size: bytes on a device of the gathered array, of one that is reduced, scattered or exchanged, or of what
-        a device sends.
+      size: bytes on a device of the gathered array, of one that is reduced, scattered or exchanged, or of
+        what a device sends.
       groups: positions in the mesh of the devices that take part together.
       pairs: (source, target) of a permutation.
       times: in a call of the program, or in all iterations of its main loop.
@@ -347,10 +350,10 @@ def _collectives(
         if kind in _COLLECTIVES:
             yield _collective(kind, one, name, times, devices)
         inner = _inner(computations, one)
-        # A collective may be wrapped, or fused with what computes meanwhile.
-        called = one.attribute("calls")
-        if one.opcode in ("fusion", "async-start") and called:
-            inner = [(called, 1)]
+        # A collective may be wrapped, fused with what computes meanwhile, or given to SparseCores.
+        called = re.search(r"\b(?:calls|called_computations)=\{?%?([\w.\-]+)", one.rest)
+        if one.opcode in ("fusion", "async-start", "custom-call") and called:
+            inner = [(called[1], 1)]
         for body, repeated in inner:
             yield from _collectives(computations, body, times * repeated, devices)
 
@@ -390,7 +393,7 @@ def _components(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ..
 
 
 def _groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
-    """Reads `replica_groups`: listed, as a transposed range such as [4,2]<=[2,4]T(1,0), or as axes of a mesh."""
+    """Reads `replica_groups`: listed, a transposed range as [4,2]<=[2,4]T(1,0), or axes of a mesh."""
     if found := re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest):
         listed = re.findall(r"\{([\d,]+)\}", found[1])
         return tuple(tuple(map(int, each.split(","))) for each in listed) or (tuple(range(devices)),)

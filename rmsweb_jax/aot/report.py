@@ -40,8 +40,8 @@ class Compiled:
         program without optimizer.
       collectives: number of each kind in the program, those of a scanned layer once; None if it does not fit.
       compile_seconds: wall-clock time.
-      roofline: lower bounds of its time. Memory and interconnect traffic is that of the compiled program; of a
-        program with a main loop, that of all its iterations.
+      roofline: lower bounds of its time. Memory and interconnect traffic is that of the compiled program; of
+        a program with a main loop, that of all its iterations.
       floor_ms: the longest of them.
       mfu_ceiling: useful over executed operations.
       turn_gib: memory traffic of an iteration of the program's main loop (see `hbm_bytes`); None without a

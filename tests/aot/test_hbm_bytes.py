@@ -82,6 +82,17 @@ def test_an_iteration_of_a_program_that_xla_compiles(rows):
 # A loop as the TPU compiler writes it: no trip count, a counter that rises by 2 while it is below 8.
 COUNTED = """HloModule jit_f, is_scheduled=true
 
+%offloaded (param_0.3: f32[8,256]) -> f32[8,256] {
+  %param_0.3 = f32[8,256]{1,0:T(8,128)} parameter(0)
+  ROOT %swapped = f32[8,256]{1,0:T(8,128)} all-to-all(%param_0.3), replica_groups={{0,1,2,3}}, dimensions={0}
+}
+
+%wrapped (param_0.4: f32[8,256]) -> f32[8,256] {
+  %param_0.4 = f32[8,256]{1,0:T(8,128)} parameter(0)
+  ROOT %given = f32[8,256]{1,0:T(8,128)} custom-call(%param_0.4), custom_call_target="sparsecore", \
+called_computations={%offloaded}
+}
+
 %all-reduce-scatter (param_0.2: f32[8,256]) -> f32[2,256] {
   %param_0.2 = f32[8,256]{1,0:T(8,128)} parameter(0)
   %sum = f32[8,256]{1,0:T(8,128)} all-reduce(%param_0.2), replica_groups={{0,1,2,3}}, to_apply=%add
@@ -120,7 +131,11 @@ ENTRY %main (x.1: f32[8,256]) -> f32[2,256] {
   %start = (s32[]{:T(128)}, f32[8,256]{1,0:T(8,128)}) tuple(%zero, %x.1)
   %loop = (s32[]{:T(128)}, f32[8,256]{1,0:T(8,128)}) while(%start), condition=%condition, body=%body
   %y = f32[8,256]{1,0:T(8,128)} get-tuple-element(%loop), index=1
-  %all = (f32[8,256]{1,0}, f32[16,256]{1,0:T(8,128)}) all-gather-start(%y), replica_groups=GROUPS, dimensions={0}
+  %begun = ((), (), (s32[64]{0:T(1024)})) async-start(), calls=%wrapped
+  %going = ((f32[8,256]{1,0}), f32[8,256]{1,0}, (s32[64]{0:T(1024)})) async-update(%begun, %y)
+  %over = f32[8,256]{1,0:T(8,128)} async-done(%going)
+  %all = (f32[8,256]{1,0}, f32[16,256]{1,0:T(8,128)}) all-gather-start(%y), \
+replica_groups=GROUPS, dimensions={0}
   %whole = f32[16,256]{1,0:T(8,128)} all-gather-done(%all)
   ROOT %least = f32[2,256]{1,0:T(2,128)} fusion(%y), kind=kCustom, calls=%all-reduce-scatter
 }
@@ -141,6 +156,7 @@ def test_the_collectives_of_a_call(text, groups):
     pairs = ((0, 1), (1, 0), (2, 3), (3, 2))
     assert collectives(COUNTED.replace("GROUPS", text), devices=4) == [
         Collective("collective-permute", 8 * KIB, ((0, 1), (2, 3)), pairs, times=4),
+        Collective("all-to-all", 8 * KIB, ((0, 1, 2, 3),), (), times=1),
         Collective("all-gather", 16 * KIB, groups, (), times=1),
         # Of the sum each device keeps a part.
         Collective("reduce-scatter", 8 * KIB, ((0, 1, 2, 3),), (), times=1),
@@ -153,8 +169,8 @@ def test_devices_that_are_stated_in_an_unknown_way_are_an_error():
 
 
 def test_the_bytes_of_a_call():
-    """Four permutations of 8 KiB, a gathering of 8 to 16, and 8 of which a part of 2 is kept."""
-    arrays = 4 * (8 + 8) + 8 + 16 + 8 + 2
+    """Four permutations and an exchange of 8 KiB, a gathering of 8 to 16, and 8 of which 2 are kept."""
+    arrays = 4 * (8 + 8) + 8 + 8 + 8 + 16 + 8 + 2
     counter = 3 * 4
     assert call_bytes(COUNTED.replace("GROUPS", "[1,4]<=[4]")) == arrays * KIB + 4 * counter
 

@@ -68,7 +68,7 @@ def test_groups_whose_chips_lie_apart_share_links():
 
 
 def test_cores_of_a_chip_share_what_it_receives():
-    """Of four cores on two chips, each chip lacks half; a chip's cores in different groups lack a half each."""
+    """Of four cores on two chips each chip lacks half; of two groups it lacks half of each."""
     devices = slice_of(2, cores=2)
     assert ici_seconds([over("all-gather", (0, 1, 2, 3))], devices, FLAT) == pytest.approx(0.5)
     assert ici_seconds([over("all-gather", (0, 2), (1, 3))], devices, FLAT) == pytest.approx(0.5 + 0.5)
