@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
 import sys
 import time
@@ -70,33 +69,57 @@ _RECIPES, _MAXTEXT = "tpu-recipes c8cfe2f", "maxtext e591f30"
 # All in repositories of github.com/AI-Hypercomputer, read at these commits.
 PUBLISHED = (
     Published(
-        *("Llama 3.1 8B", "v6e:16x16", 4, 8_192, 4.546),
+        "Llama 3.1 8B",
+        "v6e:16x16",
+        4,
+        8_192,
+        4.546,
         f"{_RECIPES}, training/trillium/Llama3.1-8B-MaxText/v6e-256: 45.46 % MFU without causal masking",
     ),
     # 692 tokens a second and device, of two rows.
     Published(
-        *("Llama 2 70B", "v5p:4x4x4", 2, 4_096, round(2 * 4_096 / 692, 2)),
+        "Llama 2 70B",
+        "v5p:4x4x4",
+        2,
+        4_096,
+        round(2 * 4_096 / 692, 2),
         f"{_MAXTEXT}, docs/reference/models/tiering.md: 65.4 % MFU, about 692 tokens/s a device, 512 chips; "
         "batch of the recipe that it links, llama2_70b_v5p_128",
     ),
     Published(
-        *("Llama 3.1 70B", "tpu7x:4x4x4", 2, 8_192, 12.20),
+        "Llama 3.1 70B",
+        "tpu7x:4x4x4",
+        2,
+        8_192,
+        12.20,
         f"{_RECIPES}, training/ironwood/README.md: 64 chips, global batch 256",
     ),
     Published(
-        *("Llama 3.1 8B", "v5e:2x4", 128, 2_048, round(128 / 8_249, 4)),
+        "Llama 3.1 8B",
+        "v5e:2x4",
+        128,
+        2_048,
+        round(128 / 8_249, 4),
         "jetstream-pytorch c8bb611, benchmarks/summary.md: Llama 3 8B, bfloat16, 8,249 tokens/s at a batch "
         "of 128 and caches of 2,048, prefill included",
         "tensor",
     ),
     # Prompts and answers of 1,000 tokens: 1,500 on average.
     Published(
-        *("Llama 3.1 70B", "v6e:2x4", 64, 1_536, 0.02311),
+        "Llama 3.1 70B",
+        "v6e:2x4",
+        64,
+        1_536,
+        0.02311,
         f"{_RECIPES}, inference/trillium/vLLM/Llama3.x: median time between tokens, 64 requests at once",
         "tensor",
     ),
     Published(
-        *("Llama 3.1 70B", "v6e:2x4", 128, 1_536, 0.03073),
+        "Llama 3.1 70B",
+        "v6e:2x4",
+        128,
+        1_536,
+        0.03073,
         f"{_RECIPES}, inference/trillium/vLLM/Llama3.x: median time between tokens, 128 requests at once",
         "tensor",
     ),
@@ -141,21 +164,30 @@ SAMPLES, EPOCHS, PROMPT, RESPONSE = 150_000, 3, 12_000, 300
 # as many; its figure of gate shares (44 % and 21 % rejected at the end) leaves about one group of three.
 ITERATIONS, KEPT, GENERATED, SAMPLED = 200, 128, 192, 8
 SPLIT, WIDE = {"fsdp": 4, "tensor": 4}, {"fsdp": 16, "tensor": 4}
-# Slices, meshes, and the rematerialization that fits (docs/results/tpu.md).
-SLICES: tuple[tuple[str, dict[str, int], str], ...] = (
-    ("v5p:2x2x2", {}, "named"),
-    ("v6e:4x4", SPLIT, "full"),
-    ("v5e:8x8", WIDE, "full"),
-    ("v5p:4x4x4", WIDE, "named"),
-    ("tpu7x:2x2x2", {}, "named"),
+# Slices, meshes, and the sizes for which the cheaper rematerialization fits (docs/results/tpu.md).
+SLICES: tuple[tuple[str, dict[str, int], tuple[str, ...]], ...] = (
+    ("v5p:2x2x2", {}, ("8b",)),
+    ("v6e:4x4", SPLIT, ()),
+    ("v5e:8x8", WIDE, ()),
+    ("v5p:4x4x4", WIDE, ("8b", "32b")),
+    ("tpu7x:2x2x2", {}, ("8b",)),
 )
-# Those of which programs are compiled, to see which bound binds.
-COMPILED = (("8b", "v5p:2x2x2"), ("32b", "v5p:4x4x4"))
+# Programs that are compiled, to see which bound binds.
+COMPILED = (
+    ("8b", "v5p:2x2x2", "rl decode"),
+    ("32b", "v5p:4x4x4", "rl decode"),
+    ("32b", "v5p:4x4x4", "sft gradient"),
+)
 
 
-def _recipe(size: str, topology: str, sizes: dict[str, int], remat: str) -> dict[str, Any]:
+def _lanes(decode: Program) -> int:
+    return int(re.findall(r"(\d+) lanes", decode.name)[0])
+
+
+def _recipe(size: str, topology: str, sizes: dict[str, int], named: Sequence[str]) -> dict[str, Any]:
     """Counts the floors of a recipe's programs on a slice, and how often each is called."""
     mesh, chip, model = slice_mesh(topology, **sizes), CHIPS[topology.partition(":")[0]], SIZES[size]
+    remat = "named" if size in named else "full"
     sft = dataclasses.replace(from_config(SftConfig, sft_config(size), complete=False), remat=remat)
     rl = dataclasses.replace(from_config(RlConfig, rl_config(size), complete=False), remat=remat)
     shape, work = full_rows(sft, model, mesh, TreeSize(PROMPT - RESPONSE, (RESPONSE,)), 1)
@@ -164,26 +196,31 @@ def _recipe(size: str, topology: str, sizes: dict[str, int], remat: str) -> dict
     shape, group = full_rows(rl, model, mesh, TreeSize(PROMPT, (RESPONSE,) * (SAMPLED + 1)), 1)
     update = rl_programs(rl, model, mesh, shape, group)[0]
     *_, decode = sampler_programs(rl, model, mesh, 1, chip.hbm_gib)
-    wanted = [tuning, decode] if (size, topology) in COMPILED else []
+    if _lanes(decode) > GENERATED * SAMPLED:
+        few = dataclasses.replace(rl, rollout_lanes=GENERATED * SAMPLED)
+        *_, decode = sampler_programs(few, model, mesh, 1, chip.hbm_gib)
+    lanes = _lanes(decode)
+    wanted = [one for one in (tuning, decode) if (size, topology, one.name.partition(",")[0]) in COMPILED]
     compiled = {one.name: _compiled(one, mesh, chip, f"{size} {topology}") for one in wanted}
-    lanes = int(re.findall(r"(\d+) lanes", decode.name)[0])
     # Old policy and reference are two more forward passes.
     passes = update.executed_flops + 2 * forward_flops(model, group)
     reading = device_bytes(decode.iteration_reads) / chip.hbm_gb_per_s / 1e9
     rate = chip.peak_tflops * 1e12 * mesh.size
     prompt = Work(rl.max_prompt_tokens, causal_pairs(rl.max_prompt_tokens), 0)
-    done = {row["name"]: row for row in compiled.values()}
-    step = done[decode.name]["floor_ms"] / decode.iterations / 1e3 if decode.name in done else reading
-    call = done[tuning.name]["floor_ms"] / 1e3 if tuning.name in done else tuning.executed_flops / rate
+    step = compiled[decode.name]["floor_ms"] / decode.iterations / 1e3 if decode.name in compiled else reading
+    call = (
+        compiled[tuning.name]["floor_ms"] / 1e3 if tuning.name in compiled else tuning.executed_flops / rate
+    )
     return {
         "size": size,
         "slice": topology,
+        "remat": remat,
         "chips": mesh.size // (2 if chip in (CHIPS["v4"], CHIPS["tpu7x"]) else 1),
         "lanes": lanes,
         "sft_s": call * SAMPLES * EPOCHS / held,
         "update_s": ITERATIONS * KEPT / shape.rows * passes / rate,
         "prefill_s": ITERATIONS * GENERATED * forward_flops(model, prompt) / rate,
-        "decode_s": ITERATIONS * RESPONSE * math.ceil(GENERATED * SAMPLED / lanes) * step,
+        "decode_s": ITERATIONS * RESPONSE * GENERATED * SAMPLED / lanes * step,
         "compiled": list(compiled.values()),
     }
 
@@ -334,6 +371,7 @@ def _bounded(row: dict[str, Any]) -> tuple[str, ...]:
 _COST = (
     "model",
     "slice",
+    "remat",
     "chips",
     "SFT chip-hours",
     "RL chip-hours",
@@ -351,6 +389,7 @@ def _cost(
     return (
         row["size"].upper(),
         row["slice"],
+        row["remat"],
         str(row["chips"]),
         f"{sft:,.0f} to {slow_sft:,.0f}",
         f"{rl:,.0f} to {slow_rl:,.0f}",
@@ -390,8 +429,8 @@ for the anchor; a group is 8 responses of 300 tokens (our guess) after a prompt 
 An update is a gradient and two forward passes. Real prompts are shorter than their limit, which makes the
 costs high; evaluation, loading, preparation of weights, optimizer steps, failures and idle lanes are not in
 them, which makes them low. Where a program was compiled for the slice, its floor is the longest of the three;
-elsewhere the operations of training and prefill, and what a decoding step must read. Only the runs in
-[tpu.md](tpu.md) are known to fit their slices.
+elsewhere the operations of training and prefill, and what a decoding step must read. The
+rematerialization is what fits by [tpu.md](tpu.md), as far as that has the slice.
 """
 TITLE = "Lower bounds of TPU time, published runs and cost"
 PROOF = Proof(TITLE, ABOUT, measure, claims, tables, packages=("jax",))
