@@ -430,7 +430,8 @@ An update is a gradient and two forward passes. Real prompts are shorter than th
 costs high; evaluation, loading, preparation of weights, optimizer steps, failures and idle lanes are not in
 them, which makes them low. Where a program was compiled for the slice, its floor is the longest of the three;
 elsewhere the operations of training and prefill, and what a decoding step must read. The
-rematerialization is what fits by [tpu.md](tpu.md), as far as that has the slice.
+rematerialization is what fits by [tpu.md](tpu.md), as far as that has the slice. Compilations are kept in
+`build/roofline`: they took most of an hour, which is not in the time at the end of the page.
 """
 TITLE = "Lower bounds of TPU time, published runs and cost"
 PROOF = Proof(TITLE, ABOUT, measure, claims, tables, packages=("jax",))
