@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
 
 import numpy as np
 
-G = TypeVar("G")
-G_co = TypeVar("G_co", covariant=True)
+from rmsweb_jax.rl.rollout import Group, Rollouts
 
 # Assumed share of accepted groups before any group has been scored.
 _FIRST_GUESS = 0.5
 
 
-class GroupSource(Protocol[G_co]):
-    """A source of groups in a fixed order.
-
-    Attributes:
-      limit: position before which prompts may be begun.
-      share: expected share of accepted groups, from the last iterations; 1 before the first, since more
-        prompts can be begun later, but none taken back.
-    """
-
-    @property
-    def position(self) -> int:
-        """Number of groups taken."""
-        ...
-
-    limit: int
-    share: float
-
-    def take(self, count: int, oldest: int = 0) -> Sequence[G_co]:
-        """Returns the next groups that are not older than version `oldest`."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
-class SampledGroups(Generic[G]):
+class SampledGroups:
     """The groups of one iteration, in the order of their prompts.
 
     Attributes:
@@ -49,16 +25,15 @@ class SampledGroups(Generic[G]):
       exhausted: all batches were used and too few groups were accepted.
     """
 
-    accepted: tuple[G, ...]
-    salvaged: tuple[G, ...]
-    generated: tuple[G, ...]
+    accepted: tuple[Group, ...]
+    salvaged: tuple[Group, ...]
+    generated: tuple[Group, ...]
     batches: int
     exhausted: bool
 
 
 def dynamic_sampling(
-    source: GroupSource[G],
-    accepts: Callable[[G], bool],
+    source: Rollouts,
     *,
     batch_groups: int,
     train_groups: int,
@@ -68,7 +43,7 @@ def dynamic_sampling(
     version: int = 0,
     max_staleness: int = 0,
     report: Callable[[int, int], None] = lambda accepted, batches: None,
-) -> SampledGroups[G]:
+) -> SampledGroups:
     """Takes groups until `train_groups` are accepted, at most `max_gen_batches` batches of `batch_groups`.
 
     Of D rejected groups, the first `M floor(min(D, max_salvage_groups) / M)` in order are kept, with
@@ -82,9 +57,9 @@ def dynamic_sampling(
         the source goes on with as many more prompts.
       report: called with (accepted groups, batches) after each batch.
     """
-    accepted: list[G] = []
-    rejected: list[G] = []
-    generated: list[G] = []
+    accepted: list[Group] = []
+    rejected: list[Group] = []
+    generated: list[Group] = []
     most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
@@ -102,7 +77,9 @@ def dynamic_sampling(
             source.limit = source.position + count * (2 if another else 1)
         for group in source.take(count, version - max_staleness):
             generated.append(group)
-            (accepted if accepts(group) else rejected).append(group)
+            (accepted if group.accepted else rejected).append(group)
+            if len(rejected) > max_salvage_groups and group is rejected[-1]:
+                group.prompt.release()  # No step will read it.
         if len(generated) % batch_groups == 0:
             report(len(accepted), len(generated) // batch_groups)
     # Iterations are short: a single one says little.
@@ -119,16 +96,16 @@ def dynamic_sampling(
 
 
 @dataclasses.dataclass(frozen=True)
-class MiniBatch(Generic[G]):
+class MiniBatch:
     """The groups of one optimizer step."""
 
-    accepted: tuple[G, ...]
-    salvaged: tuple[G, ...]
+    accepted: tuple[Group, ...]
+    salvaged: tuple[Group, ...]
 
 
 def mini_batches(
-    sampled_groups: SampledGroups[G], *, train_groups: int, mini_batch_groups: int
-) -> list[MiniBatch[G]]:
+    sampled_groups: SampledGroups, *, train_groups: int, mini_batch_groups: int
+) -> list[MiniBatch]:
     """Splits groups into steps of `mini_batch_groups` accepted groups and a share of the salvaged ones.
 
     Without accepted groups, the salvaged groups are split over as many steps as a full iteration has.
@@ -139,7 +116,7 @@ def mini_batches(
     if not steps:
         return []
 
-    def split(groups: tuple[G, ...]) -> list[tuple[G, ...]]:
+    def split(groups: tuple[Group, ...]) -> list[tuple[Group, ...]]:
         return [tuple(groups[at] for at in part) for part in np.array_split(np.arange(len(groups)), steps)]
 
     return [MiniBatch(*parts) for parts in zip(split(accepted), split(salvaged), strict=True)]

@@ -288,6 +288,10 @@ class GatedAdvantages(NamedTuple):
     incompetent: Bool[np.ndarray, " groups"]
 
 
+# Of `GatedAdvantages`; every group has exactly one of them.
+FATES = ("accepted", "solved", "unsolved", "incompetent")
+
+
 def gated_advantages(
     rewards: Float64[np.ndarray, "groups samples"],
     *,
