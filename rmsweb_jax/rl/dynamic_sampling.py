@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.rollout import Group, Rollouts
 
 # Assumed share of accepted groups before any group has been scored.
@@ -34,58 +35,54 @@ class SampledGroups:
 
 def dynamic_sampling(
     source: Rollouts,
-    *,
-    batch_groups: int,
-    train_groups: int,
-    mini_batch_groups: int,
-    max_gen_batches: int,
-    max_salvage_groups: int,
-    version: int = 0,
-    max_staleness: int = 0,
+    config: RlConfig,
     report: Callable[[int, int], None] = lambda accepted, batches: None,
 ) -> SampledGroups:
-    """Takes groups until `train_groups` are accepted, at most `max_gen_batches` batches of `batch_groups`.
+    """Takes groups until `train_groups` are accepted, at most `max_gen_batches` of `gen_batch_groups` each.
 
     Of D rejected groups, the first `M floor(min(D, max_salvage_groups) / M)` in order are kept, with
     M = `mini_batch_groups`. When the batches run out, the accepted groups are rounded down to a multiple of
     M, possibly zero. Source: RMSWeb, appendix "Salvage-DS RL configuration".
 
+    Without `max_staleness` whole batches are taken, all by the version of the source, and prompts of the next
+    one are begun where it is likely to be needed. Otherwise groups by earlier versions, up to so many, are
+    taken one by one, and the source goes on with as many more prompts.
+
     Args:
-      version: version of the policy that is trained.
-      max_staleness: 0 takes whole batches, all by this version, and begins prompts of the next one where it
-        is likely to be needed. Otherwise groups by earlier versions, up to so many, are taken one by one, and
-        the source goes on with as many more prompts.
       report: called with (accepted groups, batches) after each batch.
     """
+    batch_groups, train_groups, mini = config.gen_batch_groups, config.train_groups, config.mini_batch_groups
     accepted: list[Group] = []
     rejected: list[Group] = []
     generated: list[Group] = []
-    most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
+    most = config.max_gen_batches * batch_groups
+    count = 1 if config.max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
         # iterations give a better one, but with it a resumed run would begin other prompts, next to which
         # log-probabilities round differently: it is left to runs that do not repeat bit for bit.
-        guess = source.share if max_staleness else _FIRST_GUESS
+        guess = source.share if config.max_staleness else _FIRST_GUESS
         share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
-        if max_staleness:
+        if config.max_staleness:
             # What an iteration takes, for each version that may be trained on. Some groups may be left over
             # and too old after the next iteration; fewer would leave the update waiting.
-            needed = min(most, round(train_groups / max(share, 1 / max_gen_batches)))
-            source.limit = max(source.limit, source.position + (max_staleness + 1) * needed - len(generated))
+            needed = min(most, round(train_groups / max(share, 1 / config.max_gen_batches)))
+            begun = source.position + (config.max_staleness + 1) * needed - len(generated)
+            source.limit = max(source.limit, begun)
         else:
             another = len(accepted) + share * count < train_groups and len(generated) + count < most
             source.limit = source.position + count * (2 if another else 1)
-        for group in source.take(count, version - max_staleness):
+        for group in source.take(count, source.version - config.max_staleness):
             generated.append(group)
             (accepted if group.accepted else rejected).append(group)
-            if len(rejected) > max_salvage_groups and group is rejected[-1]:
+            if len(rejected) > config.max_salvage_groups and group is rejected[-1]:
                 group.prompt.release()  # No step will read it.
         if len(generated) % batch_groups == 0:
             report(len(accepted), len(generated) // batch_groups)
     # Iterations are short: a single one says little.
     source.share += (len(accepted) / len(generated) - source.share) / 2
-    trained = min(len(accepted), train_groups) // mini_batch_groups * mini_batch_groups
-    salvaged = min(len(rejected), max_salvage_groups) // mini_batch_groups * mini_batch_groups
+    trained = min(len(accepted), train_groups) // mini * mini
+    salvaged = min(len(rejected), config.max_salvage_groups) // mini * mini
     return SampledGroups(
         accepted=tuple(accepted[:trained]),
         salvaged=tuple(rejected[:salvaged]),
@@ -103,16 +100,15 @@ class MiniBatch:
     salvaged: tuple[Group, ...]
 
 
-def mini_batches(
-    sampled_groups: SampledGroups, *, train_groups: int, mini_batch_groups: int
-) -> list[MiniBatch]:
+def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBatch]:
     """Splits groups into steps of `mini_batch_groups` accepted groups and a share of the salvaged ones.
 
     Without accepted groups, the salvaged groups are split over as many steps as a full iteration has.
     """
     accepted, salvaged = sampled_groups.accepted, sampled_groups.salvaged
     # Accepted groups fill whole steps; salvaged ones are spread evenly over them, in order.
-    steps = len(accepted) // mini_batch_groups or min(train_groups // mini_batch_groups, len(salvaged))
+    mini = config.mini_batch_groups
+    steps = len(accepted) // mini or min(config.train_groups // mini, len(salvaged))
     if not steps:
         return []
 

@@ -174,14 +174,11 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 # Weights and caches for decoding are a second copy of the model; gradients need that memory.
                 rollouts.stop()
                 generator.unload()
-            batches = mini_batches(
-                sampled_groups, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
-            )
             updated = update_policy(
                 steps,
                 state,
                 frozen,
-                batches,
+                mini_batches(sampled_groups, config),
                 packer,
                 model.config,
                 mesh,
@@ -338,17 +335,7 @@ def sample_groups(
         progress.update(version, note)
         logging.info("iteration %d: %s", version + 1, note)
 
-    sampled_groups = dynamic_sampling(
-        rollouts,
-        batch_groups=config.gen_batch_groups,
-        train_groups=config.train_groups,
-        mini_batch_groups=config.mini_batch_groups,
-        max_gen_batches=config.max_gen_batches,
-        max_salvage_groups=config.max_salvage_groups,
-        version=version,
-        max_staleness=config.max_staleness,
-        report=report,
-    )
+    sampled_groups = dynamic_sampling(rollouts, config, report)
     seconds = time.monotonic() - start
     groups = sampled_groups.generated
     writer.write_groups(version + 1, list(readable_groups(groups, data.decode, config.logged_groups)))

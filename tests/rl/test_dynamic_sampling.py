@@ -4,15 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import dynamic_sampling, mini_batches
 from rmsweb_jax.rl.rollout import prompt_order
 
-PAPER = {
-    "train_groups": 64,
-    "mini_batch_groups": 16,
-    "max_gen_batches": 16,
-    "max_salvage_groups": 64,
-}
+# The paper's 64 groups in steps of 16, from at most 16 batches.
+PAPER = RlConfig(prompts="prompts", model="model")
 
 
 @dataclasses.dataclass
@@ -36,7 +33,7 @@ class Script:
 
     def __init__(self, batches: list[list[bool]]):
         self.verdicts = [verdict for batch in batches for verdict in batch]
-        self.position = self.limit = 0
+        self.position = self.limit = self.version = 0
         self.share = 0.5
         self.log: list[tuple[int, int]] = []
 
@@ -47,8 +44,8 @@ class Script:
 
 
 def run(batches: list[list[bool]], script: Script | None = None, **changes):
-    changes = {"batch_groups": len(batches[0])} | changes
-    return dynamic_sampling(script or Script(batches), **PAPER | changes)
+    changes = {"gen_batch_groups": len(batches[0])} | changes
+    return dynamic_sampling(script or Script(batches), dataclasses.replace(PAPER, **changes))
 
 
 def test_stops_as_soon_as_enough_are_accepted():
@@ -95,7 +92,7 @@ def test_shares_use_every_kept_group_once(batches, mini):
     result = run(batches, **sizes)
     rejected = sum(not group.accepted for group in result.generated)
     assert len(result.salvaged) == mini * (min(rejected, 8) // mini)
-    steps = mini_batches(result, train_groups=4 * mini, mini_batch_groups=mini)
+    steps = mini_batches(result, dataclasses.replace(PAPER, **sizes))
     assert [group for step in steps for group in step.accepted] == list(result.accepted)
     assert [group for step in steps for group in step.salvaged] == list(result.salvaged)
     if result.accepted:
@@ -105,14 +102,14 @@ def test_shares_use_every_kept_group_once(batches, mini):
 
 
 def test_a_full_iteration_is_four_joint_steps():
-    steps = mini_batches(run([[True, False] * 32] * 16), train_groups=64, mini_batch_groups=16)
+    steps = mini_batches(run([[True, False] * 32] * 16), PAPER)
     assert [(len(step.accepted), len(step.salvaged)) for step in steps] == [(16, 16)] * 4
 
 
 def test_only_salvage_still_makes_steps_and_nothing_makes_none():
-    steps = mini_batches(run([[False] * 64] * 16), train_groups=64, mini_batch_groups=16)
+    steps = mini_batches(run([[False] * 64] * 16), PAPER)
     assert [(len(step.accepted), len(step.salvaged)) for step in steps] == [(0, 16)] * 4
-    assert mini_batches(run([[False] * 5], max_gen_batches=1), train_groups=64, mini_batch_groups=16) == []
+    assert mini_batches(run([[False] * 5], max_gen_batches=1), PAPER) == []
 
 
 def test_prompts_of_the_next_batch_begin_where_it_is_likely_to_be_needed():
@@ -133,7 +130,7 @@ def test_nothing_begins_beyond_the_last_batch():
 
 def test_with_staleness_groups_are_taken_one_by_one():
     script = Script([[True, False] * 32] * 4)
-    result = run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
+    result = run([[True] * 64], script, train_groups=32, max_staleness=1)
     assert len(result.accepted) == 32 and len(result.generated) == 63 and script.position == 63
     # Prompts for two iterations are under way: half of all groups were expected to pass, and do.
     assert {limit for _, limit in script.log} == {2 * 64}
@@ -141,7 +138,7 @@ def test_with_staleness_groups_are_taken_one_by_one():
     # A first group that is rejected does not make an iteration begin all batches.
     script = Script([[False, *[True] * 7] * 8] * 4)
     script.share = 7 / 8
-    run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
+    run([[True] * 64], script, train_groups=32, max_staleness=1)
     assert max(limit for _, limit in script.log) <= 2 * 40
 
 
@@ -151,7 +148,8 @@ def test_few_groups_become_too_old():
     script = Script([rng.random(64) < 0.75] * 40)
     begun = dropped = 0
     for version in range(30):
-        run([[True] * 16], script, train_groups=16, mini_batch_groups=4, max_staleness=1, version=version)
+        script.version = version
+        run([[True] * 16], script, train_groups=16, mini_batch_groups=4, max_staleness=1)
         # What the iteration before has begun and this one has not taken.
         left = max(0, begun - script.position)
         dropped += left
