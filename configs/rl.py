@@ -4,8 +4,8 @@
         --config.model=runs/demo/sft/export --workdir=runs/demo/rl
 
 A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
-for exact replies alone, `text_reward` for similar text, and `async` generates while it updates. `8b` and
-`32b` hold the paper's values; `demo` and `smoke` fit two CPU cores.
+for exact replies alone, `text_reward` for similar text, and `async` also trains on groups of the policy
+before. `8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ ABLATIONS = {
     "no_kl": {"objective": {"kl_coef": 0.0}},
     "binary_reward": {"reward": "binary"},
     "text_reward": {"reward": "text"},
-    # Generation goes on while the policy is updated.
+    # An endpoint draws while the policy is updated; the training mesh keeps what it has begun.
     "async": {"max_staleness": 1},
 }
 VARIANTS = _SIZES | {

@@ -19,12 +19,13 @@ from rmsweb_jax.aot.abstract import (
     image_window,
     on_mesh,
 )
-from rmsweb_jax.data.batching import Batch, round_up
+from rmsweb_jax.data.batching import Batch
 from rmsweb_jax.data.packing import RowShape, TreeSize, useful_work
 from rmsweb_jax.data.sft import VALUES as SFT_VALUES
 from rmsweb_jax.decoding.cache import LANE_SPECS, SLOT_SPECS
 from rmsweb_jax.decoding.engine import empty_chunk, empty_table
 from rmsweb_jax.decoding.forward import CHUNK_SPECS, Vision
+from rmsweb_jax.decoding.memory import abstract_weights, fit_memory
 from rmsweb_jax.decoding.programs import (
     allocate,
     decode,
@@ -33,8 +34,8 @@ from rmsweb_jax.decoding.programs import (
     prepare_weights,
     store,
 )
-from rmsweb_jax.decoding.sizes import EngineSizes, choose_chunks, fit_sizes, spare_prompts, token_bytes
-from rmsweb_jax.decoding.weights import Layout, adapter_specs, weight_specs
+from rmsweb_jax.decoding.sizes import sizes_for
+from rmsweb_jax.decoding.weights import Layout, adapter_specs
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import (
@@ -187,34 +188,6 @@ def rl_programs(
     ]
 
 
-def sampler_sizes(
-    settings: RlConfig, config: Qwen3VLConfig, mesh: Mesh, images: int, free: int | None, platform: str
-) -> EngineSizes:
-    """Chooses the sizes of a run's engine.
-
-    Args:
-      free: bytes of a device that are left for caches; None takes the lanes of the settings, or 32 a shard.
-    """
-    chunks = choose_chunks(settings.max_prompt_tokens, platform)
-    sizes = EngineSizes(
-        lanes=settings.rollout_lanes or 1,
-        prompts=1,
-        prompt_width=round_up(settings.max_prompt_tokens, chunks[-1]),
-        response_width=settings.max_response_tokens,
-        samples=settings.num_samples,
-        chunks=chunks,
-        images=images,
-        window=image_window(config, settings.max_pixels),
-    )
-    shards, tensor = row_shards(mesh), mesh.shape["tensor"]
-    if settings.rollout_lanes:
-        lanes = round_up(-(-settings.rollout_lanes // shards), settings.num_samples)
-        prompts = spare_prompts(lanes, settings.num_samples)
-        return dataclasses.replace(sizes, lanes=lanes * shards, prompts=prompts * shards)
-    each = token_bytes(config.text, settings.dtype, settings.cache_dtype)
-    return fit_sizes(sizes, each, free, shards, tensor)
-
-
 def sampler_programs(
     settings: RlConfig,
     config: Qwen3VLConfig,
@@ -238,19 +211,24 @@ def sampler_programs(
     graphdef, state = nnx.split(policy)
     dtype = jnp.dtype(settings.dtype)
     memory = None if hbm_gib is None else hbm_gib * 2**30
-    copies = Layout(policy.attention)
-    whole = jax.eval_shape(functools.partial(prepare_weights, graphdef, layout=copies), state)
-    whole = on_mesh(whole, tree_shardings(whole, weight_specs(whole, copies), mesh))
     if split is None:
+        whole = abstract_weights(policy, Layout(policy.attention))
         split = memory is not None and mesh.shape["fsdp"] > 1 and 3 * device_bytes(whole) > memory
     layout = Layout(policy.attention, bool(split))
-    weights = jax.eval_shape(functools.partial(prepare_weights, graphdef, layout=layout), state)
-    weights = on_mesh(weights, tree_shardings(weights, weight_specs(weights, layout), mesh))
+    weights = abstract_weights(policy, layout)
     resident = {"weights": run.frozen, "optimizer": run.state.opt_state}
-    held = device_bytes((run.frozen, run.state, weights))
-    free = None if memory is None else int(0.9 * memory) - held
-    platform = mesh.devices.flat[0].platform
-    sizes = sampler_sizes(settings, config, mesh, images, free, platform)
+    shards = row_shards(mesh)
+    sizes = sizes_for(
+        [(settings.max_prompt_tokens, (image_window(config, settings.max_pixels),) * images)],
+        samples=settings.num_samples,
+        response_tokens=settings.max_response_tokens,
+        lanes=settings.rollout_lanes or shards,
+        shards=shards,
+        platform=mesh.devices.flat[0].platform,
+    )
+    if not settings.rollout_lanes:
+        held = device_bytes((run.frozen, run.state))
+        sizes = fit_memory(policy, sizes, layout, memory, held, settings.cache_dtype)
     common = {"config": config.text, "cache_dtype": settings.cache_dtype, "layout": layout}
     slots, lanes = jax.eval_shape(
         functools.partial(allocate, sizes=sizes, dtype=dtype, counted=False, **common)
@@ -262,7 +240,7 @@ def sampler_programs(
         functools.partial(empty_adapters, config=config.text, count=1, rank=rank, dtype=dtype, layout=layout)
     )
     adapters = on_mesh(adapters, tree_shardings(adapters, adapter_specs(adapters, layout), mesh))
-    shards, length = row_shards(mesh), sizes.chunks[-1]
+    length = sizes.chunks[-1]
 
     def abstract(tree: Any) -> Any:
         return jax.tree.map(lambda x: run.rows(x.shape, x.dtype), tree)

@@ -141,7 +141,12 @@ class LazyExample:
         with self._lock:
             if not self._made:
                 self._made.append(self.encode())
-        return self._made[0]
+            return self._made[0]
+
+    def release(self) -> None:
+        """Frees the encoded example; when it is needed again, it is encoded again."""
+        with self._lock:
+            self._made.clear()
 
 
 def dataset_sizes(

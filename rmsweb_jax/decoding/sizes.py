@@ -85,16 +85,18 @@ def sizes_for(
     lanes: int,
     shards: int = 1,
     steps: int = 16,
+    platform: str = "",
 ) -> EngineSizes:
     """Chooses sizes for known prompts.
 
     Args:
       prompts: length of each prompt, and the patches of its images.
       lanes: lanes to decode with, rounded up to whole prompts on every shard.
+      platform: that of the devices; by default of those that are there.
     """
     prompts = list(prompts)
     longest = max(length for length, _ in prompts)
-    chunks = choose_chunks(longest, jax.default_backend())
+    chunks = choose_chunks(longest, platform or jax.default_backend())
     each = round_up(-(-lanes // shards), samples)
     return EngineSizes(
         lanes=each * shards,
@@ -123,6 +125,8 @@ def token_bytes(config: TextConfig, dtype: str, cache_dtype: str) -> int:
 
 def device_memory(device: Any) -> int | None:
     """Bytes of a device's memory, or None if it does not tell."""
+    # Only the devices of this process tell; the others are alike.
+    device = device if device.process_index == jax.process_index() else jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     return None if not stats else stats.get("bytes_limit")
 

@@ -103,7 +103,7 @@ def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfi
     )
 
 
-def trees_of(batch: MiniBatch[Group], *, salvage: bool) -> list[LazyTree]:
+def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
     """Makes the tree of each group of an optimizer step, accepted groups first.
 
     The branches are the group's responses, in order, and after them the salvage target of a rejected group.

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
 
 import numpy as np
 
-G = TypeVar("G")
-G_co = TypeVar("G_co", covariant=True)
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.rollout import Group, Rollouts
 
 # Assumed share of accepted groups before any group has been scored.
 _FIRST_GUESS = 0.5
 
 
-class GroupSource(Protocol[G_co]):
-    """A source of groups in a fixed order.
-
-    Attributes:
-      limit: position before which prompts may be begun.
-      share: expected share of accepted groups, from the last iterations; 1 before the first, since more
-        prompts can be begun later, but none taken back.
-    """
-
-    @property
-    def position(self) -> int:
-        """Number of groups taken."""
-        ...
-
-    limit: int
-    share: float
-
-    def take(self, count: int, oldest: int = 0) -> Sequence[G_co]:
-        """Returns the next groups that are not older than version `oldest`."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
-class SampledGroups(Generic[G]):
+class SampledGroups:
     """The groups of one iteration, in the order of their prompts.
 
     Attributes:
@@ -49,66 +26,63 @@ class SampledGroups(Generic[G]):
       exhausted: all batches were used and too few groups were accepted.
     """
 
-    accepted: tuple[G, ...]
-    salvaged: tuple[G, ...]
-    generated: tuple[G, ...]
+    accepted: tuple[Group, ...]
+    salvaged: tuple[Group, ...]
+    generated: tuple[Group, ...]
     batches: int
     exhausted: bool
 
 
 def dynamic_sampling(
-    source: GroupSource[G],
-    accepts: Callable[[G], bool],
-    *,
-    batch_groups: int,
-    train_groups: int,
-    mini_batch_groups: int,
-    max_gen_batches: int,
-    max_salvage_groups: int,
-    version: int = 0,
-    max_staleness: int = 0,
+    source: Rollouts,
+    config: RlConfig,
     report: Callable[[int, int], None] = lambda accepted, batches: None,
-) -> SampledGroups[G]:
-    """Takes groups until `train_groups` are accepted, at most `max_gen_batches` batches of `batch_groups`.
+) -> SampledGroups:
+    """Takes groups until `train_groups` are accepted, at most `max_gen_batches` of `gen_batch_groups` each.
 
     Of D rejected groups, the first `M floor(min(D, max_salvage_groups) / M)` in order are kept, with
     M = `mini_batch_groups`. When the batches run out, the accepted groups are rounded down to a multiple of
     M, possibly zero. Source: RMSWeb, appendix "Salvage-DS RL configuration".
 
+    Without `max_staleness` whole batches are taken, all by the version of the source, and prompts of the next
+    one are begun where it is likely to be needed. Otherwise groups by earlier versions, up to so many, are
+    taken one by one, and the source goes on with as many more prompts.
+
     Args:
-      version: version of the policy that is trained.
-      max_staleness: 0 takes whole batches, all by this version, and begins prompts of the next one where it
-        is likely to be needed. Otherwise groups by earlier versions, up to so many, are taken one by one, and
-        the source goes on with as many more prompts.
       report: called with (accepted groups, batches) after each batch.
     """
-    accepted: list[G] = []
-    rejected: list[G] = []
-    generated: list[G] = []
-    most, count = max_gen_batches * batch_groups, 1 if max_staleness else batch_groups
+    batch_groups, train_groups, mini = config.gen_batch_groups, config.train_groups, config.mini_batch_groups
+    accepted: list[Group] = []
+    rejected: list[Group] = []
+    generated: list[Group] = []
+    most = config.max_gen_batches * batch_groups
+    count = 1 if config.max_staleness else batch_groups
     while len(accepted) < train_groups and len(generated) < most:
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
         # iterations give a better one, but with it a resumed run would begin other prompts, next to which
         # log-probabilities round differently: it is left to runs that do not repeat bit for bit.
-        guess = source.share if max_staleness else _FIRST_GUESS
+        guess = source.share if config.max_staleness else _FIRST_GUESS
         share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
-        if max_staleness:
+        if config.max_staleness:
             # What an iteration takes, for each version that may be trained on. Some groups may be left over
             # and too old after the next iteration; fewer would leave the update waiting.
-            needed = min(most, round(train_groups / max(share, 1 / max_gen_batches)))
-            source.limit = max(source.limit, source.position + (max_staleness + 1) * needed - len(generated))
+            needed = min(most, round(train_groups / max(share, 1 / config.max_gen_batches)))
+            begun = source.position + (config.max_staleness + 1) * needed - len(generated)
+            source.limit = max(source.limit, begun)
         else:
             another = len(accepted) + share * count < train_groups and len(generated) + count < most
             source.limit = source.position + count * (2 if another else 1)
-        for group in source.take(count, version - max_staleness):
+        for group in source.take(count, source.version - config.max_staleness):
             generated.append(group)
-            (accepted if accepts(group) else rejected).append(group)
+            (accepted if group.accepted else rejected).append(group)
+            if len(rejected) > config.max_salvage_groups and group is rejected[-1]:
+                group.prompt.release()  # No step will read it.
         if len(generated) % batch_groups == 0:
             report(len(accepted), len(generated) // batch_groups)
     # Iterations are short: a single one says little.
     source.share += (len(accepted) / len(generated) - source.share) / 2
-    trained = min(len(accepted), train_groups) // mini_batch_groups * mini_batch_groups
-    salvaged = min(len(rejected), max_salvage_groups) // mini_batch_groups * mini_batch_groups
+    trained = min(len(accepted), train_groups) // mini * mini
+    salvaged = min(len(rejected), config.max_salvage_groups) // mini * mini
     return SampledGroups(
         accepted=tuple(accepted[:trained]),
         salvaged=tuple(rejected[:salvaged]),
@@ -119,27 +93,26 @@ def dynamic_sampling(
 
 
 @dataclasses.dataclass(frozen=True)
-class MiniBatch(Generic[G]):
+class MiniBatch:
     """The groups of one optimizer step."""
 
-    accepted: tuple[G, ...]
-    salvaged: tuple[G, ...]
+    accepted: tuple[Group, ...]
+    salvaged: tuple[Group, ...]
 
 
-def mini_batches(
-    sampled_groups: SampledGroups[G], *, train_groups: int, mini_batch_groups: int
-) -> list[MiniBatch[G]]:
+def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBatch]:
     """Splits groups into steps of `mini_batch_groups` accepted groups and a share of the salvaged ones.
 
     Without accepted groups, the salvaged groups are split over as many steps as a full iteration has.
     """
     accepted, salvaged = sampled_groups.accepted, sampled_groups.salvaged
     # Accepted groups fill whole steps; salvaged ones are spread evenly over them, in order.
-    steps = len(accepted) // mini_batch_groups or min(train_groups // mini_batch_groups, len(salvaged))
+    mini = config.mini_batch_groups
+    steps = len(accepted) // mini or min(config.train_groups // mini, len(salvaged))
     if not steps:
         return []
 
-    def split(groups: tuple[G, ...]) -> list[tuple[G, ...]]:
+    def split(groups: tuple[Group, ...]) -> list[tuple[Group, ...]]:
         return [tuple(groups[at] for at in part) for part in np.array_split(np.arange(len(groups)), steps)]
 
     return [MiniBatch(*parts) for parts in zip(split(accepted), split(salvaged), strict=True)]

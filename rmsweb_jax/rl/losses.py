@@ -273,19 +273,19 @@ class GatedAdvantages(NamedTuple):
     Attributes:
       advantages: 0 in groups that are not accepted.
       accepted: k_g.
-      std, mean, best: statistics of the raw rewards; std is Bessel-corrected.
       solved, unsolved: the std gate failed, with and without a competent sample.
       incompetent: the std gate passed, the competence gate failed.
     """
 
     advantages: Float64[np.ndarray, "groups samples"]
     accepted: Bool[np.ndarray, " groups"]
-    std: Float64[np.ndarray, " groups"]
-    mean: Float64[np.ndarray, " groups"]
-    best: Float64[np.ndarray, " groups"]
     solved: Bool[np.ndarray, " groups"]
     unsolved: Bool[np.ndarray, " groups"]
     incompetent: Bool[np.ndarray, " groups"]
+
+
+# Of `GatedAdvantages`; every group has exactly one of them.
+FATES = ("accepted", "solved", "unsolved", "incompetent")
 
 
 def gated_advantages(
@@ -306,19 +306,15 @@ def gated_advantages(
       competence_gate: False accepts every group that passes the std gate (DAPO); `solved` and `unsolved`
         still use the competent reward.
     """
-    mean, best = rewards.mean(1), rewards.max(1)
-    apart = rewards - mean[:, None]
+    apart = rewards - rewards.mean(1, keepdims=True)
     std = rewards.std(1, ddof=1)
-    contrast, competent = std >= min_std * (1 - ROUNDING), best >= competent_reward
+    contrast, competent = std >= min_std * (1 - ROUNDING), rewards.max(1) >= competent_reward
     accepted = contrast & (competent | (not competence_gate))
     return GatedAdvantages(
         # Zero behind the gate, not only small: a rounding of the mean would be divided by 1e-6. In float32
         # verl's advantage of eight rewards of 0.7 is 0.056 for every sample.
         advantages=np.where(accepted[:, None], apart / (std[:, None] + ADVANTAGE_EPSILON), 0.0),
         accepted=accepted,
-        std=std,
-        mean=mean,
-        best=best,
         solved=~contrast & competent,
         unsolved=~contrast & ~competent,
         incompetent=contrast & ~accepted,

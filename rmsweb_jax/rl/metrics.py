@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +13,15 @@ from jaxtyping import Float32, Int32
 from rmsweb_jax.actions.reward import EXACT, explain_response, score_response, target_type
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups
-from rmsweb_jax.rl.losses import GatedAdvantages
+from rmsweb_jax.rl.losses import FATES
 from rmsweb_jax.rl.prompts import RlData
 from rmsweb_jax.rl.rollout import Group, Rollouts
 from rmsweb_jax.training.metrics import SampledReply
 
 
-def dynamic_sampling_metrics(sampled_groups: SampledGroups[Group], version: int) -> dict[str, float]:
+def dynamic_sampling_metrics(sampled_groups: SampledGroups, version: int) -> dict[str, float]:
     """Counts an iteration's groups by their use.
 
     Args:
@@ -40,27 +41,25 @@ def dynamic_sampling_metrics(sampled_groups: SampledGroups[Group], version: int)
     }
 
 
-def rollout_metrics(
-    groups: Sequence[Group], gates: GatedAdvantages, competent_reward: float
-) -> dict[str, float]:
+def rollout_metrics(groups: Sequence[Group], competent_reward: float) -> dict[str, float]:
     """Computes shares, rewards and lengths over sampled groups.
 
     Args:
-      gates: the gates' decisions on `groups`.
       competent_reward: a response below it counts as wrong.
     """
     responses = [response for group in groups for response in group.responses]
     log_probs = [part for group in groups for part in group.log_probs]
-    rewards = np.concatenate([group.rewards for group in groups])
+    rewards = np.stack([group.rewards for group in groups])
+    share = {fate: sum(group.fate == fate for group in groups) / len(groups) for fate in FATES}
     return {
-        "gates/accepted": float(gates.accepted.mean()),
-        "gates/std_rejected": float((gates.solved | gates.unsolved).mean()),
-        "gates/std_rejected_solved": float(gates.solved.mean()),
-        "gates/std_rejected_unsolved": float(gates.unsolved.mean()),
-        "gates/competence_rejected": float(gates.incompetent.mean()),
+        "gates/accepted": share["accepted"],
+        "gates/std_rejected": share["solved"] + share["unsolved"],
+        "gates/std_rejected_solved": share["solved"],
+        "gates/std_rejected_unsolved": share["unsolved"],
+        "gates/competence_rejected": share["incompetent"],
         "reward/mean": float(rewards.mean()),
-        "reward/best_of_k": float(gates.best.mean()),
-        "reward/group_std": float(gates.std.mean()),
+        "reward/best_of_k": float(rewards.max(1).mean()),
+        "reward/group_std": float(rewards.std(1, ddof=1).mean()),
         "reward/correct": float((rewards >= competent_reward).mean()),
         "response/length": float(np.mean([len(response) for response in responses])),
         "response/truncated": float(np.mean([group.truncated for group in groups])),
@@ -112,26 +111,38 @@ def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: floa
     return values
 
 
-# Fields of `GatedAdvantages`; every group has exactly one of them.
-FATES = ("accepted", "solved", "unsolved", "incompetent")
+def check_gap(metrics: Mapping[str, float], max_gap: float) -> None:
+    """Stops a run whose sampler uses another policy than the one that is trained.
+
+    Args:
+      metrics: metrics of an iteration; `sampler/gap_mean` is the token mean of |exp(old) - exp(sampled)|.
+
+    Raises:
+      UserError: the gap is larger than `max_gap`, or not a number.
+    """
+    gap = metrics.get("sampler/gap_mean")
+    # `not <=` instead of `>`, which is False for NaN.
+    if gap is not None and not gap <= max_gap:
+        raise UserError(
+            f"the sampler's and the trainer's probabilities differ by {gap:.4f} a token, more than "
+            f"config.endpoint.max_gap ({max_gap:g}): check that the server holds the same base weights in "
+            "the same precision and gives log-probabilities at the sampling temperature, or raise it"
+        )
 
 
 def readable_groups(
     groups: Sequence[Group],
-    gates: GatedAdvantages,
     decode: Callable[[Int32[np.ndarray, " tokens"]], str],
     each: int,
 ) -> Iterable[dict[str, Any]]:
     """Yields the first groups of each fate as plain values.
 
     Args:
-      gates: the gates' decisions on `groups`.
       decode: response tokens -> text.
       each: number of groups of each fate.
     """
     for fate in FATES:
-        for number in np.flatnonzero(getattr(gates, fate))[:each]:
-            group = groups[number]
+        for group in [group for group in groups if group.fate == fate][:each]:
             yield {
                 "prompt_id": group.prompt.prompt_id,
                 "category": group.prompt.category,

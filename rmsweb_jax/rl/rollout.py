@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,13 +13,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64, Int32
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64
 
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Collector, Request, Responses, Sampling
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.rl.losses import gated_advantages
+from rmsweb_jax.rl.losses import FATES, gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.training.mesh import from_all_processes
 
@@ -54,7 +56,7 @@ class Generator(Protocol):
         ...
 
     def poll(self) -> list[tuple[Request, Responses]]:
-        """Goes on, and returns the requests that are complete; waits for one if nothing else can be done."""
+        """Goes on for a while, and returns the requests that are complete, of which there may be none."""
         ...
 
     def cancel(self, requests: Iterable[Request]) -> None:
@@ -123,7 +125,7 @@ class Group:
       truncated: True where a response has no end token within the limit.
       rewards: reward of each sample.
       advantages: after the gates; 0 in a group that is not accepted.
-      accepted: the group passed both gates.
+      fate: "accepted" if the group passed both gates, otherwise the gate that rejected it, see `FATES`.
       version: version of the oldest policy that drew one of its tokens.
       position: place of the prompt in the order of the run.
     """
@@ -134,9 +136,13 @@ class Group:
     truncated: Bool[np.ndarray, " samples"]
     rewards: Float64[np.ndarray, " samples"]
     advantages: Float[np.ndarray, " samples"]
-    accepted: bool = False
+    fate: str
     version: int = 0
     position: int = 0
+
+    @property
+    def accepted(self) -> bool:
+        return self.fate == "accepted"
 
 
 def make_group(
@@ -156,7 +162,7 @@ def make_group(
         responses.truncated,
         values,
         gated.advantages[0],
-        accepted=bool(gated.accepted[0]),
+        fate=next(fate for fate in FATES if getattr(gated, fate)[0]),
         version=min(int(part.min()) for part in responses.versions),
         position=position,
     )
@@ -165,20 +171,10 @@ def make_group(
 Score = Callable[[str, str], float]
 
 
-class PromptOrder:
-    """The order of the prompts, reshuffled each epoch: a function of the seed and the position alone."""
-
-    def __init__(self, num_prompts: int, seed: int):
-        self._num_prompts, self._seed = num_prompts, seed
-        self._epoch, self._order = -1, np.zeros(0, np.int64)
-
-    def at(self, position: int) -> tuple[int, int]:
-        """Returns the number of the prompt at a position, which counts over all epochs, and the epoch."""
-        epoch, place = divmod(position, self._num_prompts)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = np.random.default_rng((self._seed, epoch)).permutation(self._num_prompts)
-        return int(self._order[place]), epoch
+@functools.lru_cache(maxsize=2)
+def prompt_order(num_prompts: int, seed: int, epoch: int) -> Int64[np.ndarray, " prompts"]:
+    """Shuffles the numbers of the prompts for an epoch."""
+    return np.random.default_rng((seed, epoch)).permutation(num_prompts)
 
 
 class _Complete(NamedTuple):
@@ -205,9 +201,10 @@ class Rollouts:
     Attributes:
       position: groups taken so far.
       limit: position before which prompts may be begun.
-      share: see `GroupSource`.
-      seconds: time spent waiting for responses.
-      dropped: groups that were too old when it was their turn.
+      share: expected share of accepted groups, from the last iterations; 1 before the first, since more
+        prompts can be begun later, but none taken back.
+      seconds, dropped: time spent waiting for responses, and groups that were too old when it was their turn,
+        since this object was made.
     """
 
     def __init__(
@@ -225,12 +222,12 @@ class Rollouts:
         self.generator, self.position, self.limit = generator, position, position
         self.share, self.seconds, self.version, self.dropped = 1.0, 0.0, 0, 0
         self._data, self._sampling, self._score, self._gates, self._seed = data, sampling, score, gates, seed
-        self._order = PromptOrder(len(data.train), seed)
         self._begun = position
         self._under_way: dict[Request, int] = {}
         self._foreign: dict[Request, Responses | None] = {}
         self._scored: dict[int, Group] = {group.position: group for group in kept}
         self._complete: dict[int, _Complete] = {}
+        self._waiting: collections.deque[Request] = collections.deque()
         self._encoding: collections.deque[Request] = collections.deque()
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "rollouts")
 
@@ -261,9 +258,10 @@ class Rollouts:
     def draw(self, requests: Sequence[Request]) -> list[Responses]:
         """Draws responses to other requests, in order, while those of the run go on."""
         self._foreign |= dict.fromkeys(requests)
+        hosts = self.generator.hosts
         for place, request in enumerate(requests):
-            self._assign(request, place)
-            self.generator.submit(request)
+            request.host = hosts[place % len(hosts)]
+        self._waiting.extend(requests)
         while any(self._foreign[request] is None for request in requests):
             self._go_on()
         found = [self._foreign.pop(request) for request in requests]
@@ -294,40 +292,47 @@ class Rollouts:
         finished = self.generator.poll()
         self.seconds += time.monotonic() - start
         for request, responses in finished:
+            prompt = request.prompt
+            assert isinstance(prompt, Prompt)
             if request in self._foreign:
                 self._foreign[request] = responses
+                prompt.release()
                 continue
-            position, prompt = self._under_way.pop(request), request.prompt
-            assert isinstance(prompt, Prompt)
+            position = self._under_way.pop(request)
             mine = position % jax.process_count() == jax.process_index()
             scores = self._threads.submit(self._rewards, prompt, responses) if mine else None
             self._complete[position] = _Complete(prompt, responses, scores)
         self._exchange()
 
     def _next(self) -> Request | None:
-        """Returns the next request of the run, encoded in the background ahead of its turn."""
-        while len(self._encoding) < _AHEAD and self._begun < self.limit:
+        """Returns the next request; its process encodes it in the background ahead of its turn."""
+        while len(self._encoding) < _AHEAD and (request := self._begin()) is not None:
+            self._encoding.append(request)
+            if request.host == jax.process_index():
+                # Errors are raised where the generator asks for the prompt.
+                self._threads.submit(request.prompt.encoded)
+        return self._encoding.popleft() if self._encoding else None
+
+    def _begin(self) -> Request | None:
+        """Begins a request: one of `draw`, or the next of the run; processes get these in turn."""
+        if self._waiting:
+            return self._waiting.popleft()
+        while self._begun < self.limit:
             position = self._begun
             self._begun += 1
             if position in self._scored:  # From the checkpoint.
                 continue
-            number, epoch = self._order.at(position)
-            prompt = self._data.prompt(self._data.train[number])
+            epoch, place = divmod(position, len(self._data.train))
+            order = prompt_order(len(self._data.train), self._seed, epoch)
+            prompt = self._data.prompt(self._data.train[order[place]])
             # With the prompt's id and the sample's index, so that a response does not depend on its batch.
             seed = stable_hash(self._seed, self.version, epoch)
             request = Request(prompt, self._sampling, seed, stable_hash(prompt.prompt_id))
+            hosts = self.generator.hosts
+            request.host = hosts[position % len(hosts)]
             self._under_way[request] = position
-            self._encoding.append(request)
-            self._assign(request, position)
-        return self._encoding.popleft() if self._encoding else None
-
-    def _assign(self, request: Request, place: int) -> None:
-        """Gives a request to the processes in turn; its own begins to encode the prompt."""
-        hosts = self.generator.hosts
-        request.host = hosts[place % len(hosts)]
-        if request.host == jax.process_index():
-            # Errors are raised where the generator asks for the prompt.
-            self._threads.submit(request.prompt.encoded)
+            return request
+        return None
 
     def _rewards(self, prompt: Prompt, responses: Responses) -> list[float]:
         return [self._score(self._data.decode(tokens), prompt.target) for tokens in responses.tokens]
@@ -376,7 +381,17 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
 def groups_from_json(
     values: Sequence[Mapping[str, Any]], data: RlData, gates: Mapping[str, Any]
 ) -> list[Group]:
-    """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
+    """Restores the groups of `groups_to_json`; reads their prompts from the data set.
+
+    Raises:
+      UserError: a prompt has left the data set.
+    """
+    for value in values:
+        if value["prompt_id"] not in data.numbers:
+            raise UserError(
+                f"{data.records.folder}: prompt {value['prompt_id']} of the checkpoint is no longer there: "
+                "restore the data set, or begin in another workdir"
+            )
     return [
         make_group(
             data.prompt(data.numbers[value["prompt_id"]]),

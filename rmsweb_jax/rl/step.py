@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,6 @@ from rmsweb_jax.rl.batching import MicroBatch, micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
 from rmsweb_jax.rl.metrics import ScoredResponse
-from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import process_rows
 from rmsweb_jax.training.performance import mfu
 from rmsweb_jax.training.step import DropoutKey, LogProbs, LossAndSums, Steps, TrainState, make_steps
@@ -98,25 +97,15 @@ class Updated:
     metrics: dict[str, float]
 
 
-class Prepared(NamedTuple):
-    """A micro-batch on the devices.
-
-    Attributes:
-      batch: with old and reference log-probabilities.
-      old: log-probabilities under the policy before the update.
-      spans: see `MicroBatch`.
-    """
-
-    batch: Batch
-    old: LogProbs
-    spans: tuple[Span, ...]
+# A micro-batch on the devices with old and reference log-probabilities, and `MicroBatch.spans`.
+Prepared = tuple[Batch, tuple[Span, ...]]
 
 
 def update_policy(
     steps: Steps,
     state: TrainState,
     frozen: Any,
-    batches: Sequence[MiniBatch[Group]],
+    batches: Sequence[MiniBatch],
     packer: Packer,
     config: Qwen3VLConfig,
     mesh: Mesh,
@@ -144,13 +133,14 @@ def update_policy(
     for own in trees:
         prepared.append([])
         for micro in micro_batches(own, packer, config, held):
-            prepared[-1].append(_prepare(steps, state.params, reference, frozen, micro, mesh))
+            batch = _prepare(steps, state.params, reference, frozen, micro, mesh)
+            prepared[-1].append((batch, micro.spans))
             executed += micro.executed
     measured = []
     for own in prepared:
         total = steps.zero(state.params)
-        for micro in own:
-            total = steps.add(total, state.params, frozen, micro.batch)
+        for batch, _ in own:
+            total = steps.add(total, state.params, frozen, batch)
         state, metrics = steps.update(state, total)
         measured.append(metrics)
     # The only wait for the device: until here everything was dispatched.
@@ -166,23 +156,20 @@ def update_policy(
     return Updated(state, _scored(batches, prepared, version), metrics)
 
 
-def _prepare(
-    steps: Steps, params: Any, reference: Any, frozen: Any, micro: MicroBatch, mesh: Mesh
-) -> Prepared:
+def _prepare(steps: Steps, params: Any, reference: Any, frozen: Any, micro: MicroBatch, mesh: Mesh) -> Batch:
     """Adds to a micro-batch its log-probabilities under the old policy and under the reference."""
     batch = on_mesh(micro.batch, mesh)
     old = steps.log_probs(params, frozen, batch)
     ref = steps.log_probs(reference, frozen, batch)
     values = batch.scored.values | {"old_log_probs": old, "ref_log_probs": ref}
-    scored = dataclasses.replace(batch.scored, values=values)
-    return Prepared(Batch(batch.inputs, scored), old, micro.spans)
+    return Batch(batch.inputs, dataclasses.replace(batch.scored, values=values))
 
 
 def _scored(
-    batches: Sequence[MiniBatch[Group]], prepared: Sequence[Sequence[Prepared]], version: int
+    batches: Sequence[MiniBatch], prepared: Sequence[Sequence[Prepared]], version: int
 ) -> tuple[ScoredResponse, ...]:
     """Returns all responses, in the order of their rows."""
-    recomputed = [[micro.old for micro in micros] for micros in prepared]
+    recomputed = [[batch.scored.values["old_log_probs"] for batch, _ in micros] for micros in prepared]
     if jax.process_count() > 1:
         # Each process holds its own rows; gathered, so that all report the same metrics and decide alike.
         recomputed = multihost_utils.process_allgather(recomputed, tiled=True)
@@ -191,8 +178,8 @@ def _scored(
     scored = []
     for batch, micros, arrays in zip(batches, prepared, recomputed, strict=True):
         groups = (*batch.accepted, *batch.salvaged)
-        for micro, array in zip(micros, arrays, strict=True):
-            for span in micro.spans:
+        for (_, spans), array in zip(micros, arrays, strict=True):
+            for span in spans:
                 group = groups[span.tree]
                 if span.branch < len(group.responses):  # The branch after them is the salvage target.
                     scored.append(

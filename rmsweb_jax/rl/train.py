@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from rmsweb_jax.actions.reward import REWARDS
@@ -21,8 +20,9 @@ from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.decoding.sizes import device_memory, fit_sizes, sizes_for, token_bytes
+from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.processes import StopRequest
@@ -37,8 +37,8 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
-from rmsweb_jax.rl.losses import gated_advantages
 from rmsweb_jax.rl.metrics import (
+    check_gap,
     dynamic_sampling_metrics,
     evaluate,
     log_prob_metrics,
@@ -46,11 +46,9 @@ from rmsweb_jax.rl.metrics import (
     rollout_metrics,
 )
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
-from rmsweb_jax.rl.remote.config import check_gap
 from rmsweb_jax.rl.remote.generator import RemoteGenerator
 from rmsweb_jax.rl.rollout import (
     Generator,
-    Group,
     LocalGenerator,
     Rollouts,
     groups_from_json,
@@ -60,7 +58,7 @@ from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.memory import device_bytes
+from rmsweb_jax.training.memory import device_bytes, program_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
@@ -97,14 +95,12 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
     packer = make_packer(row_shards(mesh))
     packer.report()
 
-    # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference. What
-    # draws responses from it.
+    # 2. The policy: the merged SFT model, frozen, and fresh adapters; without them it is the reference.
     model = load_policy(config, source, mesh, config.lora, config.seed)
     counts = count_parameters(model)
     _, params, frozen = split_model(model, "lora")
     sizes = [*data.sizes.values(), *held_out.sizes.values()]
     sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
-    generator = make_generator(config, sampling, sizes, processor)
 
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
@@ -133,6 +129,11 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         resident=state.opt_state,
     )
     salvage = config.objective.salvage_weight > 0
+    held = device_bytes((state, frozen))
+    if config.max_staleness and device_memory(mesh.devices.flat[0]) is not None:
+        # The engine stays while the policy is updated.
+        held = device_bytes(state.opt_state) + program_bytes(gradient(steps).compile())
+    generator = make_generator(config, sampling, sizes, processor, held)
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
     # seed, the policy's version and the prompt, so that there is no generator to restore.
@@ -173,14 +174,11 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 # Weights and caches for decoding are a second copy of the model; gradients need that memory.
                 rollouts.stop()
                 generator.unload()
-            batches = mini_batches(
-                sampled_groups, train_groups=config.train_groups, mini_batch_groups=config.mini_batch_groups
-            )
             updated = update_policy(
                 steps,
                 state,
                 frozen,
-                batches,
+                mini_batches(sampled_groups, config),
                 packer,
                 model.config,
                 mesh,
@@ -188,6 +186,8 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                 version=iteration,
             )
             state = updated.state
+            for group in sampled_groups.generated:
+                group.prompt.release()
             metrics |= sampled | updated.metrics
             if iteration == first:
                 packer.warn(metrics["update/useful_flops"])
@@ -269,15 +269,16 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
 
 
 def make_generator(
-    config: RlConfig, sampling: Sampling, sizes: Sequence[SampleSize], processor: Processor
+    config: RlConfig, sampling: Sampling, sizes: Sequence[SampleSize], processor: Processor, held: int
 ) -> Generator:
     """Makes what draws responses.
 
     Args:
       sizes: of all prompts, those of the evaluation included.
+      held: bytes of a device that training takes while responses are drawn.
     """
     if config.rollout_engine == "local":
-        return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor))
+        return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor, held))
     folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
 
     # Training and evaluation prompts may be in two data sets, each with its own images.
@@ -289,11 +290,15 @@ def make_generator(
 
 
 def make_engine(
-    config: RlConfig, sampling: Sampling, sizes: Sequence[SampleSize], processor: Processor, model: Qwen3VL
+    config: RlConfig,
+    sampling: Sampling,
+    sizes: Sequence[SampleSize],
+    processor: Processor,
+    held: int,
+    model: Qwen3VL,
 ) -> Engine:
     """Makes the engine of a policy, with as many lanes as the memory holds or as configured."""
-    mesh = model.attention.mesh
-    shards = row_shards(mesh)
+    shards, layout = row_shards(model.attention.mesh), choose_layout(model)
     shapes = sizes_for(
         [(size.prompt_length, size.patches) for size in sizes],
         samples=sampling.num_samples,
@@ -302,58 +307,43 @@ def make_engine(
         shards=shards,
     )
     if not config.rollout_lanes:
-        tensor = 1 if mesh is None else mesh.shape["tensor"]
         memory = device_memory(jax.devices()[0])
-        # What is left by the model, its weights for decoding, and a tenth for the programs.
-        free = None if memory is None else int(0.9 * memory) - 2 * device_bytes(nnx.state(model))
-        each = token_bytes(model.config.text, config.dtype, config.cache_dtype)
-        shapes = fit_sizes(shapes, each, free, shards, tensor)
+        shapes = fit_memory(model, shapes, layout, memory, held, config.cache_dtype)
     return Engine.for_policy(
         model,
         shapes,
         eos=processor.end_id,
         banned=tuple(processor.banned_ids),
         cache_dtype=config.cache_dtype,
-        layout=choose_layout(model),
+        layout=layout,
     )
 
 
 def sample_groups(
     config: RlConfig, rollouts: Rollouts, data: RlData, progress: Progress, writer: MetricWriter
-) -> tuple[SampledGroups[Group], dict[str, float]]:
+) -> tuple[SampledGroups, dict[str, float]]:
     """Takes groups until enough of them pass the gates, and logs some as text.
 
     Returns:
       The groups, and metrics over all that were taken.
     """
-    start, version, waited = time.monotonic(), rollouts.version, rollouts.seconds
+    start, version = time.monotonic(), rollouts.version
+    waited, dropped = rollouts.seconds, rollouts.dropped
 
     def report(accepted: int, batches: int) -> None:
         note = f"{accepted}/{config.train_groups} groups accepted in {batches} batches"
         progress.update(version, note)
         logging.info("iteration %d: %s", version + 1, note)
 
-    sampled_groups = dynamic_sampling(
-        rollouts,
-        lambda group: group.accepted,
-        batch_groups=config.gen_batch_groups,
-        train_groups=config.train_groups,
-        mini_batch_groups=config.mini_batch_groups,
-        max_gen_batches=config.max_gen_batches,
-        max_salvage_groups=config.max_salvage_groups,
-        version=version,
-        max_staleness=config.max_staleness,
-        report=report,
-    )
+    sampled_groups = dynamic_sampling(rollouts, config, report)
     seconds = time.monotonic() - start
     groups = sampled_groups.generated
-    gates = gated_advantages(np.stack([group.rewards for group in groups]), **config.gates)
-    writer.write_groups(version + 1, list(readable_groups(groups, gates, data.decode, config.logged_groups)))
+    writer.write_groups(version + 1, list(readable_groups(groups, data.decode, config.logged_groups)))
     tokens = sum(len(response) for group in groups for response in group.responses)
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
-    metrics |= rollout_metrics(groups, gates, config.competent_reward)
+    metrics |= rollout_metrics(groups, config.competent_reward)
     metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds - waited}
-    return sampled_groups, metrics | {"dynamic_sampling/dropped": rollouts.dropped}
+    return sampled_groups, metrics | {"dynamic_sampling/dropped": rollouts.dropped - dropped}
 
 
 def summary(metrics: dict[str, Any]) -> str:

@@ -16,14 +16,9 @@ from flax import nnx
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.data.batching import round_up
 from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.sizes import (
-    EngineSizes,
-    choose_chunks,
-    device_memory,
-    fit_sizes,
-    spare_prompts,
-    token_bytes,
-)
+from rmsweb_jax.decoding.memory import fit_memory
+from rmsweb_jax.decoding.sizes import EngineSizes, choose_chunks, device_memory, spare_prompts
+from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
@@ -107,11 +102,8 @@ def serving_engine(model: Qwen3VL, processor: Processor, settings: ServeSettings
         steps=settings.steps,
     )
     if not settings.lanes:
-        memory = device_memory(jax.devices()[0])
-        free = None if memory is None else int(0.9 * memory) - 2 * device_bytes(nnx.state(model))
-        each = token_bytes(model.config.text, str(jnp.dtype(model.dtype)), "model")
-        mesh = model.attention.mesh
-        sizes = fit_sizes(sizes, each, free, 1, 1 if mesh is None else mesh.size)
+        memory, held = device_memory(jax.devices()[0]), device_bytes(nnx.state(model))
+        sizes = fit_memory(model, sizes, Layout(model.attention), memory, held)
     return Engine(
         model,
         sizes,

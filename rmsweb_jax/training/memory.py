@@ -17,7 +17,9 @@ from rmsweb_jax.training.mesh import any_process
 def device_bytes(tree: Any) -> int:
     """Counts the bytes of sharded arrays, also abstract ones, on one device."""
     leaves = jax.tree.leaves(tree)
-    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _item_bytes(leaf.dtype) for leaf in leaves)
+    # An abstract array without a sharding is on one device.
+    shapes = [leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape for leaf in leaves]
+    return sum(math.prod(shape) * _item_bytes(leaf.dtype) for shape, leaf in zip(shapes, leaves, strict=True))
 
 
 def uneven_split(tree: Any, devices: int) -> float:

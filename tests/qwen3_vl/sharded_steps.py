@@ -92,7 +92,8 @@ def make_group(number: int, accepted: bool) -> Group:
     log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=4) if accepted else np.zeros(4)
     prompt = as_prompt(example, str(number))
-    return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, accepted)
+    fate = "accepted" if accepted else "unsolved"
+    return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, fate)
 
 
 @functools.cache

@@ -42,7 +42,8 @@ def _group(number: int, samples: int = 8, accepted: bool = True, **prompt) -> Gr
     advantages = rng.normal(size=samples) if accepted else np.zeros(samples)
     log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
     source = _prompt(number, **prompt)
-    return Group(source, responses, log_probs, np.zeros(samples, bool), rewards, advantages, accepted)
+    fate = "accepted" if accepted else "unsolved"
+    return Group(source, responses, log_probs, np.zeros(samples, bool), rewards, advantages, fate)
 
 
 @pytest.fixture(scope="module")

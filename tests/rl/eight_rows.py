@@ -15,7 +15,6 @@ from rmsweb_jax.data.batching import Batch, Example, ScoredTokens
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Group
 
 Key = tuple[int, int]
 _EPSILON = 1e-8
@@ -61,7 +60,7 @@ class PlainBatch(NamedTuple):
     places: dict[Key, tuple[int, slice]]
 
 
-def plain_rows(batch: MiniBatch[Group], *, salvage: bool) -> list[PlainRow]:
+def plain_rows(batch: MiniBatch, *, salvage: bool) -> list[PlainRow]:
     """All sequences of an optimizer step.
 
     The surrogate is a mean over responses of accepted groups, the KL term one over all responses, the

@@ -17,8 +17,8 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
+from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.remote.config import EndpointConfig
 from rmsweb_jax.rl.remote.generator import RemoteGenerator
 from tests.policies import random_messages, save_random_policy
 from tests.prompts import as_prompt

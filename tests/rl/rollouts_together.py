@@ -18,8 +18,7 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.remote.config import EndpointConfig
+from rmsweb_jax.rl.config import EndpointConfig, RlConfig
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import make_generator, open_prompts
 from rmsweb_jax.settings import from_config
@@ -47,7 +46,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
     data, _ = open_prompts(config, processor, folder)
     model = load_policy(config, source, make_mesh(data=2, fsdp=1, tensor=1), config.lora, config.seed)
     sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
-    generator = make_generator(config, sampling, list(data.sizes.values()), processor)
+    generator = make_generator(config, sampling, list(data.sizes.values()), processor, held=0)
     done: collections.Counter[str] = collections.Counter()
     encode = Encoder.example
 

@@ -129,7 +129,7 @@ class Policy:
         return time.perf_counter() - start, total
 
 
-def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch[Group]:
+def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch:
     """One accepted group of `SAMPLES` responses of equal length, without images."""
     rng = np.random.default_rng(prompt + response)
     tokens = rng.integers(0, vocabulary, prompt + 1).astype(np.int32)
@@ -143,7 +143,7 @@ def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch[Group]:
         truncated=np.zeros(SAMPLES, bool),
         rewards=np.zeros(SAMPLES),
         advantages=rng.normal(size=SAMPLES),
-        accepted=True,
+        fate="accepted",
     )
     return MiniBatch((group,), ())
 
@@ -165,7 +165,7 @@ def with_log_probs(policy: Policy, batch: Batch, places: dict[int, tuple[int, sl
     )
 
 
-def shared_inputs(policy: Policy, batch: MiniBatch[Group], prompt: int, response: int) -> Inputs:
+def shared_inputs(policy: Policy, batch: MiniBatch, prompt: int, response: int) -> Inputs:
     """The group as the update lays it out: one row."""
     config = policy.setting.config
     width = round_up(prompt + SAMPLES * response, policy.setting.block)
@@ -176,7 +176,7 @@ def shared_inputs(policy: Policy, batch: MiniBatch[Group], prompt: int, response
     return made
 
 
-def plain_inputs(policy: Policy, batch: MiniBatch[Group], length: int, response: int, count: int) -> Inputs:
+def plain_inputs(policy: Policy, batch: MiniBatch, length: int, response: int, count: int) -> Inputs:
     """The group with its prompt before every response, `count` rows a micro-batch."""
     rows = plain_rows(batch, salvage=True)
     width = round_up(length, policy.setting.block)

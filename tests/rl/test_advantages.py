@@ -68,9 +68,9 @@ def test_rounding_changes_no_verdict(samples):
     assert (gates.incompetent == (contrast & ~competent)).all()
 
 
-def test_smallest_split_between_levels_is_the_papers_figure():
+def test_smallest_split_between_levels_has_the_papers_contrast():
     gates = gated_advantages(np.asarray([[1.0] * 7 + [0.7]]), **PAPER)
-    assert gates.std[0] == pytest.approx(0.3 / np.sqrt(8), rel=1e-6)
+    assert gates.advantages[0, 7] == pytest.approx(-0.3 * 7 / 8 / (0.3 / np.sqrt(8)), rel=1e-4)
 
 
 def test_competence_gate_can_be_left_open():

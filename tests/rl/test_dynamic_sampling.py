@@ -1,50 +1,66 @@
+import dataclasses
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import dynamic_sampling, mini_batches
-from rmsweb_jax.rl.rollout import PromptOrder
+from rmsweb_jax.rl.rollout import prompt_order
 
-PAPER = {
-    "train_groups": 64,
-    "mini_batch_groups": 16,
-    "max_gen_batches": 16,
-    "max_salvage_groups": 64,
-}
+# The paper's 64 groups in steps of 16, from at most 16 batches.
+PAPER = RlConfig(prompts="prompts", model="model")
+
+
+@dataclasses.dataclass
+class Verdict:
+    """A group, and its prompt."""
+
+    number: int
+    accepted: bool
+    released: bool = False
+
+    @property
+    def prompt(self) -> "Verdict":
+        return self
+
+    def release(self) -> None:
+        self.released = True
 
 
 class Script:
-    """Scripted verdicts; a group is (number, accepted). Keeps what was asked of it."""
+    """Scripted verdicts. Keeps what was asked of it."""
 
     def __init__(self, batches: list[list[bool]]):
         self.verdicts = [verdict for batch in batches for verdict in batch]
-        self.position = self.limit = 0
+        self.position = self.limit = self.version = 0
         self.share = 0.5
         self.log: list[tuple[int, int]] = []
 
-    def take(self, count: int, oldest: int = 0) -> list[tuple[int, bool]]:
+    def take(self, count: int, oldest: int = 0) -> list[Verdict]:
         self.log.append((count, self.limit))
         start, self.position = self.position, self.position + count
-        return list(enumerate(self.verdicts))[start : self.position]
+        return [Verdict(*one) for one in list(enumerate(self.verdicts))[start : self.position]]
 
 
 def run(batches: list[list[bool]], script: Script | None = None, **changes):
-    changes = {"batch_groups": len(batches[0])} | changes
-    return dynamic_sampling(script or Script(batches), lambda group: group[1], **PAPER | changes)
+    changes = {"gen_batch_groups": len(batches[0])} | changes
+    return dynamic_sampling(script or Script(batches), dataclasses.replace(PAPER, **changes))
 
 
 def test_stops_as_soon_as_enough_are_accepted():
     result = run([[True, False] * 32] * 16)
     assert result.batches == 2 and len(result.accepted) == 64 and not result.exhausted
-    assert [number for number, _ in result.salvaged] == list(range(1, 128, 2))
+    assert [group.number for group in result.salvaged] == list(range(1, 128, 2))
     assert len(result.generated) == 128
 
 
 def test_a_dry_spell_is_waited_out():
     result = run([[False] * 64] * 9 + [[True] * 64])
     assert result.batches == 10 and len(result.accepted) == 64 and not result.exhausted
-    # Arrival order: the first rejected stay, the later ones are dropped.
-    assert [number for number, _ in result.salvaged] == list(range(64))
+    # Arrival order: the first rejected stay, the later ones are dropped, and their examples are freed.
+    assert [group.number for group in result.salvaged] == list(range(64))
+    assert [group.number for group in result.generated if group.released] == list(range(64, 9 * 64))
 
 
 def test_exhaustion_trains_on_whole_mini_batches():
@@ -60,7 +76,7 @@ def test_exhaustion_trains_on_whole_mini_batches():
 def test_surplus_is_left_out():
     result = run([[True] * 60 + [False] * 4, [True] * 64])
     assert len(result.accepted) == 64
-    assert [number for number, _ in result.accepted][-4:] == [64, 65, 66, 67]
+    assert [group.number for group in result.accepted][-4:] == [64, 65, 66, 67]
     assert result.salvaged == ()
 
 
@@ -74,9 +90,9 @@ def test_shares_use_every_kept_group_once(batches, mini):
         "max_salvage_groups": 8,
     }
     result = run(batches, **sizes)
-    rejected = sum(not accepted for _, accepted in result.generated)
+    rejected = sum(not group.accepted for group in result.generated)
     assert len(result.salvaged) == mini * (min(rejected, 8) // mini)
-    steps = mini_batches(result, train_groups=4 * mini, mini_batch_groups=mini)
+    steps = mini_batches(result, dataclasses.replace(PAPER, **sizes))
     assert [group for step in steps for group in step.accepted] == list(result.accepted)
     assert [group for step in steps for group in step.salvaged] == list(result.salvaged)
     if result.accepted:
@@ -86,14 +102,14 @@ def test_shares_use_every_kept_group_once(batches, mini):
 
 
 def test_a_full_iteration_is_four_joint_steps():
-    steps = mini_batches(run([[True, False] * 32] * 16), train_groups=64, mini_batch_groups=16)
+    steps = mini_batches(run([[True, False] * 32] * 16), PAPER)
     assert [(len(step.accepted), len(step.salvaged)) for step in steps] == [(16, 16)] * 4
 
 
 def test_only_salvage_still_makes_steps_and_nothing_makes_none():
-    steps = mini_batches(run([[False] * 64] * 16), train_groups=64, mini_batch_groups=16)
+    steps = mini_batches(run([[False] * 64] * 16), PAPER)
     assert [(len(step.accepted), len(step.salvaged)) for step in steps] == [(0, 16)] * 4
-    assert mini_batches(run([[False] * 5], max_gen_batches=1), train_groups=64, mini_batch_groups=16) == []
+    assert mini_batches(run([[False] * 5], max_gen_batches=1), PAPER) == []
 
 
 def test_prompts_of_the_next_batch_begin_where_it_is_likely_to_be_needed():
@@ -114,7 +130,7 @@ def test_nothing_begins_beyond_the_last_batch():
 
 def test_with_staleness_groups_are_taken_one_by_one():
     script = Script([[True, False] * 32] * 4)
-    result = run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
+    result = run([[True] * 64], script, train_groups=32, max_staleness=1)
     assert len(result.accepted) == 32 and len(result.generated) == 63 and script.position == 63
     # Prompts for two iterations are under way: half of all groups were expected to pass, and do.
     assert {limit for _, limit in script.log} == {2 * 64}
@@ -122,7 +138,7 @@ def test_with_staleness_groups_are_taken_one_by_one():
     # A first group that is rejected does not make an iteration begin all batches.
     script = Script([[False, *[True] * 7] * 8] * 4)
     script.share = 7 / 8
-    run([[True] * 64], script, train_groups=32, max_staleness=1, version=5)
+    run([[True] * 64], script, train_groups=32, max_staleness=1)
     assert max(limit for _, limit in script.log) <= 2 * 40
 
 
@@ -132,7 +148,8 @@ def test_few_groups_become_too_old():
     script = Script([rng.random(64) < 0.75] * 40)
     begun = dropped = 0
     for version in range(30):
-        run([[True] * 16], script, train_groups=16, mini_batch_groups=4, max_staleness=1, version=version)
+        script.version = version
+        run([[True] * 16], script, train_groups=16, mini_batch_groups=4, max_staleness=1)
         # What the iteration before has begun and this one has not taken.
         left = max(0, begun - script.position)
         dropped += left
@@ -141,13 +158,9 @@ def test_few_groups_become_too_old():
     assert dropped < 0.12 * script.position
 
 
-def test_the_order_of_prompts_is_a_function_of_seed_and_position():
-    order = PromptOrder(7, seed=3)
-    drawn = [order.at(position) for position in range(21)]
-    for epoch in range(3):
-        part = drawn[7 * epoch : 7 * epoch + 7]
-        assert sorted(number for number, _ in part) == list(range(7))
-        assert {found for _, found in part} == {epoch}
-    assert [number for number, _ in drawn[:7]] != [number for number, _ in drawn[7:14]]
-    assert [PromptOrder(7, seed=3).at(position) for position in reversed(range(21))] == drawn[::-1]
-    assert [PromptOrder(7, seed=4).at(position) for position in range(21)] != drawn
+def test_each_epoch_has_its_own_order_of_all_prompts():
+    orders = [prompt_order(7, seed, epoch).tolist() for seed in (3, 4) for epoch in range(3)]
+    assert all(sorted(order) == list(range(7)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 6
+    prompt_order.cache_clear()
+    assert prompt_order(7, 3, 2).tolist() == orders[2]

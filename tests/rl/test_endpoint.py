@@ -1,7 +1,8 @@
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.rl.remote.config import EndpointConfig, check_gap
+from rmsweb_jax.rl.config import EndpointConfig
+from rmsweb_jax.rl.metrics import check_gap
 
 VALUES = {
     "base_url": "http://127.0.0.1:8000/v1/",

@@ -97,7 +97,7 @@ def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_p
 
     generator.unload()
     assert [body["lora_name"] for body in server.bodies("/v1/unload_lora_adapter")] == [load["lora_name"]]
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
@@ -255,6 +255,36 @@ def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tm
     names = [body["lora_name"] for body in server.bodies("/v1/load_lora_adapter")]
     assert len(names) == 2 and len(set(names)) == 1
     assert names[0].startswith("policy-000007-")
+    generator.unload()
+
+
+def test_a_folder_of_another_run_is_refused(policy, tmp_path):
+    config = settings("http://127.0.0.1:1", tmp_path)
+    first = make_generator(config, policy)
+    with pytest.raises(UserError, match=rf"^config.endpoint.adapter_folder: {tmp_path} is in use by another"):
+        make_generator(config, policy)
+    del first
+    make_generator(config, policy)
+
+
+def test_as_many_requests_are_wanted_as_may_be_under_way(policy, server, tmp_path):
+    leave = threading.Event()
+
+    def answer(body: dict) -> dict:
+        leave.wait()
+        return server.vllm(body)
+
+    server.serve(CHAT, answer)
+    generator = make_generator(settings(server.url, tmp_path, concurrency=2), policy)
+    generator.load(policy.model, 0)
+    wanted = []
+    for number, prompt in enumerate(policy.prompts[:2]):
+        wanted.append(generator.wants)
+        generator.submit(Request(prompt, policy.sampling, number))
+    assert wanted == [True, True] and not generator.wants
+    leave.set()
+    generator.poll()
+    assert generator.wants
     generator.unload()
 
 

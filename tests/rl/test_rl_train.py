@@ -1,11 +1,13 @@
 """The whole stage on a tiny model: a bandit that it learns, resume, errors, export."""
 
 import dataclasses
+import gc
 import json
 import os
 import signal
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import chex
 import jax
@@ -15,6 +17,7 @@ import pytest
 
 from configs.rl import ABLATIONS, VARIANTS, get_config
 from rmsweb_jax.actions.reward import REWARDS, score_response
+from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.errors import StoppedError, UserError
@@ -24,6 +27,7 @@ from rmsweb_jax.records.schema import RlPrompt, SftSample
 from rmsweb_jax.rl import metrics as evaluate_module
 from rmsweb_jax.rl import train as train_module
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.rollout import Rollouts, groups_from_json
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
@@ -194,6 +198,58 @@ def test_generation_goes_on_while_the_policy_is_updated(config, tmp_path):
     config.iterations = 9
     run(config, tmp_path / "run")
     assert len(read_metrics(tmp_path / "run")) == 9
+
+
+def test_an_iteration_counts_what_it_drops_and_frees_its_examples(config, tmp_path, monkeypatch):
+    made, example, take = [], Encoder.example, Rollouts.take
+
+    def counted(self, sample):
+        made.append(weakref.ref(found := example(self, sample)))
+        return found
+
+    def dropping(self, count, oldest=0):
+        if self.version not in versions:
+            versions.append(self.version)
+            gc.collect()
+            live.append(sum(one() is not None for one in made))
+        self.dropped += 1
+        return take(self, count, oldest)
+
+    versions, live = [], []
+    monkeypatch.setattr(Encoder, "example", counted)
+    monkeypatch.setattr(Rollouts, "take", dropping)
+    run(config, tmp_path)
+    rows = read_metrics(tmp_path)
+    assert [row["dynamic_sampling/dropped"] for row in rows] == [
+        row["dynamic_sampling/batches"] for row in rows
+    ]
+    assert made and live == [0, 0, 0]
+
+
+def test_a_prompt_that_has_left_the_data_set_is_one_line(prompts):
+    data = SimpleNamespace(numbers={"p1": 1}, records=SimpleNamespace(folder=prompts))
+    with pytest.raises(
+        UserError, match=rf"^{prompts}: prompt p7 of the checkpoint is no longer there: restore"
+    ):
+        groups_from_json([{"prompt_id": "p7"}], data, {})
+
+
+def test_an_engine_that_stays_leaves_memory_for_the_gradient(config, tmp_path, monkeypatch):
+    held = []
+
+    def fit(policy, sizes, layout, memory, taken, cache_dtype):
+        held.append(taken)
+        return sizes
+
+    monkeypatch.setattr(train_module, "device_memory", lambda device: 2**30)
+    monkeypatch.setattr(train_module, "fit_memory", fit)
+    config.rollout_lanes, config.iterations = 0, 1
+    for config.max_staleness in (0, 1):
+        run(config, tmp_path / str(config.max_staleness))
+    # One engine for sampling and one for the last evaluation; or one for both.
+    waiting, staying = held[0], held[-1]
+    width = json.loads((tmp_path / "1" / "report.json").read_text())["row_tokens"]
+    assert staying > waiting + width * 16 * 4  # At least the hidden states of a row.
 
 
 def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(config, tmp_path, monkeypatch):

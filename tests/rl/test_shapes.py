@@ -52,8 +52,8 @@ groups = [
 ]
 gates = gated_advantages(np.stack([group.rewards for group in groups]), **settings)
 assert gates.accepted.tolist() == [group.accepted for group in groups] == [True, False]
-assert len(list(readable_groups(groups, gates, lambda tokens: "", 1))) == 2
-rollout_metrics(groups, gates, 0.55)
+assert len(list(readable_groups(groups, lambda tokens: "", 1))) == 2
+rollout_metrics(groups, 0.55)
 scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]
 log_prob_metrics(scored, 0.55)
 

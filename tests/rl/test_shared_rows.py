@@ -78,7 +78,8 @@ def make_group(number: int, accepted: bool, images: bool) -> Group:
     none = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=SAMPLES) if accepted else np.zeros(SAMPLES)
     rewards = np.zeros(SAMPLES)
-    return Group(as_prompt(example), responses, none, np.zeros(SAMPLES, bool), rewards, advantages, accepted)
+    fate = "accepted" if accepted else "unsolved"
+    return Group(as_prompt(example), responses, none, np.zeros(SAMPLES, bool), rewards, advantages, fate)
 
 
 BATCH = MiniBatch(

@@ -12,7 +12,6 @@ from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
 from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import AXES
 from rmsweb_jax.training.performance import PEAK_TFLOPS
 from tests.qwen3_vl.sharded_steps import make_group
@@ -36,7 +35,7 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def batches() -> list[MiniBatch[Group]]:
+def batches() -> list[MiniBatch]:
     """Three optimizer steps over an accepted and a salvaged group, nearly all with an image."""
     return [MiniBatch((make_group(n, True),), (make_group(n + 3, False),)) for n in range(3)]
 

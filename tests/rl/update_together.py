@@ -24,7 +24,6 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import Updated, rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
@@ -61,7 +60,7 @@ class Policy(NamedTuple):
         return init_state(params, self.optimizer, self.mesh)
 
     def update(
-        self, state: TrainState, batches: list[MiniBatch[Group]], version: int = 0, packer: Packer = PACKER
+        self, state: TrainState, batches: list[MiniBatch], version: int = 0, packer: Packer = PACKER
     ) -> Updated:
         return update_policy(
             self.steps,

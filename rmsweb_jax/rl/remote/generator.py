@@ -6,7 +6,7 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
-import dataclasses
+import fcntl
 import hashlib
 import io
 import os
@@ -16,7 +16,7 @@ import shutil
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import httpx
 import jax
@@ -34,8 +34,8 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import WEIGHTS_FILE, list_target_modules, save_adapters
 from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, target_size
 from rmsweb_jax.records.images import image_names
+from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.remote.config import EndpointConfig
 from rmsweb_jax.rl.remote.protocols import PROTOCOLS, Ask, BadAnswerError, Sample, check_answer
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
@@ -79,21 +79,38 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     return folder
 
 
-@dataclasses.dataclass(eq=False)
-class _Policy:
+def _lock(folder: Path) -> IO[str]:
+    """Locks a folder of adapters until the file is closed: two runs would remove each other's.
+
+    Raises:
+      UserError: another run holds the lock, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / ".lock", "a")  # noqa: SIM115 - closed with the generator
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"config.endpoint.adapter_folder: {folder} is in use by another run; give each run its own"
+        ) from None
+    except OSError as error:
+        raise UserError(f"config.endpoint.adapter_folder: cannot write to {folder} ({error})") from error
+    return file
+
+
+class _Policy(NamedTuple):
     """Adapters at the server."""
 
     folder: Path
     version: int
 
 
-@dataclasses.dataclass
-class _UnderWay:
-    """A request, and the task of the process that sends it."""
+class _UnderWay(NamedTuple):
+    """A request, and the task of the process that sends it; None in the others."""
 
     request: Request
     policy: _Policy
-    task: concurrent.futures.Future[None] | None = None
+    task: concurrent.futures.Future[None] | None
 
 
 class RemoteGenerator:
@@ -112,11 +129,8 @@ class RemoteGenerator:
       lora: configuration of the policy's adapters.
 
     Raises:
-      UserError: the environment variable of the API key is not set.
+      UserError: the environment variable of the API key is not set, or another run has the adapters' folder.
     """
-
-    # The server, or the limit on concurrent requests, holds back what it cannot take.
-    wants = True
 
     def __init__(self, config: EndpointConfig, processor: Processor, images: ImageResolver, lora: LoRAConfig):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
@@ -132,6 +146,11 @@ class RemoteGenerator:
                 f"config.endpoint.api_key_env: {config.api_key_env} is not set; export the server's key"
             )
         self._worker: _Worker | None = None
+        self._lock = _lock(Path(config.adapter_folder)) if is_first() else None
+
+    @property
+    def wants(self) -> bool:
+        return len(self._under_way) < self._config.concurrency * jax.process_count()
 
     @property
     def hosts(self) -> Sequence[int]:
@@ -146,14 +165,12 @@ class RemoteGenerator:
         root, outcome = Path(self._config.adapter_folder), {"error": "", "folder": ""}
         try:
             folder = publish_adapters(model, self._lora, root, self._config.model, version)
-            if not self._policies and is_first():
-                # A killed run has left them, and they take the server's slots.
-                for left in sorted(root.absolute().glob("policy-*")):
-                    if left != folder:
-                        self._drop(left)
-            self._policies.append(_Policy(folder, version))
             outcome["folder"] = str(folder)
             if is_first():
+                # A killed run has left them, and they take the server's slots.
+                for left in sorted(root.absolute().glob("policy-*")) if not self._policies else ():
+                    if left != folder:
+                        self._drop(left)
                 self._run(self._add_adapters(folder))
         except UserError as failed:
             outcome["error"] = str(failed)
@@ -161,16 +178,16 @@ class RemoteGenerator:
         outcome = orjson.loads(from_all_processes(orjson.dumps(outcome))[0])
         if outcome["error"]:
             raise UserError(outcome["error"])
-        self._policies[-1].folder = Path(outcome["folder"])
+        self._policies.append(_Policy(Path(outcome["folder"]), version))
         self._forget()
 
     def submit(self, request: Request) -> None:
         assert self._policies, "load a policy first"
         number, policy = self._submitted, self._policies[-1]
         self._submitted += 1
-        self._under_way[number] = _UnderWay(request, policy)
-        if (request.host or 0) == jax.process_index():
-            self._under_way[number].task = self._start(self._generate(number, request, policy))
+        mine = (request.host or 0) == jax.process_index()
+        task = self._start(self._generate(number, request, policy)) if mine else None
+        self._under_way[number] = _UnderWay(request, policy, task)
 
     def poll(self) -> list[tuple[Request, Responses]]:
         """Waits for one request at least, and returns those that are complete.
@@ -266,7 +283,7 @@ class RemoteGenerator:
     async def _generate(self, number: int, request: Request, policy: _Policy) -> None:
         assert self._worker is not None
         try:
-            # Encoding waits its turn, too: images of all waiting prompts would fill the memory.
+            # Nothing is sent, and no image made, for more prompts than are wanted.
             async with self._worker.gate:
                 self._finished.put((number, await self._samples(request, policy)))
         except BaseExceptionGroup as failed:
