@@ -356,7 +356,10 @@ class Engine:
             jax.block_until_ready(self._run_decode(self.sizes.steps, 1, kinds[0]).done)
         if self._adapters:
             zeros = jax.tree.map(lambda x: jax.numpy.zeros((1, *x.shape[1:]), x.dtype), self._adapters)
-            self._adapters = programs.set_adapters(self._adapters, zeros, np.int32(0), layout=self.layout)
+            # Copied, since a whole slice is the array itself, which is donated.
+            first = jax.tree.map(lambda x: jax.numpy.copy(x[:1]), self._adapters)
+            for new in (zeros, first):
+                self._adapters = programs.set_adapters(self._adapters, new, np.int32(0), layout=self.layout)
 
     def _allocate(self) -> Any:
         return programs.allocate(

@@ -229,6 +229,8 @@ def test_nothing_is_compiled_after_the_warm_up(model):
             limits = {"top_p": 0.9 if count > 1 else 1.0, "prompt_log_probs": count == 3}
             generate(engine, requests(engine, [[4] * length], Sampling(count, 3 + count, 0.5, **limits)))
     assert not compiled
+    # The adapters of the policy are still those of the model.
+    assert_scored(model, PROMPTS, generate(engine, requests(engine, PROMPTS, SAMPLING)))
 
 
 def test_lanes_are_refilled_as_sequences_end(model):
