@@ -156,7 +156,7 @@ def page(content: Mapping[str, Any]) -> str:
     return (
         f"# Verified: {content['model']} on {content['devices']}\n\n"
         f"{judged - len(failed)} of {judged} checks are ok"
-        f"{': not ' + ', '.join(failed) if failed else ''}. {content['seconds']:,.0f} s, "
+        f"{'; not: ' + '; '.join(failed) if failed else ''}. {content['seconds']:,.0f} s, "
         f"{content['cores']} cores of the host; {versions}; commit {content['commit'] or 'unknown'}; "
         f"flags: {flags}; compiler options: {options}.\n\n{table}\n"
     )

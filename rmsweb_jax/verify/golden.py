@@ -94,11 +94,16 @@ def golden_image(config: Qwen3VLConfig) -> Image.Image:
     return Image.fromarray(pixels.astype(np.uint8))
 
 
+def num_text_tokens(config: Qwen3VLConfig) -> int:
+    """Number of tokens of text; they come first in the vocabulary."""
+    special = (config.image_token_id, config.video_token_id)
+    return min(*special, config.vision_start_token_id, config.vision_end_token_id)
+
+
 def random_tokens(config: Qwen3VLConfig, *, image: bool) -> list[int]:
     """Tokens drawn without the model's tokenizer; the image, if any, is among them."""
-    special = (config.image_token_id, config.video_token_id)
-    most = min(*special, config.vision_start_token_id, config.vision_end_token_id)
-    text = np.random.default_rng(int(image)).integers(0, most, _RANDOM_TOKENS).tolist()
+    rng = np.random.default_rng(int(image))
+    text = rng.integers(0, num_text_tokens(config), _RANDOM_TOKENS).tolist()
     if not image:
         return text
     shown = [config.image_token_id] * math.prod(_IMAGE_SIDES)

@@ -17,6 +17,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import BACKENDS, TPU_LANES
 from rmsweb_jax.qwen3_vl.backends import choose_attention, make_attend
 from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.verify.checks import Check, at_most
 
 # Largest `deviation`, by the dtype of the inputs. In the Pallas interpreter kernels had up to 0.015 and 3e-6.
@@ -24,7 +25,7 @@ LIMITS = {"bfloat16": 0.03, "float32": 1e-4}
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
-def plain_attention(q: Any, k: Any, v: Any, until: Int32[np.ndarray, "rows tokens"]) -> jax.Array:
+def plain_attention(q: Any, k: Any, v: Any, until: Int32[Array, "rows tokens"]) -> jax.Array:
     """Attention from the words of its rule, with all scores at once: query q sees key k if k <= q < until[k].
 
     Args:

@@ -46,6 +46,7 @@ from rmsweb_jax.training.mesh import AXES, make_mesh, row_shards
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
 from rmsweb_jax.verify.checks import Check, at_least, at_most, skipped
+from rmsweb_jax.verify.golden import num_text_tokens
 
 STEPS = 20
 _LORA = LoRAConfig(rank=64, alpha=128.0)
@@ -107,11 +108,11 @@ class Setup:
         # Both kinds of sharding, as far as the devices allow.
         tensor = 2 if count % 2 == 0 and heads % 2 == 0 else 1
         self.mesh = make_mesh(fsdp=-1, tensor=tensor)
-        settings: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype, "lora": _LORA}
+        settings: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         settings |= {"model": str(folder), "weight_decay": 0.0}
-        self.sft = SftConfig(corpus="none", learning_rate=2e-4, **settings)
-        lora = dataclasses.replace(_LORA, targets="attention")
-        self.rl = RlConfig(prompts="none", **settings | {"lora": lora})
+        self.sft = SftConfig(corpus="none", learning_rate=2e-4, lora=_LORA, **settings)
+        attention = dataclasses.replace(_LORA, targets="attention")
+        self.rl = RlConfig(prompts="none", lora=attention, **settings)
         self._policy: tuple[LoRAConfig, Qwen3VL] | None = None
 
     def policy(self, lora: LoRAConfig) -> Qwen3VL:
@@ -141,9 +142,7 @@ def random_examples(
     config: Qwen3VLConfig, grid: Grid, count: int, *, length: int, response: int, seed: int
 ) -> list[Example]:
     """Samples of an image, random text, and a random target; the length holds at least three tokens more."""
-    special = (config.image_token_id, config.video_token_id)
-    # Text tokens come first in the vocabulary.
-    most = min(*special, config.vision_start_token_id, config.vision_end_token_id)
+    most = num_text_tokens(config)
     image = math.prod(grid) // config.vision.merge_unit
     start = [config.vision_start_token_id, *[config.image_token_id] * image, config.vision_end_token_id]
     rng, examples = np.random.default_rng(seed), []
