@@ -45,7 +45,7 @@ def verify(folder: Path, output: Path, golden_file: Path | None = None) -> None:
     text, dtype = setup.config.text, setup.dtype
     golden = read_golden(golden_file, setup.config) if golden_file else None
     # A model that cannot be loaded is bad input, not a failed check.
-    setup.policy(setup.sft.lora)
+    setup.policy(setup.sft)
     on_tpu = jax.default_backend() == "tpu"
     parts: dict[str, Callable[[], Iterable[Check]]] = {
         "kernels of training": lambda: training_kernels(text, dtype, setup.sizes.kernel_lengths),
@@ -53,9 +53,7 @@ def verify(folder: Path, output: Path, golden_file: Path | None = None) -> None:
         "all devices": lambda: sharded(setup),
     }
     if golden is not None:
-        parts["golden logits"] = lambda: compare_golden(
-            golden, setup.policy(setup.sft.lora), folder, setup.mesh
-        )
+        parts["golden logits"] = lambda: compare_golden(golden, setup.policy(setup.sft), folder, setup.mesh)
     parts |= {"SFT": lambda: sft(setup), "rollout and RL": lambda: rl(setup)}
     checks = run_checks(parts, functools.partial(print, flush=True))
     about = environment(folder.resolve().name)

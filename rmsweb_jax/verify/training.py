@@ -84,7 +84,7 @@ class Sizes:
 
 ACCELERATOR = Sizes()
 # Two cores compute 2B parameters.
-CPU = Sizes(128, 32, 1, 2, 64, 2, 4, 48, 12, (512, 1024))
+CPU = Sizes(64, 16, 1, 2, 64, 2, 2, 32, 8, (512, 1024))
 
 
 class Setup:
@@ -101,26 +101,31 @@ class Setup:
         self.folder, self.config = folder, Qwen3VLConfig.from_hf(folder / "config.json")
         on_cpu = jax.default_backend() == "cpu"
         self.sizes = CPU if on_cpu else ACCELERATOR
-        # CPUs are slow in bfloat16; they keep weights as they are stored, and compute in float32.
+        # CPUs are slow in bfloat16.
         self.dtype = "float32" if on_cpu else "bfloat16"
-        self.param_dtype = _stored_dtype(folder) if on_cpu else "bfloat16"
         count, heads = jax.device_count(), axis_sizes(self.config)["kv_heads"].count
         # Both kinds of sharding, as far as the devices allow.
         tensor = 2 if count % 2 == 0 and heads % 2 == 0 else 1
         self.mesh = make_mesh(fsdp=-1, tensor=tensor)
-        settings: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        settings |= {"model": str(folder), "weight_decay": 0.0}
-        self.sft = SftConfig(corpus="none", learning_rate=2e-4, lora=_LORA, **settings)
-        attention = dataclasses.replace(_LORA, targets="attention")
-        self.rl = RlConfig(prompts="none", lora=attention, **settings)
-        self._policy: tuple[LoRAConfig, Qwen3VL] | None = None
+        settings: dict[str, Any] = {"dtype": self.dtype, "model": str(folder), "weight_decay": 0.0}
+        self.sft = SftConfig(
+            corpus="none", lora=_LORA, learning_rate=2e-4, param_dtype=self.dtype, **settings
+        )
+        self.rl = RlConfig(
+            prompts="none",
+            lora=dataclasses.replace(_LORA, targets="attention"),
+            # The sampler has weights of its own, next to which a CPU holds those of the file.
+            param_dtype=_stored_dtype(folder) if on_cpu else self.dtype,
+            **settings,
+        )
+        self._policy: tuple[SftConfig | RlConfig, Qwen3VL] | None = None
 
-    def policy(self, lora: LoRAConfig) -> Qwen3VL:
-        """The model with fresh adapters. A model with other adapters that was asked for before is dropped."""
-        if self._policy is None or self._policy[0] != lora:
+    def policy(self, config: SftConfig | RlConfig) -> Qwen3VL:
+        """The model with fresh adapters for one of both stages; that for the other one is dropped."""
+        if self._policy is None or self._policy[0] != config:
             self._policy = None
             gc.collect()
-            self._policy = lora, load_policy(self.sft, self.folder, self.mesh, lora, seed=0)
+            self._policy = config, load_policy(config, self.folder, self.mesh, config.lora, seed=0)
         return self._policy[1]
 
     @property
@@ -189,7 +194,7 @@ def sharded(setup: Setup) -> Iterator[Check]:
     model = load_policy(setup.sft, setup.folder, small, _LORA, seed=0)
     expected = _logits_and_gradients(model, batch, small)
     del model
-    found = _logits_and_gradients(setup.policy(_LORA), batch, setup.mesh)
+    found = _logits_and_gradients(setup.policy(setup.sft), batch, setup.mesh)
     logits, gradients = _SHARDED[setup.dtype]
     shape = " x ".join(f"{axis} {size}" for axis, size in setup.mesh.shape.items() if size > 1)
     where = f"{shape} against {few} device{'s' * (few > 1)}"
@@ -204,7 +209,7 @@ def fewest_devices(setup: Setup) -> int:
     """The smallest power of two of devices that hold the model and what a gradient needs."""
     memory, few = device_memory(jax.devices()[0]), 1
     shapes = nnx.eval_shape(lambda: Qwen3VL(setup.config, rngs=nnx.Rngs(0)))
-    weights = count_parameters(shapes)["base"] * jnp.dtype(setup.param_dtype).itemsize
+    weights = count_parameters(shapes)["base"] * jnp.dtype(setup.dtype).itemsize
     # Next to it is a share of the model on all devices; the rest is for the rows.
     while memory is not None and few < jax.device_count() and 1.5 * weights / few > memory / 2:
         few *= 2
@@ -252,7 +257,7 @@ def _logits_and_gradients(model: Qwen3VL, batch: Batch, mesh: Mesh) -> tuple[np.
 
 def sft(setup: Setup) -> Iterator[Check]:
     """Twenty steps on one batch: the loss is finite and falls; tokens a second."""
-    model, mesh, config = setup.policy(_LORA), setup.mesh, setup.sft
+    model, mesh, config = setup.policy(setup.sft), setup.mesh, setup.sft
     counts, batch = count_parameters(model), sft_batch(setup, setup.sizes.samples)
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     _, params, frozen = split_model(model, config.trainable)
@@ -305,7 +310,7 @@ def _mfu(name: str, value: float | None) -> Check:
 
 def rl(setup: Setup) -> Iterator[Check]:
     """Draws responses, then updates on them: tokens a second, and the sampler against training."""
-    model, config = setup.policy(setup.rl.lora), setup.rl
+    model, config = setup.policy(setup.rl), setup.rl
     nnx.update(model, _moved(nnx.state(model, LoRAParam)))
     groups = max(setup.sizes.groups, row_shards(setup.mesh))
     examples = random_examples(

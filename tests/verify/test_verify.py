@@ -43,9 +43,7 @@ def checkpoint(tmp_path_factory) -> Path:
 
 def compare(folder: Path, golden: Path) -> list[Check]:
     setup = Setup(folder)
-    checks = compare_golden(
-        read_golden(golden, setup.config), setup.policy(setup.sft.lora), folder, setup.mesh
-    )
+    checks = compare_golden(read_golden(golden, setup.config), setup.policy(setup.sft), folder, setup.mesh)
     return list(checks)
 
 
