@@ -83,7 +83,7 @@ def run_checks(
             for check in part():
                 add(check)
         except Exception as error:
-            # In full on the terminal, for whoever repairs it; one line on the page.
+            # In full on the terminal, to find its cause; one line on the page.
             report(traceback.format_exc())
             words = " ".join(f"{type(error).__name__}: {error}".split())
             add(Check(name, "failed", "runs", ok=False, note=words[:300]))

@@ -310,7 +310,8 @@ def _mfu(name: str, value: float | None) -> Check:
 
 def rl(setup: Setup) -> Iterator[Check]:
     """Draws responses, then updates on them: tokens a second, and the sampler against training."""
-    model, config = setup.policy(setup.rl), setup.rl
+    config = setup.rl
+    model = setup.policy(config)
     nnx.update(model, _moved(nnx.state(model, LoRAParam)))
     groups = max(setup.sizes.groups, row_shards(setup.mesh))
     examples = random_examples(
@@ -323,7 +324,12 @@ def rl(setup: Setup) -> Iterator[Check]:
     )
     responses: list[Responses] = []
     yield from _rollout(setup, model, examples, responses)
+    del model
     gc.collect()  # The sampler's weights and caches: gradients need the memory.
+    training = dataclasses.replace(config, param_dtype=setup.dtype)
+    model = setup.policy(training)
+    if training != config:  # Read again, on a CPU.
+        nnx.update(model, _moved(nnx.state(model, LoRAParam)))
     drawn = [
         # Alternating rewards pass both gates; equal ones do not, and train the salvage anchor.
         make_group(_prompt(example), one, _rewards(number, groups, len(one.tokens)), config.gates)

@@ -87,8 +87,8 @@ def tables(figures: Figures) -> str:
 ABOUT = """\
 `experiments.verify` with golden logits that transformers computed in float32 from the same folder: random
 weights in the shape of Qwen3-VL-2B, stored in bfloat16. On a CPU the model computes in float32 and with few
-tokens. In RL its weights stay in bfloat16, so that there is memory for the sampler's own. The decoding kernel
-runs in the Pallas interpreter.
+tokens. For the rollout its weights stay in bfloat16, so that there is memory for the sampler's own. The
+decoding kernel runs in the Pallas interpreter.
 
 **No accelerator and no released weights have been checked yet.** On a TPU or GPU the same command takes
 longer rows, runs the kernels of that device, and compares its speed with the peak rates:
