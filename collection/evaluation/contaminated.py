@@ -14,9 +14,10 @@ from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.storage import AnyPath
 
 
-def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict[str, Any]:
+def contamination_report(benchmark: Benchmark, training: Sequence[AnyPath]) -> dict[str, Any]:
     """Compares the training tasks with all questions of the benchmark, and with its task ids.
 
     Ids matter for MiniWoB++, whose pages ask the same question with every seed.
@@ -65,7 +66,7 @@ def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict
     }
 
 
-def _different(training: Sequence[Path]) -> Iterator[Task]:
+def _different(training: Sequence[AnyPath]) -> Iterator[Task]:
     """Yields the distinct training tasks; tasks with one id and different texts are distinct."""
     seen: set[tuple[str, str]] = set()
     for path in training:
