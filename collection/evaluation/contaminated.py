@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from collection.evaluation.benchmarks.base import Benchmark
@@ -14,7 +13,7 @@ from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.storage import AnyPath
+from rmsweb_jax.storage import AnyPath, StorePath
 
 
 def contamination_report(benchmark: Benchmark, training: Sequence[AnyPath]) -> dict[str, Any]:
@@ -76,10 +75,10 @@ def _different(training: Sequence[AnyPath]) -> Iterator[Task]:
                 yield task
 
 
-def _tasks(path: Path) -> Iterator[Task]:
+def _tasks(path: AnyPath) -> Iterator[Task]:
     if not path.exists():
         raise UserError(f"config.training={path}: not there; give data set folders or files of tasks")
-    if path.is_dir():
+    if isinstance(path, StorePath) or path.is_dir():
         yield from (trajectory.task for trajectory in read_dataset(path, Trajectory))
         return
     lines = read_tasks(path)
