@@ -338,7 +338,7 @@ def test_transformers_own_configs_are_known_key_by_key(use_diff):
 
 @pytest.fixture
 def with_head(saved, tmp_path):
-    """Writes the tied model with a head beside its embedding."""
+    """Writes the tied model with its embedding and a head."""
 
     def write(change: Callable[[np.ndarray], np.ndarray]) -> Path:
         tensors = load_file(saved / SINGLE_FILE)

@@ -32,7 +32,7 @@ MLP = ["gate_proj", "up_proj", "down_proj"]
 DECODER = r".*language_model\.layers\.\d+\.self_attn\.(q|v)_proj"
 
 
-class Kind(NamedTuple):
+class AdapterCase(NamedTuple):
     """An adapter that PEFT makes.
 
     Attributes:
@@ -46,22 +46,22 @@ class Kind(NamedTuple):
     refused: str | None = None
 
 
-def lora(refused: str | None = None, **settings: Any) -> Kind:
-    return Kind(LoraConfig, {"r": 4, "lora_alpha": 6, "target_modules": QV, **settings}, refused)
+def lora(refused: str | None = None, **settings: Any) -> AdapterCase:
+    return AdapterCase(LoraConfig, {"r": 4, "lora_alpha": 6, "target_modules": QV, **settings}, refused)
 
 
-def other(name: str, **settings: Any) -> Kind:
-    return Kind(
+def other(name: str, **settings: Any) -> AdapterCase:
+    return AdapterCase(
         getattr(peft, name), {"target_modules": QV, **settings}, "peft_type is '[A-Z_0-9]+'; only plain"
     )
 
 
-def prompt(name: str, **settings: Any) -> Kind:
+def prompt(name: str, **settings: Any) -> AdapterCase:
     settings = {"num_virtual_tokens": 3, "task_type": "CAUSAL_LM", **settings}
-    return Kind(getattr(peft, name), settings, "peft_type is '[A-Z_]+'; only plain")
+    return AdapterCase(getattr(peft, name), settings, "peft_type is '[A-Z_]+'; only plain")
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, AdapterCase] = {
     # What plain LoRA computes, however it was made.
     "lora": lora(),
     "lora of other rank and alpha": lora(r=3, lora_alpha=5),
@@ -174,7 +174,7 @@ def reference_logits(model: Any) -> np.ndarray:
         return model(**torch_inputs(SEGMENT)).logits[0].numpy()
 
 
-def save(kind: Kind, reference: Any, folder: Path) -> None:
+def save(kind: AdapterCase, reference: Any, folder: Path) -> None:
     """Makes the adapter with PEFT, trains it a step in a random direction, and saves it."""
     torch.manual_seed(0)
     model, config = copy.deepcopy(reference), kind.config(**kind.settings)
