@@ -36,6 +36,7 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.storage import local_path
 from rmsweb_jax.verify.training import random_examples
 
 
@@ -166,9 +167,9 @@ def main() -> None:
         # The accelerator belongs to the workers.
         jax.config.update("jax_platforms", "cpu")
         config = from_config(BenchmarkConfig, settings)
-        output = Path(output_flag.value)
+        output = local_path(output_flag.value, "--output")
         output.parent.mkdir(parents=True, exist_ok=True)
-        report = run(config, Path(workdir_flag.value))
+        report = run(config, local_path(workdir_flag.value, "--workdir"))
         write_atomic(output, json.dumps(report, indent=1).encode())
         print(section(report))
 
