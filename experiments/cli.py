@@ -21,7 +21,13 @@ from rmsweb_jax.workdir import flatten_settings, is_within, open_workdir
 Main = Callable[[ConfigDict, Path], object]
 
 
-def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: bool = False) -> None:
+def run(
+    main: Main,
+    config: str,
+    safe_keys: Iterable[str] = (),
+    distributed: bool = False,
+    reads: Sequence[str] = (),
+) -> None:
     """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
 
     Args:
@@ -29,6 +35,7 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: boo
       config: default config file and variant, for example `configs/sft.py:demo`.
       safe_keys: see `open_workdir`.
       distributed: whether it can run on several processes at once (`--distributed`).
+      reads: names of the settings that hold a folder which all processes read.
     """
     workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
     join_flag = None
@@ -37,15 +44,18 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: boo
 
     def entry(config: ConfigDict) -> None:
         workdir = Path(workdir_flag.value)
-        first = True
-        if join_flag is not None and join_flag.value:
-            # JAX is not for the machines that collect.
-            from rmsweb_jax.training.mesh import is_first, join_processes
+        if join_flag is None or not join_flag.value:
+            with open_workdir(workdir, config, safe_keys):
+                main(config, workdir)
+            return
+        # JAX is not for the machines that collect.
+        from rmsweb_jax.training.distributed import Hosts
+        from rmsweb_jax.training.mesh import is_first
 
-            join_processes()
-            first = is_first()
-        with open_workdir(workdir, config, safe_keys, first):
-            main(config, workdir)
+        with Hosts() as hosts:
+            hosts.agree(config, workdir, reads)
+            with open_workdir(workdir, config, safe_keys, is_first()):
+                main(config, workdir)
 
     run_config(entry, config)
 
