@@ -29,6 +29,7 @@ def run(
     safe_keys: Iterable[str] = (),
     distributed: bool = False,
     bucket: bool = False,
+    reads: Sequence[str] = (),
 ) -> None:
     """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
 
@@ -38,6 +39,7 @@ def run(
       safe_keys: see `open_workdir`.
       distributed: whether it can run on several processes at once (`--distributed`).
       bucket: whether its workdir may be in a bucket, where it appears when the stage has finished.
+      reads: names of the settings that hold a folder which all processes read.
     """
     workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
     join_flag = None
@@ -47,14 +49,18 @@ def run(
     def entry(config: ConfigDict) -> None:
         parse = parse_path if bucket else local_path
         workdir = parse(workdir_flag.value, "--workdir")
-        first = True
-        if join_flag is not None and join_flag.value:
-            # JAX is not for the machines that collect.
-            from rmsweb_jax.training.mesh import is_first, join_processes
+        with contextlib.ExitStack() as stack:
+            first = True
+            if join_flag is not None and join_flag.value:
+                # JAX is not for the machines that collect.
+                from rmsweb_jax.training.distributed import Hosts
+                from rmsweb_jax.training.mesh import is_first
 
-            join_processes()
-            first = is_first()
-        with staged(workdir) as folder, open_workdir(folder, config, safe_keys, first):
+                hosts = stack.enter_context(Hosts())
+                hosts.agree(config, workdir, reads)
+                first = is_first()
+            folder = stack.enter_context(staged(workdir))
+            stack.enter_context(open_workdir(folder, config, safe_keys, first))
             main(config, folder)
         if isinstance(workdir, StorePath):
             print(f"{workdir}: everything is there")

@@ -36,4 +36,10 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/rl.py:demo", safe_keys=safe_keys(RlConfig), distributed=True)
+    cli.run(
+        main,
+        "configs/rl.py:demo",
+        safe_keys=safe_keys(RlConfig),
+        distributed=True,
+        reads=("prompts", "eval_prompts", "model"),
+    )

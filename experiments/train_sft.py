@@ -37,4 +37,10 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/sft.py:demo", safe_keys=safe_keys(SftConfig), distributed=True)
+    cli.run(
+        main,
+        "configs/sft.py:demo",
+        safe_keys=safe_keys(SftConfig),
+        distributed=True,
+        reads=("corpus", "model"),
+    )

@@ -10,7 +10,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import NoReturn
 
 
 class UserError(Exception):
@@ -46,26 +45,30 @@ def user_errors() -> Iterator[None]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
-    except UserError as error:
-        _fail(str(error), error.exit_code)
-    except ModuleNotFoundError as error:
-        if not (message := missing_extra(error)):
+    except (Exception, KeyboardInterrupt) as error:
+        if (known := user_message(error)) is None:
             raise
-        _fail(message, 2)
-    except KeyboardInterrupt:
-        _fail("interrupted: what was done is kept; run the same command again to continue", 130)
-    except OSError as error:
+        message, code = known
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        sys.exit(code)
+
+
+def user_message(error: BaseException) -> tuple[str, int] | None:
+    """Returns the line and the exit code for an error that users can cause; None for any other error."""
+    if isinstance(error, UserError):
+        return str(error), error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        message = missing_extra(error)
+        return (message, 2) if message else None
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted: what was done is kept; run the same command again to continue", 130
+    if isinstance(error, OSError):
         where = error.filename or "output"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _fail(f"disk full while writing {where}: free space, then run the same command again", 2)
+            return f"disk full while writing {where}: free space, then run the same command again", 2
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            _fail(f"{where}: {error.strerror}; change its permissions, or use another --workdir", 2)
-        raise
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    sys.exit(code)
+            return f"{where}: {error.strerror}; change its permissions, or use another --workdir", 2
+    return None
 
 
 def missing_extra(error: ModuleNotFoundError) -> str:

@@ -61,10 +61,7 @@ def open_workdir(
     Raises:
       UserError: another run uses it, it was begun with other settings, or a file is in the way.
     """
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{workdir}: a file is in the way; give the name of a folder") from error
+    make_folder(workdir)
     # Resolved, so that two names of one folder are the same.
     folder = workdir.resolve()
     if folder in _open:
@@ -77,6 +74,18 @@ def open_workdir(
             yield
         finally:
             _open.remove(folder)
+
+
+def make_folder(workdir: Path) -> None:
+    """Creates a workdir.
+
+    Raises:
+      UserError: a file is in the way.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{workdir}: a file is in the way; give the name of a folder") from error
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from typing import Any
 
 import jax
@@ -24,37 +23,6 @@ AXES = ("data", "fsdp", "tensor")
 # The mesh axes that together split the rows of a batch.
 ROWS = ("data", "fsdp")
 BATCH = P(ROWS)
-
-_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-
-
-def join_processes() -> None:
-    """Connects to the other processes of a run; must be called before anything else asks JAX for devices.
-
-    JAX recognises TPU pods, Slurm, Kubernetes and Open MPI. Elsewhere set JAX_COORDINATOR_ADDRESS (host:port
-    of the first process), JAX_NUM_PROCESSES and JAX_PROCESS_ID for each process.
-
-    Raises:
-      UserError: the variables are incomplete, or there is nothing to recognise.
-    """
-    given = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
-    missing = [name for name in _VARIABLES if name not in given]
-    if given and missing:
-        raise UserError(f"--distributed: {', '.join(missing)} not set, but {', '.join(given)}: set all three")
-    # JAX's own handler would swallow SIGTERM, which rmsweb_jax.processes.StopRequest needs.
-    jax.config.update("jax_enable_preemption_service", False)
-    try:
-        if given:
-            address, count, number = (given[name] for name in _VARIABLES)
-            jax.distributed.initialize(address, int(count), int(number))
-        else:
-            jax.distributed.initialize()
-    except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"--distributed: the processes could not join ({reason}): set {', '.join(_VARIABLES)}, or leave "
-            "the flag out on a single host"
-        ) from error
 
 
 def any_process(flag: bool) -> bool:

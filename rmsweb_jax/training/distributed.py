@@ -1,0 +1,348 @@
+"""The hosts of a run: how they find each other, begin with the same code, data and settings, and end together.
+
+All goes through the coordination service of `jax.distributed`, which the first process serves.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import jax
+from jax._src import distributed as jax_distributed  # The key-value store has no public name.
+from ml_collections import ConfigDict
+
+from rmsweb_jax.errors import StoppedError, UserError, user_message
+from rmsweb_jax.records.dataset import MANIFEST
+from rmsweb_jax.workdir import flatten_settings, make_folder
+
+# Seconds without a sign of life, from JAX's own threads, after which the service gives up a process.
+_HEARTBEAT_S = 30
+# Seconds between two signs of life of ours, which only tell which process was lost.
+_POLL_S = 1.0
+# Seconds without one of those after which a process is the lost one, once it is known that one is lost.
+_SILENT_S = 15.0
+# Seconds after a failure in which the service has found out whether a process was lost.
+_JUDGED_S = _HEARTBEAT_S + 15.0
+# Seconds in which a process that hears of another's end may reach its own, for example after SIGTERM to all.
+_GRACE_S = 10.0
+# Seconds in which all others hear of a process's end.
+_HEARD_S = 20.0
+# Longest wait for what another host computes at the start.
+_ANSWER_MS = 120_000
+# Differences that a message lists.
+_LISTED = 5
+
+_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+_BY_HAND = (
+    f"set {_VARIABLES[0]} (HOST:PORT of the first process), {_VARIABLES[1]} and {_VARIABLES[2]} (0, 1, ...) for "
+    "each process, or leave the flag out on a single host"
+)
+_ABORT_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+
+def join_processes() -> None:
+    """Connects to the other processes of a run; must be called before anything else asks JAX for devices.
+
+    JAX recognises Cloud TPU, GKE, Slurm and Open MPI (`jax._src.clusters`). Elsewhere `_VARIABLES` are set.
+
+    Raises:
+      UserError: the variables are incomplete, no cluster is recognised, or a process does not come.
+    """
+    given = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    missing = [name for name in _VARIABLES if name not in given]
+    if given and missing:
+        raise UserError(f"--distributed: {', '.join(missing)} not set, but {', '.join(given)}: set all three")
+    arguments: dict[str, Any] = {}
+    if given:
+        address, count, number = (given[name] for name in _VARIABLES)
+        if not (count.isdecimal() and number.isdecimal() and int(number) < int(count) and ":" in address):
+            values = ", ".join(f"{name}={value}" for name, value in given.items())
+            raise UserError(f"--distributed: {values}: {_BY_HAND}")
+        arguments = {
+            "coordinator_address": address,
+            "num_processes": int(count),
+            "process_id": int(number),
+            "cluster_detection_method": "deactivate",
+        }
+    # JAX's own handler would swallow SIGTERM, which rmsweb_jax.processes.StopRequest needs.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=_HEARTBEAT_S)
+    except (ValueError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        if "coordinator_address" in reason:
+            raise UserError(
+                "--distributed: no cluster found: looked for Cloud TPU (its metadata server), GKE "
+                "(TPU_WORKER_HOSTNAMES, or KUBERNETES_SERVICE_HOST and the package kubernetes), Slurm (the "
+                f"variables of srun) and Open MPI (OMPI_MCA_orte_hnp_uri of mpirun). By hand {_BY_HAND}"
+            ) from error
+        raise UserError(f"--distributed: the processes could not join ({reason}): {_BY_HAND}") from error
+
+
+class Hosts(contextlib.AbstractContextManager["Hosts"]):
+    """Joins the processes of a run; inside, they end together.
+
+    A process that ends with an error, or is lost, ends all others: with the code and line of that error, or
+    with the code of `StoppedError` and a line that names the lost host. An error never leaves the context: it
+    ends this process, because JAX's shutdown would wait for the others.
+
+    Raises:
+      UserError: see `join_processes`.
+    """
+
+    def __init__(self) -> None:
+        join_processes()
+        state = jax_distributed.global_state
+        assert state.client is not None and state.coordinator_address is not None
+        self._client, self._address = state.client, state.coordinator_address
+        self._number, self._count = state.process_id, state.num_processes
+        self._client.key_value_set(f"rmsweb/host/{self._number}", socket.gethostname())
+        self._names = [f"process {number}" for number in range(self._count)]
+        # When the number of signs of life of each process last changed, and when they were last read.
+        self._alive = dict.fromkeys(range(self._count), ("", time.monotonic()))
+        self._read = time.monotonic()
+        self._ending, self._done = threading.Lock(), threading.Event()
+        # What another process ended with.
+        self._ended: tuple[int, str] | None = None
+
+    def __enter__(self) -> Hosts:
+        for number in range(self._count):
+            name = self._client.blocking_key_value_get(f"rmsweb/host/{number}", _ANSWER_MS)
+            self._names[number] = f"{name} (process {number})"
+        threading.Thread(target=self._watch, name="watch-hosts", daemon=True).start()
+        # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. Python's
+        # signal handlers run in the main thread, and only after C's has returned, which is too late here.
+        self._on_abort = _ABORT_HANDLER(lambda _: self._end_if_lost())
+        _set_abort_handler(ctypes.cast(self._on_abort, ctypes.c_void_p))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                jax.distributed.shutdown()  # Waits for all.
+            except RuntimeError:
+                self._end_if_lost()
+                raise
+            self._done.set()
+            _set_abort_handler(None)
+            return
+        if (known := user_message(error)) is not None:
+            self._leave(known[1], known[0])
+        if isinstance(error, SystemExit):
+            self._leave(error.code if isinstance(error.code, int) else 1, "")
+        if isinstance(error, RuntimeError):
+            # Collectives and checkpoints fail, here at once, when another process is lost.
+            self._end_if_lost()
+        traceback.print_exception(error)
+        self._leave(1, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+    def agree(self, config: ConfigDict, workdir: Path, reads: Iterable[str]) -> None:
+        """Compares what all hosts are about to run; all must call this.
+
+        Args:
+          reads: names of the settings that hold a data set or model folder.
+
+        Raises:
+          UserError: they differ, on all hosts alike; the message names the host, and what differs.
+        """
+        facts = _settings(config) | _versions() | _data(config, reads)
+        mark = workdir / f".hosts-{secrets.token_hex(8)}"
+        local = "://" not in str(workdir)
+        if self._number == 0:
+            if local:
+                make_folder(workdir)
+                mark.touch()
+            self._client.key_value_set("rmsweb/workdir", json.dumps([str(workdir), mark.name]))
+        name, shared = json.loads(self._client.blocking_key_value_get("rmsweb/workdir", _ANSWER_MS))
+        if local and (workdir / shared).exists():
+            facts["--workdir"] = name
+        elif local:
+            facts["--workdir"] = f"{workdir}, a folder of that host alone"
+        else:
+            facts["--workdir"] = str(workdir)
+        self._client.key_value_set(f"rmsweb/facts/{self._number}", json.dumps(facts))
+        if self._number == 0:
+            try:
+                every = [json.loads(self._answer(number)) for number in range(self._count)]
+            finally:
+                mark.unlink(missing_ok=True)
+            self._client.key_value_set("rmsweb/verdict", differences(self._names, every))
+        if verdict := self._client.blocking_key_value_get("rmsweb/verdict", 2 * _ANSWER_MS):
+            raise UserError(verdict)
+
+    def _answer(self, number: int) -> str:
+        try:
+            return self._client.blocking_key_value_get(f"rmsweb/facts/{number}", _ANSWER_MS)
+        except RuntimeError as error:
+            raise UserError(
+                f"{self._names[number]} did not say what it runs within {_ANSWER_MS // 1000} s: look at its log"
+            ) from error
+
+    def _watch(self) -> None:
+        count = 0
+        while not self._done.wait(_POLL_S):
+            count += 1
+            try:
+                self._client.key_value_set(f"rmsweb/alive/{self._number}", str(count), allow_overwrite=True)
+                alive = self._client.key_value_dir_get("rmsweb/alive/")
+                ended = self._client.key_value_dir_get("rmsweb/ended/")
+            except RuntimeError:
+                continue  # JAX's own threads decide what that means.
+            self._read = time.monotonic()
+            for key, value in alive:
+                number = int(key.rpartition("/")[2])
+                if value != self._alive[number][0]:
+                    self._alive[number] = (value, self._read)
+            if ended:
+                number, (code, line) = int(ended[0][0].rpartition("/")[2]), json.loads(ended[0][1])
+                self._ended = code, f"{self._names[number]} ended: {line or f'exit code {code}'}"
+                if not self._done.wait(_GRACE_S):
+                    self._leave(*self._ended)
+
+    def _end_if_lost(self) -> None:
+        """After a failure: ends this process if another one is lost; otherwise returns."""
+        deadline = time.monotonic() + _JUDGED_S
+        while time.monotonic() < deadline and not self._done.is_set():
+            if self._ended is not None:
+                self._leave(*self._ended)
+            if (lost := self._lost()) is not None:
+                stop = StoppedError("the last checkpoint is kept", f"the loss of {self._names[lost]}")
+                self._exit(stop.exit_code, str(stop))
+            time.sleep(_POLL_S)
+
+    def _lost(self) -> int | None:
+        """The number of the process that has been silent for longest, if that is too long."""
+        since, number = min((since, number) for number, (_, since) in self._alive.items())
+        # Since the last answer of the service: without it all are silent.
+        if self._read - since > _SILENT_S:
+            return number
+        if self._number == 0:
+            return None
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=3).close()
+        except OSError:
+            return 0
+        return None
+
+    def _leave(self, code: int, line: str) -> NoReturn:
+        """Ends this process once the others know why."""
+        if self._ending.acquire(blocking=False):
+            if line:
+                _print(line)
+            with contextlib.suppress(RuntimeError):
+                self._client.key_value_set(f"rmsweb/ended/{self._number}", json.dumps([code, line]))
+                # The first process serves the others; it must not go before they have heard.
+                self._client.wait_at_barrier("rmsweb/end", int(_HEARD_S * 1000))
+            _exit(code)
+        # Another thread is ending this process.
+        while True:
+            time.sleep(60)
+
+    def _exit(self, code: int, line: str) -> NoReturn:
+        """Ends this process without the service, which may be gone or hold its locks."""
+        if self._ending.acquire(blocking=False):
+            if self._number == 0:
+                time.sleep(5)  # The others find out by themselves, and should not take this one for the lost.
+            _print(line)
+        else:
+            time.sleep(_HEARD_S)
+        _exit(code)
+
+
+def differences(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
+    """Says in one line which hosts differ from most of them, and in what; "" if none does.
+
+    Args:
+      names: of the hosts; of two equal halves the one with the first host counts as most.
+      facts: of each host what it runs, by name.
+    """
+    found = []
+    for what in dict.fromkeys(name for one in facts for name in one):
+        values = [one.get(what, "not there") for one in facts]
+        most = collections.Counter(values).most_common(1)[0][0]
+        like = names[values.index(most)]
+        found += [
+            f"{name} has {what} = {value}, but {like} has {most}"
+            for name, value in zip(names, values, strict=True)
+            if value != most
+        ]
+    if not found:
+        return ""
+    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return (
+        f"the hosts of this run differ: {'; '.join(found[:_LISTED])}{more}: start the same command with the "
+        "same code, data and workdir on all"
+    )
+
+
+def _settings(config: ConfigDict) -> dict[str, str]:
+    flat = flatten_settings(json.loads(config.to_json_best_effort()))
+    return {f"config.{name}": json.dumps(value) for name, value in flat.items()}
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what computes, and a digest of each source file of this package."""
+    versions = {name: metadata.version(name) for name in ("rmsweb-jax", "jax", "jaxlib")}
+    root = Path(str(resources.files("rmsweb_jax")))
+    files = {f"{path.relative_to(root.parent)}": _digest(path.read_bytes()) for path in root.rglob("*.py")}
+    return {f"version of {name}": version for name, version in versions.items()} | dict(sorted(files.items()))
+
+
+def _data(config: ConfigDict, reads: Iterable[str]) -> dict[str, str]:
+    return {f"data in config.{name}": data_version(Path(config[name])) for name in reads if config[name]}
+
+
+def data_version(folder: Path) -> str:
+    """A digest of a data set's manifest, or of a model folder's JSON files and the sizes of its other files."""
+    if (folder / MANIFEST).exists():
+        return _digest((folder / MANIFEST).read_bytes())
+    if not folder.is_dir():
+        return "not there"
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    if not files:
+        return "not there"
+    parts = [
+        f"{path.name} {_digest(path.read_bytes()) if path.suffix == '.json' else path.stat().st_size}"
+        for path in files
+    ]
+    return _digest("\n".join(parts).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _print(line: str) -> None:
+    # To the file itself: another thread may hold Python's lock of standard error.
+    os.write(2, f"error: {line}\n".encode())
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _set_abort_handler(handler: ctypes.c_void_p | None) -> None:
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc.signal(signal.SIGABRT, handler)
