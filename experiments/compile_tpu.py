@@ -4,8 +4,8 @@
 
 Prints a table of memory, operations and collectives for a device, and of the memory traffic of a decoding
 step; with `--output=FILE` writes it as JSON. The exit code is 1 if a program does not fit. There is no
-estimate of step time, since the compiler's own counts a scanned layer once; the floor is operations, or what
-a decoding step must read, at peak rates.
+estimate of step time; the floors are operations, memory traffic and interconnect traffic at peak rates, see
+docs/train.md.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main() -> None:
 
         def compile_(program: Program) -> Compiled:
             if program.name not in done:  # A gradient is also compiled to choose `remat`.
-                done[program.name] = compile_program(program, chip, mesh.size)
+                done[program.name] = compile_program(program, chip, list(mesh.devices.flat))
             return done[program.name]
 
         wanted = programs(config, mesh, compile_, response.value, images.value, chip.hbm_gib)

@@ -172,21 +172,28 @@ class Chip:
       hbm_gib: memory that programs may use, according to the compiler's out-of-memory message.
       peak_tflops: dense bfloat16 matrix rate in TFLOP/s.
       hbm_gb_per_s: rate of its memory, 10**9 bytes a second.
+      link_gb_per_s: rate of a link to a neighbouring chip, in each direction.
+      torus: axes of the network; a chip has two links an axis.
     """
 
     hbm_gib: float
     peak_tflops: float
     hbm_gb_per_s: float
+    link_gb_per_s: float
+    torus: int
 
 
+# Rates of memory and links: docs.cloud.google.com/tpu/docs, the page of each version, read in 2026. It gives
+# the links of a chip together, in both directions: v5e 400 GB/s and v6e 800 over 4 links, v5p and TPU7x 1200
+# over 6. v4: Jouppi et al. 2023 (arXiv 2304.01433), 6 links of 50 GB/s.
 CHIPS = {
     # The compiler sees the two cores of a v4 chip as devices; a real host shows them as one.
-    "v4": Chip(15.25, PEAK_TFLOPS["TPU v4"] / 2, 614),
-    "v5e": Chip(15.75, PEAK_TFLOPS["TPU v5e"], 819),
-    "v5p": Chip(95.73, PEAK_TFLOPS["TPU v5p"], 2765),
-    "v6e": Chip(31.24, PEAK_TFLOPS["TPU v6e"], 1640),
-    # Half a chip.
-    "tpu7x": Chip(94.74, PEAK_TFLOPS["TPU7x"], 3690),
+    "v4": Chip(15.25, PEAK_TFLOPS["TPU v4"] / 2, 614, 50, 3),
+    "v5e": Chip(15.75, PEAK_TFLOPS["TPU v5e"], 819, 50, 2),
+    "v5p": Chip(95.73, PEAK_TFLOPS["TPU v5p"], 2765, 100, 3),
+    "v6e": Chip(31.24, PEAK_TFLOPS["TPU v6e"], 1640, 100, 2),
+    # Half a chip, but for the links, which are the chip's.
+    "tpu7x": Chip(94.74, PEAK_TFLOPS["TPU7x"], 3690, 100, 3),
 }
 
 

@@ -1,4 +1,4 @@
-"""Bytes that one iteration of a program's loop moves to and from a device's main memory (HBM).
+"""Bytes that a program moves to and from a device's main memory (HBM), and its collectives.
 
 They are counted in the text of the optimized program, whose layouts contain the memory space of every array.
 The compiler's own "bytes accessed" is no substitute: it also counts fast memory, both ends of a prefetch,
@@ -10,6 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Iterator
+
+import numpy as np
 
 # dtype[sizes]{layout}, such as bf16[8,128]{1,0:T(8,128)(2,1)S(1)}: the order of axes from minor to major,
 # tiles, and the memory space.
@@ -21,11 +24,14 @@ _OPERAND = re.compile(r"%([\w.\-]+)")
 _ELSEWHERE = re.compile(r"S\([1-9]")
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 # Instructions that move nothing, or whose bytes are counted at their users.
-_FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "while", "after-all", "iota"}
+_FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "after-all", "iota"}
+_FREE |= {"while", "conditional", "call"}
+_ALLOCATION = 'custom_call_target="AllocateBuffer"'
 # Instructions inside a fusion that change the shape only.
 _VIEWS = {"bitcast", "reshape"}
 # Instructions that read only a part of their first operand.
 _SLICES = {"slice", "dynamic-slice", "gather"}
+_COLLECTIVES = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +175,7 @@ def _instruction_bytes(
 ) -> int:
     """Counts the bytes that an instruction of a loop's body moves."""
     opcode, operands = instruction.opcode, instruction.operands
-    if opcode in _FREE or opcode.endswith("-done"):
+    if opcode in _FREE or opcode.endswith("-done") or _ALLOCATION in instruction.rest:
         return 0
     called = instruction.attribute("calls")
     if opcode == "fusion" and called:
@@ -181,7 +187,10 @@ def _instruction_bytes(
         (inner,) = (each for each in computations[called].values() if each.root)
         if inner.opcode in _SLICES:
             read = [min(size, _size(inner.type)) for size in read]
-        results = results[len(operands) : len(operands) + 1]
+        results = results[len(operands) : len(operands) + 1] if operands else []
+    elif opcode == "async-update":
+        # The operands of a start that has none. The type is that of the start.
+        read, results = read[1:], results[len(operands) - 1 : len(operands)]
     elif opcode == "copy-start":
         results = results[:1]
     elif opcode in ("all-gather-start", "collective-permute-start"):
@@ -202,14 +211,79 @@ def _own_bytes(computations: dict[str, _Computation], name: str) -> int:
     return sum(_instruction_bytes(computations, types, each) for each in body.values())
 
 
+def _constant(body: _Computation, name: str) -> int | None:
+    """Reads an integer constant, also through copies."""
+    one = body.get(name)
+    if one is not None and one.opcode == "copy":
+        return _constant(body, one.operands[0])
+    found = re.match(r"(\d+)\)", one.rest) if one is not None and one.opcode == "constant" else None
+    return int(found[1]) if found else None
+
+
+def _trip_count(computations: dict[str, _Computation], loop: _Instruction) -> int:
+    """Counts a loop's iterations; unknown counts are taken as one."""
+    if known := _TRIP_COUNT.search(loop.rest):
+        return int(known[1])
+    # The TPU compiler leaves the count out, but its counters go from 0 to a constant: counter < constant.
+    condition = computations[str(loop.attribute("condition"))]
+    body = computations[str(loop.attribute("body"))]
+    (test,) = (each for each in condition.values() if each.root)
+    if test.opcode != "compare" or "direction=LT" not in test.rest:
+        return 1
+    counter, limit = test.operands
+    place, most = condition[counter].attribute("index"), _constant(condition, limit)
+    if place is None or most is None:
+        return 1
+    (root,) = (each for each in body.values() if each.root)
+    step = body[root.operands[int(place)]]
+    steps = [_constant(body, each) for each in step.operands] if step.opcode == "add" else []
+    return -(-most // next((each for each in steps if each), 1))
+
+
+def _inner(computations: dict[str, _Computation], instruction: _Instruction) -> list[tuple[str, int]]:
+    """Finds the computations that an instruction runs, and how often."""
+    if instruction.opcode == "while":
+        return [(str(instruction.attribute("body")), _trip_count(computations, instruction))]
+    if instruction.opcode == "call":
+        return [(str(instruction.attribute("to_apply")), 1)]
+    if instruction.opcode == "conditional":
+        listed = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
+        pair = (instruction.attribute("true_computation"), instruction.attribute("false_computation"))
+        branches = _OPERAND.findall(listed[1]) if listed else [str(name) for name in pair]
+        # The one that moves most.
+        return [(max(branches, key=lambda name: _with_loops(computations, name)), 1)]
+    return []
+
+
 def _with_loops(computations: dict[str, _Computation], name: str) -> int:
-    """Counts an iteration of a loop with the loops in it; those of unknown trip count count once."""
-    moved = _own_bytes(computations, name)
-    for loop in computations[name].values():
-        if loop.opcode == "while" and (body := loop.attribute("body")):
-            known = _TRIP_COUNT.search(loop.rest)
-            moved += (int(known[1]) if known else 1) * _with_loops(computations, body)
-    return moved
+    """Counts the bytes of a computation with its loops and branches."""
+    inner = [each for one in computations[name].values() for each in _inner(computations, one)]
+    return _own_bytes(computations, name) + sum(
+        times * _with_loops(computations, body) for body, times in inner
+    )
+
+
+def _entry(text: str) -> str:
+    (name,) = re.findall(r"^ENTRY %?([\w.\-]+) ", text, re.MULTILINE)
+    return name
+
+
+def _main_loop(computations: dict[str, _Computation]) -> str | None:
+    """Finds the body of the loop whose own operations move most."""
+    bodies = {
+        str(instruction.attribute("body"))
+        for computation in computations.values()
+        for instruction in computation.values()
+        if instruction.opcode == "while"
+    }
+    # The main loop is not marked. A loop over decoding steps may be nested in one over blocks, whose own
+    # operations are few.
+    return max(bodies, key=lambda body: _own_bytes(computations, body), default=None)
+
+
+def call_bytes(text: str) -> int:
+    """Counts the bytes of a call, as `iteration_bytes` does; a loop of unknown trip count counts once."""
+    return _with_loops(_computations(text), _entry(text))
 
 
 def iteration_bytes(text: str) -> int:
@@ -226,14 +300,117 @@ def iteration_bytes(text: str) -> int:
       0 if there is no loop.
     """
     computations = _computations(text)
-    bodies = {
-        body
-        for computation in computations.values()
-        for instruction in computation.values()
-        if instruction.opcode == "while" and (body := instruction.attribute("body"))
-    }
-    if not bodies:
-        return 0
-    # The main loop is not marked. A loop over decoding steps may be nested in one over blocks, whose own
-    # operations are few.
-    return _with_loops(computations, max(bodies, key=lambda body: _own_bytes(computations, body)))
+    body = _main_loop(computations)
+    return 0 if body is None else _with_loops(computations, body)
+
+
+# --- Collectives ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """Collectives of one instruction.
+
+    Attributes:
+      kind: "all-gather", "all-reduce", "reduce-scatter", "all-to-all" or "collective-permute".
+      size: bytes on a device of the gathered array, of one that is reduced, scattered or exchanged, or of
+        what a device sends.
+      groups: positions in the mesh of the devices that take part together.
+      pairs: (source, target) of a permutation.
+      times: in a call of the program, or in all iterations of its main loop.
+    """
+
+    kind: str
+    size: int
+    groups: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]
+    times: int
+
+
+def collectives(text: str, devices: int, iterations: int | None = None) -> list[Collective]:
+    """Finds the collectives of a call of a program.
+
+    Args:
+      text: an optimized program, as XLA dumps it.
+      iterations: of the main loop, whose trip count is not known; collectives outside of it are left out.
+
+    Raises:
+      ValueError: the text states the devices in a way that is not known here.
+    """
+    computations = _computations(text)
+    start, times = (_entry(text), 1) if iterations is None else (_main_loop(computations), iterations)
+    return [] if start is None else list(_collectives(computations, start, times, devices))
+
+
+def _collectives(
+    computations: dict[str, _Computation], name: str, times: int, devices: int
+) -> Iterator[Collective]:
+    for one in computations[name].values():
+        kind = one.opcode.removesuffix("-start")
+        if kind in _COLLECTIVES:
+            yield _collective(kind, one, name, times, devices)
+        inner = _inner(computations, one)
+        # A collective may be wrapped, fused with what computes meanwhile, or given to SparseCores.
+        called = re.search(r"\b(?:calls|called_computations)=\{?%?([\w.\-]+)", one.rest)
+        if one.opcode in ("fusion", "async-start", "custom-call") and called:
+            inner = [(called[1], 1)]
+        for body, repeated in inner:
+            yield from _collectives(computations, body, times * repeated, devices)
+
+
+def _collective(kind: str, one: _Instruction, computation: str, times: int, devices: int) -> Collective:
+    results, count = _arrays(one.type), len(one.operands)
+    if one.opcode in ("all-gather-start", "collective-permute-start"):
+        # The type is (operands, results, ...).
+        results = results[count : 2 * count]
+    size = sum(bytes_ for bytes_, _ in results)
+    if kind == "collective-permute":
+        pairs = _pairs(one.rest)
+        return Collective(kind, size, _components(pairs), pairs, times)
+    groups = _groups(one.rest, devices)
+    if kind == "reduce-scatter":
+        size *= len(groups[0])
+    # The TPU compiler writes a reduction of which each device keeps a part as a fusion of this name.
+    if computation.startswith("all-reduce-scatter"):
+        kind = "reduce-scatter"
+    return Collective(kind, size, groups, (), times)
+
+
+def _pairs(rest: str) -> tuple[tuple[int, int], ...]:
+    found = re.search(r"source_target_pairs=\{(.*?)\}\}", rest)
+    return tuple((int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", found[1])) if found else ()
+
+
+def _components(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
+    """Groups the devices that a permutation connects."""
+    group = {device: {device} for pair in pairs for device in pair}
+    for source, target in pairs:
+        if group[source] is not group[target]:
+            group[source] |= group[target]
+            for device in group[target]:
+                group[device] = group[source]
+    return tuple(sorted({tuple(sorted(each)) for each in group.values()}))
+
+
+def _groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
+    """Reads `replica_groups`: listed, a transposed range as [4,2]<=[2,4]T(1,0), or axes of a mesh."""
+    if found := re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest):
+        listed = re.findall(r"\{([\d,]+)\}", found[1])
+        return tuple(tuple(map(int, each.split(","))) for each in listed) or (tuple(range(devices)),)
+    if found := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
+        places = np.arange(devices).reshape([int(size) for size in found[3].split(",")])
+        places = places.transpose([int(axis) for axis in found[4].split(",")]) if found[4] else places
+        return _tuples(places.reshape(int(found[1]), int(found[2])))
+    if found := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", rest):
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", found[1])}
+        names, split = list(sizes), re.findall(r"'(\w+)'(?=[,}]|$)", found[2])
+        if split and math.prod(sizes.values()) == devices and len(split) == found[2].count("'") // 2:
+            kept = [names.index(name) for name in names if name not in split]
+            places = np.arange(devices).reshape(list(sizes.values()))
+            places = places.transpose(*kept, *(names.index(name) for name in split))
+            return _tuples(places.reshape(-1, math.prod(sizes[name] for name in split)))
+    raise ValueError(f"no known form of replica_groups: {rest[:300]}")
+
+
+def _tuples(places: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(group) for group in places.tolist())

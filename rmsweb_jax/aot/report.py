@@ -9,12 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from rmsweb_jax.aot.abstract import Chip
-from rmsweb_jax.aot.hbm_bytes import iteration_bytes
+from rmsweb_jax.aot.hbm_bytes import call_bytes, collectives, iteration_bytes
 from rmsweb_jax.aot.programs import Program
+from rmsweb_jax.aot.roofline import Roofline, ici_seconds
 from rmsweb_jax.training.memory import device_bytes, out_of_memory, program_bytes, uneven_split
 
 _GIB = 2**30
@@ -38,8 +40,9 @@ class Compiled:
         program without optimizer.
       collectives: number of each kind in the program, those of a scanned layer once; None if it does not fit.
       compile_seconds: wall-clock time.
-      floor_ms: a lower bound of its time: that of the executed operations, or of what must be read, at the
-        device's peak rates.
+      roofline: lower bounds of its time. Memory and interconnect traffic is that of the compiled program; of
+        a program with a main loop, that of all its iterations.
+      floor_ms: the longest of them.
       mfu_ceiling: useful over executed operations.
       turn_gib: memory traffic of an iteration of the program's main loop (see `hbm_bytes`); None without a
         loop.
@@ -57,6 +60,7 @@ class Compiled:
     compile_seconds: float
     useful_tflops: float
     executed_tflops: float
+    roofline: Roofline
     floor_ms: float
     mfu_ceiling: float | None
     turn_gib: float | None = None
@@ -64,14 +68,18 @@ class Compiled:
     error: str = ""
 
 
-def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
-    """Runs the compiler; a program that does not fit gives a result with its error, not an exception."""
+def compile_program(program: Program, chip: Chip, devices: Sequence[Any]) -> Compiled:
+    """Runs the compiler; a program that does not fit gives a result with its error, not an exception.
+
+    Args:
+      devices: those of the program's mesh, in its order.
+    """
     start = time.monotonic()
     parts = {name: device_bytes(tree) / _GIB for name, tree in program.arguments.items()}
     resident = {name: device_bytes(tree) / _GIB for name, tree in program.resident.items()}
     known = {**program.arguments, **program.resident}
     state = [known[name] for name in ("adapters", "optimizer") if name in known]
-    peak, host, collectives, turn, error = None, 0.0, None, None, ""
+    peak, host, counts, turn, moved, linked, error = None, 0.0, None, None, None, None, ""
     try:
         with tempfile.TemporaryDirectory() as folder:
             # The text comes from a dump, since some programs for v5p and v6e cannot be printed afterwards.
@@ -79,9 +87,12 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
             compiled = program.lower().compile(compiler_options=options)
             # Modules are numbered; those after the first are separately compiled parts of the program.
             text = min(Path(folder).glob("*after_optimizations.txt")).read_text()
-        collectives = dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
+        counts = dict(sorted(Counter(_COLLECTIVE.findall(text)).items()))
+        iterations = None
         if program.iteration_reads is not None:
-            turn = iteration_bytes(text) / _GIB
+            turn, iterations = iteration_bytes(text) / _GIB, program.iterations
+        moved = call_bytes(text) if turn is None else program.iterations * turn * _GIB
+        linked = 1e3 * ici_seconds(collectives(text, len(devices), iterations), devices, chip)
     except jax.errors.JaxRuntimeError as problem:
         if not out_of_memory(problem):
             raise
@@ -99,21 +110,23 @@ def compile_program(program: Program, chip: Chip, devices: int) -> Compiled:
         if not error and peak > chip.hbm_gib:
             others = ", ".join(resident)
             error = f"{peak:.2f} GiB of HBM with {others}, which stay on the device, of {chip.hbm_gib}"
-    executed = program.executed_flops / devices / 1e12
+    executed = program.executed_flops / len(devices) / 1e12
     needed = 0 if program.iteration_reads is None else device_bytes(program.iteration_reads)
-    reading = program.iterations * needed / chip.hbm_gb_per_s / 1e9
+    reading = None if moved is None else moved / chip.hbm_gb_per_s / 1e6
+    roofline = Roofline(1e3 * executed / chip.peak_tflops, reading, linked)
     return Compiled(
         name=program.name,
         fits=not error,
         peak_gib=peak,
         host_gib=host,
         parts_gib=parts | resident,
-        state_split=uneven_split(state, devices) if len(state) == 2 else None,
-        collectives=collectives,
+        state_split=uneven_split(state, len(devices)) if len(state) == 2 else None,
+        collectives=counts,
         compile_seconds=time.monotonic() - start,
-        useful_tflops=program.useful_flops / devices / 1e12,
+        useful_tflops=program.useful_flops / len(devices) / 1e12,
         executed_tflops=executed,
-        floor_ms=1e3 * max(executed / chip.peak_tflops, reading),
+        roofline=roofline,
+        floor_ms=roofline.floor,
         mfu_ceiling=program.useful_flops / program.executed_flops if program.executed_flops else None,
         turn_gib=turn,
         turn_needs_gib=None if turn is None else needed / _GIB,
@@ -129,7 +142,7 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
     """Formats the results as a Markdown table."""
     parts = sorted({part for result in results for part in result.parts_gib})
     head = ["program", f"peak GiB of {chip.hbm_gib}", "of the host", *parts, "state / even split"]
-    head += ["useful TFLOP", "executed", "floor ms", "MFU ceiling", "GiB a step / needed"]
+    head += ["useful TFLOP", "executed", "floor ms: FLOP / HBM / ICI", "MFU ceiling", "GiB a step / needed"]
     head += ["collectives", "compile s"]
     rows = [head, ["---"] * len(head)]
     for result in results:
@@ -144,7 +157,7 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
                 "" if result.state_split is None else f"{result.state_split:.2f}",
                 f"{result.useful_tflops:.1f}",
                 f"{result.executed_tflops:.1f}",
-                f"{result.floor_ms:.0f}",
+                floors(result.roofline),
                 "" if result.mfu_ceiling is None else f"{result.mfu_ceiling:.2f}",
                 _over(result.turn_gib, result.turn_needs_gib),
                 _listed(result.collectives),
@@ -152,6 +165,14 @@ def table(results: Sequence[Compiled], chip: Chip) -> str:
             ]
         )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def floors(roofline: Roofline) -> str:
+    """The three lower bounds in milliseconds, the binding one in bold."""
+    parts = dataclasses.asdict(roofline).items()
+    shown = {name: "?" if part is None else f"{part:,.0f}" for name, part in parts}
+    shown[roofline.binding] = f"**{shown[roofline.binding]}**"
+    return " / ".join(shown.values())
 
 
 def _over(moved: float | None, needed: float | None) -> str:

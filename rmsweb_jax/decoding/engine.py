@@ -336,6 +336,9 @@ class Engine:
                 self._admit()
             if any(sequence is not None for sequence in self._sequences):
                 self._decode()
+            elif self.serving:
+                # Chunks that wait on the device would hold up a request that comes now.
+                jax.block_until_ready(self._slots.lengths)
         reports, self._reports = self._reports, []
         return reports
 

@@ -154,8 +154,8 @@ def image_patches(
 
 
 MAX_PIXELS = 262_144
-# System texts whose tokens are cached.
-_SYSTEM_TEXTS = 64
+# System texts whose tokens are cached, and characters of the longest.
+_SYSTEM_TEXTS, _SYSTEM_CHARS = 64, 65_536
 # Returns the image of a SHA-256; raises KeyError if there is none.
 ImageResolver = Callable[[str], bytes | Image.Image]
 
@@ -241,6 +241,8 @@ class Processor:
         self.start_id: int = vocabulary["<|im_start|>"]
         self.end_id: int = vocabulary["<|im_end|>"]
         self._newline = self.encode_text("\n")
+        # No token stands for more characters.
+        self.longest_token: int = max(map(len, vocabulary))
         vision = {vocabulary[name] for name in _VISION_TOKENS if name in vocabulary}
         unused = set(range(config.text.vocab_size)) - set(vocabulary.values())
         # Sampling must never draw these. An image token without an image would break the batch that trains on
@@ -340,11 +342,15 @@ class Processor:
         """Encodes a part of a message; caches system texts, which are long and the same in a whole corpus."""
         if message.role != "system":
             return self.encode_text(text)
-        if text not in self._system_ids:
-            if len(self._system_ids) >= _SYSTEM_TEXTS:
-                self._system_ids.clear()
-            self._system_ids[text] = self.encode_text(text)
-        return self._system_ids[text]
+        ids = self._system_ids.get(text)
+        if ids is None:
+            ids = self.encode_text(text)
+            # A server's clients may send any text; one of a corpus is far shorter.
+            if len(text) <= _SYSTEM_CHARS:
+                if len(self._system_ids) >= _SYSTEM_TEXTS:
+                    self._system_ids.clear()
+                self._system_ids[text] = ids
+        return ids
 
     def _image(self, sha256: str, images: ImageResolver) -> tuple[np.ndarray, Grid]:
         try:

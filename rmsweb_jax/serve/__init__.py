@@ -1,1 +1,1 @@
-"""Serves a policy by a chat-completions API."""
+"""Serves a policy by the OpenAI API: chat and text completions."""

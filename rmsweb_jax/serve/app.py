@@ -1,15 +1,16 @@
 """The HTTP API: chat and text completions, models, adapters, health and metrics.
 
-A request becomes a `Call`, whose engine request is drawn in the engine's thread; what is drawn comes back
-through a queue of the event loop, and the call makes the answer.
+A request becomes a `Generation`, whose engine request is drawn in the engine's thread; what is drawn comes
+back through a queue of the event loop, and the generation makes the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Request as EngineRequest
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
+from rmsweb_jax.records.schema import TextPart
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import Report, ServingEngine
 from rmsweb_jax.serve.grammar import Grammar, Grammars
@@ -39,10 +41,11 @@ from rmsweb_jax.serve.protocol import (
     parse_body,
     to_messages,
 )
-from rmsweb_jax.serve.replies import Call
+from rmsweb_jax.serve.replies import Generation
 
 # nginx's status for a client that closed its connection. Only our own counters see it.
 _CLIENT_GONE = 499
+_FAILED = ApiError("the server failed; see its log", status=500)
 
 
 def make_app(
@@ -83,13 +86,17 @@ async def _answer_error(_: Request, error: Exception) -> Response:
         headers = error.headers
         error = ApiError(str(error.detail), status=error.status_code)
     elif not isinstance(error, ApiError):
-        error = ApiError("the server failed; see its log", status=500)
+        error = _FAILED
     if error.status in (408, 413):
         # The rest of the body is not read.
         headers = {"Connection": "close"}
     elif error.status == 503:
         headers = {"Retry-After": "1"}
-    return JSONResponse(error.body, error.status, headers)
+    return _json(error.body, error.status, headers)
+
+
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), status, headers, "application/json")
 
 
 class _Handlers:
@@ -103,88 +110,104 @@ class _Handlers:
     # --- replies
 
     async def chat(self, request: Request) -> Response:
-        asked = parse_body(ChatRequest, await read_json(request, self._settings))
-        # Decoding and resizing images would block the event loop, so it runs in a thread.
-        return await self._respond(request, await asyncio.to_thread(self._chat_call, asked))
+        return await self._respond(request, self._chat)
 
     async def complete(self, request: Request) -> Response:
-        asked = parse_body(CompletionRequest, await read_json(request, self._settings))
-        return await self._respond(request, await asyncio.to_thread(self._completion_call, asked))
+        return await self._respond(request, self._complete)
 
-    def _chat_call(self, asked: ChatRequest) -> Call:
-        messages, images = to_messages(asked)
-        grammar = self._default
+    def _chat(self, body: bytes) -> Generation:
+        asked = parse_body(ChatRequest, body)
+        messages, images = to_messages(asked, self._settings.max_images)
+        parts = (part for message in messages for part in message.content)
+        self._check_text(sum(len(part.text) for part in parts if isinstance(part, TextPart)), "messages")
+        schema = None if asked.response_format is None else asked.response_format.as_schema()
         if forced := asked.forced:
-            grammar = self._grammars.compile_calls(forced)
-        elif asked.response_format is not None:
-            schema = asked.response_format.as_schema()
-            grammar = None if schema is None else self._grammars.compile(schema)
-        elif asked.offered:
-            grammar = None
+            grammar = self._grammars.compile(None, forced)
+        elif schema is not None:
+            grammar = self._grammars.compile(schema, asked.offered)
+        else:
+            grammar = None if asked.offered or asked.response_format is not None else self._default
         try:
             prompt = self._processor.encode_prompt(messages, images.__getitem__)
         except UserError as error:
             raise ApiError(f"messages: {error}", "messages") from None
-        if len(prompt.grids) > self._settings.max_images:
-            limit = self._settings.max_images
-            raise ApiError(f"messages: {len(prompt.grids)} images, at most {limit} are served", "messages")
-        return self._call(asked, prompt, grammar, "messages")
+        return self._generation(asked, prompt, grammar, "messages")
 
-    def _completion_call(self, asked: CompletionRequest) -> Call:
+    def _complete(self, body: bytes) -> Generation:
+        asked = parse_body(CompletionRequest, body)
         config, tokens = self._processor.config, asked.prompt
         if isinstance(tokens, str):
+            self._check_text(len(tokens), "prompt")
             tokens = self._processor.encode_text(tokens)
         if any(token >= config.text.vocab_size for token in tokens):
             raise ApiError(f"prompt: a token is not in the vocabulary of {config.text.vocab_size}", "prompt")
         if config.image_token_id in tokens:
             raise ApiError("prompt: image tokens need images; use chat completions", "prompt")
-        return self._call(asked, EncodedPrompt(np.asarray(tokens, np.int32), (), ()), None, "prompt")
+        return self._generation(asked, EncodedPrompt(np.asarray(tokens, np.int32), (), ()), None, "prompt")
 
-    def _call(
+    def _check_text(self, size: int, param: str) -> None:
+        """Refuses a text that cannot fit, before it is tokenized: that takes memory many times its size."""
+        width = self._engine.engine.sizes.prompt_width
+        if size > width * self._processor.longest_token:
+            raise ApiError(f"{param}: {size:,} characters do not fit the limit of {width:,} tokens", param)
+
+    def _generation(
         self, asked: GenerationRequest, prompt: EncodedPrompt, grammar: Grammar | None, param: str
-    ) -> Call:
+    ) -> Generation:
         """Checks a request; everything that a client can cause is refused here.
 
         Raises:
-          ApiError: the request exceeds the engine's sizes, or names what it does not know.
+          ApiError: the request exceeds the engine's sizes.
         """
-        most = self._settings.max_new_tokens
-        asked.check(self._processor.end_id, self._processor.banned_ids, most)
-        sampling, length = asked.sampling(most), len(prompt.tokens)
+        limit = self._settings.max_new_tokens
+        asked.check(self._processor.end_id, self._processor.banned_ids, limit)
+        sampling, length = asked.sampling(limit), len(prompt.tokens)
         if sampling.ignore_eos and grammar is not None:
             raise ApiError("ignore_eos: a reply that follows a schema has an end", "ignore_eos")
         try:
             self._engine.engine.check(length, sampling)
         except UserError as error:
             raise ApiError(f"{param}: {error}", param) from None
-        name = asked.model or self._settings.names[0]
-        adapter = 0 if name in self._settings.names else self._engine.adapters.get(name)
-        if adapter is None:
-            raise self._unknown(name)
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         example = Example("", prompt.tokens, length, np.zeros(0, bool), prompt.patches, prompt.grids)
         # Random keys are folded from 32-bit numbers, so a 64-bit seed is passed in two halves.
         halves = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-        return Call(asked, name, EngineRequest(example, sampling, *halves, adapter, grammar), self._processor)
+        request = EngineRequest(example, sampling, *halves, constrain=grammar)
+        return Generation(asked, asked.model or self._settings.names[0], request, self._processor)
 
-    async def _respond(self, request: Request, call: Call) -> Response:
+    async def _respond(self, request: Request, make: Callable[[bytes], Generation]) -> Response:
+        body = await read_json(request, self._settings)
+        # Parsing, resizing images and compiling a schema would block the event loop.
+        generation = await asyncio.to_thread(make, body)
         loop, reports = asyncio.get_running_loop(), asyncio.Queue[Report | None]()
 
-        def tell(report: Report) -> None:
+        def on_report(report: Report) -> None:
             # The loop may be closed when the server ends.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(reports.put_nowait, report)
 
-        self._engine.submit(call.request, tell)
-        changes = self._follow(request, call, reports)
-        if call.asked.stream:
-            return StreamingResponse(_events(changes, call), media_type="text/event-stream")
-        async for _ in changes:
-            pass
-        return JSONResponse(call.body())
+        adapter = "" if generation.name in self._settings.names else generation.name
+        try:
+            self._engine.submit(generation.request, on_report, adapter)
+        except KeyError:
+            raise self._unknown(adapter) from None
+        changes = self._follow(generation, reports)
+        if generation.asked.stream:
+            return StreamingResponse(_events(changes, generation), media_type="text/event-stream")
+        # The body has been read, so the next message can only be a disconnect; a stream's response waits for
+        # one itself.
+        gone = asyncio.ensure_future(request.receive())
+        gone.add_done_callback(lambda _: reports.put_nowait(None))
+        try:
+            async for _ in changes:
+                pass
+        finally:
+            gone.cancel()
+        # Many replies with their likely tokens take seconds to write.
+        return await asyncio.to_thread(lambda: _json(generation.body()))
 
     async def _follow(
-        self, request: Request, call: Call, reports: asyncio.Queue[Report | None]
+        self, generation: Generation, reports: asyncio.Queue[Report | None]
     ) -> AsyncIterator[int]:
         """Takes reports until all replies have ended; yields the index of each reply that may have changed.
 
@@ -193,40 +216,35 @@ class _Handlers:
           ApiError: a reply cannot be completed.
         """
         metrics = self._engine.metrics
-        # The body has been read, so the next message can only be a disconnect.
-        gone = asyncio.ensure_future(request.receive())
-        gone.add_done_callback(lambda _: reports.put_nowait(None))
         try:
-            while not call.complete:
+            while not generation.complete:
                 report = await reports.get()
                 if report is None:
-                    metrics.cancelled.inc()
                     raise ClientDisconnect
                 if isinstance(report, ApiError):
                     raise report
-                index = call.take(report)
+                index = generation.take(report)
                 if index is None:
                     continue
-                if call.replies[index].cut:
-                    self._engine.cancel(call.request, index)
+                if generation.replies[index].cut:
+                    self._engine.cancel(generation.request, index)
                 yield index
-            for reply in call.replies:
+            for reply in generation.replies:
                 metrics.generated_tokens.inc(len(reply.tokens))
                 metrics.replies.labels(reply.finish).inc()
         finally:
-            gone.cancel()
-            self._engine.cancel(call.request)
+            self._engine.cancel(generation.request)
 
     # --- models and adapters
 
     async def models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": self._entries()})
+        return _json({"object": "list", "data": self._entries()})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
         for entry in self._entries():
             if entry["id"] == name:
-                return JSONResponse(entry)
+                return _json(entry)
         raise self._unknown(name)
 
     def _entries(self) -> list[dict[str, Any]]:
@@ -258,13 +276,13 @@ class _Handlers:
     async def health(self, _: Request) -> Response:
         alive = self._engine.alive
         status = {"status": "ok" if alive else "stopped", "model": self._settings.names[0]}
-        return JSONResponse(status, 200 if alive else 503)
+        return _json(status, 200 if alive else 503)
 
     async def metrics(self, _: Request) -> Response:
         return Response(self._engine.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-async def _events(changes: AsyncIterator[int], call: Call) -> AsyncIterator[bytes]:
+async def _events(changes: AsyncIterator[int], generation: Generation) -> AsyncIterator[bytes]:
     """Writes a stream of server-sent events; an error ends it as an event."""
 
     def event(body: Any) -> bytes:
@@ -272,12 +290,13 @@ async def _events(changes: AsyncIterator[int], call: Call) -> AsyncIterator[byte
 
     try:
         async for index in changes:
-            if (body := call.chunk(index)) is not None:
+            if (body := generation.chunk(index)) is not None:
                 yield event(body)
-        for body in call.last_chunks():
+        for body in generation.last_chunks():
             yield event(body)
-    except ClientDisconnect:
-        return
     except ApiError as error:
         yield event(error.body)
+    except Exception:
+        logging.exception("a stream failed")
+        yield event(_FAILED.body)
     yield b"data: [DONE]\n\n"

@@ -49,7 +49,7 @@ class ServeSettings:
       api_key: that key.
       max_body_mb: largest request body in MiB; larger ones get 413.
       read_seconds: time limit for a request's headers, and for its body.
-      drain_seconds: time limit for running requests after SIGTERM.
+      drain_seconds: time limit for running requests after SIGTERM; then they get 503.
     """
 
     model: str = required("--config.model=DIR (a model folder) or tiny_base")
@@ -63,7 +63,7 @@ class ServeSettings:
     max_new_tokens: int = 2048
     max_images: int = 1
     chunks: tuple[int, ...] = ()
-    steps: int = 8
+    steps: int = 4
     max_waiting: int = 1024
     adapters: int = 0
     adapter_rank: int = 64
@@ -81,9 +81,16 @@ class ServeSettings:
     drain_seconds: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("samples", "prompt_tokens", "steps", "max_waiting", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"config.{name} is {getattr(self, name)}: give 1 or more")
+        sizes = ("samples", "prompt_tokens", "steps", "max_waiting", "max_new_tokens", "adapter_rank")
+        for names, least in ((sizes, 1), (("lanes", "max_images", "adapters", "drain_seconds"), 0)):
+            for name in names:
+                if getattr(self, name) < least:
+                    raise UserError(f"config.{name} is {getattr(self, name)}: give {least} or more")
+        for name in ("read_seconds", "max_body_mb"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"config.{name} is {getattr(self, name)}: give more than 0")
+        if self.allow_adapters and not self.adapters:
+            raise UserError("config.allow_adapters without slots: give config.adapters=1 or more")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from flax import nnx
 
-from rmsweb_jax.decoding import programs
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.serve.metrics import ServerMetrics
@@ -27,18 +27,18 @@ Report = Drawn | PromptScores | ApiError
 
 @dataclasses.dataclass
 class _Pending:
-    """A request under way: what gets its reports, when it came, and how many of its replies are open."""
+    """A request under way: what gets its reports, when it came, and which of its replies are open."""
 
-    tell: Callable[[Report], None]
+    on_report: Callable[[Report], None]
     submitted: float
-    open: int
+    open: set[int]
     begun: bool = False
 
 
 class ServingEngine:
     """Runs an engine in a thread.
 
-    A reply depends only on prompt, seed, sampling settings and its index among the `n`.
+    A reply depends only on prompt, adapter, grammar, seed, sampling settings and its index among the `n`.
 
     Args:
       model: without adapters; not modified.
@@ -52,7 +52,7 @@ class ServingEngine:
     def __init__(self, engine: Engine, model: Qwen3VL, max_waiting: int):
         self.engine, self.metrics = engine, ServerMetrics()
         self.adapters: dict[str, int] = {}
-        self._model, self._most = model, max_waiting + engine.sizes.lanes
+        self._model, self._limit = model, max_waiting + engine.sizes.lanes
         self._changed = threading.Condition()
         self._work: collections.deque[Callable[[], None]] = collections.deque()
         self._pending: dict[Request, _Pending] = {}
@@ -63,7 +63,7 @@ class ServingEngine:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops the thread; requests under way get an error."""
+        """Stops the thread after its step; requests under way get an error. Can be called again."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -73,20 +73,26 @@ class ServingEngine:
     def alive(self) -> bool:
         return not (self._stopped or self._closing)
 
-    def submit(self, request: Request, tell: Callable[[Report], None]) -> None:
+    def submit(self, request: Request, on_report: Callable[[Report], None], adapter: str = "") -> None:
         """Queues a request whose size was checked.
 
         Args:
-          tell: called in the engine's thread with each report, and with an error if the engine stops.
+          on_report: called in the engine's thread with each report, and with an error if the engine stops.
+          adapter: name of a loaded adapter, whose slot the request gets.
 
         Raises:
+          KeyError: no adapter has this name.
           ApiError: too many requests wait, or the engine has stopped.
         """
         with self._changed:
-            if len(self._pending) >= self._most:
+            if len(self._pending) >= self._limit:
                 raise ApiError(f"{len(self._pending)} requests wait already; try again later", status=503)
-            self._do(lambda: self.engine.add(request))
-            self._pending[request] = _Pending(tell, time.perf_counter(), request.sampling.num_samples)
+            if adapter:
+                # The slot cannot be given to another adapter once the request is pending.
+                request.adapter = self.adapters[adapter]
+            self._enqueue(lambda: self.engine.add(request))
+            replies = set(range(request.sampling.num_samples))
+            self._pending[request] = _Pending(on_report, time.perf_counter(), replies)
 
     def cancel(self, request: Request, sample: int | None = None) -> None:
         """Ends one sample of a request, or all of it, without another report."""
@@ -94,11 +100,13 @@ class ServingEngine:
             pending = self._pending.get(request)
             if pending is None:
                 return
-            pending.open -= 1
-            if sample is None or not pending.open:
+            if sample is None:
+                self.metrics.cancelled.inc()
                 del self._pending[request]
+            else:
+                self._end(request, pending, sample)
             if self.alive:
-                self._do(lambda: self.engine.cancel(request, sample))
+                self._enqueue(lambda: self.engine.cancel(request, sample))
 
     def load(self, name: str, folder: Path) -> None:
         """Loads a PEFT folder into a free slot.
@@ -110,32 +118,38 @@ class ServingEngine:
         model = nnx.clone(self._model)
         try:
             load_adapters(model, folder)
-            new = programs.prepare_adapters(*nnx.split(model))
-            if not new:
-                raise UserError(f"{folder}: has no adapters on attention's projections")
+            paths = [path for path, _ in nnx.to_flat_state(nnx.state(model, LoRAParam))]
+            if any("self_attn" not in path or "language_model" not in path for path in paths):
+                raise UserError("adapters outside the decoder's attention: merge them into the model")
+            new = self.engine.prepare_adapters(model)
         except UserError as error:
             raise ApiError(f"lora_path: {error}", "lora_path") from None
         answer: Future[None] = Future()
 
         def put() -> None:
-            try:
-                if name in self.adapters:
-                    raise ApiError(f"lora_name: {name!r} has already been loaded", "lora_name")
-                # A request outlives the name of its adapter.
-                used = {*self.adapters.values(), *(request.adapter for request in self._pending)}
-                slots = range(1, len(self.engine.versions))
-                slot = next((slot for slot in slots if slot not in used), None)
-                if slot is None:
-                    raise ApiError(f"lora_name: all {len(slots)} slots are used; unload one", "lora_name")
-                self.engine.set_adapters(slot, new)
-                self.adapters[name] = slot
-                answer.set_result(None)
-            except UserError as error:
-                answer.set_exception(ApiError(f"lora_path: {error}", "lora_path"))
-            except ApiError as error:
-                answer.set_exception(error)
+            with self._changed:
+                try:
+                    if name in self.adapters:
+                        raise ApiError(f"lora_name: {name!r} has already been loaded", "lora_name")
+                    # A request outlives the name of its adapter.
+                    used = {*self.adapters.values(), *(request.adapter for request in self._pending)}
+                    slots = range(1, len(self.engine.versions))
+                    slot = next((slot for slot in slots if slot not in used), None)
+                    if slot is None:
+                        raise ApiError(f"lora_name: all {len(slots)} slots are used; unload one", "lora_name")
+                    self.engine.set_adapters(slot, new)
+                    self.adapters[name] = slot
+                    answer.set_result(None)
+                except Exception as error:
+                    answer.set_exception(error)
+                self._changed.notify_all()
 
-        self._do(put)
+        with self._changed:
+            self._enqueue(put)
+            # The engine may stop before it comes to this.
+            self._changed.wait_for(lambda: answer.done() or self._stopped)
+        if not answer.done():
+            raise _stopped()
         answer.result()
 
     def unload(self, name: str) -> None:
@@ -144,10 +158,11 @@ class ServingEngine:
         Raises:
           ApiError: no adapter has this name.
         """
-        if self.adapters.pop(name, None) is None:
-            raise ApiError(f"lora_name: {name!r} is not loaded", "lora_name")
+        with self._changed:
+            if self.adapters.pop(name, None) is None:
+                raise ApiError(f"lora_name: {name!r} is not loaded", "lora_name")
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _enqueue(self, work: Callable[[], None]) -> None:
         """Lets the thread call a function.
 
         Raises:
@@ -179,8 +194,9 @@ class ServingEngine:
             with self._changed:
                 self._stopped = True
                 all_pending, self._pending = list(self._pending.values()), {}
+                self._changed.notify_all()
             for pending in all_pending:
-                pending.tell(_stopped())
+                pending.on_report(_stopped())
 
     def _hand_out(self, report: Drawn | PromptScores) -> None:
         with self._changed:
@@ -192,11 +208,16 @@ class ServingEngine:
                     pending.begun = True
                     self.metrics.prompt_tokens.inc(report.request.prompt.prompt_length)
                     self.metrics.queued.observe(time.perf_counter() - pending.submitted)
-                pending.open -= report.finish is not None
-                if not pending.open:
-                    del self._pending[report.request]
-                    self.metrics.latency.observe(time.perf_counter() - pending.submitted)
-        pending.tell(report)
+                if report.finish is not None:
+                    self._end(report.request, pending, report.sample)
+        pending.on_report(report)
+
+    def _end(self, request: Request, pending: _Pending, sample: int) -> None:
+        """Notes that a reply has ended; the engine and a stop text may both end it."""
+        pending.open.discard(sample)
+        if not pending.open:
+            del self._pending[request]
+            self.metrics.latency.observe(time.perf_counter() - pending.submitted)
 
 
 def _stopped() -> ApiError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,8 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.protocol import ApiError, Tool
-from rmsweb_jax.serve.tools import CLOSE, OPEN, call_grammar, closed
+from rmsweb_jax.serve.tools import CLOSE, OPEN, write_grammar
 
-# Training replies have no white space between keys and values, and a model could emit it without end.
-_JSON_STYLE: Any = {"whitespace_flexible": False}
 _KEPT = 64
 # Characters of a schema. One with a hundred thousand entries takes seconds to compile, and others wait.
 _LARGEST = 200_000
@@ -58,29 +55,14 @@ class Grammars:
         self._processor = processor
         self._compile = functools.lru_cache(maxsize=_KEPT)(self._compile_text)
 
-    def compile(self, schema: Mapping[str, Any]) -> Grammar:
-        """Compiles a schema.
+    def compile(self, schema: Mapping[str, Any] | None, tools: Sequence[Tool] = ()) -> Grammar:
+        """Compiles the grammar of a text that follows a schema, or is one call of one of the tools.
 
         Raises:
-          ApiError: the schema is invalid, too large, or uses an unsupported feature.
+          ApiError: a schema is invalid, too large, or uses an unsupported feature.
         """
-        try:
-            return self._compile("", json.dumps(closed(schema)))
-        except RecursionError:
-            raise _refused("the schema is nested too deeply") from None
-
-    def compile_calls(self, tools: Sequence[Tool]) -> Grammar:
-        """Compiles the grammar of one call of one of the tools.
-
-        Raises:
-          ApiError: as `compile`.
-        """
-        vocabulary = self._processor.tokenizer.get_vocab()
-        signatures = [tool.signature() for tool in tools]
-        try:
-            return self._compile("lark", call_grammar(signatures, {OPEN, CLOSE} <= vocabulary.keys()))
-        except RecursionError:
-            raise _refused("the tools are nested too deeply") from None
+        are_tokens = {OPEN, CLOSE} <= self._processor.tokenizer.get_vocab().keys()
+        return self._compile(write_grammar(schema, [tool.signature() for tool in tools], are_tokens))
 
     @functools.cached_property
     def _tokens(self) -> llguidance.LLTokenizer:
@@ -91,14 +73,11 @@ class Grammars:
             eos_token=self._processor.end_id,
         )
 
-    def _compile_text(self, language: str, text: str) -> Grammar:
+    def _compile_text(self, text: str) -> Grammar:
         if len(text) > _LARGEST:
             raise _refused(f"{len(text):,} characters of schema, at most {_LARGEST:,} are compiled")
         try:
-            if language == "lark":
-                grammar = llguidance.LLMatcher.grammar_from_lark(text)
-            else:
-                grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=_JSON_STYLE)
+            grammar = llguidance.LLMatcher.grammar_from_lark(text)
             start = llguidance.LLMatcher(self._tokens, grammar)
         except ValueError as error:
             raise _refused(str(error)) from None
@@ -119,4 +98,6 @@ def _refused(reason: str) -> ApiError:
 
 
 def _line(reason: str) -> str:
+    # Of the grammar's compiler: where in the grammar, and the grammar itself, are not the client's.
+    reason = reason.partition("\n   1 |")[0].partition("failed to compile JSON schema: ")[2] or reason
     return " ".join(reason.split())[:300] or "unknown error"

@@ -8,7 +8,7 @@ import ipaddress
 import math
 import socket
 import urllib.parse
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import h11
@@ -156,21 +156,50 @@ class _TimedProtocol(H11Protocol):
         super().data_received(data)
         if self.cycle is not before:
             self._expire.cancel()
-        elif self._expire.cancelled() and self.conn.their_state is h11.IDLE:
-            # The beginning of another request, which has ended uvicorn's own limit for idle connections.
+        elif self._expire.cancelled() and self.cycle.response_complete:
+            # The beginning of another request, or the body of one that was answered without it: data ends
+            # uvicorn's own limit for idle connections.
             self._expire = self.loop.call_later(self.seconds, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            # The request that goes on wrongly is answered already.
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expire.cancel()
         super().connection_lost(exc)
 
 
-def make_http_server(app: ASGIApp, read_seconds: float, drain_seconds: float) -> uvicorn.Server:
+class _Server(uvicorn.Server):
+    """Calls a function when the time for running requests is over."""
+
+    def __init__(self, config: uvicorn.Config, seconds: float, stop: Callable[[], None]):
+        super().__init__(config)
+        self._seconds, self._stop = seconds, stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(self._seconds, loop.run_in_executor, None, self._stop)
+        await super().shutdown(sockets)
+        late.cancel()
+
+
+# Seconds in which requests that were stopped are answered, before uvicorn cuts them off.
+_LAST_ANSWERS = 10
+
+
+def make_http_server(
+    app: ASGIApp, read_seconds: float, drain_seconds: float, stop: Callable[[], None]
+) -> uvicorn.Server:
     """Makes the server, whose `run` ends at SIGTERM or SIGINT: it then only finishes running requests.
 
     Args:
       read_seconds: time limit for the headers of a request.
-      drain_seconds: time limit for running requests; a second signal stops at once.
+      drain_seconds: time limit for running requests; a second Ctrl-C stops at once.
+      stop: called in another thread after `drain_seconds`; must fail the requests that still run.
     """
     config = uvicorn.Config(
         app,
@@ -178,7 +207,8 @@ def make_http_server(app: ASGIApp, read_seconds: float, drain_seconds: float) ->
         access_log=False,
         lifespan="off",
         http=type("Protocol", (_TimedProtocol,), {"seconds": read_seconds}),
+        ws="none",
         timeout_keep_alive=math.ceil(read_seconds),
-        timeout_graceful_shutdown=math.ceil(drain_seconds),
+        timeout_graceful_shutdown=math.ceil(drain_seconds) + _LAST_ANSWERS,
     )
-    return uvicorn.Server(config)
+    return _Server(config, drain_seconds, stop)

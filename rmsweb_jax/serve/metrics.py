@@ -29,7 +29,9 @@ class ServerMetrics:
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts that were prefilled.")
         self.generated_tokens = counter("generated_tokens", "Tokens of completed replies.")
         self.replies = counter("replies", "Completed replies by why they ended.", ["finish_reason"])
-        self.cancelled = counter("cancelled_requests", "Requests whose client went away.")
+        self.cancelled = counter(
+            "cancelled_requests", "Requests that ended early: their client went away, or a reply failed."
+        )
         self.running = Gauge("rmsweb_running_requests", "Requests under way.", registry=registry)
         self.queued = seconds("queue", "From arrival to the first token.")
         self.latency = seconds("request", "From arrival to the last token.")

@@ -10,44 +10,29 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, model_validator
 
 from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.processor import open_image
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
-from rmsweb_jax.serve.tools import call_text, result_text, signatures
+from rmsweb_jax.serve.tools import RESULT_CLOSE, RESULT_OPEN, call_text, signatures
 
 MAX_CHOICES = 128
 MAX_STOPS = 4
 MAX_TOP = 20
 END = "<|im_end|>"
+_MOST_FIELDS = 200
 # Fields that the engine's settings have under the same names, with the API's defaults.
 _SAMPLING = ["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"]
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error"}
 # Fields of requests that cannot change a reply here.
 IGNORED = (
-    "add_special_tokens",
-    "chat_template_kwargs",
-    "metadata",
-    "prediction",
-    "priority",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "reasoning_effort",
-    "request_id",
-    "safety_identifier",
-    "service_tier",
-    "spaces_between_special_tokens",
-    "store",
-    "user",
-    "verbosity",
-)
+    "add_special_tokens", "chat_template_kwargs", "metadata", "prediction", "priority", "prompt_cache_key",
+    "prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "request_id", "safety_identifier",
+    "service_tier", "spaces_between_special_tokens", "store", "user", "verbosity",
+)  # fmt: skip
 
 
 class ApiError(Exception):
@@ -68,8 +53,25 @@ class ApiError(Exception):
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, values: Any) -> Any:
+        # Each unknown field would be an error of its own.
+        if isinstance(values, dict) and len(values) > _MOST_FIELDS:
+            raise ValueError(f"{len(values)} fields, at most {_MOST_FIELDS} are read")
+        return values
+
 
 _Body = TypeVar("_Body", bound=_Strict)
+class _FirstError(FailFast):
+    """Ends the check of a list with its first error; hashable, as members of a union must be."""
+
+    __hash__ = cast(Any, object.__hash__)
+
+
+_Item = TypeVar("_Item")
+# Ends at its first error: one of each item would take long.
+_List = Annotated[list[_Item], _FirstError()]
 
 
 class _ImageUrl(_Strict):
@@ -78,8 +80,13 @@ class _ImageUrl(_Strict):
 
 
 class _TextContent(_Strict):
-    type: Literal["text", "refusal"]
-    text: str = ""
+    type: Literal["text"]
+    text: str
+
+
+class _RefusalContent(_Strict):
+    type: Literal["refusal"]
+    refusal: str
 
 
 class _ImageContent(_Strict):
@@ -87,7 +94,7 @@ class _ImageContent(_Strict):
     image_url: _ImageUrl
 
 
-_Content = Annotated[_TextContent | _ImageContent, Field(discriminator="type")]
+_Content = Annotated[_TextContent | _RefusalContent | _ImageContent, Field(discriminator="type")]
 
 
 class _FunctionCall(_Strict):
@@ -95,22 +102,26 @@ class _FunctionCall(_Strict):
     arguments: str = "{}"
 
 
-class _Call(_Strict):
+class _ToolCall(_Strict):
     id: str = ""
     type: Literal["function"] = "function"
     function: _FunctionCall
+    # SDKs send back what they got.
     index: int | None = None
+    provider_specific_fields: Any = None
 
 
 class ChatMessage(_Strict):
     """One message; content is text or a list of text and image parts."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[_Content] | None = None
-    tool_calls: list[_Call] | None = None
+    content: str | _List[_Content] | None = None
+    tool_calls: _List[_ToolCall] | None = None
     tool_call_id: str | None = None
-    # SDKs send back what they got.
+    # SDKs send back what they got; these are not read.
     name: str | None = None
+    reasoning_content: Any = None
+    provider_specific_fields: Any = None
     refusal: None = None
     audio: None = None
     function_call: None = None
@@ -205,13 +216,15 @@ class GenerationRequest(_Strict):
     repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    stop: str | list[str] | None = None
+    stop: str | _List[str] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: _List[int] | None = None
     ignore_eos: bool | None = None
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = None
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = Field(
+        default=None, max_length=1000
+    )
     # Fields of which only the value that changes nothing is served.
     include_stop_str_in_output: Literal[False] | None = None
     skip_special_tokens: Literal[False] | None = None
@@ -231,12 +244,19 @@ class GenerationRequest(_Strict):
 
     @property
     def token_limit(self) -> int | None:
-        return self.max_tokens
+        """Smaller value of the two names for this limit; None if neither is given."""
+        limits = (self.max_tokens, getattr(self, "max_completion_tokens", None))
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def num_top(self) -> int | None:
         """Likely tokens that are reported with each token's log-probability; None reports neither."""
         raise NotImplementedError
+
+    @property
+    def scores_echo(self) -> bool:
+        """True if each reply begins with the prompt, and has its log-probabilities."""
+        return bool(getattr(self, "echo", None)) and self.num_top is not None
 
     def sampling(self, most: int) -> Sampling:
         """Makes the settings of the engine.
@@ -251,7 +271,7 @@ class GenerationRequest(_Strict):
             top_k=max(self.top_k or 0, 0),
             **given,
             top_log_probs=max(self.num_top or 0, self.prompt_logprobs or 0),
-            prompt_log_probs=self.prompt_logprobs is not None,
+            prompt_log_probs=self.prompt_logprobs is not None or self.scores_echo,
             ignore_eos=bool(self.ignore_eos and not self.stop_token_ids),
         )
 
@@ -293,28 +313,22 @@ class ChatRequest(GenerationRequest):
       parallel_tool_calls: False keeps the first call of a reply.
     """
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: _List[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
-    tools: list[Tool] | None = None
+    tools: _List[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: _List[Literal["text"]] | None = None
     add_generation_prompt: Literal[True] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
-            raise ValueError("top_logprobs: give logprobs=true with it")
+            raise ValueError("top_logprobs needs logprobs=true")
         return self
-
-    @property
-    def token_limit(self) -> int | None:
-        """Smaller value of the two names for this limit; None if neither is given."""
-        limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
-        return min(limits, default=None)
 
     @property
     def num_top(self) -> int | None:
@@ -342,16 +356,24 @@ class ChatRequest(GenerationRequest):
         return found
 
 
+def _only_prompt(prompt: Any) -> Any:
+    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
+        return prompt
+    if len(prompt) > 1:
+        raise ValueError(f"{len(prompt)} prompts: send each in a request of its own")
+    return prompt[0]
+
+
 class CompletionRequest(GenerationRequest):
     """Body of POST /v1/completions.
 
     Attributes:
-      prompt: a text, or tokens.
+      prompt: a text, or tokens; or a list of one of these.
       echo: begin each reply with the prompt.
       logprobs: number of likely tokens that are returned with each token; 0 returns the token's own.
     """
 
-    prompt: str | list[Annotated[int, Field(ge=0)]]
+    prompt: Annotated[str | _List[Annotated[int, Field(ge=0)]], BeforeValidator(_only_prompt)]
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     suffix: None = None
@@ -387,19 +409,28 @@ def parse_body(kind: type[_Body], body: bytes) -> _Body:
         # Content is text or a list of parts, and pydantic reports an error for each. The one with the deepest
         # location is about the part itself.
         deepest = max(error.errors(include_url=False), key=lambda problem: len(problem["loc"]))
-        where = ".".join(str(name) for name in deepest["loc"] if "[" not in str(name))
-        raise ApiError(f"{where or 'body'}: {deepest['msg']}", where or None) from None
+        names: list[str] = []
+        for name in map(str, deepest["loc"]):
+            # Leave out names of types, and a part's type before its field of the same name.
+            if not ("[" in name or name.startswith("_") or name in ("str", *names[-1:])):
+                names.append(name)
+        where, reason = ".".join(names), deepest["msg"].removeprefix("Value error, ")
+        raise ApiError(f"{where or 'body'}: {reason}", where or None) from None
 
 
-def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Image.Image]]:
+def to_messages(request: ChatRequest, max_images: int) -> tuple[tuple[Message, ...], Mapping[str, bytes]]:
     """Converts the chat to records, with tools in Qwen's form, and its images to a dictionary by SHA-256.
 
     Raises:
-      ApiError: an image URL is not a data URL (nothing is downloaded), or does not hold an image.
+      ApiError: there are too many images, or one is not a data URL (nothing is downloaded).
     """
-    images: dict[str, Image.Image] = {}
+    images: dict[str, bytes] = {}
     messages: list[Message] = []
     last_was_result = False
+    contents = [message.content for message in request.messages if isinstance(message.content, list)]
+    count = sum(isinstance(part, _ImageContent) for content in contents for part in content)
+    if count > max_images:
+        raise ApiError(f"messages: {count} images, at most {max_images} are served", "messages")
     for message in request.messages:
         content = message.content
         if isinstance(content, list):
@@ -407,28 +438,29 @@ def to_messages(request: ChatRequest) -> tuple[tuple[Message, ...], dict[str, Im
         else:
             parts = [TextPart(text=content)] if content else []
         if message.role == "tool":
-            text = result_text("".join(part.text for part in parts if isinstance(part, TextPart)))
-            parts = [TextPart(text=text)]
+            parts = [TextPart(text=RESULT_OPEN), *parts, TextPart(text=RESULT_CLOSE)]
             if last_was_result:
                 # The results of one turn are one message.
-                parts = [*messages.pop().content, TextPart(text="\n" + text)]
+                parts = [*messages.pop().content, TextPart(text="\n"), *parts]
         for number, call in enumerate(message.tool_calls or ()):
-            lead = "\n" if parts or number else ""
-            parts.append(TextPart(text=lead + call_text(call.function.name, call.function.arguments)))
+            lead, function = "\n" if parts or number else "", call.function
+            parts.append(TextPart(text=lead + call_text(function.name, function.arguments or "{}")))
         last_was_result = message.role == "tool"
         role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
         messages.append(Message(role=cast(Any, role), content=tuple(parts)))
     if request.offered:
-        text = signatures([tool.signature() for tool in request.offered])
+        parts = [TextPart(text=signatures([tool.signature() for tool in request.offered]))]
         if messages[0].role == "system":
-            text = messages.pop(0).text + "\n\n" + text
-        messages.insert(0, Message(role="system", content=(TextPart(text=text),)))
+            parts = [*messages.pop(0).content, TextPart(text="\n\n"), *parts]
+        messages.insert(0, Message(role="system", content=tuple(parts)))
     return tuple(messages), images
 
 
-def _to_part(part: _TextContent | _ImageContent, images: dict[str, Image.Image]) -> Part:
+def _to_part(part: _TextContent | _RefusalContent | _ImageContent, images: dict[str, bytes]) -> Part:
     if isinstance(part, _TextContent):
         return TextPart(text=part.text)
+    if isinstance(part, _RefusalContent):
+        return TextPart(text=part.refusal)
     url = part.image_url.url
     header, comma, data = url.partition(",")
     # Only data URLs: a server that fetches URLs for clients could be used to reach its own network.
@@ -438,9 +470,9 @@ def _to_part(part: _TextContent | _ImageContent, images: dict[str, Image.Image])
         )
     try:
         content = base64.b64decode(data, validate=True)
-        image = open_image(content)
-    except (binascii.Error, UserError) as error:
+    except binascii.Error as error:
         raise ApiError(f"image_url: {error}", "messages") from None
     sha256 = hashlib.sha256(content).hexdigest()
-    images[sha256] = image
+    # Decoded when it is cut into patches, one after the other: a few kilobytes may become 200 MB.
+    images[sha256] = content
     return ImagePart(sha256=sha256)

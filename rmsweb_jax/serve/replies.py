@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request, TopTokens
@@ -30,7 +31,9 @@ class Reply:
       finish: "stop", "length" or "tool_calls" once it has ended.
       cut: a stop text ended it before the engine did.
       calls: tool calls in OpenAI's form.
+      whole_tokens, whole: tokens that end with a whole character, and their text, which is not decoded again.
       begun, sent, sent_tokens: whether a stream has begun it, and characters and tokens that it has sent.
+      offset: characters before the tokens that are not sent.
     """
 
     tokens: list[int] = dataclasses.field(default_factory=list)
@@ -40,12 +43,15 @@ class Reply:
     finish: str | None = None
     cut: bool = False
     calls: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    whole_tokens: int = 0
+    whole: str = ""
     begun: bool = False
     sent: int = 0
     sent_tokens: int = 0
+    offset: int = 0
 
 
-class Call:
+class Generation:
     """A request under way.
 
     Args:
@@ -58,7 +64,7 @@ class Call:
     """
 
     def __init__(self, asked: GenerationRequest, name: str, request: Request, processor: Processor):
-        self.asked, self.request, self._name, self._processor = asked, request, name, processor
+        self.asked, self.name, self.request, self._processor = asked, name, request, processor
         self.replies = [Reply() for _ in range(request.sampling.num_samples)]
         self._chat = asked if isinstance(asked, ChatRequest) else None
         self._tools = bool(self._chat and self._chat.offered)
@@ -99,7 +105,9 @@ class Call:
         reply.top += report.top
         reply.finish = report.finish
         if self.asked.stream or self.asked.stop_texts or reply.finish is not None:
-            reply.text = self._processor.decode_response(reply.tokens)
+            reply.text = reply.whole + self._processor.decode_response(reply.tokens[reply.whole_tokens :])
+            if not reply.text.endswith(_REPLACEMENT):
+                reply.whole_tokens, reply.whole = len(reply.tokens), reply.text
         reply.cut = self._stop(reply, before) and report.finish is None
         if reply.finish is not None and self._tools:
             self._find_calls(reply)
@@ -177,7 +185,7 @@ class Call:
         """Makes the chunk of the usage, and of the prompt's scores, where they were asked for."""
         options = self.asked.stream_options
         usage = {"usage": self._usage()} if options is not None and options.include_usage else {}
-        if usage or self._scores is not None:
+        if usage or self.asked.prompt_logprobs is not None:
             yield self._chunk([]) | usage | self._prompt_scores()
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -188,7 +196,7 @@ class Call:
         return body | {"choices": choices}
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": self._created, "model": self._name}
+        return {"id": self._id, "object": kind, "created": self._created, "model": self.name}
 
     def _choice(self, index: int, reply: Reply, places: slice) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "finish_reason": reply.finish, "logprobs": None}
@@ -209,6 +217,8 @@ class Call:
             # The longest end of the text that may be the beginning of a stop text.
             sizes = [size for stop in held for size in range(1, len(stop)) if text.endswith(stop[:size])]
             text = text[: len(text) - max(sizes, default=0)]
+            # White space before a call is no part of the text.
+            text = text.rstrip() if self._tools else text
         new = text[reply.sent :]
         reply.sent += len(new)
         return new
@@ -225,52 +235,67 @@ class Call:
         return self.request.prompt.encoded().prompt.tolist()
 
     def _prompt_scores(self) -> dict[str, Any]:
-        if self._scores is None:
+        if self._scores is None or self.asked.prompt_logprobs is None:
             return {}
-        tokens, top = self._prompt_tokens(), self._scores.top
-        entries: list[Any] = [None]
-        for place, value in enumerate(self._scores.log_probs):
-            likely = zip(top[place].tokens, top[place].log_probs, strict=True) if top else ()
-            found = {tokens[place + 1]: value} | dict(list(likely)[: self.asked.prompt_logprobs])
-            entries.append(
-                {
-                    str(token): {"logprob": max(log_prob, _LEAST), "decoded_token": self._text(token)}
-                    for token, log_prob in found.items()
-                }
-            )
-        return {"prompt_logprobs": entries}
+        tokens, count = self._prompt_tokens(), self.asked.prompt_logprobs
+        likely = _likely(self._scores.top, len(tokens) - 1, count)
+        entries = [
+            {
+                str(token): {"logprob": max(log_prob, _LEAST), "decoded_token": self._text(token)}
+                for token, log_prob in ({own: value} | dict(pairs)).items()
+            }
+            for own, value, pairs in zip(tokens[1:], self._scores.log_probs, likely, strict=True)
+        ]
+        return {"prompt_logprobs": [None, *entries]}
 
     def _log_probs(self, reply: Reply, places: slice) -> dict[str, Any]:
-        tokens = reply.tokens[places]
-        values = [max(value, _LEAST) for value in reply.log_probs[places]]
-        likely = [
-            list(zip(top.tokens, top.log_probs, strict=True))[: self.asked.num_top]
-            for top in reply.top[places] or [TopTokens((), ())] * len(tokens)
-        ]
+        tokens, count = reply.tokens[places], self.asked.num_top or 0
+        values: list[Any] = [max(value, _LEAST) for value in reply.log_probs[places]]
+        likely: list[Any] = _likely(reply.top[places], len(tokens), count)
         if self._chat:
             entries = [
                 self._entry(token, value) | {"top_logprobs": [self._entry(*pair) for pair in pairs]}
                 for token, value, pairs in zip(tokens, values, likely, strict=True)
             ]
             return {"content": entries}
-        texts = [self._text(token) for token in reply.tokens[: places.stop]]
-        starts = itertools.accumulate(map(len, texts), initial=len(self._echo))
+        if self.asked.scores_echo and self._scores is not None and not places.start:
+            prompt = self._prompt_tokens()
+            tokens = prompt + tokens
+            # The first token follows nothing.
+            values = [None, *(max(value, _LEAST) for value in self._scores.log_probs), *values]
+            likely = [None, *_likely(self._scores.top, len(prompt) - 1, count), *likely]
+        sizes = (len(self._text(token)) for token in tokens)
+        *starts, reply.offset = itertools.accumulate(sizes, initial=reply.offset)
         return {
             "tokens": [self._label(token) for token in tokens],
             "token_logprobs": values,
             "top_logprobs": [
-                {self._label(token): max(value, _LEAST) for token, value in pairs} for pairs in likely
+                None if pairs is None else {self._label(token): max(value, _LEAST) for token, value in pairs}
+                for pairs in likely
             ],
-            "text_offset": list(starts)[places],
+            "text_offset": starts,
         }
 
     def _entry(self, token: int, log_prob: float) -> dict[str, Any]:
-        value = max(log_prob, _LEAST)
-        return {"token": self._label(token), "logprob": value, "bytes": list(self._text(token).encode())}
+        text = self._text(token)
+        # Of a part of a character the text does not tell the bytes.
+        content = None if _REPLACEMENT in text else list(text.encode())
+        return {"token": self._label(token), "logprob": max(log_prob, _LEAST), "bytes": content}
 
     def _label(self, token: int) -> str:
         return f"token_id:{token}" if self.asked.return_tokens_as_token_ids else self._text(token)
 
     def _text(self, token: int) -> str:
-        """Decodes a token alone; a partial UTF-8 character becomes the replacement character."""
-        return self._processor.tokenizer.decode([token], skip_special_tokens=False)
+        return _token_text(self._processor, token)
+
+
+def _likely(top: Sequence[TopTokens], places: int, count: int) -> list[list[tuple[int, float]]]:
+    """Returns the most likely tokens at each place with their log-probabilities."""
+    top = top or [TopTokens((), ())] * places
+    return [list(zip(one.tokens, one.log_probs, strict=True))[:count] for one in top]
+
+
+@functools.lru_cache(maxsize=2**17)
+def _token_text(processor: Processor, token: int) -> str:
+    """Decodes a token alone; a partial UTF-8 character becomes the replacement character."""
+    return processor.tokenizer.decode([token], skip_special_tokens=False)

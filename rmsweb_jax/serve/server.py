@@ -37,7 +37,7 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
     """Loads the model, compiles its programs, and serves until a signal.
 
     `endpoint.json` in `workdir` holds the address while requests are accepted. SIGTERM and Ctrl-C stop the
-    server after it has answered all running requests; the file is then removed.
+    server after it has answered all running requests, or after `drain_seconds`; the file is then removed.
 
     Raises:
       UserError: settings contradict each other, the model cannot be loaded, or the port is taken.
@@ -59,7 +59,7 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
             state = {"url": base_url(sock), "model": settings.names[0], "pid": os.getpid()}
             write_atomic(endpoint, json.dumps(state).encode())
             app = make_app(engine, processor, settings, schema)
-            server = make_http_server(app, settings.read_seconds, settings.drain_seconds)
+            server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close)
             try:
                 # A signal is the normal end of a server.
                 with contextlib.suppress(KeyboardInterrupt):

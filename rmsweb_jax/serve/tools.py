@@ -20,6 +20,8 @@ _TAIL = (
     "<args-json-object>}\n</tool_call>"
 )
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+# What is around the result of a call, which is a part of a user's message.
+RESULT_OPEN, RESULT_CLOSE = "<tool_response>\n", "\n</tool_response>"
 _CALL = re.compile(rf"\s*{OPEN}\s*(.*?)\s*{CLOSE}", re.DOTALL)
 
 
@@ -33,11 +35,6 @@ def call_text(name: str, arguments: str) -> str:
     return f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}\n{CLOSE}'
 
 
-def result_text(content: str) -> str:
-    """Writes the result of a call as a part of a user's message."""
-    return f"<tool_response>\n{content}\n</tool_response>"
-
-
 def parse_calls(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Takes the calls out of a reply.
 
@@ -48,22 +45,30 @@ def parse_calls(text: str) -> tuple[str, list[tuple[str, str]]]:
     calls = []
 
     def take(match: re.Match[str]) -> str:
+        written = match[1]
         try:
-            call = json.loads(match[1])
-            calls.append((str(call["name"]), json.dumps(call.get("arguments", {}), ensure_ascii=False)))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            call = json.loads(written)
+            name, arguments = call["name"], call.get("arguments", {})
+            if not (isinstance(name, str) and isinstance(arguments, dict)):
+                return match[0]
+            # Half of a surrogate pair, which JSON can escape, is no text.
+            name.encode()
+            text = json.dumps(arguments, ensure_ascii="\\u" in written, allow_nan=False)
+            calls.append((name, text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return match[0]
         return ""
 
     rest = _CALL.sub(take, text)
-    return (rest.strip() if calls else rest), calls
+    return (rest.rstrip() if calls else rest), calls
 
 
 def closed(schema: Any) -> Any:
     """Forbids properties that a schema does not name, unless it says something of them.
 
     JSON Schema allows any others, and a weak model would write them without end. What is left is a part of
-    what the schema allows. Parts of an `allOf` stay as they are, since each would forbid the others'.
+    what the schema allows. Parts of an `allOf`, or of an `anyOf` beside properties, stay as they are, since
+    each would forbid the others'.
     """
     if not isinstance(schema, dict):
         return schema
@@ -71,37 +76,40 @@ def closed(schema: Any) -> Any:
     for name in ("properties", "$defs", "definitions"):
         if isinstance(inner := found.get(name), dict):
             found[name] = {key: closed(value) for key, value in inner.items()}
-    for name in ("anyOf", "oneOf", "prefixItems"):
+    alternatives = () if "properties" in found else ("anyOf", "oneOf")
+    for name in (*alternatives, "prefixItems"):
         if isinstance(inner := found.get(name), list):
             found[name] = [closed(value) for value in inner]
     found |= {name: closed(found[name]) for name in ("items", "additionalProperties") if name in found}
-    about_others = {"additionalProperties", "unevaluatedProperties", "patternProperties", "allOf", "$ref"}
+    about_others = {"additionalProperties", "unevaluatedProperties", "patternProperties", "$ref"}
+    about_others |= {"allOf", "anyOf", "oneOf"}
     if "properties" in found and not about_others & found.keys():
         found["additionalProperties"] = False
     return found
 
 
-def call_grammar(tools: Sequence[Mapping[str, Any]], are_tokens: bool) -> str:
-    """Makes a Lark grammar (of llguidance) of exactly one call of one of the tools.
+def write_grammar(
+    schema: Mapping[str, Any] | None, tools: Sequence[Mapping[str, Any]], are_tokens: bool
+) -> str:
+    """Makes a Lark grammar (of llguidance) of a text that follows the schema, or is one call of a tool.
 
     Args:
       are_tokens: the tags are tokens of the vocabulary, as in Qwen3's.
     """
-    options = []
-    for tool in tools:
-        function = tool["function"]
-        schema = {
-            "type": "object",
-            "properties": {
-                "name": {"const": function["name"]},
-                "arguments": closed(function.get("parameters") or {"type": "object"}),
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        options.append(schema)
-    schema: dict[str, Any] = options[0] if len(options) == 1 else {"anyOf": options}
-    # A model could emit white space without end.
-    schema["x-guidance"] = {"whitespace_flexible": False}
     begin, end = (OPEN, CLOSE) if are_tokens else (json.dumps(OPEN), json.dumps(CLOSE))
-    return f'start: {begin} "\\n" call "\\n" {end}\ncall: %json {json.dumps(schema)}\n'
+    starts, rules = [], []
+    if schema is not None:
+        starts.append("reply")
+        rules.append(f"reply: {_json_rule(schema)}")
+    for number, tool in enumerate(tools):
+        function = tool["function"]
+        head = f'\n{{"name": {json.dumps(function["name"], ensure_ascii=False)}, "arguments": '
+        starts.append(f'{begin} {json.dumps(head)} arguments{number} "}}\\n" {end}')
+        # A root of its own, to which its references are relative.
+        rules.append(f"arguments{number}: {_json_rule(function.get('parameters') or {'type': 'object'})}")
+    return "\n".join([f"start: {' | '.join(starts)}", *rules])
+
+
+def _json_rule(schema: Mapping[str, Any]) -> str:
+    # Training replies have no white space between keys and values, and a model could emit it without end.
+    return "%json " + json.dumps({**closed(schema), "x-guidance": {"whitespace_flexible": False}})

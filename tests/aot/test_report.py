@@ -22,7 +22,7 @@ from rmsweb_jax.training.memory import choose_remat, device_bytes, fits_device
 from rmsweb_jax.training.mesh import make_mesh
 from tests.tiny import TINY
 
-CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0, hbm_gb_per_s=1.0)
+CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0, hbm_gb_per_s=1.0, link_gb_per_s=1.0, torus=2)
 # Patches of 4: images of 64 pixels are 4 of them.
 PIXELS = 64
 
@@ -56,7 +56,7 @@ def rl(settings: RlConfig) -> list[Program]:
 
 
 def compiled(programs: list[Program]):
-    return [compile_program(program, CHIP, devices=1) for program in programs]
+    return [compile_program(program, CHIP, jax.devices()[:1]) for program in programs]
 
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
@@ -74,8 +74,9 @@ def test_the_programs_of_a_run_compile_and_are_measured(stage):
     assert (decode.turn_gib is None) == (stage == "sft")
     if stage == "rl":
         assert 0.9 * decode.turn_needs_gib < decode.turn_gib and "GiB a step" in table(results, CHIP)
-        # Its reads take longer than its operations: milliseconds for its 16 steps at 1 GB/s.
-        assert decode.floor_ms == pytest.approx(16 * decode.turn_needs_gib * 2**30 / 1e6)
+        # Its traffic takes longer than its operations: milliseconds for its 16 steps at 1 GB/s.
+        assert decode.floor_ms == pytest.approx(16 * decode.turn_gib * 2**30 / 1e6)
+        assert decode.roofline.binding == "hbm" and decode.roofline.ici == 0
     lines = table(results, CHIP).splitlines()
     assert len(lines) == 2 + len(results) and len({line.count("|") for line in lines}) == 1
 
@@ -96,6 +97,7 @@ def test_a_program_that_does_not_fit_is_a_row_of_the_table():
 
     (result,) = compiled([Program("gradient", TooLarge, {}, 10, 20)])
     assert not result.fits and result.peak_gib == 24.2 and "15.75G" in result.error
+    assert result.roofline.hbm is None and result.floor_ms == pytest.approx(20 / 1e9)
     assert "does not fit: 24.20" in table([result], CHIP)
 
 
@@ -104,8 +106,8 @@ def test_arrays_that_stay_on_the_device_count_in_its_peak():
     (alone, both) = compiled([dataclasses.replace(gradient, resident={}), gradient])
     optimizer = device_bytes(gradient.resident) / 2**30
     assert both.peak_gib == pytest.approx(alone.peak_gib + optimizer) and both.fits
-    chip = Chip(hbm_gib=alone.peak_gib + optimizer / 2, peak_tflops=1.0, hbm_gb_per_s=1.0)
-    result = compile_program(gradient, chip, devices=1)
+    chip = dataclasses.replace(CHIP, hbm_gib=alone.peak_gib + optimizer / 2)
+    result = compile_program(gradient, chip, jax.devices()[:1])
     assert not result.fits and "with optimizer, which stay on the device" in result.error
 
 

@@ -46,10 +46,10 @@ SCRIPTS = ROOT / "tests/serve/third_party"
 CLIENTS = ("openai", "langchain", "litellm", "openenv")
 NAME = "policy"
 # Small chunks: what another client waits for at most is one of them.
-SETTINGS = {"max_new_tokens": 512, "chunks": "(64,)", "served_names": f'("{NAME}",)'}
+SETTINGS: dict[str, Any] = {"max_new_tokens": 512, "chunks": "(64,)", "served_names": f'("{NAME}",)'}
 # What browser-use sends: 14,000 tokens of instructions and page, and a limit of its own for replies. Its
 # judge sends all screenshots at once.
-BROWSER_USE_SETTINGS = {
+BROWSER_USE_SETTINGS: dict[str, Any] = {
     "prompt_tokens": 32_768,
     "max_new_tokens": 4096,
     "max_images": 8,
@@ -199,7 +199,7 @@ def measure() -> Figures:
             rude.broken_uploads(url, UPLOADS)
             alive = rude.post(url, rude.chat("still there?", max_tokens=1)).status_code
         lines = log.read_text().splitlines()
-        answered, drain = stop_under_way(server, folder)
+        under_way, answered, drain = stop_under_way(server, folder)
         reports.append(play(folder))
     return {
         "clients": reports,
@@ -214,16 +214,16 @@ def measure() -> Figures:
         "uploads_tracebacks": sum("Traceback" in line for line in lines),
         "uploads_log_lines": len(lines),
         "uploads_alive": alive == 200,
-        "under_way": UNDER_WAY,
+        "under_way": under_way,
         "under_way_answered": answered,
         "under_way_seconds": round(drain, 1),
     }
 
 
-def stop_under_way(server: Server, folder: Path) -> tuple[int, float]:
+def stop_under_way(server: Server, folder: Path) -> tuple[int, int, float]:
     with running(server, folder / "stopped.log") as url:
         state = json.loads((folder / "ours/endpoint.json").read_bytes())
-        return rude.drained(url, state["pid"], UNDER_WAY)
+        return rude.drained(url, state["pid"], UNDER_WAY, SETTINGS["max_new_tokens"])
 
 
 def _times(figures: Figures, name: str) -> str:
@@ -274,9 +274,10 @@ def claims(figures: Figures) -> list[Claim]:
             not figures["uploads_tracebacks"] and figures["uploads_alive"],
         ),
         Claim(
-            f"SIGTERM with {figures['under_way']} requests under way: all are answered",
-            f"{figures['under_way_answered']} of {figures['under_way']}, in {figures['under_way_seconds']} s",
-            figures["under_way_answered"] == figures["under_way"],
+            f"SIGTERM with {UNDER_WAY} requests under way: all are answered",
+            f"{figures['under_way']} under way at the signal, {figures['under_way_answered']} answered, in "
+            f"{figures['under_way_seconds']} s",
+            figures["under_way_answered"] == figures["under_way"] == UNDER_WAY,
         ),
     ]
 

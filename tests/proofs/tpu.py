@@ -51,10 +51,10 @@ GOAL, GOAL_CHIPS = 1.15, ("v5p", "v6e")
 
 
 def measure() -> Figures:
-    _install()
+    install()
     # Some of them are skipped without libtpu.
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/aot"], cwd=ROOT, env=_environment(), check=True
+        [sys.executable, "-m", "pytest", "-q", "tests/aot"], cwd=ROOT, env=environment(), check=True
     )
     code = digest("tpu")
     arguments = [
@@ -72,7 +72,7 @@ def measure() -> Figures:
     return {"libtpu": LIBTPU, "runs": runs, "programs": programs}
 
 
-def _install() -> None:
+def install() -> None:
     """Puts libtpu into a folder of its own: in the environment, jax would look for a TPU at every start."""
     if not (PACKAGES / ".done").exists():
         print(f"installing libtpu {LIBTPU} (once)", flush=True)
@@ -81,7 +81,7 @@ def _install() -> None:
         (PACKAGES / ".done").touch()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH"))))
     return os.environ | {"PYTHONPATH": path}
 
@@ -95,7 +95,7 @@ def _compile(arguments: Sequence[str], code: str) -> dict[str, Any]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     output = kept.with_suffix(".rows.json")
     command = [sys.executable, "-m", "experiments.compile_tpu", *arguments, f"--output={output}"]
-    done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(f"error: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
     result = {"exit_code": done.returncode, "rows": json.loads(output.read_bytes())}

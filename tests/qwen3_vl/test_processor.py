@@ -173,3 +173,14 @@ def test_placeholders_that_do_not_match_the_images_are_refused(processor, change
     }[change]
     with pytest.raises(UserError, match="image"):
         mrope_positions(encoded.tokens, grids, processor.config)
+
+
+def test_only_system_texts_of_a_common_length_are_kept(processor):
+    def encode(text: str) -> int:
+        return len(
+            processor.prompt_tokens([Message(role="system", content=(TextPart(text=text),))], {}.get)[0]
+        )
+
+    assert encode("x" * 100_000) - encode("y") == 99_999
+    assert max(map(len, processor._system_ids)) < 100
+    assert encode("z" * 60_000) == encode("z" * 60_000)

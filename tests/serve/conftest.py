@@ -139,7 +139,7 @@ def serving(engine: ServingEngine, processor: Processor, schema: Any = None, **c
     sock.listen()
     settings = dataclasses.replace(CONFIG, **changes)
     app = make_app(engine, processor, settings, schema)
-    server = make_http_server(app, settings.read_seconds, settings.drain_seconds)
+    server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     try:

@@ -78,21 +78,25 @@ def broken_uploads(url: str, count: int) -> None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
 
 
-def drained(url: str, pid: int, count: int) -> tuple[int, float]:
-    """Sends SIGTERM while requests are under way; returns how many are answered, and its last seconds."""
+def drained(url: str, pid: int, count: int, tokens: int) -> tuple[int, int, float]:
+    """Sends SIGTERM while requests for many tokens are under way.
+
+    Returns:
+      Requests under way at the signal, those of all that are answered, and seconds from the signal on.
+    """
+    bodies = [chat(f"go {seed}", seed=seed, max_tokens=tokens, ignore_eos=True) for seed in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        futures = [
-            pool.submit(post, url, chat(f"go {seed}", seed=seed, max_tokens=64)) for seed in range(count)
-        ]
-        while running(url) < count and not all(future.done() for future in futures):
+        futures = [pool.submit(post, url, body) for body in bodies]
+        while running(url) < count and not any(future.done() for future in futures):
             time.sleep(0.02)
+        under_way = int(running(url))
         start = time.perf_counter()
         os.kill(pid, signal.SIGTERM)
         answered = 0
         for future in futures:
             with contextlib.suppress(httpx.HTTPError):
                 answered += future.result().status_code == 200
-    return answered, time.perf_counter() - start
+    return under_way, answered, time.perf_counter() - start
 
 
 def running(url: str) -> float:

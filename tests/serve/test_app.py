@@ -19,6 +19,7 @@ import openai
 import pytest
 from flax import nnx
 from PIL import Image
+from pydantic import ValidationError
 from starlette.routing import Route
 
 from configs.serve import get_config
@@ -32,6 +33,7 @@ from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
 from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.http import bind
 from rmsweb_jax.serve.protocol import ChatRequest, parse_body, to_messages
+from rmsweb_jax.serve.replies import Generation
 from rmsweb_jax.serve.tools import closed
 from tests.qwen3_vl.rows import token_log_probs
 from tests.serve.conftest import CONFIG, serving
@@ -43,7 +45,7 @@ ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
 
 
 def encoded(processor: Processor, body: dict) -> EncodedPrompt:
-    messages, images = to_messages(parse_body(ChatRequest, json.dumps(body).encode()))
+    messages, images = to_messages(parse_body(ChatRequest, json.dumps(body).encode()), 1)
     return processor.encode_prompt(messages, images.__getitem__)
 
 
@@ -91,14 +93,6 @@ def test_the_openai_client_gets_its_choices_and_usage(url):
     assert client.models.list().data[0].id == "tiny"
 
 
-def test_replies_are_the_same_alone_and_under_load(url):
-    bodies = [ASK | {"seed": seed} for seed in range(6)]
-    alone = [post(url, body).json()["choices"] for body in bodies]
-    with ThreadPoolExecutor(6) as pool:
-        together = [reply.json()["choices"] for reply in pool.map(lambda body: post(url, body), bodies)]
-    assert alone == together
-
-
 def test_the_image_is_seen(url):
     replies = [post(url, with_image(image_url(seed))).json() for seed in (1, 2, 1)]
     texts = [reply["choices"][0]["message"]["content"] for reply in replies]
@@ -126,6 +120,7 @@ def test_the_image_is_seen(url):
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "json_schema: Field required"),
         ({"response_format": schema({"type": "foo"})}, "response_format: Invalid type"),
+        ({"response_format": schema({"not": {}})}, 'response_format: Unimplemented keys: ["not"]'),
         ({"response_format": schema({"$ref": "http://x/y"})}, "response_format: Resource"),
         ({"stop_token_ids": [0]}, "stop_token_ids: only"),
         ({"ignore_eos": True, "response_format": {"type": "json_object"}}, "ignore_eos"),
@@ -134,6 +129,8 @@ def test_the_image_is_seen(url):
         ({"top_logprobs": 21}, "top_logprobs"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": "x" * 500}]}, "128"),
+        ({"messages": [{"role": "user", "content": "x" * 5000}]}, "5,000 characters do not fit"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content: Input"),
         (with_image("https://example.test/a.png"), "only data:image"),
         (with_image("data:video/mp4;base64,AAAA"), "only data:image"),
         ({"messages": [{"role": "user", "content": [VIDEO]}]}, "messages.0.content.0: Input tag 'video_url'"),
@@ -277,13 +274,21 @@ def test_text_completions_by_the_openai_client(url, processor):
     by_text = client.completions.create(prompt="one two", echo=True, **settings).choices[0]
     by_tokens = client.completions.create(prompt=processor.encode_text("one two"), **settings).choices[0]
     assert by_text.text == "one two" + by_tokens.text
-    assert by_text.logprobs.token_logprobs == pytest.approx(by_tokens.logprobs.token_logprobs, abs=1e-5)
+    size = len(processor.encode_text("one two"))
+    first, *values = by_text.logprobs.token_logprobs
+    assert first is None and values[size - 1 :] == pytest.approx(by_tokens.logprobs.token_logprobs, abs=1e-5)
+    assert len(values) == len(by_text.logprobs.tokens) - 1 and max(values) <= 0
     # Two tokens may have one text: what no character is made of.
-    assert all(1 <= len(top) <= 2 for top in by_tokens.logprobs.top_logprobs)
+    likely = [*by_text.logprobs.top_logprobs[1:], *by_tokens.logprobs.top_logprobs]
+    assert by_text.logprobs.top_logprobs[0] is None and all(1 <= len(top) <= 2 for top in likely)
     texts, starts = by_text.logprobs.tokens, by_text.logprobs.text_offset
-    assert starts == [len("one two" + "".join(texts[:place])) for place in range(len(texts))]
+    assert starts == [len("".join(texts[:place])) for place in range(len(texts))]
+    listed = client.completions.create(prompt=["one two"], **settings).choices[0]
+    assert listed.text == by_tokens.text
     streamed = client.completions.create(prompt="one two", stream=True, **settings)
-    assert "".join(chunk.choices[0].text for chunk in streamed) == by_tokens.text
+    chunks = [chunk.choices[0] for chunk in streamed]
+    assert "".join(chunk.text for chunk in chunks) == by_tokens.text
+    assert [at for chunk in chunks for at in chunk.logprobs.text_offset] == by_tokens.logprobs.text_offset
 
 
 def test_stop_texts_and_limits_cut_a_reply(url):
@@ -358,7 +363,8 @@ def test_adapters_are_off_by_default(engine, processor):
 
 def test_two_images_are_one_too_many(url):
     body = with_image(image_url(1))
-    body["messages"] += with_image(image_url(2))["messages"]
+    # Counted before any is decoded.
+    body["messages"] += with_image("data:image/png;base64,!!!")["messages"]
     assert "at most 1" in post(url, body).json()["error"]["message"]
 
 
@@ -425,10 +431,12 @@ def test_a_client_that_goes_away_is_not_computed_for(make, processor):
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{url}/v1/chat/completions", json=ASK, timeout=0.5)
         wait_for(lambda: metric(url, 'rmsweb_responses_total{status="499"}') == 1)
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=ASK | {"stream": True}):
+            pass
+        wait_for(lambda: metric(url, "rmsweb_cancelled_requests_total") == 2)
         idle.start()
         assert post(url, ASK | {"seed": 2}).status_code == 200
         assert metric(url, "rmsweb_replies_total") == 1
-        assert metric(url, "rmsweb_cancelled_requests_total") == 1
     idle.close()
 
 
@@ -546,13 +554,6 @@ def test_a_reply_that_ignores_the_end_token_has_all_its_tokens(url, processor):
             assert choice["finish_reason"] == "length"
 
 
-def test_more_replies_than_lanes_are_drawn_in_turn(url):
-    choices = post(url, ASK | {"n": 11, "return_token_ids": True}).json()["choices"]
-    few = post(url, ASK | {"n": 3, "return_token_ids": True}).json()["choices"]
-    assert [choice["index"] for choice in choices] == list(range(11))
-    assert [choice["token_ids"] for choice in choices[:3]] == [choice["token_ids"] for choice in few]
-
-
 def events(url: str, body: dict) -> list[str]:
     """The events of a stream."""
     with httpx.stream(
@@ -585,6 +586,29 @@ def test_a_log_probability_that_is_not_a_number_is_an_error_object(make, process
     for error in (answer.json()["error"], json.loads(last)["error"]):
         assert (error["type"], "not a number" in error["message"]) == ("server_error", True)
     assert (answer.status_code, done) == (500, "[DONE]")
+
+
+def test_a_stream_that_fails_ends_with_an_error_object(url, monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Generation, "chunk", fail)
+    error, done = events(url, ASK)
+    assert (json.loads(error)["error"]["type"], done) == ("server_error", "[DONE]")
+    assert "a bug" in caplog.text
+
+
+def test_requests_that_run_when_the_drain_ends_get_an_error_object(make, processor, monkeypatch, caplog):
+    engine = make()
+    monkeypatch.setattr(engine.engine, "advance", lambda: time.sleep(0.01) or [])
+    engine.start()
+    with ThreadPoolExecutor(1) as pool:
+        with serving(engine, processor, drain_seconds=0.2) as url:
+            future = pool.submit(post, url, ASK)
+            wait_for(lambda: len(engine._pending) == 1)
+        answer = future.result()
+    assert (answer.status_code, "has stopped" in answer.json()["error"]["message"]) == (503, True)
+    assert "Traceback" not in caplog.text
 
 
 def test_requests_under_way_get_an_error_object_when_the_engine_dies(make, processor, monkeypatch):
@@ -659,7 +683,7 @@ def test_recursive_and_huge_schemas_are_refused(url, body, reason):
     assert (answer.status_code, reason in answer.json()["error"]["message"]) == (400, True)
 
 
-def test_headers_and_bodies_must_arrive_in_time(engine, processor):
+def test_headers_and_bodies_must_arrive_in_time(engine, processor, caplog):
     with serving(engine, processor, read_seconds=0.2) as url:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         whole = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -675,12 +699,55 @@ def test_headers_and_bodies_must_arrive_in_time(engine, processor):
             )
             sock.sendall(head + b"Content-Length: 100\r\n\r\n{")
             assert b" 408 " in sock.recv(4096).splitlines()[0]
+        # A body that goes on, or is broken, after the answer.
+        for how, more in ((b"Content-Length: 100", b"{"), (b"Transfer-Encoding: chunked", b"zz\r\n")):
+            with socket.create_connection(address, timeout=60) as sock:
+                sock.sendall(b"POST /v1/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n" + how + b"\r\n\r\n")
+                assert b" 404 " in sock.recv(4096).splitlines()[0]
+                sock.sendall(more)
+                while sock.recv(4096):
+                    pass
+        assert "Traceback" not in caplog.text
         assert post(url, ASK).status_code == 200
 
 
 def test_objects_have_only_the_properties_that_a_schema_names():
     inner = {"type": "object", "properties": {"properties": {"type": "string"}}}
     open_ones = ({"properties": {}, "additionalProperties": {"type": "string"}}, {"allOf": [inner, inner]})
+    # Closed parts would forbid each other's properties.
+    open_ones += (inner | {"anyOf": [inner, {"properties": {"b": {}}}]},)
     named = inner | {"additionalProperties": False}
     assert closed({"items": inner, "$defs": {"a": inner}}) == {"items": named, "$defs": {"a": named}}
+    assert closed({"anyOf": [inner, inner]}) == {"anyOf": [named, named]}
     assert [closed(one) for one in open_ones] == list(open_ones)
+
+
+@pytest.mark.parametrize(
+    "body", [{"messages": [1] * 100_000}, {f"key {number}": 1 for number in range(100_000)}]
+)
+def test_a_body_full_of_errors_is_refused_for_one(body):
+    with pytest.raises(ValidationError) as error:
+        ChatRequest.model_validate_json(json.dumps(body))
+    assert error.value.error_count() == 1
+
+
+def test_what_clients_send_back_is_understood():
+    """A conversation of litellm's and OpenAI's clients, with pictures where web agents have them."""
+    picture = with_image(image_url(1))["messages"][0]["content"]
+    call = {"id": "1", "type": "function", "function": {"name": "a", "arguments": ""}}
+    messages = [
+        {"role": "system", "content": picture},
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "hm"},
+        {"role": "tool", "tool_call_id": "1", "content": picture},
+        {
+            "role": "assistant",
+            "content": [{"type": "refusal", "refusal": "no"}],
+            "provider_specific_fields": {},
+        },
+    ]
+    asked = parse_body(ChatRequest, json.dumps({"messages": messages, "tools": TOOLS}).encode())
+    system, called, result, refused = to_messages(asked, 2)[0]
+    kinds = [[part.type for part in message.content] for message in (system, result)]
+    assert kinds == [["text", "image", "text", "text"], ["text", "text", "image", "text"]]
+    assert called.text == '<tool_call>\n{"name": "a", "arguments": {}}\n</tool_call>'
+    assert result.text == "<tool_response>\nsee\n</tool_response>" and refused.text == "no"

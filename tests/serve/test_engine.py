@@ -3,14 +3,20 @@
 import dataclasses
 import queue
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.config import ServingMesh
 from rmsweb_jax.serve.engine import Report, ServingEngine
@@ -45,13 +51,13 @@ class Call:
 
 @pytest.fixture
 def ask(processor: Processor) -> Callable[..., Call]:
-    def ask(engine: ServingEngine, number: int, adapter: int = 0, **sampling) -> Call:
+    def ask(engine: ServingEngine, number: int, adapter: str = "", **sampling) -> Call:
         tokens = processor.encode_text(TEXTS[number])
         prompt = Example("", np.asarray(tokens, np.int32), len(tokens), np.zeros(0, bool))
         settings = Sampling(max_response_tokens=12, temperature=0.8 + number / 10)
         reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
-        request = Request(prompt, dataclasses.replace(settings, **sampling), number, 0, adapter)
-        engine.submit(request, reports.put)
+        request = Request(prompt, dataclasses.replace(settings, **sampling), number)
+        engine.submit(request, reports.put, adapter)
         return Call(request, reports)
 
     return ask
@@ -88,6 +94,17 @@ def test_a_cancelled_request_leaves_its_lanes_to_others(idle, engine, ask):
     assert calls[0].reports.empty()
 
 
+def test_a_reply_that_has_ended_can_be_cancelled(idle, ask):
+    """A stop text may be found after the engine's own end of the reply."""
+    call = ask(idle, 0, num_samples=2)
+    first, second = (Drawn(call.request, sample, (5,), (-1.0,), finish="length") for sample in (0, 1))
+    idle._hand_out(first)
+    idle.cancel(call.request, 0)
+    idle._hand_out(second)
+    assert call.tokens() == [(5,), (5,)]
+    assert idle._pending == {}
+
+
 def test_too_many_who_wait_are_turned_away(make, ask):
     engine = make(max_waiting=2)
     calls = [ask(engine, 0) for _ in range(6)]
@@ -102,7 +119,7 @@ def test_adapters_draw_otherwise_and_requests_outlive_them(idle, ask, adapter_fo
     idle.start()
     idle.load("other", adapter_folder)
     assert list(idle.adapters) == ["other"]
-    calls = [ask(idle, 0, adapter=adapter) for adapter in (0, idle.adapters["other"])]
+    calls = [ask(idle, 0, adapter=adapter) for adapter in ("", "other")]
     idle.unload("other")
     base, other = (call.tokens() for call in calls)
     assert base != other
@@ -115,7 +132,9 @@ def test_adapters_draw_otherwise_and_requests_outlive_them(idle, ask, adapter_fo
         idle.load("a", adapter_folder)
     with pytest.raises(ApiError, match="all 2 slots are used"):
         idle.load("c", adapter_folder)
-    assert ask(idle, 0, adapter=idle.adapters["b"]).tokens() == other
+    assert ask(idle, 0, adapter="b").tokens() == other
+    with pytest.raises(KeyError):
+        ask(idle, 0, adapter="other")
 
 
 def test_adapters_of_a_larger_rank_are_refused(make, adapter_folder):
@@ -161,25 +180,64 @@ def test_closing_fails_waiting_requests(idle, ask):
         ask(idle, 0)
 
 
-def test_a_failing_engine_fails_all_requests_and_stops(idle, ask, adapter_folder, monkeypatch, caplog):
-    def fail():
-        raise MemoryError("no room")
+def test_a_failing_engine_fails_all_that_waits_and_stops(idle, ask, adapter_folder, monkeypatch, caplog):
+    with ThreadPoolExecutor(1) as pool:
 
-    monkeypatch.setattr(idle.engine, "advance", fail)
-    calls = [ask(idle, number) for number in range(2)]
-    idle.start()
-    for call in calls:
+        def fail():
+            loading.append(pool.submit(idle.load, "other", adapter_folder))
+            while not idle._work:
+                time.sleep(0.01)
+            raise MemoryError("no room")
+
+        loading: list[Future[None]] = []
+        monkeypatch.setattr(idle.engine, "advance", fail)
+        calls = [ask(idle, number) for number in range(2)]
+        idle.start()
+        for call in calls:
+            with pytest.raises(ApiError, match="has stopped"):
+                call.tokens()
         with pytest.raises(ApiError, match="has stopped"):
-            call.tokens()
+            loading[0].result(timeout=600)
     assert not idle.alive and "no room" in caplog.text
     with pytest.raises(ApiError, match="has stopped"):
         idle.load("other", adapter_folder)
 
 
-@pytest.mark.parametrize("name", ["samples", "prompt_tokens", "steps", "max_waiting", "max_new_tokens"])
-def test_sizes_are_at_least_one(name):
-    with pytest.raises(UserError, match=f"config.{name} is 0: give 1 or more"):
-        dataclasses.replace(CONFIG, **{name: 0})
+def test_an_adapter_that_cannot_be_put_into_its_slot_stops_nothing(idle, ask, adapter_folder, monkeypatch):
+    def fail(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(idle.engine, "set_adapters", fail)
+    idle.start()
+    with pytest.raises(MemoryError, match="no room"):
+        idle.load("other", adapter_folder)
+    assert len(ask(idle, 0).tokens()) == 1 and idle.adapters == {}
+
+
+def test_adapters_that_would_be_served_in_part_are_refused(idle, model_folder, tmp_path):
+    config = LoRAConfig(rank=2, alpha=4.0, targets="all_linear")
+    model = load_model(model_folder)
+    add_lora(model, config, nnx.Rngs(1))
+    save_adapters(model, config, tmp_path, "tiny")
+    with pytest.raises(ApiError, match=r"lora_path: .*attention"):
+        idle.load("other", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        *(
+            ({name: 0}, f"config.{name} is 0: give 1")
+            for name in ("samples", "prompt_tokens", "adapter_rank")
+        ),
+        *(({name: -1}, f"config.{name} is -1: give 0") for name in ("lanes", "max_images", "adapters")),
+        *(({name: 0}, f"config.{name} is 0: give more") for name in ("read_seconds", "max_body_mb")),
+        ({"adapters": 0}, "config.allow_adapters without slots"),
+    ],
+)
+def test_settings_out_of_range(settings, reason):
+    with pytest.raises(UserError, match=reason):
+        dataclasses.replace(CONFIG, **settings)
 
 
 def test_chunks_must_ascend(model_folder, processor, make):

@@ -15,7 +15,8 @@ from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.grammar import Grammar, Grammars
-from rmsweb_jax.serve.protocol import ApiError
+from rmsweb_jax.serve.protocol import Tool
+from rmsweb_jax.serve.tools import parse_calls
 from tests.serve.conftest import serving
 
 
@@ -58,11 +59,32 @@ def test_only_the_actions_named_may_be_taken(words, grammars):
     assert {action.name for reply in replies for action in reply.actions} == {"wait", "scroll"}
 
 
-@pytest.mark.parametrize("schema", [{"type": "foo"}, {"type": "object", "properties": {"a": {"not": {}}}}])
-def test_unsupported_schemas_are_refused_in_one_line(grammars, schema):
-    with pytest.raises(ApiError, match="response_format: ") as error:
-        grammars.compile(schema)
-    assert "\n" not in str(error.value)
+ROW = {
+    "type": "object",
+    "properties": {"row": {"$ref": "#/$defs/Row"}},
+    "required": ["row"],
+    "$defs": {"Row": {"enum": [1, 2]}},
+}
+TOOLS = [
+    Tool.model_validate({"type": "function", "function": {"name": name, "parameters": ROW}})
+    for name in ("pick", 'a "b" ü')
+]
+
+
+def test_calls_may_refer_to_definitions_of_their_own_schema(words, grammars):
+    grammar, names = grammars.compile(None, TOOLS), set()
+    for seed in range(20):
+        text, ((name, arguments),) = parse_calls(drawn(words, grammar, seed))
+        assert text == "" and json.loads(arguments)["row"] in (1, 2)
+        names.add(name)
+    assert names == {"pick", 'a "b" ü'}
+
+
+def test_a_reply_follows_the_schema_or_is_a_call(words, grammars):
+    grammar = grammars.compile({"enum": ["a"]}, TOOLS)
+    texts = [drawn(words, grammar, seed) for seed in range(20)]
+    assert {text for text in texts if not parse_calls(text)[1]} == {'"a"'}
+    assert any(parse_calls(text)[1] for text in texts)
 
 
 def test_replies_of_an_untrained_model_all_parse(make, processor):

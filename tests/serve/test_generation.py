@@ -1,14 +1,15 @@
-"""What a call makes of tokens."""
+"""What answers are made of tokens."""
 
 import json
 
 import numpy as np
+import orjson
 import pytest
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request, Sampling
 from rmsweb_jax.serve.protocol import ApiError, ChatRequest, parse_body
-from rmsweb_jax.serve.replies import Call
+from rmsweb_jax.serve.replies import Generation
 from rmsweb_jax.serve.tools import call_text
 
 TOOLS = [{"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}}]
@@ -17,26 +18,28 @@ TWO_CALLS = "So: " + call_text("a", '{"x": 1}') + "\n" + call_text("a", '{"x": 2
 
 @pytest.fixture
 def begin(processor):
-    def begin(**settings) -> Call:
+    def begin(**settings) -> Generation:
         body = {"messages": [{"role": "user", "content": "go"}]} | settings
         tokens = np.asarray(processor.encode_text("go"), np.int32)
         prompt = Example("", tokens, len(tokens), np.zeros(0, bool))
         asked = parse_body(ChatRequest, json.dumps(body).encode())
-        return Call(asked, "tiny", Request(prompt, Sampling()), processor)
+        return Generation(asked, "tiny", Request(prompt, Sampling()), processor)
 
     return begin
 
 
-def draw(call: Call, processor, text: str, each: int = 1000, log_prob: float = -1.0) -> list[dict]:
+def draw(
+    generation: Generation, processor, text: str, each: int = 1000, log_prob: float = -1.0
+) -> list[dict]:
     """Takes a reply a few tokens at a time, and returns the chunks of its stream."""
     tokens = [*processor.encode_text(text), processor.end_id]
     chunks = []
     for start in range(0, len(tokens), each):
         part = tuple(tokens[start : start + each])
         finish = "stop" if start + each >= len(tokens) else None
-        index = call.take(Drawn(call.request, 0, part, (log_prob,) * len(part), finish=finish))
+        index = generation.take(Drawn(generation.request, 0, part, (log_prob,) * len(part), finish=finish))
         assert index == 0
-        chunks.append(call.chunk(0))
+        chunks.append(generation.chunk(0))
     return [chunk["choices"][0] for chunk in chunks if chunk is not None]
 
 
@@ -54,16 +57,45 @@ def test_a_stream_holds_back_what_may_be_a_call(begin, processor):
     call = begin(tools=TOOLS, stream=True)
     chunks = draw(call, processor, TWO_CALLS, each=3)
     assert chunks[0]["delta"]["role"] == "assistant" and "role" not in chunks[1]["delta"]
-    assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "So: "
+    assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "So:"
     assert [one["index"] for one in chunks[-1]["delta"]["tool_calls"]] == [0, 1]
 
 
-def test_a_call_that_is_no_json_stays_text(begin, processor):
+@pytest.mark.parametrize(
+    "written",
+    [
+        "nothing",
+        '{"name": null, "arguments": {}}',
+        '{"name": "a", "arguments": []}',
+        '{"name": "a", "arguments": {"x": NaN}}',
+        '{"name": "\\ud83d", "arguments": {}}',
+        "[" * 3000,
+    ],
+)
+def test_a_call_that_is_not_valid_stays_text(begin, processor, written):
     call = begin(tools=TOOLS)
-    draw(call, processor, "<tool_call>\nnothing\n</tool_call>")
-    (choice,) = call.body()["choices"]
+    draw(call, processor, f"<tool_call>\n{written}\n</tool_call>")
+    (choice,) = json.loads(orjson.dumps(call.body()))["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
-    assert "nothing" in choice["message"]["content"]
+    assert written in choice["message"]["content"]
+
+
+def test_arguments_are_written_as_the_model_wrote_them(begin, processor):
+    call = begin(tools=TOOLS)
+    draw(call, processor, call_text("a", '{"x": "\\ud83d"}') + call_text("a", '{"x": "ü"}'))
+    (choice,) = json.loads(orjson.dumps(call.body()))["choices"]
+    arguments = [one["function"]["arguments"] for one in choice["message"]["tool_calls"]]
+    assert arguments == ['{"x": "\\ud83d"}', '{"x": "ü"}']
+
+
+@pytest.mark.parametrize("each", [1, 3, 1000])
+@pytest.mark.parametrize("text", [f"\n So:\n\n{TWO_CALLS[4:]}\nmore ", "So: <tool", "ü €, 😀 \n"])
+def test_a_stream_has_the_text_of_the_answer(begin, processor, text, each):
+    call = begin(tools=TOOLS, stream=True)
+    chunks = draw(call, processor, text, each)
+    streamed = "".join(chunk["delta"].get("content") or "" for chunk in chunks)
+    assert streamed == call.body()["choices"][0]["message"]["content"]
+    assert TWO_CALLS[4:] in text or streamed == text
 
 
 def test_tokens_may_be_numbers_and_log_probabilities_are_json(begin, processor):
@@ -72,6 +104,13 @@ def test_tokens_may_be_numbers_and_log_probabilities_are_json(begin, processor):
     (entry, _) = json.loads(json.dumps(call.body(), allow_nan=False))["choices"][0]["logprobs"]["content"]
     (token,) = processor.encode_text("a")
     assert (entry["token"], entry["logprob"], entry["bytes"]) == (f"token_id:{token}", -9999.0, [97])
+
+
+def test_a_part_of_a_character_has_no_bytes(begin, processor):
+    call = begin(logprobs=True)
+    draw(call, processor, "ü")
+    entries = call.body()["choices"][0]["logprobs"]["content"]
+    assert [entry["bytes"] for entry in entries[:2]] == [None, None]
 
 
 def test_a_prompt_whose_score_is_not_a_number_is_an_error(begin):
