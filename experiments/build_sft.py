@@ -41,6 +41,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.storage import AnyPath, parse_path
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -72,9 +73,11 @@ def main(config: ConfigDict, workdir: Path) -> None:
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
-def source_folders(trajectories: str) -> list[Path]:
+def source_folders(trajectories: str) -> list[AnyPath]:
     """The folders of `config.trajectories`, which are separated by commas."""
-    folders = [Path(name.strip()) for name in trajectories.split(",") if name.strip()]
+    folders = [
+        parse_path(name.strip(), "config.trajectories") for name in trajectories.split(",") if name.strip()
+    ]
     if not folders:
         raise UserError(
             "config.trajectories is empty: give --config.trajectories=DIR (made by experiments.collect)"
@@ -83,7 +86,7 @@ def source_folders(trajectories: str) -> list[Path]:
 
 
 def _stream(
-    sources: list[Path], workdir: Path, quality: QualityConfig, counts: FilterCounts, progress: Progress
+    sources: list[AnyPath], workdir: Path, quality: QualityConfig, counts: FilterCounts, progress: Progress
 ) -> Iterator[SftSample]:
     """All samples, in an order that the sources and the settings alone decide."""
     trajectories = itertools.chain.from_iterable(read_dataset(source, Trajectory) for source in sources)
@@ -97,7 +100,7 @@ def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator
         progress.update(number)
 
 
-def _provenance(sources: list[Path], quality: QualityConfig) -> dict[str, object]:
+def _provenance(sources: list[AnyPath], quality: QualityConfig) -> dict[str, object]:
     """Inputs of the data set: the settings and the digest of the source's manifest."""
     manifests = [hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest() for source in sources]
     return {
@@ -138,4 +141,4 @@ def _notes(quality: QualityConfig) -> list[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/build_sft.py:demo")
+    cli.run(main, "configs/build_sft.py:demo", bucket=True)

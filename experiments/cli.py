@@ -15,13 +15,21 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from rmsweb_jax.errors import UserError, user_errors
+from rmsweb_jax.records.staging import staged
 from rmsweb_jax.settings import unknown_key
+from rmsweb_jax.storage import StorePath, local_path, parse_path
 from rmsweb_jax.workdir import flatten_settings, is_within, open_workdir
 
 Main = Callable[[ConfigDict, Path], object]
 
 
-def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: bool = False) -> None:
+def run(
+    main: Main,
+    config: str,
+    safe_keys: Iterable[str] = (),
+    distributed: bool = False,
+    bucket: bool = False,
+) -> None:
     """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
 
     Args:
@@ -29,6 +37,7 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: boo
       config: default config file and variant, for example `configs/sft.py:demo`.
       safe_keys: see `open_workdir`.
       distributed: whether it can run on several processes at once (`--distributed`).
+      bucket: whether its workdir may be in a bucket, where it appears when the stage has finished.
     """
     workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
     join_flag = None
@@ -36,7 +45,8 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: boo
         join_flag = flags.DEFINE_bool("distributed", False, "Join the other processes of this run (pods).")
 
     def entry(config: ConfigDict) -> None:
-        workdir = Path(workdir_flag.value)
+        parse = parse_path if bucket else local_path
+        workdir = parse(workdir_flag.value, "--workdir")
         first = True
         if join_flag is not None and join_flag.value:
             # JAX is not for the machines that collect.
@@ -44,8 +54,10 @@ def run(main: Main, config: str, safe_keys: Iterable[str] = (), distributed: boo
 
             join_processes()
             first = is_first()
-        with open_workdir(workdir, config, safe_keys, first):
-            main(config, workdir)
+        with staged(workdir) as folder, open_workdir(folder, config, safe_keys, first):
+            main(config, folder)
+        if isinstance(workdir, StorePath):
+            print(f"{workdir}: everything is there")
 
     run_config(entry, config)
 

@@ -15,7 +15,6 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from absl import flags
@@ -33,6 +32,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.storage import local_path
 from rmsweb_jax.training.memory import choose_remat
 
 Settings = TypeVar("Settings", SftConfig, RlConfig)
@@ -44,7 +44,7 @@ class DoesNotFitError(UserError):
 
 def architecture(config: ConfigDict) -> Qwen3VLConfig:
     """Reads the run's model folder, or takes the released size that the config's variant names."""
-    folder = Path(str(config.model)) / "config.json"
+    folder = local_path(str(config.model), "config.model") / "config.json"
     if folder.exists():
         return Qwen3VLConfig.from_hf(folder)
     variant = str(config_flags.get_config_filename(flags.FLAGS["config"])).partition(":")[2].partition(",")[0]
@@ -115,7 +115,7 @@ def main() -> None:
         print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
         if output.value:
             rows = [dataclasses.asdict(result) for result in results]
-            write_atomic(Path(output.value), json.dumps(rows, indent=1).encode())
+            write_atomic(local_path(output.value, "--output"), json.dumps(rows, indent=1).encode())
         too_large = [result for result in results if not result.fits]
         if too_large:
             raise DoesNotFitError(

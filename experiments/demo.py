@@ -19,6 +19,7 @@ from rich.console import Console
 from experiments.cli import parse_flags, user_errors
 from experiments.stages import Chain, Stage, run_stages
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.storage import local_path
 from rmsweb_jax.workdir import lock_workdir
 
 _VARIANT = flags.DEFINE_enum("variant", "demo", ["demo", "smoke"], "Size of the run.")
@@ -112,7 +113,7 @@ def run_demo(variant: str, root: Path) -> None:
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}")
-    root = Path(_WORKDIR.value)
+    root = local_path(_WORKDIR.value, "--workdir")
     if _DRY_RUN.value:
         for stage in stages(_VARIANT.value, root):
             print(" ".join(["python", *stage.command()[1:]]))

@@ -29,6 +29,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.storage import local_path
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -37,8 +38,8 @@ def main(config: ConfigDict, workdir: Path) -> None:
         return
     start = time.monotonic()
     settings = from_config(ImportSettings, config)
-    source, kind = Path(settings.source), FORMATS[settings.kind]
-    tasks = load_tasks(Path(settings.tasks)) if settings.tasks else {}
+    source, kind = local_path(settings.source, "config.source"), FORMATS[settings.kind]
+    tasks = load_tasks(local_path(settings.tasks, "config.tasks")) if settings.tasks else {}
     found = [path for _, path in kind.find_runs(source)] if source.is_dir() else []
     with open(workdir / "import_report.jsonl", "w", encoding="utf-8") as file:
         report = ImportReport(lambda line: print(json.dumps(line), file=file))
@@ -81,4 +82,4 @@ def _nothing(source: Path, name: str, report: ImportReport) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/import_runs.py:browser_use")
+    cli.run(main, "configs/import_runs.py:browser_use", bucket=True)

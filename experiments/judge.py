@@ -37,6 +37,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -56,9 +57,9 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
       UserError: a setting or a file is not as it has to be; or a model will answer no question.
     """
     start = time.monotonic()
-    data = Path(settings.data)
+    data = parse_path(settings.data, "config.data")
     labels = _labels(settings.labels, data)
-    notes = read_notes(Path(settings.notes)) if settings.notes else {}
+    notes = read_notes(local_path(settings.notes, "config.notes")) if settings.notes else {}
     actor, of = settings.actor.resolve(), settings.cross_check.of
     judges = make_judges(settings.judges, actor, notes, workdir)
     checker = make_cross_check(settings.cross_check, actor, workdir)
@@ -83,10 +84,10 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def _labels(file: str, data: Path) -> dict[str, bool]:
+def _labels(file: str, data: AnyPath) -> dict[str, bool]:
     if not file:
         return {}
-    labels = read_labels(Path(file))
+    labels = read_labels(local_path(file, "config.labels"))
     # Before the first call: labels of other runs are not to cost one.
     if not any(run.trajectory_id in labels for run in read_dataset(data, Trajectory)):
         raise UserError(f"{file}: no label is of a run in {data}: give the labels of these runs")
@@ -99,7 +100,7 @@ def _refuse_unknown(key: str, name: str, known: set[str]) -> None:
         raise UserError(f"config.{key}={name!r}: no judge of that name runs here: take one of {names}")
 
 
-def _judge(data: Path, judges: Mapping[str, Judge], workers: int, workdir: Path) -> list[Judgement]:
+def _judge(data: AnyPath, judges: Mapping[str, Judge], workers: int, workdir: Path) -> list[Judgement]:
     runs = read_dataset(data, Trajectory)
     progress = Progress(workdir, "judge", total=dataset_size(data) * len(judges))
     judgements = list(_watched(judge_runs(runs, judges, ImageStore(data), workers), progress))
@@ -108,7 +109,7 @@ def _judge(data: Path, judges: Mapping[str, Judge], workers: int, workdir: Path)
 
 
 def _check(
-    data: Path,
+    data: AnyPath,
     checker: CrossCheck,
     of: str,
     judges: Mapping[str, Judge],
@@ -155,4 +156,4 @@ def _write(path: Path, lines: Iterable[BaseModel]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/judge.py:demo", safe_keys(JudgeDataSettings))
+    cli.run(main, "configs/judge.py:demo", safe_keys(JudgeDataSettings), bucket=True)

@@ -26,6 +26,7 @@ from collection.tasks.task_writer import MakeTasksSettings, publish_tasks, write
 from experiments import cli
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.storage import local_path
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -33,7 +34,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start, settings = time.monotonic(), from_config(MakeTasksSettings, config)
-    path = Path(settings.queries)
+    path = local_path(settings.queries, "config.queries")
     queries = read_queries(path)
     if queries.bad:
         print(f"warning: {queries.warning(path)}", file=sys.stderr, flush=True)
@@ -58,4 +59,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/make_tasks.py:paper", safe_keys(MakeTasksSettings))
+    cli.run(main, "configs/make_tasks.py:paper", safe_keys(MakeTasksSettings), bucket=True)

@@ -1,12 +1,14 @@
-r"""Inspects, verifies, exports and repairs data set folders.
+r"""Inspects, verifies, exports, repairs and publishes data set folders.
 
     python -m experiments.records list --data=runs/demo
     python -m experiments.records verify --data=runs/demo/collect
     python -m experiments.records sample --data=runs/demo/collect --num_samples=2 --seed=1
     python -m experiments.records export --data=runs/demo/sft_corpus --images --output=sft.parquet
     python -m experiments.records repair --data=runs/demo --apply
+    python -m experiments.records publish --data=runs/demo/collect --output=gs://bucket/collect
 
-`list` and `repair` look below the folder too. `repair` changes nothing without `--apply`.
+`list`, `verify`, `sample` and `export` read from buckets too. `list` and `repair` look below the folder;
+`repair` changes nothing without `--apply`.
 """
 
 from __future__ import annotations
@@ -23,9 +25,18 @@ from rich.table import Table
 
 from experiments import cli
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import MANIFEST, read_manifest, sample_dataset
+from rmsweb_jax.records.dataset import read_manifest, sample_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.tools import check_dataset, export_jsonl, find_repairs, folders, readable
+from rmsweb_jax.records.publish import publish_dataset
+from rmsweb_jax.records.tools import (
+    check_dataset,
+    dataset_folders,
+    export_jsonl,
+    find_repairs,
+    folders,
+    readable,
+)
+from rmsweb_jax.storage import AnyPath, StorePath, local_path, parse_path
 from rmsweb_jax.workdir import lock_workdir
 
 _WIDE = 200  # Columns of a table that goes to a file.
@@ -36,20 +47,19 @@ class NotSoundError(UserError):
     exit_code = 1
 
 
-def list_datasets(data: Path) -> None:
+def list_datasets(data: AnyPath) -> None:
     """Prints a table of the data sets in a folder and below it."""
     table = Table("folder", "kind", "records", "shards", "MB", "version", "finished", "from")
     for name in ("records", "shards", "MB", "version"):
         next(column for column in table.columns if column.header == name).justify = "right"
-    for folder in folders(data):
-        if (folder / MANIFEST).exists():
-            table.add_row(str(folder), *_row(folder))
+    for folder in dataset_folders(data):
+        table.add_row(str(folder), *_row(folder))
     if not table.row_count:
         raise UserError(f"{data}: no data set here or below: give the folder of a run")
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
-def _row(folder: Path) -> list[str]:
+def _row(folder: AnyPath) -> list[str]:
     try:
         manifest = read_manifest(folder)
     except UserError as error:
@@ -66,7 +76,7 @@ def _row(folder: Path) -> list[str]:
     ]
 
 
-def verify(data: Path) -> None:
+def verify(data: AnyPath) -> None:
     """Prints what a data set holds.
 
     Raises:
@@ -83,7 +93,7 @@ def verify(data: Path) -> None:
         raise NotSoundError(f"{data}: {len(check.problems)} problems, see above")
 
 
-def sample(data: Path, num_samples: int, seed: int) -> None:
+def sample(data: AnyPath, num_samples: int, seed: int) -> None:
     """Prints random records as JSON, images as their files."""
     images = ImageStore(data)
     for place, record in sample_dataset(data, num_samples, seed):
@@ -91,11 +101,11 @@ def sample(data: Path, num_samples: int, seed: int) -> None:
         print(orjson.dumps(readable(record, images), option=orjson.OPT_INDENT_2).decode())
 
 
-def export(data: Path, output: str, format_: str, images: bool) -> None:
+def export(data: AnyPath, output: str, format_: str, images: bool) -> None:
     """Writes a data set as one file."""
     if not output:
         raise UserError("--output: give the file to write")
-    path = Path(output)
+    path = local_path(output, "--output")
     if not path.parent.is_dir():
         raise UserError(f"--output: {path.parent} is no folder: make it first")
     if format_ == "jsonl":
@@ -109,6 +119,20 @@ def export(data: Path, output: str, format_: str, images: bool) -> None:
             raise UserError(f"Parquet needs pyarrow: pip install 'rmsweb-jax[parquet]' ({error})") from error
         count = export_parquet(data, path, images)
     print(f"{path}: {count} records")
+
+
+def publish(data: Path, output: str) -> None:
+    """Copies a data set to a bucket."""
+    target = parse_path(output, "--output")
+    if not isinstance(target, StorePath):
+        raise UserError("--output: give the folder of a bucket: gs://BUCKET/FOLDER or s3://BUCKET/FOLDER")
+    manifest = publish_dataset(data, target)
+    images = manifest.images
+    print(
+        f"{target}: {manifest.records} records in {len(manifest.shards)} shards, "
+        f"{images.images if images else 0} images in {len(images.packs) if images else 0} packs, "
+        f"{len(manifest.files)} other files"
+    )
 
 
 def repair(data: Path, apply: bool) -> None:
@@ -145,21 +169,24 @@ def main() -> None:
     num_samples = flags.DEFINE_integer("num_samples", 1, "sample: how many records.", lower_bound=1)
     seed = flags.DEFINE_integer("seed", 0, "sample: of the draw.")
     format_ = flags.DEFINE_enum("format", "parquet", ["jsonl", "parquet"], "export: the file's format.")
-    output = flags.DEFINE_string("output", "", "export: the file to write.")
+    output = flags.DEFINE_string("output", "", "export: the file to write; publish: the folder in a bucket.")
     images = flags.DEFINE_bool("images", False, "export: put the screenshots into the file (Parquet).")
     apply = flags.DEFINE_bool("apply", False, "repair: do what it would do.")
 
     def entry(argv: list[str]) -> None:
-        folder = Path(data.value)
+        folder = parse_path(data.value, "--data")
         commands: dict[str, Callable[[], None]] = {
             "list": lambda: list_datasets(folder),
             "verify": lambda: verify(folder),
             "sample": lambda: sample(folder, num_samples.value, seed.value),
             "export": lambda: export(folder, output.value, format_.value, images.value),
-            "repair": lambda: repair(folder, apply.value),
+            "repair": lambda: repair(local_path(data.value, "--data"), apply.value),
+            "publish": lambda: publish(local_path(data.value, "--data"), output.value),
         }
         if len(argv) != 2 or argv[1] not in commands:
             raise UserError(f"give one command: {', '.join(commands)}; for example list --data={folder}")
+        if isinstance(folder, StorePath):
+            folder.store.check()
         if not folder.is_dir():
             raise UserError(f"--data: {folder} is no folder")
         commands[argv[1]]()

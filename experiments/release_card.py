@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from huggingface_hub import ModelCard
@@ -66,7 +66,7 @@ def make_card(
 
 def _base_name(runs: Sequence[TrainingRun]) -> str:
     """The initial model of the first training."""
-    model = Path(runs[-1].config["model"])
+    model = PurePosixPath(runs[-1].config["model"])
     return model.parent.name if model.name == "export" else model.name
 
 

@@ -29,6 +29,7 @@ from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, key_names
+from rmsweb_jax.storage import local_path
 
 _TABLE = flags.DEFINE_string("table", "", f"One of the paper's tables: {', '.join(TABLES)}.")
 
@@ -48,7 +49,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 def write_page(settings: ReportSettings, workdir: Path) -> None:
-    root = Path(settings.run)
+    root = local_path(settings.run, "config.run")
     if not settings.run or not root.is_dir():
         raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
@@ -77,4 +78,4 @@ def _entry(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(_entry, "configs/report.py:demo", key_names(ReportSettings))
+    cli.run(_entry, "configs/report.py:demo", key_names(ReportSettings), bucket=True)

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import safe_keys, to_config_dict
+from rmsweb_jax.storage import local_path
 
 S = TypeVar("S")
 # Folders that this process has opened.
@@ -37,7 +38,7 @@ def run_stage(
     Raises:
       UserError: as `open_workdir`.
     """
-    workdir = Path(workdir)
+    workdir = local_path(str(workdir), "workdir")
     with open_workdir(workdir, to_config_dict(settings), safe_keys(type(settings)), first):
         report = workdir / "report.json"
         return json.loads(report.read_bytes()) if report.exists() else stage(settings, workdir)

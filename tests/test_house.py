@@ -40,7 +40,7 @@ PACKAGES = ("rmsweb_jax", "collection", "experiments", "configs")
 # What both sides share; the browser fleet's machines have no jax.
 CONTRACT = tuple(
     f"rmsweb_jax.{name}"
-    for name in ("actions", "records", "errors", "processes", "progress", "settings", "workdir")
+    for name in ("actions", "records", "errors", "processes", "progress", "settings", "storage", "workdir")
 )
 ABOVE_TRAINING = tuple(
     f"rmsweb_jax.{name}" for name in ("qwen3_vl", "decoding", "data", "sft", "rl", "serve", "export", "aot")
@@ -107,10 +107,11 @@ def test_training_knows_no_model_and_no_stage():
             assert not within(name, ABOVE_TRAINING), f"{path} imports {name}"
 
 
-def test_only_its_script_imports_the_ahead_of_time_compiler():
+def test_only_its_script_and_the_checks_of_devices_import_the_ahead_of_time_compiler():
+    allowed = ("experiments.compile_tpu", "rmsweb_jax.aot", "rmsweb_jax.verify")
     for package in PACKAGES:
         for path in sources(package):
-            if path != ROOT / "experiments/compile_tpu.py" and path.parent != ROOT / "rmsweb_jax/aot":
+            if not within(module_name(path), allowed):
                 assert not any(within(name, ("rmsweb_jax.aot",)) for name in imports(path)), (
                     f"{path} imports aot"
                 )
@@ -123,6 +124,15 @@ def test_library_neither_starts_scripts_nor_reads_configs_by_path():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not name.fullmatch(node.value), f"{path}:{node.lineno}: {node.value}"
+
+
+def test_settings_become_paths_by_the_storage_alone():
+    """`Path("gs://b/x")` is a local folder named `gs:`."""
+    for path in (path for package in PACKAGES for path in sources(package)):
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Path", "pathlib.Path"):
+                given = " ".join(map(ast.unparse, node.args))
+                assert not re.search(r"\b_?(config|settings)\b|\.value\b", given), f"{path}:{node.lineno}"
 
 
 def test_no_import_circles():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from collection.evaluation.benchmarks.base import Benchmark
@@ -14,9 +13,10 @@ from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.storage import AnyPath, StorePath
 
 
-def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict[str, Any]:
+def contamination_report(benchmark: Benchmark, training: Sequence[AnyPath]) -> dict[str, Any]:
     """Compares the training tasks with all questions of the benchmark, and with its task ids.
 
     Ids matter for MiniWoB++, whose pages ask the same question with every seed.
@@ -65,7 +65,7 @@ def contamination_report(benchmark: Benchmark, training: Sequence[Path]) -> dict
     }
 
 
-def _different(training: Sequence[Path]) -> Iterator[Task]:
+def _different(training: Sequence[AnyPath]) -> Iterator[Task]:
     """Yields the distinct training tasks; tasks with one id and different texts are distinct."""
     seen: set[tuple[str, str]] = set()
     for path in training:
@@ -75,10 +75,10 @@ def _different(training: Sequence[Path]) -> Iterator[Task]:
                 yield task
 
 
-def _tasks(path: Path) -> Iterator[Task]:
+def _tasks(path: AnyPath) -> Iterator[Task]:
     if not path.exists():
         raise UserError(f"config.training={path}: not there; give data set folders or files of tasks")
-    if path.is_dir():
+    if isinstance(path, StorePath) or path.is_dir():
         yield from (trajectory.task for trajectory in read_dataset(path, Trajectory))
         return
     lines = read_tasks(path)

@@ -32,6 +32,7 @@ from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
 # Description of the evaluation, and notes for judges, so that its runs can be judged again later.
@@ -182,5 +183,5 @@ def _refresh(benchmark: Benchmark, settings: RefreshSettings, workdir: Path) -> 
     return refresh_benchmark(benchmark, today, settings.lead_days, ask, workdir)
 
 
-def _paths(text: str) -> list[Path]:
-    return [Path(name.strip()) for name in text.split(",") if name.strip()]
+def _paths(text: str) -> list[AnyPath]:
+    return [parse_path(name.strip(), "config.training") for name in text.split(",") if name.strip()]

@@ -24,6 +24,7 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.storage import local_path, parse_path
 from rmsweb_jax.workdir import run_stage
 
 
@@ -79,13 +80,13 @@ def _model_calls(path: Path) -> dict[str, Any]:
 
 def _tasks(settings: CollectSettings) -> list[Task]:
     if settings.tasks_file:
-        path = Path(settings.tasks_file)
+        path = local_path(settings.tasks_file, "config.tasks_file")
         lines = read_tasks(path)
         if lines.bad:
             print(lines.warning(path), file=sys.stderr)
         return [task for _, task in lines.good]
     if settings.tasks_from:
-        source = read_dataset(Path(settings.tasks_from), Trajectory)
+        source = read_dataset(parse_path(settings.tasks_from, "config.tasks_from"), Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     # Seed by seed, so that partial results cover every page.

@@ -17,6 +17,7 @@ from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess, StallClock
 from rmsweb_jax.progress import read_progress
+from rmsweb_jax.storage import local_path
 
 _POLL_S = 0.2
 # Time without growth of log, progress or CPU time. Loading and compiling may take an hour on a busy machine.
@@ -86,7 +87,7 @@ def peer_command(actor: ActorConfig, port: int) -> list[str]:
             f"config.actor.server={package}: {python} has no package {package}; install it, or name the "
             "interpreter that has it in config.actor.server_python"
         )
-    if not Path(actor.model).is_dir():
+    if not local_path(actor.model, "config.actor.model").is_dir():
         raise UserError(f"config.actor.model={actor.model}: no folder, which {package} needs")
     module, flags = _PEERS[package]
     command = [python, "-m", module, *(flag.format(model=actor.model) for flag in flags)]

@@ -44,6 +44,7 @@ from rmsweb_jax.records.files import is_temporary, write_atomic
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 from rmsweb_jax.settings import from_config, to_config_dict
+from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
 Labels = Callable[[Sequence[RunPair]], Sequence[FailureLabel]]
@@ -177,7 +178,7 @@ def mine_runs(
 
 
 def mine_pools(
-    folders: Sequence[Path],
+    folders: Sequence[AnyPath],
     settings: TaskSettings,
     balancing: BalanceConfig,
     workers: int = 1,
@@ -338,19 +339,19 @@ def _labeler_settings(settings: MineSettings, workdir: Path) -> LabelerSettings 
     )
 
 
-def pool_folders(pools: str) -> list[Path]:
+def pool_folders(pools: str) -> list[AnyPath]:
     """Splits `config.pools` at commas.
 
     Raises:
       UserError: none is named.
     """
-    folders = [Path(name.strip()) for name in pools.split(",") if name.strip()]
+    folders = [parse_path(name.strip(), "config.pools") for name in pools.split(",") if name.strip()]
     if not folders:
         raise UserError("config.pools is empty: give --config.pools=DIR1,DIR2 (made by experiments.collect)")
     return folders
 
 
-def explain_task(workdir: Path, pools: Sequence[Path], task_id: str) -> str:
+def explain_task(workdir: Path, pools: Sequence[AnyPath], task_id: str) -> str:
     """Formats the stored decision about a task.
 
     Args:
@@ -370,7 +371,7 @@ def explain_task(workdir: Path, pools: Sequence[Path], task_id: str) -> str:
     return explain(audit, task.objective if task else "")
 
 
-def _write(mined: MiningResult, pools: Sequence[Path], workdir: Path, settings: dict[str, Any]) -> None:
+def _write(mined: MiningResult, pools: Sequence[AnyPath], workdir: Path, settings: dict[str, Any]) -> None:
     provenance = {"pools": [str(pool) for pool in pools], "settings": settings}
     for prompt in mined.prompts:
         _link(pools, workdir / "prompts", image_names(prompt.messages))
@@ -381,7 +382,7 @@ def _write(mined: MiningResult, pools: Sequence[Path], workdir: Path, settings: 
     write_dataset(workdir / "audit", mined.audits, "audit_pairs", provenance)
 
 
-def _link(pools: Sequence[Path], folder: Path, names: Iterable[str]) -> None:
+def _link(pools: Sequence[AnyPath], folder: Path, names: Iterable[str]) -> None:
     stores, target = [ImageStore(pool) for pool in pools], ImageStore(folder)
     for name in names:
         target.link_from(next((store for store in stores if name in store), stores[0]), name)

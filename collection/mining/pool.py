@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from collection.mining.runs import ParsedRun, parse_run
@@ -17,13 +16,14 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import AGAIN, Shard, iter_shard, load_manifest, read_entries
 from rmsweb_jax.records.lean import Head, decode_head, decode_run
 from rmsweb_jax.records.schema import SCHEMA_VERSION
+from rmsweb_jax.storage import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardSource:
     """A shard of a data set."""
 
-    folder: Path
+    folder: AnyPath
     shard: Shard
 
 
@@ -56,7 +56,7 @@ class RunPool:
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
-def find_sources(folders: Iterable[Path]) -> tuple[ShardSource, ...]:
+def find_sources(folders: Iterable[AnyPath]) -> tuple[ShardSource, ...]:
     """Finds all shards of some data sets.
 
     Raises:
@@ -121,7 +121,7 @@ def check_messages(sources: Sequence[ShardSource], locations: Sequence[RunLocati
             raise _unfit(sources[location.source], location.record) from error
 
 
-def _sources(folder: Path) -> Iterator[ShardSource]:
+def _sources(folder: AnyPath) -> Iterator[ShardSource]:
     manifest = load_manifest(folder)
     if manifest.kind != "trajectories":
         raise UserError(f"{folder}: contains {manifest.kind}, not trajectories: give another folder")

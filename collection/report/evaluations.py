@@ -14,6 +14,7 @@ from collection.evaluation.results import Results, load_results, score
 from collection.report.published import BENCHMARKS
 from collection.report.sources import RunFolder
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.storage import local_path
 
 _LABEL = re.compile(r"[\w.+-]+")
 _USAGE = "give --config.results=LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate"
@@ -104,10 +105,11 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
     paid = _prices(prices)
     found: dict[tuple[str, str], Evaluation] = {}
     for label, folder in pairs:
-        report, results = _read(label, Path(folder))
+        path = local_path(folder, "config.results")
+        report, results = _read(label, path)
         if label in paid:
             results = results.priced(*paid[label])
-        key = (label, _benchmark(results, Path(folder)))
+        key = (label, _benchmark(results, path))
         if key in found:
             raise UserError(
                 f"config.results has two evaluations of {label!r} on {benchmark_title(key[1])}: give the "

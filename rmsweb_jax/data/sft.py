@@ -28,6 +28,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.schema import SftSample
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.mesh import MeshConfig, make_mesh, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
@@ -175,7 +176,7 @@ def sft_tree(encoder: Encoder, sample: SftSample) -> Tree:
 
 
 def open_sft_data(
-    corpus: Path,
+    corpus: AnyPath,
     encoder: Encoder,
     workdir: Path,
     mesh: Mesh | MeshConfig,

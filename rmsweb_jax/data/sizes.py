@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ import jax
 from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.storage import AnyPath, StorePath
 from rmsweb_jax.training.mesh import any_process, from_all_processes, is_first
 
 # Seconds between two lines of progress.
@@ -62,12 +62,12 @@ class SizesFile:
       fingerprint: hash of all else that the sizes depend on, see `Encoder`.
     """
 
-    folder: Path
+    folder: AnyPath
     digest: str
     fingerprint: str
 
     @property
-    def path(self) -> Path:
+    def path(self) -> AnyPath:
         key = hashlib.sha256(f"{self.digest} {self.fingerprint}".encode()).hexdigest()
         return self.folder / f"sizes-{key[:16]}.json"
 
@@ -80,7 +80,11 @@ class SizesFile:
         return sizes if len(sizes) == count else None
 
     def write(self, sizes: Sequence[SampleSize]) -> None:
-        write_atomic(self.path, json.dumps([dataclasses.astuple(size) for size in sizes]).encode())
+        data = json.dumps([dataclasses.astuple(size) for size in sizes]).encode()
+        if isinstance(path := self.path, StorePath):
+            path.write_bytes(data)
+        else:
+            write_atomic(path, data)
 
 
 def count_sizes(
@@ -140,9 +144,9 @@ def _write(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> None:
     for file in files:
         try:
             file.write(sizes)
-        except OSError as error:
-            # Data sets are often on a file system that training may only read.
-            logging.info("%s: sizes cannot be stored there (%s)", file.folder, error.strerror)
+        except (OSError, UserError) as error:
+            # Data sets are often in a place that training may only read.
+            logging.info("%s: sizes cannot be stored there (%s)", file.folder, error)
         else:
             if jax.process_count() == 1:
                 return

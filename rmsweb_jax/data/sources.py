@@ -8,7 +8,6 @@ import hashlib
 import json
 import signal
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import grain.python as grain
@@ -18,8 +17,9 @@ from jaxtyping import Int
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
-from rmsweb_jax.records.dataset import check_shard, load_manifest
+from rmsweb_jax.records.dataset import check_shards, load_manifest
 from rmsweb_jax.records.schema import KINDS, Record
+from rmsweb_jax.storage import AnyPath
 
 R = TypeVar("R", bound=Record, covariant=True)
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class RecordSource(Generic[R]):
         found only when a record is read.
     """
 
-    def __init__(self, folder: Path, type_: type[R]):
+    def __init__(self, folder: AnyPath, type_: type[R]):
         self.folder = folder
         manifest = load_manifest(folder)
         self._record_type = KINDS[manifest.kind]
@@ -45,9 +45,8 @@ class RecordSource(Generic[R]):
                 f"{folder}: holds {manifest.kind}, not {type_.__name__} records: give another folder"
             )
         # Checked now, since random access would notice a changed file only where records no longer parse.
-        for shard in manifest.shards:
-            check_shard(folder, shard)
-        paths = [str(folder / shard.file) for shard in manifest.shards]
+        # Those of a bucket are read from the machine's cache.
+        paths = [str(path) for path in check_shards(folder, manifest)]
         if not paths:
             raise UserError(f"{folder}: the data set is empty: collect more")
         self.digest = hashlib.sha256("".join(shard.sha256 for shard in manifest.shards).encode()).hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import MANIFEST, iter_records, load_manifest, read_manifest
+from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 # Provenance keys that name source data sets.
 _SOURCES = ("trajectories", "pools")
@@ -44,7 +45,7 @@ class DataSet:
         return own + [check for source in self.sources for check in source.checks()]
 
 
-def describe(folder: Path) -> DataSet | None:
+def describe(folder: AnyPath) -> DataSet | None:
     """Describes the data set in `folder` with its sources; None if it is missing or cannot be read."""
     try:
         manifest = read_manifest(folder)
@@ -52,9 +53,11 @@ def describe(folder: Path) -> DataSet | None:
         return None
     provenance = manifest.provenance
     # Recursively: a corpus names its trajectories, mined prompts name their pools.
-    sources = [describe(Path(name)) for key in _SOURCES for name in provenance.get(key, ())]
+    sources = [
+        describe(parse_path(name, "provenance")) for key in _SOURCES for name in provenance.get(key, ())
+    ]
     return DataSet(
-        name=folder.resolve().name,
+        name=(folder.resolve() if isinstance(folder, Path) else folder).name,
         kind=manifest.kind,
         records=manifest.records,
         manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
@@ -68,7 +71,7 @@ def describe(folder: Path) -> DataSet | None:
     )
 
 
-def trained_tasks(folder: Path) -> set[str] | None:
+def trained_tasks(folder: AnyPath) -> set[str] | None:
     """Collects the ids of a data set's tasks; None if it is missing or cannot be read."""
     try:
         records = iter_records(folder, load_manifest(folder))
@@ -77,19 +80,19 @@ def trained_tasks(folder: Path) -> set[str] | None:
         return None
 
 
-def _contamination(folder: Path) -> dict[str, Any] | None:
+def _contamination(folder: AnyPath) -> dict[str, Any] | None:
     """Reads the report that `make_tasks` wrote next to the tasks of the runs in `folder`."""
     config = _read_optional_json(folder / "config.json")
     if config.get("tasks_from"):
-        return _contamination(Path(config["tasks_from"]))
+        return _contamination(parse_path(config["tasks_from"], "config.tasks_from"))
     if not config.get("tasks_file"):
         return None
-    report = _read_optional_json(Path(config["tasks_file"]).parent / "report.json")
+    report = _read_optional_json(parse_path(config["tasks_file"], "config.tasks_file").parent / "report.json")
     keys = ("contamination_checked", "contaminated_by", "questions", "tasks")
     return {key: report[key] for key in keys if key in report} if "contamination_checked" in report else None
 
 
-def _read_optional_json(path: Path) -> dict[str, Any]:
+def _read_optional_json(path: AnyPath) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -121,9 +124,10 @@ class TrainingRun:
         return self.folder / "export"
 
     @property
-    def data(self) -> Path:
+    def data(self) -> AnyPath:
         """The data set of its training."""
-        return Path(self.config["corpus" if self.stage == SFT else "prompts"])
+        name = "corpus" if self.stage == SFT else "prompts"
+        return parse_path(self.config[name], f"config.{name}")
 
     @property
     def exported_step(self) -> int:
@@ -160,7 +164,7 @@ def lineage(run: TrainingRun) -> list[TrainingRun]:
     # Ends at a model that is not the export of a run, or whose run is gone.
     runs = [run]
     while True:
-        model = Path(runs[-1].config["model"])
+        model = local_path(runs[-1].config["model"], "config.model")
         if model.name != "export" or not (model.parent / "report.json").exists():
             return runs
         runs.append(read_run(model.parent))

@@ -35,6 +35,9 @@ from rmsweb_jax.qwen3_vl.tensor_files import (
 
 # A model's name on the Hugging Face Hub.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_HEAD, _EMBEDDING = "lm_head.weight", "model.language_model.embed_tokens.weight"
+# Rows of the head that are compared at once.
+_HEAD_ROWS = 4096
 _LEAF_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
 
 
@@ -172,7 +175,7 @@ def _check(model: Qwen3VL, folder: TensorFolder) -> None:
     expected = {tensor.name: tensor.shape for tensor in hf_tensors(model)}
     shapes = folder.shapes
     # A tied checkpoint may carry the head as a copy of the embedding.
-    extra_allowed = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    extra_allowed = {_HEAD} if model.config.tie_word_embeddings else set()
     missing = sorted(set(expected) - set(shapes))
     extra = sorted(set(shapes) - set(expected) - extra_allowed)
     misshapen = [
@@ -187,6 +190,27 @@ def _check(model: Qwen3VL, folder: TensorFolder) -> None:
             raise UserError(
                 f"{folder.folder}: {kind} tensors {_listed(names)}{where}; take weights that fit config.json"
             )
+    if extra_allowed & set(shapes):
+        _check_copied_head(folder)
+
+
+def _check_copied_head(folder: TensorFolder) -> None:
+    """Refuses a head that differs from the embedding, since a tied model has no place for it.
+
+    transformers drops such a head without a word, and the model then is not the one that was trained.
+    """
+    head, embedding = _HEAD, _EMBEDDING
+    shape = folder.shapes[head]
+    equal = shape == folder.shapes[embedding]
+    # In parts, as the whole takes gigabytes.
+    for start in range(0, shape[0] if equal else 0, _HEAD_ROWS):
+        rows = (slice(start, min(start + _HEAD_ROWS, shape[0])),)
+        equal = equal and np.array_equal(folder.read(head, rows), folder.read(embedding, rows))
+    if not equal:
+        raise UserError(
+            f"{folder.files[head]}: {head} differs from {embedding}, although config.json says "
+            "tie_word_embeddings; set that to false, or delete the tensor if it is not meant"
+        )
 
 
 def resolve_model(name: str | os.PathLike[str]) -> Path:

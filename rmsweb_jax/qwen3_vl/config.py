@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _VISION_KEYS = (
     "temporal_patch_size",
     "out_hidden_size",
     "num_position_embeddings",
+    "deepstack_visual_indexes",
 )
 _TEXT_KEYS = (
     "vocab_size",
@@ -34,21 +36,124 @@ _TEXT_KEYS = (
     "head_dim",
     "rms_norm_eps",
 )
+_ROPE_KEYS = (
+    "mrope_interleaved",
+    "mrope_section",
+    "partial_rotary_factor",
+    "rope_theta",
+    "rope_type",
+    "type",
+)
+_KNOWN_TEXT_KEYS = (
+    *_TEXT_KEYS,
+    "attention_bias",
+    "attention_dropout",
+    "hidden_act",
+    "max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "tie_word_embeddings",
+)
+_TOKEN_KEYS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+# Keys that any transformers config may have, and that do not change what a model computes.
+# fmt: off
+_NEUTRAL_KEYS = frozenset({
+    # What made the file, and how weights were drawn or stored.
+    "architectures", "auto_map", "dtype", "initializer_range", "model_type", "name_or_path",
+    "tokenizer_class", "torch_dtype", "transformers_version", "use_bfloat16",
+    # How transformers runs the model, and what its calls return.
+    "attn_implementation", "chunk_size_feed_forward", "output_attentions", "output_hidden_states",
+    "output_scores", "return_dict", "return_dict_in_generate", "tie_last_hidden_states", "torchscript",
+    "use_cache",
+    # Labels of classifiers.
+    "finetuning_task", "id2label", "label2id", "num_labels", "problem_type", "task_specific_params",
+    # Sampling, and the tokens around a text.
+    "bos_token_id", "decoder_start_token_id", "diversity_penalty", "do_sample",
+    "encoder_no_repeat_ngram_size", "eos_token_id", "length_penalty", "max_length", "max_new_tokens",
+    "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
+    "pad_token_id", "repetition_penalty", "sep_token_id", "temperature", "top_k", "top_p", "typical_p",
+    # Read only with use_sliding_window, which is not supported.
+    "max_window_layers",
+})
+# fmt: on
+_QUANTIZATION_KEYS = ("quantization_config", "compression_config")
+
+
+def shortened(value: Any) -> str:
+    """Formats a value of a file for a message of one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def is_empty(value: Any) -> bool:
+    """Returns True for null, false and empty values, which switch a setting off whatever it is.
+
+    A zero is none of these: it may well change what is computed.
+    """
+    return value is None or value is False or value in ("", [], {})
 
 
 def _require(found: Any, expected: Any, key: str) -> None:
     # Refused and not ignored: a model with another activation or RoPE would load and compute nonsense.
     if found != expected:
         raise UserError(
-            f"config.json: {key} is {found!r}, only {expected!r} is supported; take a Qwen3-VL dense model"
+            f"config.json: {key} is {shortened(found)}, only {expected!r} is supported; "
+            "take a Qwen3-VL dense model"
         )
+
+
+def _check(valid: bool, key: str, found: Any, rule: str) -> None:
+    if not valid:
+        raise UserError(f"config.json: {key} is {shortened(found)}, but must be {rule}; correct the file")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
+def _object(section: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    """Returns an object within a section, {} for null or none."""
+    value = section.get(key)
+    _check(value is None or isinstance(value, dict), name, value, "an object")
+    return value or {}
 
 
 def _pick(section: dict[str, Any], keys: tuple[str, ...], name: str) -> dict[str, Any]:
     missing = [key for key in keys if key not in section]
     if missing:
         raise UserError(f"config.json: {name} lacks {', '.join(missing)}; take a Qwen3-VL dense model")
+    for key in keys:
+        if key == "rms_norm_eps":
+            _check(_is_number(section[key]), f"{name}.{key}", section[key], "a positive number")
+        elif key != "deepstack_visual_indexes":
+            _check(_is_count(section[key]), f"{name}.{key}", section[key], "a positive whole number")
     return {key: section[key] for key in keys}
+
+
+def _refuse_unknown(section: dict[str, Any], known: Iterable[str], name: str) -> None:
+    """Refuses keys that this version does not know, unless their value switches them off.
+
+    A newer transformers, or another architecture under this name, may compute something else because of them.
+    """
+    for key, value in section.items():
+        if key in _QUANTIZATION_KEYS and not is_empty(value):
+            method = value.get("quant_method", "?") if isinstance(value, dict) else value
+            raise UserError(
+                f"config.json: {name}{key} is set ({shortened(method)}); take weights that are not quantized"
+            )
+        # transformers itself ignores keys that begin with "_", Unsloth leaves its version.
+        ignored = key in _NEUTRAL_KEYS or key.startswith(("_", "unsloth_"))
+        if key not in known and not ignored and not is_empty(value):
+            raise UserError(
+                f"config.json: {name}{key} is {shortened(value)}, which this version does not know and which "
+                "may change the computation; take a Qwen3-VL dense model, or delete the key if it does not"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,21 +197,34 @@ class VisionConfig:
 
     @classmethod
     def from_hf(cls, section: dict[str, Any]) -> VisionConfig:
-        _require(
-            section.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh", "vision_config.hidden_act"
-        )
-        rope = section.get("rope_parameters") or {}
-        return cls(
-            **_pick(section, _VISION_KEYS, "vision_config"),
-            deepstack_visual_indexes=tuple(section["deepstack_visual_indexes"]),
-            rope_theta=float(rope.get("rope_theta", 10_000.0)),
-        )
+        name = "vision_config"
+        _require(section.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh", f"{name}.hidden_act")
+        rope = _object(section, "rope_parameters", f"{name}.rope_parameters")
+        # New versions of transformers call RoPE over rows and columns "axial", old ones "default".
+        if rope.get("rope_type", "default") != "default":
+            _require(rope["rope_type"], "axial", f"{name}.rope_parameters.rope_type")
+        theta = rope.get("rope_theta", 10_000.0)
+        _check(_is_number(theta), f"{name}.rope_parameters.rope_theta", theta, "a positive number")
+        _refuse_unknown(rope, ("rope_type", "rope_theta"), f"{name}.rope_parameters.")
+        # A full dump of transformers 4 has tie_word_embeddings in every section.
+        known = (*_VISION_KEYS, "hidden_act", "rope_parameters", "tie_word_embeddings")
+        _refuse_unknown(section, known, f"{name}.")
+        # transformers' config also allows height and width.
+        patch = section.get("patch_size")
+        if isinstance(patch, list) and len(patch) == 2 and patch[0] == patch[1]:
+            section = {**section, "patch_size": patch[0]}
+        picked = _pick(section, _VISION_KEYS, name)
+        taps = picked["deepstack_visual_indexes"]
+        valid = isinstance(taps, list | tuple) and all(type(tap) is int for tap in taps)
+        _check(valid, f"{name}.deepstack_visual_indexes", taps, "a list of blocks")
+        return cls(**{**picked, "deepstack_visual_indexes": tuple(taps)}, rope_theta=float(theta))
 
     def to_hf(self) -> dict[str, Any]:
         return {
             "model_type": "qwen3_vl",
             "hidden_act": "gelu_pytorch_tanh",
             **{key: getattr(self, key) for key in _VISION_KEYS},
+            # A list, as in JSON.
             "deepstack_visual_indexes": list(self.deepstack_visual_indexes),
         }
 
@@ -143,21 +261,37 @@ class TextConfig:
     @classmethod
     def from_hf(cls, section: dict[str, Any]) -> TextConfig:
         """Reads the section `text_config`."""
+        name = "text_config"
         # transformers 5 writes `rope_parameters`, transformers 4 `rope_theta` and `rope_scaling`.
-        rope = {**(section.get("rope_parameters") or {}), **(section.get("rope_scaling") or {})}
+        rope = {
+            **_object(section, "rope_parameters", f"{name}.rope_parameters"),
+            **_object(section, "rope_scaling", f"{name}.rope_scaling"),
+        }
         theta = rope.get("rope_theta", section.get("rope_theta"))
         if theta is None or "mrope_section" not in rope:
             raise UserError("config.json: text_config lacks rope_theta or mrope_section; write both")
-        _require(rope.get("rope_type", rope.get("type", "default")), "default", "text_config rope_type")
-        _require(rope.get("mrope_interleaved", True), True, "text_config mrope_interleaved")
-        _require(section.get("hidden_act", "silu"), "silu", "text_config.hidden_act")
-        _require(section.get("attention_bias", False), False, "text_config.attention_bias")
-        time, height, width = (int(size) for size in rope["mrope_section"])
+        _check(_is_number(theta), f"{name} rope_theta", theta, "a positive number")
+        _require(rope.get("rope_type", rope.get("type", "default")), "default", f"{name} rope_type")
+        _require(rope.get("mrope_interleaved", True), True, f"{name} mrope_interleaved")
+        for part in (rope, section):
+            _require(part.get("partial_rotary_factor", 1.0), 1.0, f"{name} partial_rotary_factor")
+        sizes = rope["mrope_section"]
+        valid = isinstance(sizes, list | tuple) and len(sizes) == 3
+        valid = valid and all(type(size) is int and size >= 0 for size in sizes)
+        _check(valid, f"{name} mrope_section", sizes, "three whole numbers")
+        time, height, width = sizes
+        _require(section.get("hidden_act", "silu"), "silu", f"{name}.hidden_act")
+        _require(section.get("attention_bias", False), False, f"{name}.attention_bias")
+        _require(section.get("attention_dropout", 0.0), 0.0, f"{name}.attention_dropout")
+        _refuse_unknown(rope, _ROPE_KEYS, f"{name} RoPE ")
+        _refuse_unknown(section, _KNOWN_TEXT_KEYS, f"{name}.")
+        longest = section.get("max_position_embeddings", 262_144)
+        _check(_is_count(longest), f"{name}.max_position_embeddings", longest, "a positive whole number")
         return cls(
-            **_pick(section, _TEXT_KEYS, "text_config"),
+            **_pick(section, _TEXT_KEYS, name),
             mrope_section=(time, height, width),
             rope_theta=float(theta),
-            max_position_embeddings=int(section.get("max_position_embeddings", 262_144)),
+            max_position_embeddings=longest,
         )
 
     def to_hf(self) -> dict[str, Any]:
@@ -239,16 +373,22 @@ class Qwen3VLConfig:
             raise UserError(
                 "config.json: text_config or vision_config is missing; take a Qwen3-VL dense model"
             )
+        text, vision = (_object(source, name, name) for name in ("text_config", "vision_config"))
+        tied = source.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+        _check(type(tied) is bool, "tie_word_embeddings", tied, "true or false")
         # Configs without the token ids have those of the released models.
-        text = source["text_config"]
-        tokens = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        tokens = {key: source[key] for key in _TOKEN_KEYS if key in source}
+        for key, token in tokens.items():
+            _check(type(token) is int and token >= 0, key, token, "a token's number")
+        # Some programs copy keys of the decoder, such as its hidden_size, to the top.
+        copies = {key for key, value in source.items() if key in text and text[key] == value}
+        known = {*_TOKEN_KEYS, *copies, "text_config", "vision_config", "tie_word_embeddings"}
+        _refuse_unknown(source, known, "")
         return cls(
             text=TextConfig.from_hf(text),
-            vision=VisionConfig.from_hf(source["vision_config"]),
-            tie_word_embeddings=bool(
-                source.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
-            ),
-            **{key: source[key] for key in tokens if key in source},
+            vision=VisionConfig.from_hf(vision),
+            tie_word_embeddings=tied,
+            **tokens,
         )
 
     def to_hf(self) -> dict[str, Any]:

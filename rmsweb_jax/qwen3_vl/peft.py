@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from safetensors.numpy import load_file
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import write_from_first_process
+from rmsweb_jax.qwen3_vl.config import is_empty, shortened
 from rmsweb_jax.qwen3_vl.lora import (
     FUSED,
     QKV,
@@ -32,23 +34,90 @@ from rmsweb_jax.qwen3_vl.tensor_files import TensorInfo, read_header, write_file
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 
-# Settings of PEFT that would change what an adapter computes, with the values that do not.
-_PLAIN: dict[str, tuple[Any, ...]] = {
+# Fields of PEFT's LoraConfig that do not change what the stored matrices compute. Which matrices have an
+# adapter, the tensors' names say; r, lora_alpha, lora_dropout and use_rslora are read.
+NEUTRAL = frozenset(
+    {
+        "auto_mapping",
+        "base_model_name_or_path",
+        "ensure_weight_tying",
+        "eva_config",
+        "exclude_modules",
+        "inference_mode",
+        "layers_pattern",
+        "layers_to_transform",
+        "lora_alpha",
+        "lora_dropout",
+        "megatron_core",
+        "peft_version",
+        "qalora_group_size",
+        "r",
+        "revision",
+        "runtime_config",
+        "target_modules",
+        "task_type",
+        "use_rslora",
+    }
+)
+# The other fields that are not empty by default, each with the values that plain LoRA has.
+PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
-    "fan_in_fan_out": (False,),
-    "use_dora": (False,),
-    "use_rslora": (False,),
-    "use_qalora": (False,),
-    "lora_bias": (False,),
-    "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None),
-    "modules_to_save": ([], None),
-    "layer_replication": ([], None),
-    "target_parameters": ([], None),
-    "trainable_token_indices": ([], {}, None),
-    "alora_invocation_tokens": ([], None),
+    # Initial values that leave the base as it is, so that the stored matrices are all of the adapter.
+    "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva", "mica"),
 }
+# The fields that are empty by default, and change what an adapter computes otherwise.
+EMPTY = frozenset(
+    {
+        "alora_invocation_tokens",
+        "alpha_pattern",
+        "arrow_config",
+        "corda_config",
+        "fan_in_fan_out",
+        "kasa_config",
+        "layer_replication",
+        "loftq_config",
+        "lora_bias",
+        "lora_ga_config",
+        "megatron_config",
+        "modules_to_save",
+        "monteclora_config",
+        "rank_pattern",
+        "target_parameters",
+        "trainable_token_indices",
+        "use_bdlora",
+        "use_dora",
+        "use_qalora",
+        "velora_config",
+    }
+)
+
+
+def _check_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Refuses every setting that is neither known to be neutral nor at PEFT's default.
+
+    Raises:
+      UserError: the message names field, value and remedy.
+    """
+    # The method first: another one has fields of its own.
+    for field, value in {"peft_type": settings.get("peft_type"), **settings}.items():
+        if field in NEUTRAL or (is_empty(value) and field != "peft_type"):
+            continue
+        if field in PLAIN and any(type(value) is type(one) and value == one for one in PLAIN[field]):
+            continue
+        if field == "init_lora_weights":
+            remedy = (
+                "it changes the base weights: save the adapters with PEFT's "
+                "path_initial_model_for_weight_conversion"
+            )
+        elif field in PLAIN or field in EMPTY:
+            remedy = "only plain LoRA is supported: merge the adapters into the base with PEFT, or train LoRA"
+        else:
+            remedy = (
+                "this field is not known, and may change what the adapters compute: save them with PEFT's "
+                "defaults, or merge them into the base with PEFT"
+            )
+        raise UserError(f"{path}: {field} is {shortened(value)}; {remedy}")
 
 
 def save_adapters(model: Qwen3VL, config: LoRAConfig, folder: str | os.PathLike[str], base: str) -> None:
@@ -184,11 +253,23 @@ def _check_all_known(adapters: _Adapters, parts: list[tuple[LayerStack, list[str
 def _read_config(path: Path) -> LoRAConfig:
     try:
         settings = json.loads(path.read_text())
-        for key, plain in _PLAIN.items():
-            if key in settings and settings[key] not in plain:
-                raise UserError(f"{path}: {key} is {settings[key]!r}; only plain LoRA adapters are supported")
+        if not isinstance(settings, dict):
+            raise TypeError("it is not a JSON object")
+        _check_settings(path, settings)
         rank, alpha, dropout = settings["r"], settings["lora_alpha"], settings.get("lora_dropout", 0.0)
-        return LoRAConfig(rank=int(rank), alpha=float(alpha), dropout=float(dropout))
+        ranges = {
+            "r": (rank, "a positive whole number", type(rank) is int and rank > 0),
+            "lora_alpha": (alpha, "a positive number", 0 < alpha < math.inf),
+            "lora_dropout": (dropout, "at least 0 and below 1", 0 <= dropout < 1),
+        }
+        for field, (value, rule, valid) in ranges.items():
+            if not valid:
+                raise UserError(
+                    f"{path}: {field} is {shortened(value)}, but must be {rule}; correct the file"
+                )
+        # Rank-stabilized LoRA divides by the root of the rank, ours by the rank.
+        scale = math.sqrt(rank) if settings.get("use_rslora") else 1.0
+        return LoRAConfig(rank=rank, alpha=alpha * scale, dropout=float(dropout))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"cannot read the adapters' settings {path} ({error!r}); give a PEFT folder"

@@ -36,6 +36,8 @@ def target_size(width: int, height: int, max_pixels: int, unit: int = 32) -> tup
     """Computes the size of a resized image, at most `max_pixels` in multiples of `unit`.
 
     The aspect ratio is kept as nearly as that allows. Example: 1280x720 with 262,144 pixels gives 672x384.
+    An image that is thinner than half a unit is scaled to the area of one unit at least, as transformers does
+    with `shortest_edge` = unit^2, which the exported preprocessor_config.json says.
 
     Raises:
       UserError: `max_pixels` is less than one unit.
@@ -43,12 +45,15 @@ def target_size(width: int, height: int, max_pixels: int, unit: int = 32) -> tup
     most = max_pixels // unit**2
     if most < 1:
         raise UserError(f"max_pixels {max_pixels} is less than one token ({unit}x{unit}); raise it")
-    columns, rows = max(1, round(width / unit)), max(1, round(height / unit))
+    columns, rows = round(width / unit), round(height / unit)
     if columns * rows > most:
         shrink = math.sqrt(width * height / max_pixels)
         columns, rows = max(1, int(width / shrink / unit)), max(1, int(height / shrink / unit))
-        # A very long image is as thin as one unit, and then shorter.
-        columns, rows = min(columns, most // min(rows, most)), min(rows, most)
+    elif columns * rows < 1:
+        grow = math.sqrt(unit**2 / (width * height))
+        columns, rows = math.ceil(width * grow / unit), math.ceil(height * grow / unit)
+    # A very long image is as thin as one unit, and then shorter.
+    columns, rows = min(columns, most // min(rows, most)), min(rows, most)
     return columns * unit, rows * unit
 
 

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,7 +22,10 @@ from pydantic import ValidationError
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import is_temporary, make_folder, replacing, sync_folder, write_atomic
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.packs import Packs, StoredFile
 from rmsweb_jax.records.schema import KINDS, SCHEMA_VERSION, Record
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
+from rmsweb_jax.storage.cache import on_disk, open_cache
 
 # The remedy in error messages.
 AGAIN = "make this data set again"
@@ -51,6 +55,9 @@ class Manifest(Record):
       schema_version: schema version of the records in the shards.
       finished: True when all shards are written; until then only the writer reads it.
       provenance: origin of the records: source folders, figures, model names.
+      images: the packed screenshots of a published data set; None if they are files of their own.
+      files: the other files of a published data set.
+      digest: SHA-256 of a published manifest without this field; empty in a data set that was not published.
     """
 
     schema_version: int
@@ -59,9 +66,24 @@ class Manifest(Record):
     records: int
     shards: tuple[Shard, ...]
     provenance: dict[str, Any]
+    images: Packs | None = None
+    files: tuple[StoredFile, ...] = ()
+    digest: str = ""
+
+    def sealed(self) -> Manifest:
+        """Returns this manifest with its digest."""
+        return self.model_copy(update={"digest": self._digest()})
+
+    def is_intact(self) -> bool:
+        """Returns False if the digest says that a byte has changed."""
+        return not self.digest or self.digest == self._digest()
+
+    def _digest(self) -> str:
+        unsealed = self.model_copy(update={"digest": ""})
+        return hashlib.sha256(unsealed.model_dump_json().encode()).hexdigest()
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: AnyPath) -> Manifest:
     """Reads the manifest, finished or not, without checking the shards.
 
     Raises:
@@ -88,10 +110,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{path}: not a manifest of version {version}: {AGAIN}") from error
     if manifest.kind not in KINDS:
         raise UserError(f"{path}: unknown kind {manifest.kind!r}: {AGAIN}")
+    if not manifest.is_intact():
+        raise UserError(f"{path}: its bytes have changed since it was written: {AGAIN}")
     return manifest
 
 
-def load_manifest(folder: Path) -> Manifest:
+def load_manifest(folder: AnyPath) -> Manifest:
     """Reads the manifest of a finished data set, and checks that every shard has its full length.
 
     Raises:
@@ -104,8 +128,15 @@ def load_manifest(folder: Path) -> Manifest:
             f"{folder / MANIFEST}: no finished data set here, {manifest.records} records are written so far: "
             "run the same command again to finish it"
         )
-    for shard in manifest.shards:
-        check_size(folder / shard.file, shard)
+    if isinstance(folder, StorePath):
+        # One listing instead of a request for each shard.
+        sizes = {entry.key: entry.size for entry in folder.entries()}
+        for shard in manifest.shards:
+            path = folder / shard.file
+            _compare_size(path, shard, sizes.get(path.key))
+    else:
+        for shard in manifest.shards:
+            check_size(folder / shard.file, shard)
     return manifest
 
 
@@ -121,10 +152,12 @@ def remove_manifest(folder: Path) -> None:
 
 def check_size(path: Path, shard: Shard) -> None:
     """Raises UserError when a shard is missing or has another length."""
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: shard missing: {AGAIN}") from error
+    _compare_size(path, shard, path.stat().st_size if path.exists() else None)
+
+
+def _compare_size(path: AnyPath, shard: Shard, size: int | None) -> None:
+    if size is None:
+        raise UserError(f"{path}: shard missing: {AGAIN}")
     if size != shard.bytes:
         raise UserError(f"{path}: shard has {size} bytes, the manifest says {shard.bytes}: {AGAIN}")
 
@@ -168,7 +201,7 @@ def write_dataset(
     return build.finish()
 
 
-def read_dataset(folder: Path | str, type_: type[R] | None = None) -> Iterator[R]:
+def read_dataset(folder: AnyPath | str, type_: type[R] | None = None) -> Iterator[R]:
     """Reads all records in order; verifies each shard's checksum before yielding its records.
 
     Args:
@@ -177,7 +210,7 @@ def read_dataset(folder: Path | str, type_: type[R] | None = None) -> Iterator[R
     Raises:
       UserError: as `load_manifest`; or the data set is of another kind or empty, or a shard has changed.
     """
-    folder = Path(folder)
+    folder = parse_path(folder, "folder") if isinstance(folder, str) else folder
     manifest = load_manifest(folder)
     if type_ is not None and KINDS[manifest.kind] is not type_:
         raise UserError(f"{folder}: holds {manifest.kind}, not {type_.__name__} records: give another folder")
@@ -186,14 +219,15 @@ def read_dataset(folder: Path | str, type_: type[R] | None = None) -> Iterator[R
     return cast(Iterator[R], iter_records(folder, manifest))
 
 
-def iter_records(folder: Path, manifest: Manifest) -> Iterator[Record]:
+def iter_records(folder: AnyPath, manifest: Manifest) -> Iterator[Record]:
     """Yields the records of a data set of any kind, as `read_dataset` does."""
-    for shard in manifest.shards:
+    for place, shard in enumerate(manifest.shards):
+        _fetch_ahead(folder, manifest.shards[place + 1 : place + 1 + _AHEAD])
         for number, entry in enumerate(read_shard(folder, shard)):
             yield decode_entry(folder, manifest, shard, number, entry)
 
 
-def sample_dataset(folder: Path, number: int, seed: int) -> list[tuple[int, Record]]:
+def sample_dataset(folder: AnyPath, number: int, seed: int) -> list[tuple[int, Record]]:
     """Draws up to `number` different records; returns them in order, each with its index from 0.
 
     Raises:
@@ -210,7 +244,7 @@ def sample_dataset(folder: Path, number: int, seed: int) -> list[tuple[int, Reco
     return sampled
 
 
-def decode_entry(folder: Path, manifest: Manifest, shard: Shard, number: int, entry: bytes) -> Record:
+def decode_entry(folder: AnyPath, manifest: Manifest, shard: Shard, number: int, entry: bytes) -> Record:
     """Decodes record `number` of a shard.
 
     Raises:
@@ -225,7 +259,7 @@ def decode_entry(folder: Path, manifest: Manifest, shard: Shard, number: int, en
         ) from error
 
 
-def dataset_size(folder: Path) -> int:
+def dataset_size(folder: AnyPath) -> int:
     """Returns the number of records according to the manifest."""
     return load_manifest(folder).records
 
@@ -341,25 +375,26 @@ def write_shard(path: Path, entries: list[bytes]) -> Shard:
     )
 
 
-def read_shard(folder: Path, shard: Shard) -> list[bytes]:
+def read_shard(folder: AnyPath, shard: Shard) -> list[bytes]:
     """Reads the records of a shard after verifying its checksum.
 
     Raises:
       UserError: the file is missing, truncated or changed.
     """
-    check_shard(folder, shard)
-    path = folder / shard.file
+    path = check_shard(folder, shard)
     reader = ArrayRecordReader(str(path))
     try:
         entries = reader.read_all() if reader.ok() else []
     finally:
         reader.close()
     if len(entries) != shard.records:
-        raise UserError(f"{path}: {len(entries)} records, the manifest says {shard.records}: {AGAIN}")
+        raise UserError(
+            f"{folder / shard.file}: {len(entries)} records, the manifest says {shard.records}: {AGAIN}"
+        )
     return entries
 
 
-def iter_shard(folder: Path, shard: Shard, at_once: int = 32) -> Iterator[bytes]:
+def iter_shard(folder: AnyPath, shard: Shard, at_once: int = 32) -> Iterator[bytes]:
     """Yields what `read_shard` returns, with few records in memory at a time.
 
     Raises:
@@ -370,7 +405,7 @@ def iter_shard(folder: Path, shard: Shard, at_once: int = 32) -> Iterator[bytes]
         yield from read_entries(folder, shard, range(first, min(first + at_once, shard.records)))
 
 
-def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[bytes]:
+def read_entries(folder: AnyPath, shard: Shard, numbers: Sequence[int]) -> list[bytes]:
     """Reads single records of a shard whose checksum has been verified.
 
     Args:
@@ -379,7 +414,7 @@ def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[byt
     Raises:
       UserError: the records cannot be read.
     """
-    path = folder / shard.file
+    path = shard_path(folder, shard)
     check_size(path, shard)
     # A reader that found damage raises in every call, also in `close`.
     with (
@@ -388,19 +423,48 @@ def read_entries(folder: Path, shard: Shard, numbers: Sequence[int]) -> list[byt
     ):
         if reader.ok() and reader.num_records() == shard.records:
             return reader.read(list(numbers))
-    raise UserError(f"{path}: does not hold the {shard.records} records of the manifest: {AGAIN}")
+    raise UserError(
+        f"{folder / shard.file}: does not hold the {shard.records} records of the manifest: {AGAIN}"
+    )
 
 
-def check_shard(folder: Path, shard: Shard) -> None:
-    """Verifies the size and the checksum of a shard.
+def shard_path(folder: AnyPath, shard: Shard) -> Path:
+    """Returns the file of a shard; of a bucket, a checked copy of it in the machine's cache.
+
+    Raises:
+      UserError: it is missing in the bucket, or has changed there.
+    """
+    return on_disk(folder / shard.file, shard.bytes, shard.sha256)
+
+
+# Shards of a bucket that are fetched while one is read.
+_AHEAD = 2
+
+
+def _fetch_ahead(folder: AnyPath, shards: Sequence[Shard]) -> list[Future[Path]]:
+    if not isinstance(folder, StorePath):
+        return []
+    return open_cache().fetch_ahead([(folder / shard.file, shard.bytes, shard.sha256) for shard in shards])
+
+
+def check_shard(folder: AnyPath, shard: Shard) -> Path:
+    """Verifies the size and the checksum of a shard; returns its file, see `shard_path`.
 
     Raises:
       UserError: the file is missing, truncated or changed.
     """
-    path = folder / shard.file
+    path = shard_path(folder, shard)
     check_size(path, shard)
     if _file_sha256(path) != shard.sha256:
         raise UserError(f"{path}: shard has changed since it was written: {AGAIN}")
+    return path
+
+
+def check_shards(folder: AnyPath, manifest: Manifest) -> list[Path]:
+    """Verifies all shards, those of a bucket several at a time; returns their files, see `check_shard`."""
+    ahead = _fetch_ahead(folder, manifest.shards)
+    wait(ahead)
+    return [check_shard(folder, shard) for shard in manifest.shards]
 
 
 def is_intact(folder: Path, shard: Shard) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -14,26 +15,46 @@ from pydantic import BaseModel
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
+from rmsweb_jax.records.packs import PackReader, read_packs
 from rmsweb_jax.records.schema import ImagePart, Message
+from rmsweb_jax.storage import StorePath, parse_path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # File systems without hard links, or with the source on another one.
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 
 
 class ImageStore:
-    """The PNG files of a data set folder, at `folder/images/ab/abcdef….png`.
+    """The screenshots of a data set folder: files `folder/images/ab/abcdef….png`, or packs of its manifest.
 
-    Several processes may put images at the same time: equal bytes have the same file.
+    Several processes may put images at the same time: equal bytes have the same file. In a bucket there are
+    packs only, and nothing can be put.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
-        self._root = Path(folder) / "images"
+    def __init__(self, folder: str | os.PathLike[str] | StorePath):
+        self._folder = folder if isinstance(folder, StorePath) else parse_path(os.fspath(folder), "folder")
+        self._root = self._folder / "images" if isinstance(self._folder, Path) else None
 
     def path(self, sha256: str) -> Path:
-        if not _SHA256.fullmatch(sha256):
-            raise ValueError(f"not a SHA-256: {sha256!r}")
+        """The file of an image that is in no pack, whether it exists or not."""
+        _check_name(sha256)
+        if self._root is None:
+            raise ValueError(f"{self._folder}: screenshots in a bucket are in packs")
         return self._root / sha256[:2] / f"{sha256}.png"
+
+    def where(self, sha256: str) -> str:
+        """Says for people where an image is."""
+        if self._root is not None and ((path := self.path(sha256)).exists() or self._packed is None):
+            return str(path)
+        place = self._packed.find(sha256) if self._packed else None
+        if place is None:
+            return f"{self._folder}: {sha256}"
+        return f"{self._folder / place.pack.file} (byte {place.start})"
+
+    @functools.cached_property
+    def _packed(self) -> PackReader | None:
+        packs = read_packs(self._folder)
+        return PackReader(self._folder, packs) if packs else None
 
     def put(self, png: bytes) -> str:
         """Stores the bytes durably, unless they are stored already; returns their SHA-256."""
@@ -53,18 +74,30 @@ class ImageStore:
         Raises:
           UserError: the file is missing or its bytes have changed.
         """
+        png = self._read(sha256)
+        if png is None:
+            raise UserError(f"{self.where(sha256)}: missing screenshot: make this data set again")
         # Verified on every read: a damaged screenshot would otherwise be trained on.
-        path = self.path(sha256)
-        try:
-            png = path.read_bytes()
-        except FileNotFoundError as error:
-            raise UserError(f"{path}: missing screenshot: make this data set again") from error
         if hashlib.sha256(png).hexdigest() != sha256:
-            raise UserError(f"{path}: damaged screenshot (its bytes have changed): make this data set again")
+            raise UserError(
+                f"{self.where(sha256)}: damaged screenshot (its bytes have changed): make this data set again"
+            )
         return png
 
+    def _read(self, sha256: str) -> bytes | None:
+        _check_name(sha256)
+        if self._root is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return self.path(sha256).read_bytes()
+        if self._packed is None or (place := self._packed.find(sha256)) is None:
+            return None
+        return self._packed.read(place)
+
     def __contains__(self, sha256: str) -> bool:
-        return self.path(sha256).exists()
+        _check_name(sha256)
+        if self._root is not None and self.path(sha256).exists():
+            return True
+        return self._packed is not None and self._packed.find(sha256) is not None
 
     def link_from(self, other: ImageStore, sha256: str) -> None:
         """Adds an image of another store, by a hard link if possible, else by a copy.
@@ -74,15 +107,16 @@ class ImageStore:
         Raises:
           UserError: `other` lacks the image.
         """
-        path, source = self.path(sha256), other.path(sha256)
+        path = self.path(sha256)
         if path.exists():
+            return
+        if other._root is None or not other.path(sha256).exists():
+            self.put(other.get(sha256))
             return
         make_folder(path.parent)
         try:
             with contextlib.suppress(FileExistsError):
-                os.link(source, path)
-        except FileNotFoundError as error:
-            raise UserError(f"{source}: missing screenshot: make that data set again") from error
+                os.link(other.path(sha256), path)
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
@@ -90,9 +124,14 @@ class ImageStore:
 
     def sync(self) -> None:
         """Makes all links durable at once, because a data set may have very many."""
-        if self._root.is_dir():
+        if self._root is not None and self._root.is_dir():
             for folder in (self._root, *self._root.iterdir()):
                 sync_folder(folder)
+
+
+def _check_name(sha256: str) -> None:
+    if not _SHA256.fullmatch(sha256):
+        raise ValueError(f"not a SHA-256: {sha256!r}")
 
 
 def image_names(messages: Iterable[Message]) -> list[str]:

@@ -17,6 +17,7 @@ from rmsweb_jax.records.dataset import Manifest, iter_records, load_manifest
 from rmsweb_jax.records.files import replacing
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import KINDS, Record
+from rmsweb_jax.storage import AnyPath
 
 _SCALARS: dict[Any, pa.DataType] = {
     str: pa.string(),
@@ -31,7 +32,7 @@ _GROUP_ROWS = 1024
 _GROUP_ROWS_WITH_IMAGES = 32
 
 
-def export_parquet(folder: Path, output: Path, images: bool = False) -> int:
+def export_parquet(folder: AnyPath, output: Path, images: bool = False) -> int:
     """Writes one row per record; `output` is replaced as a whole or not at all.
 
     Nested records are structs, tuples are lists, dictionaries are lists of `key`, `value` (Hugging Face

@@ -7,6 +7,7 @@ the whole records of a damaged journal.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import os
 import re
@@ -33,7 +34,9 @@ from rmsweb_jax.records.dataset import (
 from rmsweb_jax.records.files import is_temporary, replacing, write_atomic
 from rmsweb_jax.records.images import ImageStore, is_image_field, record_images
 from rmsweb_jax.records.journal import is_journal, scan_journal
+from rmsweb_jax.records.packs import PackReader
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.storage import AnyPath, StorePath
 
 JOURNALS = "journal"  # The folder of a collecting stage's journals.
 
@@ -55,9 +58,9 @@ class Check:
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
-def check_dataset(folder: Path) -> Check:
+def check_dataset(folder: AnyPath) -> Check:
     """Reads a whole data set folder: shards, records, screenshots, and journals if there are any."""
-    check = Check(problems=check_journals(folder))
+    check = Check(problems=check_journals(folder) if isinstance(folder, Path) else [])
     try:
         manifest = read_manifest(folder)
     except UserError as error:
@@ -68,6 +71,7 @@ def check_dataset(folder: Path) -> Check:
             f"{folder / MANIFEST}: unfinished: run the command that makes it again to finish it"
         )
     named = _check_records(folder, manifest, check)
+    check.problems += _check_files(folder, manifest)
     images = ImageStore(folder)
     check.images = len(named)
     for sha256, where in named.items():
@@ -76,6 +80,22 @@ def check_dataset(folder: Path) -> Check:
         except UserError as error:
             check.problems.append(f"{error} (it is named by {where})")
     return check
+
+
+def _check_files(folder: AnyPath, manifest: Manifest) -> Iterator[str]:
+    """Yields a problem for each side file and pack of a published data set that is not as it was written."""
+    for file in manifest.files:
+        path = folder / file.file
+        try:
+            if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
+                yield f"{path}: its bytes have changed since it was written: {AGAIN}"
+        except FileNotFoundError:
+            yield f"{path}: missing: {AGAIN}"
+    if manifest.images is not None:
+        try:
+            yield from PackReader(folder, manifest.images).damaged()
+        except UserError as error:
+            yield str(error)
 
 
 def check_journals(folder: Path) -> list[str]:
@@ -97,7 +117,7 @@ def journals(folder: Path) -> list[Path]:
     return [path for path in paths if folder.name == JOURNALS or is_journal(path)]
 
 
-def _check_records(folder: Path, manifest: Manifest, check: Check) -> dict[str, str]:
+def _check_records(folder: AnyPath, manifest: Manifest, check: Check) -> dict[str, str]:
     """Checks all records and adds counts and problems to `check`.
 
     Returns:
@@ -128,16 +148,15 @@ def _check_records(folder: Path, manifest: Manifest, check: Check) -> dict[str, 
 
 def _check_image(images: ImageStore, sha256: str) -> None:
     try:
-        path = images.path(sha256)
+        png = images.get(sha256)
     except ValueError as error:
         raise UserError(f"{sha256[:80]!r}: not the name of a screenshot: {AGAIN}") from error
-    png = images.get(sha256)
     try:
         Image.open(io.BytesIO(png)).load()
     # Pillow reports broken files with any of these.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: unreadable image ({reason}): {AGAIN}") from error
+        raise UserError(f"{images.where(sha256)}: unreadable image ({reason}): {AGAIN}") from error
 
 
 _IMAGES = "images"
@@ -163,6 +182,15 @@ def find_repairs(root: Path) -> list[Repair]:
     No writer may be running there: its unfinished files cannot be distinguished from leftovers.
     """
     return [repair for folder in folders(root) for repair in _find(folder)]
+
+
+def dataset_folders(root: AnyPath) -> Iterator[AnyPath]:
+    """Yields the folders with a manifest: this one and those below it."""
+    if isinstance(root, StorePath):
+        paths = (StorePath(root.scheme, root.bucket, entry.key) for entry in root.entries())
+        yield from (path.parent for path in paths if path.name == MANIFEST)
+    else:
+        yield from (folder for folder in folders(root) if (folder / MANIFEST).exists())
 
 
 def folders(root: Path) -> Iterator[Path]:
@@ -272,7 +300,7 @@ def _named_images(folder: Path, manifest: Manifest) -> set[str] | None:
     return named
 
 
-def export_jsonl(folder: Path, output: Path) -> int:
+def export_jsonl(folder: AnyPath, output: Path) -> int:
     """Writes one JSON record per line; `output` is replaced as a whole or not at all.
 
     Returns:
@@ -297,7 +325,7 @@ def readable(value: Any, images: ImageStore) -> Any:
     fields = {}
     for name, item in value:
         if item is not None and is_image_field(type(value), name):
-            fields["path" if name == "sha256" else name] = str(images.path(item))
+            fields["path" if name == "sha256" else name] = images.where(item)
         else:
             fields[name] = readable(item, images)
     return fields

@@ -17,6 +17,7 @@ from rmsweb_jax.data.sizes import SampleSize, spread
 from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
+from rmsweb_jax.storage import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +84,7 @@ class RlData:
 
 
 def open_rl_data(
-    folder: Path,
+    folder: AnyPath,
     encoder: Encoder,
     *,
     corpus: str,
@@ -132,7 +133,7 @@ def open_rl_data(
     return RlData(records, encoder, sizes, tuple(train), tuple(held), tuple(dropped), numbers)
 
 
-def _check_target(sample: SftSample, folder: Path, score: Callable[[str, str], float]) -> None:
+def _check_target(sample: SftSample, folder: AnyPath, score: Callable[[str, str], float]) -> None:
     if sample.kind != "action":
         return
     # A target that does not score 1 would make the best response look wrong, and the gates reject its group.

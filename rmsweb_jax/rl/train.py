@@ -57,6 +57,7 @@ from rmsweb_jax.rl.rollout import (
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
+from rmsweb_jax.storage import parse_path
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.memory import device_bytes, program_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
@@ -251,10 +252,11 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
       UserError: see `open_rl_data`.
     """
 
-    def opened(name: str, **settings: Any) -> RlData:
+    def opened(flag: str, name: str, **settings: Any) -> RlData:
+        folder = parse_path(name, flag)
         return open_rl_data(
-            Path(name),
-            Encoder(processor, ImageStore(Path(name))),
+            folder,
+            Encoder(processor, ImageStore(folder)),
             max_prompt_tokens=config.max_prompt_tokens,
             held_out=config.held_out,
             workdir=workdir,
@@ -263,9 +265,15 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
         )
 
     data = opened(
-        config.prompts, corpus=config.corpus, least=config.gen_batch_groups, score=REWARDS[config.reward]
+        "config.prompts",
+        config.prompts,
+        corpus=config.corpus,
+        least=config.gen_batch_groups,
+        score=REWARDS[config.reward],
     )
-    return data, opened(config.eval_prompts, corpus="mined") if config.eval_prompts else data
+    if not config.eval_prompts:
+        return data, data
+    return data, opened("config.eval_prompts", config.eval_prompts, corpus="mined")
 
 
 def make_generator(
@@ -279,7 +287,9 @@ def make_generator(
     """
     if config.rollout_engine == "local":
         return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor, held))
-    folders = [Path(folder) for folder in (config.prompts, config.eval_prompts) if folder]
+    folders = [
+        parse_path(folder, "config.prompts") for folder in (config.prompts, config.eval_prompts) if folder
+    ]
 
     # Training and evaluation prompts may be in two data sets, each with its own images.
     def image(sha256: str) -> bytes:

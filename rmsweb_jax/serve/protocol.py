@@ -63,6 +63,8 @@ class _Strict(BaseModel):
 
 
 _Body = TypeVar("_Body", bound=_Strict)
+
+
 class _FirstError(FailFast):
     """Ends the check of a list with its first error; hashable, as members of a union must be."""
 

@@ -34,6 +34,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
+from rmsweb_jax.storage import parse_path
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
@@ -60,9 +61,9 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     # 1. Data: steps of `batch_size` samples in one global order, in rows of one width, which decide on the
     # mesh.
     source = resolve_model(config.model)
-    encoder = Encoder.load(source, ImageStore(Path(config.corpus)), config.max_pixels)
+    encoder = Encoder.load(source, ImageStore(parse_path(config.corpus, "config.corpus")), config.max_pixels)
     data = open_sft_data(
-        Path(config.corpus),
+        parse_path(config.corpus, "config.corpus"),
         encoder,
         workdir,
         config.mesh,

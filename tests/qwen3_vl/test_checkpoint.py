@@ -1,4 +1,7 @@
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -218,10 +221,148 @@ def test_both_forms_of_rope_settings_are_read():
     assert Qwen3VLConfig.from_hf(old) == Qwen3VLConfig.from_hf(new) == BASE
 
 
-def test_unsupported_configs_are_refused():
+# A path of keys in config.json, its new value (MISSING removes it), and what the one line says.
+MISSING = object()
+BAD_CONFIGS: list[tuple[str, Any, str]] = [
+    ("model_type", "qwen3_vl_moe", "model_type is 'qwen3_vl_moe', only 'qwen3_vl'"),
+    ("text_config", 3, "text_config is 3, but must be an object"),
+    ("text_config", "path", "text_config is 'path', but must be an object"),
+    ("text_config", None, "text_config lacks"),
+    ("text_config", MISSING, "text_config or vision_config is missing"),
+    ("vision_config", [1], r"vision_config is \[1\], but must be an object"),
+    ("vision_config.deepstack_visual_indexes", MISSING, "vision_config lacks deepstack_visual_indexes"),
+    ("vision_config.deepstack_visual_indexes", None, "deepstack_visual_indexes is None"),
+    ("vision_config.deepstack_visual_indexes", ["0"], "deepstack_visual_indexes is .*, but must be a list"),
+    ("vision_config.deepstack_visual_indexes", [1, 0], "deepstack_visual_indexes must ascend"),
+    ("vision_config.patch_size", [16, 14], r"patch_size is \[16, 14\], but must be a positive whole"),
+    ("vision_config.patch_size", [16], r"patch_size is \[16\]"),
+    ("vision_config.patch_size", [[1], [1]], r"patch_size is \[1\]"),
+    ("vision_config.patch_size", 0, "patch_size is 0"),
+    ("vision_config.temporal_patch_size", [2, 2], r"temporal_patch_size is \[2, 2\]"),
+    ("vision_config.depth", True, "depth is True"),
+    ("vision_config.depth", "2", "depth is '2'"),
+    ("vision_config.num_heads", 0, "num_heads is 0"),
+    ("vision_config.hidden_act", "relu", "hidden_act is 'relu'"),
+    ("vision_config.rope_parameters", [], "rope_parameters is .*, but must be an object"),
+    ("vision_config.rope_parameters", {"rope_type": "golden"}, "rope_type is 'golden', only 'axial'"),
+    ("vision_config.rope_parameters", {"rope_theta": "x"}, "rope_theta is 'x'"),
+    (
+        "vision_config.rope_parameters",
+        {"scale": 2},
+        "rope_parameters.scale is 2, which this version does not",
+    ),
+    ("text_config.rope_scaling.mrope_section", [4, 4], r"mrope_section is \[4, 4\], but must be three"),
+    ("text_config.rope_scaling.mrope_section", [4, 2, 1, 1], "mrope_section is .*three whole"),
+    ("text_config.rope_scaling.mrope_section", [4, 2, "2"], "mrope_section is .*three whole"),
+    ("text_config.rope_scaling.mrope_section", 8, "mrope_section is 8"),
+    ("text_config.rope_scaling.mrope_section", [4, 4, 4], "mrope_section must sum to head_dim / 2"),
+    ("text_config.rope_scaling.mrope_section", MISSING, "lacks rope_theta or mrope_section"),
+    ("text_config.rope_scaling.mrope_interleaved", False, "mrope_interleaved is False"),
+    ("text_config.rope_scaling.rope_type", "yarn", "rope_type is 'yarn', only 'default'"),
+    ("text_config.rope_scaling.factor", 4.0, "RoPE factor is 4.0, which this version does not know"),
+    ("text_config.rope_scaling", "yarn", "rope_scaling is 'yarn', but must be an object"),
+    ("text_config.rope_theta", "5e6", "rope_theta is '5e6', but must be a positive number"),
+    ("text_config.partial_rotary_factor", 0.5, "partial_rotary_factor is 0.5, only 1.0"),
+    ("text_config.num_key_value_heads", None, "num_key_value_heads is None"),
+    ("text_config.rms_norm_eps", "1e-6", "rms_norm_eps is '1e-6', but must be a positive number"),
+    ("text_config.max_position_embeddings", "long", "max_position_embeddings is 'long'"),
+    ("text_config.attention_bias", True, "attention_bias is True"),
+    ("text_config.attention_dropout", 0.1, "attention_dropout is 0.1, only 0.0"),
+    ("tie_word_embeddings", "false", "tie_word_embeddings is 'false', but must be true or false"),
+    ("image_token_id", "90", "image_token_id is '90', but must be a token's number"),
+    ("quantization_config", {"quant_method": "fp8"}, r"quantization_config is set \('fp8'\); take weights"),
+    ("quantization_config", [8], "quantization_config is set"),
+    ("text_config.quantization_config", {"bits": 4}, r"text_config.quantization_config is set \('\?'\)"),
+    ("vision_config.quantization_config", {"bits": 4}, "vision_config.quantization_config is set"),
+    # What a newer transformers might write.
+    ("text_config.use_gated_attention", True, "text_config.use_gated_attention is True, which this version"),
+    ("text_config.logit_scale", 0, "text_config.logit_scale is 0, which this version does not know"),
+    ("text_config.layer_types", ["linear_attention"] * 3, "text_config.layer_types is"),
+    ("text_config.sliding_window", 1024, "text_config.sliding_window is 1024"),
+    ("vision_config.window_size", 112, "vision_config.window_size is 112"),
+    ("per_layer_config", {"0": {"hidden_size": 3}}, "per_layer_config is"),
+    ("audio_config", {"depth": 3, "name": "x" * 200}, r"audio_config is .*\.\.\., which this version"),
+    ("hidden_size", 7, "hidden_size is 7, which this version does not know"),
+]
+
+
+def changed_config(path: str, value: Any) -> dict[str, Any]:
     config = BASE.to_hf()
-    config["text_config"]["rope_scaling"]["mrope_section"] = [4, 4, 4]
-    with pytest.raises(UserError, match="mrope_section"):
-        Qwen3VLConfig.from_hf(config)
-    with pytest.raises(UserError, match="model_type"):
-        Qwen3VLConfig.from_hf({**BASE.to_hf(), "model_type": "qwen3_vl_moe"})
+    *sections, key = path.split(".")
+    section = config
+    for name in sections:
+        section = section[name]
+    if value is MISSING:
+        del section[key]
+    else:
+        section[key] = value
+    return config
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BAD_CONFIGS)
+def test_unsupported_configs_are_one_line(tmp_path, path, value, message):
+    (tmp_path / "config.json").write_text(json.dumps(changed_config(path, value)))
+    with pytest.raises(UserError, match=message) as raised:
+        Qwen3VLConfig.from_hf(tmp_path / "config.json")
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("vision_config.patch_size", [4, 4]),
+        ("vision_config.rope_parameters", {"rope_type": "axial", "rope_theta": 10_000.0}),
+        ("text_config.quantization_config", None),
+        ("text_config.use_new_thing", False),
+        ("text_config.layer_types", None),
+        ("text_config.partial_rotary_factor", 1.0),
+        ("text_config._attn_implementation_autoset", True),
+        ("text_config.bos_token_id", 3),
+        ("text_config.max_window_layers", 28),
+        ("hidden_size", BASE.text.hidden_size),
+        ("unsloth_version", "2026.1.1"),
+        ("transformers_version", "9.0.0"),
+        ("torch_dtype", "bfloat16"),
+    ],
+)
+def test_what_does_not_change_the_model_is_accepted(path, value):
+    assert Qwen3VLConfig.from_hf(changed_config(path, value)) == BASE
+
+
+@pytest.mark.parametrize("use_diff", [True, False])
+def test_transformers_own_configs_are_known_key_by_key(use_diff):
+    """With every default written out as well."""
+    config = json.loads(reference_model(BASE, seed=0).config.to_json_string(use_diff=use_diff))
+    assert Qwen3VLConfig.from_hf(config) == BASE
+
+
+@pytest.fixture
+def with_head(saved, tmp_path):
+    """Writes the tied model with its embedding and a head."""
+
+    def write(change: Callable[[np.ndarray], np.ndarray]) -> Path:
+        tensors = load_file(saved / SINGLE_FILE)
+        tensors["lm_head.weight"] = change(tensors["model.language_model.embed_tokens.weight"].copy())
+        save_file(tensors, tmp_path / SINGLE_FILE)
+        (tmp_path / "config.json").write_text((saved / "config.json").read_text())
+        return tmp_path
+
+    return write
+
+
+def test_a_tied_model_may_carry_its_head(with_head, model):
+    np.testing.assert_array_equal(embedding(load_model(with_head(np.asarray))), embedding(model))
+
+
+def in_last_row(head):
+    head[-1, -1] += 1e-3
+    return head
+
+
+@pytest.mark.parametrize("rows", [1, 7, 4096])
+@pytest.mark.parametrize("change", [in_last_row, lambda head: head[:-1], lambda head: head + 1, np.negative])
+def test_a_head_that_a_tied_model_would_drop_is_an_error(with_head, change, rows, monkeypatch):
+    monkeypatch.setattr("rmsweb_jax.qwen3_vl.checkpoint._HEAD_ROWS", rows)
+    with pytest.raises(UserError, match=r"lm_head\.weight differs .* tie_word_embeddings; set") as raised:
+        load_model(with_head(change))
+    assert "\n" not in str(raised.value)

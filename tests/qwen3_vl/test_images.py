@@ -1,12 +1,13 @@
 """Images of any mode are resized as in the reference; invalid ones are refused in one line."""
 
 import io
+import json
 import struct
 import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
@@ -15,7 +16,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
 )
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.processor import image_patches, open_image, target_size, upright_size
+from rmsweb_jax.export.folder import write_processor
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor, image_patches, open_image, target_size, upright_size
 from tests.qwen3_vl.conftest import BASE
 
 CAP = 262_144
@@ -58,11 +61,15 @@ def test_sizes_are_multiples_within_the_cap(width, height, max_pixels):
     assert 0 < columns * rows <= max_pixels
 
 
-@given(st.integers(32, 3000), st.integers(32, 3000))
+@given(st.integers(1, 3000), st.integers(1, 3000))
+@example(1, 150)
+@example(200, 1)
+@example(15, 3000)
+@example(16, 17)
 def test_sizes_are_transformers_own(width, height):
     # Beyond this aspect a side is one token, and the reference then exceeds the cap.
     if max(width, height) <= 200 * min(width, height):
-        expected = smart_resize(height, width, factor=32, min_pixels=1, max_pixels=CAP)[::-1]
+        expected = smart_resize(height, width, factor=32, min_pixels=32**2, max_pixels=CAP)[::-1]
         assert target_size(width, height, CAP) == expected or expected[0] * expected[1] > CAP
 
 
@@ -171,7 +178,33 @@ def test_invalid_images_give_one_line(source, message):
 
 
 def test_an_aspect_of_200_works():
-    assert image_patches(noise(400, 2), BASE.vision, CAP)[1] == (1, 2, 100)
+    assert image_patches(noise(400, 2), BASE.vision, CAP)[1] == (1, 2, 30)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Processor, Qwen2VLImageProcessorPil]:
+    """The packaged model's processor, and transformers' by the files that the export writes for it."""
+    folder = tmp_path_factory.mktemp("exported")
+    write_processor(resolve_model("tiny_base"), folder, CAP)
+    settings = json.loads((folder / "preprocessor_config.json").read_bytes())
+    del settings["image_processor_type"], settings["processor_class"]
+    return Processor.from_pretrained("tiny_base", CAP), Qwen2VLImageProcessorPil(**settings)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        *((1, 1), (1, 150), (200, 1), (3, 7), (15, 15), (16, 16), (15, 40), (40, 15)),
+        *((17, 31), (31, 33), (15, 2900), (2000, 11), (48, 48), (1280, 720)),
+    ],
+)
+def test_small_images_are_those_of_the_exported_preprocessor(exported, size):
+    ours, theirs = exported
+    image = noise(*size)
+    expected = theirs(images=[image], return_tensors="np")
+    patches, grid = image_patches(image, ours.config.vision, ours.max_pixels)
+    assert tuple(expected["image_grid_thw"][0]) == grid
+    np.testing.assert_array_equal(patches, expected["pixel_values"])
 
 
 PICTURES = [

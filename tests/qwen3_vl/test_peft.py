@@ -162,7 +162,7 @@ def test_adapters_that_do_not_fit_are_one_line(base, folder, change, message):
         ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"r": 4}, r"instead of \[4, 48\]"),
-        ({"r": None}, "cannot read the adapters' settings"),
+        ({"r": None}, "r is None, but must be a positive whole number"),
     ],
 )
 def test_settings_beyond_plain_lora_are_one_line(base, folder, settings, message):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.config import AppsSettings
 from collection.tasks.benchmarks import BenchmarkFile, refuse
 from collection.tasks.contamination import BenchmarkQuestion
 from collection.tasks.files import read_tasks
+from rmsweb_jax.storage import local_path
 
 NAME = "apps"
 
@@ -19,7 +18,7 @@ def load(settings: AppsSettings) -> Benchmark:
     Raises:
       UserError: it cannot be read, or has a line that is not a task or repeats one.
     """
-    path = Path(settings.tasks_file)
+    path = local_path(settings.tasks_file, "config.tasks_file")
     file = BenchmarkFile(path, "config.tasks_file", NAME)
     data = file.read()
     lines = read_tasks(path)

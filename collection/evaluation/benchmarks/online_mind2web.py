@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from collection.evaluation.benchmarks.base import Benchmark, start_of
 from collection.evaluation.config import OnlineMind2WebSettings
 from collection.tasks.benchmarks import BenchmarkFile, Mind2WebRow, read_online_mind2web
 from collection.tasks.websites import site_of
 from rmsweb_jax.records.schema import Task
+from rmsweb_jax.storage import local_path
 
 NAME = "online_mind2web"
 
@@ -19,7 +18,7 @@ def load(settings: OnlineMind2WebSettings) -> Benchmark:
     Raises:
       UserError: it cannot be read, has another format, or repeats a row.
     """
-    file = BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME)
+    file = BenchmarkFile(local_path(settings.tasks_file, "config.tasks_file"), "config.tasks_file", NAME)
     rows, source = read_online_mind2web(file)
     return Benchmark(
         name=NAME,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 
 from collection.evaluation.benchmarks.base import Benchmark, start_of
 from collection.evaluation.config import WebTailBenchSettings
@@ -11,6 +10,7 @@ from collection.judges.notes import Criterion, TaskNotes
 from collection.tasks.benchmarks import BenchmarkFile, TailRow, read_webtailbench
 from collection.tasks.websites import site_of
 from rmsweb_jax.records.schema import Task
+from rmsweb_jax.storage import local_path
 
 NAME = "webtailbench"
 # Estimated from its tasks: their earliest dates are 13 November 2025 and, without a year, 16 November.
@@ -23,7 +23,7 @@ def load(settings: WebTailBenchSettings) -> Benchmark:
     Raises:
       UserError: it cannot be read, has another format, or repeats a row.
     """
-    file = BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME)
+    file = BenchmarkFile(local_path(settings.tasks_file, "config.tasks_file"), "config.tasks_file", NAME)
     rows, source = read_webtailbench(file)
     return Benchmark(
         name=NAME,

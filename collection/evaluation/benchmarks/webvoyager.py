@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import date
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
@@ -14,6 +13,7 @@ from collection.evaluation.config import WebVoyagerSettings
 from collection.judges.notes import Reference, TaskNotes
 from collection.tasks.benchmarks import BenchmarkFile, SourceFile, VoyagerRow, read_webvoyager, refuse
 from rmsweb_jax.records.schema import Task
+from rmsweb_jax.storage import local_path
 
 NAME = "webvoyager"
 # Estimated from its tasks: dates without a year lie between December 2023 and the following March.
@@ -37,7 +37,9 @@ def load(settings: WebVoyagerSettings) -> Benchmark:
     Raises:
       UserError: a file cannot be read or has another format; an id is repeated or has no task.
     """
-    rows, source = read_webvoyager(BenchmarkFile(Path(settings.tasks_file), "config.tasks_file", NAME))
+    rows, source = read_webvoyager(
+        BenchmarkFile(local_path(settings.tasks_file, "config.tasks_file"), "config.tasks_file", NAME)
+    )
     ids = [row.id for row in rows]
     files, excluded, notes = [source], (), {}
     if settings.excluded_file:
@@ -66,7 +68,9 @@ def _task(row: VoyagerRow) -> Task:
 
 
 def _read_excluded(path: str, ids: list[str]) -> tuple[tuple[str, ...], SourceFile]:
-    file = BenchmarkFile(Path(path), "config.excluded_file", "an exclusion list")
+    file = BenchmarkFile(
+        local_path(path, "config.excluded_file"), "config.excluded_file", "an exclusion list"
+    )
     data = file.read()
     excluded: list[str] = file.parse(list[str], data)
     twice = [one for one, count in Counter(excluded).items() if count > 1]
@@ -76,7 +80,7 @@ def _read_excluded(path: str, ids: list[str]) -> tuple[tuple[str, ...], SourceFi
 
 
 def _read_references(path: str, ids: list[str]) -> tuple[dict[str, TaskNotes], SourceFile]:
-    file = BenchmarkFile(Path(path), "config.references_file", NAME)
+    file = BenchmarkFile(local_path(path, "config.references_file"), "config.references_file", NAME)
     data = file.read()
     sites: dict[str, _Site] = file.parse(dict[str, _Site], data)
     found = [

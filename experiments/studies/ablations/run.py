@@ -45,6 +45,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.storage import local_path
 
 # Settings that decide a training or its evaluation: all results in one folder share them.
 _FIXED = ("size", "iterations", "eval_seeds", "runs")
@@ -58,7 +59,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         failed (the others have finished).
     """
     settings = from_config(AblationSettings, config)
-    folder = Path(settings.output) if settings.output else workdir / "results"
+    folder = local_path(settings.output, "config.output") if settings.output else workdir / "results"
     finished = {(run.variant, run.seed) for run in load_runs(folder, settings.variants, settings.seeds)}
     chains = [chain for chain in plan(settings, workdir) if chain.key not in finished]
     try:
@@ -72,7 +73,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
     """The SFT policy's evaluation, then all variants seed by seed, so that early results are balanced."""
-    source = Path(settings.run)
+    source = local_path(settings.run, "config.run")
     chains = [Chain(SFT, (_evaluation(settings, workdir / SFT, SFT, source / "sft/export"),), (SFT, 0))]
     for seed in settings.seeds:
         for variant in settings.variants:
@@ -120,7 +121,7 @@ def begin(settings: AblationSettings, folder: Path) -> None:
     Raises:
       UserError: the demo run lacks a stage, or earlier results are from another run.
     """
-    root = Path(settings.run)
+    root = local_path(settings.run, "config.run")
     reports = {stage: RunFolder(root).report(stage) for stage in ("collect", "sft_corpus", "sft", "mine")}
     for stage, report in reports.items():
         if report is None:

@@ -21,6 +21,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import hf_tensors, write_config
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.tensor_files import MAX_FILE_BYTES, TensorInfo, plan_files, write_folder
+from rmsweb_jax.storage import local_path
 
 _BLOCK = 1 << 24
 
@@ -60,7 +61,7 @@ def main() -> None:
     def entry(argv: list[str]) -> None:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}: give --size and --folder")
-        write_random_checkpoint(SIZES[size.value], Path(folder.value))
+        write_random_checkpoint(SIZES[size.value], local_path(folder.value, "--folder"))
 
     with cli.user_errors():
         app.run(entry, flags_parser=cli.parse_flags)

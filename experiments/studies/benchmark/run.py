@@ -36,6 +36,8 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.storage import local_path
+from rmsweb_jax.verify.training import random_examples
 
 
 def random_weights(config: BenchmarkConfig, workdir: Path) -> Path:
@@ -80,8 +82,7 @@ def write_samples(
       UserError: image and response do not fit a sample.
     """
     grid = image_grid(config, max_pixels)
-    patches = math.prod(grid)
-    image = patches // config.vision.merge_unit
+    image = math.prod(grid) // config.vision.merge_unit
     # The two tokens around the image, and one of text before the response.
     text = length - image - 2
     if text < response + 1:
@@ -89,24 +90,16 @@ def write_samples(
             f"config.length={length} does not hold an image of {image} tokens and a config.response of "
             f"{response}: make it {image + response + 3} or more"
         )
-    rng = np.random.default_rng(seed)
-    start = [config.vision_start_token_id, *[config.image_token_id] * image, config.vision_end_token_id]
-    words = rng.integers(0, _words(config), (samples, text))
-    tokens = np.concatenate([np.tile(start, (samples, 1)), words], axis=1).astype(np.int32)
+    examples = random_examples(config, grid, samples, length=length, response=response, seed=seed)
+    tokens = np.stack([example.tokens for example in examples])
     np.savez(
         path,
         tokens=tokens,
         positions=np.stack([mrope_positions(row, [grid], config) for row in tokens], axis=1),
-        patches=rng.standard_normal((samples * patches, config.vision.patch_dim), np.float32),
+        patches=np.concatenate([part for example in examples for part in example.patches]),
         grids=np.tile(grid, (samples, 1)),
         image_token=config.image_token_id,
     )
-
-
-def _words(config: Qwen3VLConfig) -> int:
-    """Number of text tokens; they come first in the vocabulary."""
-    special = (config.image_token_id, config.video_token_id)
-    return min(*special, config.vision_start_token_id, config.vision_end_token_id)
 
 
 def jobs(config: BenchmarkConfig, workdir: Path, scratch: Path) -> list[Job]:
@@ -174,9 +167,9 @@ def main() -> None:
         # The accelerator belongs to the workers.
         jax.config.update("jax_platforms", "cpu")
         config = from_config(BenchmarkConfig, settings)
-        output = Path(output_flag.value)
+        output = local_path(output_flag.value, "--output")
         output.parent.mkdir(parents=True, exist_ok=True)
-        report = run(config, Path(workdir_flag.value))
+        report = run(config, local_path(workdir_flag.value, "--workdir"))
         write_atomic(output, json.dumps(report, indent=1).encode())
         print(section(report))
 

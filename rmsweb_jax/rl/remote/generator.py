@@ -37,6 +37,7 @@ from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.protocols import PROTOCOLS, Ask, BadAnswerError, Sample, check_answer
+from rmsweb_jax.storage import local_path
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 # Seconds that a process waits for its own responses before it hears of those of the others.
@@ -162,8 +163,9 @@ class RemoteGenerator:
         Raises:
           UserError: the adapters cannot be written, or the server does not serve the model or load them.
         """
-        root, outcome = Path(self._config.adapter_folder), {"error": "", "folder": ""}
+        outcome = {"error": "", "folder": ""}
         try:
+            root = local_path(self._config.adapter_folder, "config.endpoint.adapter_folder")
             folder = publish_adapters(model, self._lora, root, self._config.model, version)
             outcome["folder"] = str(folder)
             if is_first():

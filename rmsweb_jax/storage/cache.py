@@ -1,0 +1,125 @@
+"""A bounded folder on disk with whole objects of buckets, by the SHA-256 of their bytes.
+
+Several processes share it. A file is there whole or not at all, and was checked when it was fetched.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import make_folder, write_atomic
+from rmsweb_jax.storage.paths import AnyPath, StorePath
+
+_FOLDER, _GIGABYTES = "RMSWEB_CACHE", "RMSWEB_CACHE_GB"
+_DEFAULT_GB = 50.0
+_THREADS = 8
+
+
+class Cache:
+    """Fetches objects and keeps those used last.
+
+    Args:
+      folder: created if missing.
+      max_bytes: bound on the sum of all files; a single larger object is kept until the next one.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int):
+        self._folder, self._max_bytes = folder, max_bytes
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+
+    def fetch(self, path: StorePath, size: int, sha256: str) -> Path:
+        """Returns the file with the bytes of an object, which stay until others need the space.
+
+        Raises:
+          UserError: the object is missing, or has other bytes than its checksum says; or the disk is full.
+        """
+        file = self._folder / sha256[:2] / sha256
+        try:
+            os.utime(file)  # Used now; the files that were not used for longest go first.
+            return file
+        except FileNotFoundError:
+            pass
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise UserError(f"{path}: missing: make this data set again") from error
+        if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
+            raise UserError(f"{path}: its bytes have changed since it was written: make this data set again")
+        self._make_room(size)
+        try:
+            self._store(file, data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._make_room(self._max_bytes)
+            try:
+                self._store(file, data)
+            except OSError as again:
+                raise UserError(
+                    f"{self._folder}: the cache's disk is full: free space, or set {_FOLDER} to a folder on "
+                    f"another disk or {_GIGABYTES} to less than {self._max_bytes / 1e9:g}"
+                ) from again
+        return file
+
+    def fetch_ahead(self, objects: Sequence[tuple[StorePath, int, str]]) -> list[Future[Path]]:
+        """Begins to fetch objects that will be needed; errors are raised when they are fetched again."""
+        return [self._pool.submit(self.fetch, *one) for one in objects]
+
+    @staticmethod
+    def _store(file: Path, data: bytes) -> None:
+        make_folder(file.parent)
+        write_atomic(file, data)
+
+    def _make_room(self, size: int) -> None:
+        """Removes the files that were not used for longest; readers that have one open keep it."""
+        used = []
+        for file in self._folder.glob("*/*"):
+            try:
+                stat = file.stat()
+            except FileNotFoundError:  # Another process removed it.
+                continue
+            used.append((stat.st_mtime_ns, stat.st_size, file))
+        total = sum(one for _, one, _ in used) + size
+        for _, one, file in sorted(used):
+            if total <= self._max_bytes:
+                return
+            file.unlink(missing_ok=True)
+            total -= one
+
+
+@functools.lru_cache(maxsize=1)
+def _open(folder: str, gigabytes: str, process: int) -> Cache:
+    try:
+        max_bytes = int(float(gigabytes) * 1e9)
+    except ValueError:
+        max_bytes = 0
+    if max_bytes <= 0:
+        raise UserError(f"{_GIGABYTES}={gigabytes}: give the cache's size in gigabytes, more than 0")
+    return Cache(Path(folder), max_bytes)
+
+
+def cache_folder() -> Path:
+    """Returns the machine's folder for what belongs in buckets: RMSWEB_CACHE, or `~/.cache/rmsweb-jax`."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(_FOLDER) or Path(home) / "rmsweb-jax")
+
+
+def open_cache() -> Cache:
+    """Returns the machine's cache of objects, of RMSWEB_CACHE_GB (50)."""
+    return _open(str(cache_folder() / "objects"), os.environ.get(_GIGABYTES) or str(_DEFAULT_GB), os.getpid())
+
+
+def on_disk(path: AnyPath, size: int, sha256: str) -> Path:
+    """Returns a file with the bytes of `path`: itself if it is on disk (unchecked), else a checked copy.
+
+    Raises:
+      UserError: as `Cache.fetch`.
+    """
+    return open_cache().fetch(path, size, sha256) if isinstance(path, StorePath) else path

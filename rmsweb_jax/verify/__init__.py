@@ -1,0 +1,1 @@
+"""Checks of a model and of this machine's devices, for `experiments.verify`."""

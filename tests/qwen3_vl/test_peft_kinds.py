@@ -1,0 +1,305 @@
+"""Adapters of every kind that PEFT makes, saved by PEFT: the logits are PEFT's, or one line says why not."""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import peft
+import pytest
+import torch
+from flax import nnx
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora.config import CordaConfig
+from peft.tuners.lora.corda import preprocess_corda
+from safetensors.torch import load_file, save_file
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen3_vl.lora import count_parameters
+from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, EMPTY, NEUTRAL, PLAIN, WEIGHTS_FILE, load_adapters
+from tests.qwen3_vl.conftest import BASE
+from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs
+from tests.qwen3_vl.rows import logits
+
+SEGMENT = random_segment(2, BASE, np.random.default_rng(0))
+INPUTS, (PLACE,) = lay_out([[(0, SEGMENT)]], 48, BASE)
+QV = ["q_proj", "v_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
+DECODER = r".*language_model\.layers\.\d+\.self_attn\.(q|v)_proj"
+
+
+class AdapterCase(NamedTuple):
+    """An adapter that PEFT makes.
+
+    Attributes:
+      config: class of its settings.
+      settings: those that differ from PEFT's defaults.
+      refused: what the one line says; None if the logits are PEFT's.
+    """
+
+    config: Callable[..., Any]
+    settings: dict[str, Any]
+    refused: str | None = None
+
+
+def lora(refused: str | None = None, **settings: Any) -> AdapterCase:
+    return AdapterCase(LoraConfig, {"r": 4, "lora_alpha": 6, "target_modules": QV, **settings}, refused)
+
+
+def other(name: str, **settings: Any) -> AdapterCase:
+    return AdapterCase(
+        getattr(peft, name), {"target_modules": QV, **settings}, "peft_type is '[A-Z_0-9]+'; only plain"
+    )
+
+
+def prompt(name: str, **settings: Any) -> AdapterCase:
+    settings = {"num_virtual_tokens": 3, "task_type": "CAUSAL_LM", **settings}
+    return AdapterCase(getattr(peft, name), settings, "peft_type is '[A-Z_]+'; only plain")
+
+
+KINDS: dict[str, AdapterCase] = {
+    # What plain LoRA computes, however it was made.
+    "lora": lora(),
+    "lora of other rank and alpha": lora(r=3, lora_alpha=5),
+    "lora with dropout": lora(lora_dropout=0.1),
+    "lora without initial values": lora(init_lora_weights=False),
+    "gaussian": lora(init_lora_weights="gaussian"),
+    "orthogonal": lora(init_lora_weights="orthogonal"),
+    "mica": lora(init_lora_weights="mica"),
+    "eva": lora(init_lora_weights="eva", eva_config=peft.EvaConfig(rho=1.0)),
+    "rank-stabilized": lora(use_rslora=True),
+    "rank-stabilized with another rank": lora(use_rslora=True, r=9),
+    "target regex": lora(target_modules=DECODER),
+    "target regex on the vision tower": lora(
+        target_modules=r".*visual\.blocks\.\d+\.(attn\.qkv|mlp\.linear_fc1)"
+    ),
+    "attention": lora(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]),
+    "mlp": lora(target_modules=MLP),
+    "excluded modules": lora(target_modules=[*QV, "down_proj"], exclude_modules=r".*(mlp|visual).*"),
+    "all layers by number": lora(layers_to_transform=[0, 1, 2], layers_pattern="layers"),
+    "tied weights ensured": lora(ensure_weight_tying=True),
+    "task type": lora(task_type="CAUSAL_LM"),
+    # Matrices that have no place for an adapter.
+    "some layers by number": lora("is missing; export the adapters again", layers_to_transform=[0, 2]),
+    "one layer by number": lora("is missing; export the adapters again", layers_to_transform=1),
+    "excluded layer": lora("is missing; export the adapters again", exclude_modules=r".*layers\.1\..*"),
+    "all linear layers": lora("no matrix can take .*merger", target_modules="all-linear"),
+    "head": lora("no matrix can take .*lm_head", target_modules=[*QV, "lm_head"]),
+    "embedding": lora("no matrix can take .*embed_tokens", target_modules=[*QV, "embed_tokens"]),
+    "patch embedding": lora("no matrix can take .*patch_embed", target_modules=r".*patch_embed\.proj"),
+    # Initial values that change the base.
+    "pissa": lora("init_lora_weights is 'pissa'; it changes the base", init_lora_weights="pissa"),
+    "fast pissa": lora("init_lora_weights is 'pissa_niter_4'; it", init_lora_weights="pissa_niter_4"),
+    "olora": lora("init_lora_weights is 'olora'; it changes the base", init_lora_weights="olora"),
+    "corda": lora(
+        "init_lora_weights is 'corda'; it changes the base|corda_config is",
+        init_lora_weights="corda",
+        corda_config=CordaConfig(),
+    ),
+    "lora-ga": lora(
+        "init_lora_weights is 'lora_ga'|lora_ga_config is",
+        init_lora_weights="lora_ga",
+        lora_ga_config=peft.LoraGAConfig(),
+    ),
+    # Variants of LoRA.
+    "dora": lora("use_dora is True; only plain", use_dora=True),
+    "rank pattern": lora("rank_pattern is {'q_proj': 2}; only plain", rank_pattern={"q_proj": 2}),
+    "alpha pattern": lora("alpha_pattern is {'q_proj': 2}; only plain", alpha_pattern={"q_proj": 2}),
+    "saved modules": lora("modules_to_save is .*lm_head.*only plain", modules_to_save=["lm_head"]),
+    "saved norms": lora("modules_to_save is .*input_layernorm", modules_to_save=["input_layernorm"]),
+    "all biases": lora("bias is 'all'; only plain", bias="all"),
+    "biases of adapted layers": lora("bias is 'lora_only'; only plain", bias="lora_only"),
+    "lora bias": lora("lora_bias is True; only plain", lora_bias=True),
+    "trainable tokens": lora(r"trainable_token_indices is \[1, 2\]; only", trainable_token_indices=[1, 2]),
+    "target parameters": lora(
+        "target_parameters is .*q_proj", target_modules=[], target_parameters=["self_attn.q_proj.weight"]
+    ),
+    "activated lora": lora(
+        r"alora_invocation_tokens is \[5, 6\]; only", alora_invocation_tokens=[5, 6], task_type="CAUSAL_LM"
+    ),
+    "kasa": lora("kasa_config is {", kasa_config=peft.KasaConfig()),
+    "velora": lora("velora_config is {", velora_config=peft.VeloraConfig(num_groups=4)),
+    "monteclora": lora("monteclora_config is {", monteclora_config=peft.MontecloraConfig()),
+    "block-diagonal": lora(
+        "use_bdlora is {",
+        use_bdlora=peft.BdLoraConfig(target_modules_bd_a=["q_proj"], nblocks=2, match_strict=False),
+    ),
+    # Other methods than LoRA.
+    "adalora": other("AdaLoraConfig", total_step=10),
+    "beft": other("BeftConfig"),
+    "boft": other("BOFTConfig", boft_block_size=4),
+    "c3a": other("C3AConfig", block_size=4),
+    "delora": other("DeloraConfig"),
+    "fourierft": other("FourierFTConfig", n_frequency=10),
+    "gralora": other("GraloraConfig"),
+    "hira": other("HiraConfig"),
+    "hra": other("HRAConfig"),
+    "ia3": other("IA3Config", target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]),
+    "layer norms": other("LNTuningConfig", target_modules=["input_layernorm"]),
+    "loha": other("LoHaConfig"),
+    "lokr": other("LoKrConfig"),
+    "miss": other("MissConfig", r=4),
+    "oft": other("OFTConfig", oft_block_size=4, r=0),
+    "randlora": other("RandLoraConfig"),
+    "road": other("RoadConfig", group_size=4),
+    "shira": other("ShiraConfig", r=2),
+    "token embeddings": other("TrainableTokensConfig", token_indices=[1, 2], target_modules=["embed_tokens"]),
+    "vblora": other("VBLoRAConfig", vector_length=8, num_vectors=16, topk=1),
+    "vera": other("VeraConfig", r=4),
+    "waveft": other("WaveFTConfig", n_frequency=10),
+    "prefix tuning": prompt("PrefixTuningConfig"),
+    "prompt tuning": prompt("PromptTuningConfig"),
+    "p-tuning": prompt("PromptEncoderConfig"),
+}
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return reference_model(BASE, seed=3)
+
+
+@pytest.fixture(scope="module")
+def base(reference, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    reference.save_pretrained(folder)
+    return load_model(folder)
+
+
+def reference_logits(model: Any) -> np.ndarray:
+    with torch.no_grad():
+        return model(**torch_inputs(SEGMENT)).logits[0].numpy()
+
+
+def save(kind: AdapterCase, reference: Any, folder: Path) -> None:
+    """Makes the adapter with PEFT, trains it a step in a random direction, and saves it."""
+    torch.manual_seed(0)
+    model, config = copy.deepcopy(reference), kind.config(**kind.settings)
+    if kind.settings.get("init_lora_weights") == "corda":
+        preprocess_corda(model, config, run_model=lambda: reference_logits(model))
+    policy = get_peft_model(model, config)
+    for parameter in policy.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    policy.save_pretrained(folder)
+
+
+def our_logits(base: Any, folder: Path) -> np.ndarray:
+    model = nnx.clone(base)
+    load_adapters(model, folder)
+    return np.asarray(logits(model, INPUTS))[PLACE.row, PLACE.columns]
+
+
+def assert_refused(base: Any, folder: Path, message: str) -> None:
+    model = nnx.clone(base)
+    with pytest.raises(UserError, match=message) as raised:
+        load_adapters(model, folder)
+    assert "\n" not in str(raised.value)
+    assert not count_parameters(model)["adapters"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_are_pefts_or_one_line_says_why(base, reference, tmp_path, name):
+    kind = KINDS[name]
+    save(kind, reference, tmp_path)
+    if kind.refused is not None:
+        assert_refused(base, tmp_path, kind.refused)
+        return
+    # PEFT reads what it wrote as well, since the trained model may differ from what its folder holds.
+    expected = reference_logits(PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path))
+    np.testing.assert_allclose(our_logits(base, tmp_path), expected, atol=1e-4)
+    assert np.abs(expected - reference_logits(reference)).max() > 0.01
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["pissa", "olora"])
+def test_adapters_whose_base_is_restored_are_read(base, reference, tmp_path, name):
+    """What the refusal of these asks for."""
+    torch.manual_seed(0)
+    policy = get_peft_model(copy.deepcopy(reference), LoraConfig(**KINDS[name].settings))
+    policy.peft_config["default"].init_lora_weights = True
+    policy.save_pretrained(tmp_path / "initial")
+    policy.peft_config["default"].init_lora_weights = name
+    for parameter in policy.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    expected = reference_logits(policy)
+    policy.save_pretrained(
+        tmp_path / "trained", path_initial_model_for_weight_conversion=str(tmp_path / "initial")
+    )
+    np.testing.assert_allclose(our_logits(base, tmp_path / "trained"), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_adapters_stored_in_half_precision_are_read(base, reference, tmp_path, dtype):
+    save(KINDS["lora"], reference, tmp_path)
+    tensors = {name: value.to(dtype) for name, value in load_file(tmp_path / WEIGHTS_FILE).items()}
+    save_file(tensors, tmp_path / WEIGHTS_FILE)
+    policy = PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path)
+    np.testing.assert_allclose(our_logits(base, tmp_path), reference_logits(policy), atol=1e-4)
+
+
+def test_every_field_of_pefts_is_known_with_its_default():
+    defaults = {
+        field.name: field.default if field.default is not dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(LoraConfig)
+    }
+    assert not NEUTRAL & EMPTY and not (NEUTRAL | EMPTY) & PLAIN.keys()
+    assert NEUTRAL | EMPTY | PLAIN.keys() == defaults.keys()
+    for field in EMPTY:
+        assert not defaults[field], field
+    for field in PLAIN.keys() - {"peft_type"}:
+        assert defaults[field] in PLAIN[field], field
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"use_new_thing": True}, "use_new_thing is True; this field is not known"),
+        ({"new_scale": 0}, "new_scale is 0; this field is not known"),
+        ({"new_scale": 0.0}, "new_scale is 0.0; this field is not known"),
+        ({"new_kind": "fast"}, "new_kind is 'fast'; this field is not known"),
+        ({"new_layers": [1]}, r"new_layers is \[1\]; this field is not known"),
+        ({"new_text": "a\nb" * 99}, r"new_text is 'a\\nba\\nb.*\.\.\.; this field"),
+        # What PEFT makes with packages or files that are not here.
+        ({"init_lora_weights": "loftq", "loftq_config": {"loftq_bits": 4, "loftq_iter": 1}}, "loftq"),
+        ({"arrow_config": {"top_k": 3}}, "arrow_config is {'top_k': 3}; only plain"),
+        ({"megatron_config": {"hidden_size": 48}}, "megatron_config is {'hidden_size': 48}; only plain"),
+        ({"layer_replication": [[0, 2], [1, 3]]}, r"layer_replication is \[\[0, 2\], \[1, 3\]\]; only plain"),
+        ({"use_qalora": True, "qalora_group_size": 8}, "use_qalora is True; only plain"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out is True; only plain"),
+        ({"peft_type": None}, "peft_type is None; only plain"),
+        ({"init_lora_weights": 1}, "init_lora_weights is 1; it changes"),
+        ({"init_lora_weights": "newest"}, "init_lora_weights is 'newest'; it changes"),
+        ({"lora_alpha": None}, "cannot read the adapters' settings"),
+        ({"lora_alpha": float("nan")}, "lora_alpha"),
+        ({"lora_alpha": 0}, "lora_alpha"),
+        ({"r": 0}, "r is 0"),
+        ({"r": 2.5}, "r is 2.5"),
+        ({"lora_dropout": 1.5}, "lora_dropout is 1.5"),
+        (
+            {"new_thing": None, "new_flag": False, "new_list": [], "new_map": {}, "new_text": ""},
+            None,
+        ),
+        ({"auto_mapping": {"unsloth_fixed": True}, "runtime_config": {"ephemeral_gpu_offload": True}}, None),
+    ],
+)
+def test_fields_of_other_versions_of_peft(base, reference, tmp_path, settings, message):
+    save(KINDS["lora"], reference, tmp_path)
+    path = tmp_path / CONFIG_FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    if message is None:
+        our_logits(base, tmp_path)
+    else:
+        assert_refused(base, tmp_path, message)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"LORA"'])
+def test_settings_that_are_no_object_are_one_line(base, reference, tmp_path, content):
+    save(KINDS["lora"], reference, tmp_path)
+    (tmp_path / CONFIG_FILE).write_text(content)
+    assert_refused(base, tmp_path, "cannot read the adapters' settings")

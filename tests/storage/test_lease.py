@@ -1,0 +1,95 @@
+"""One writer a prefix, whatever the clocks say."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.storage import Lease, LocalStore
+
+# Long enough for a renewal on a busy machine.
+SECONDS = 8.0
+
+
+def lease(place, **options):
+    store, root = place
+    return Lease(store, f"{root}/.lease", "gs://b/x", **{"seconds": SECONDS, **options})
+
+
+def test_a_second_writer_is_refused_while_the_first_renews(place):
+    with lease(place) as held:
+        with pytest.raises(UserError, match=r"gs://b/x: in use by .* process \d+; wait for it"), lease(place):
+            pass
+        held.check()
+    begin = time.monotonic()
+    with lease(place):
+        pass
+    assert time.monotonic() < begin + SECONDS  # A free one is taken at once.
+
+
+def test_a_dead_holder_is_waited_for(place):
+    with lease(place, seconds=1e6) as dead:
+        dead._ended.set()  # It renews no more, as if it were killed.
+        begin = time.monotonic()
+        with lease(place, seconds=2.0):
+            assert time.monotonic() >= begin + 2
+        # What the dead one does later changes nothing.
+        assert not dead._write()
+
+
+def test_a_holder_whose_lease_was_taken_stops(place):
+    (store, root), lost = place, threading.Event()
+    with lease(place, seconds=4.0, on_lost=lost.set) as held:
+        store.write(f"{root}/.lease", b"another's")
+        assert lost.wait(60)
+        with pytest.raises(UserError, match="may no longer write"):
+            held.check()
+    assert store.read(f"{root}/.lease") == b"another's"
+
+
+class Unreachable:
+    """A store whose writes fail from some moment on."""
+
+    def __init__(self, store):
+        self._store, self.cut = store, False
+
+    def __getattr__(self, name):
+        if self.cut:
+            raise UserError("the store did not answer")
+        return getattr(self._store, name)
+
+
+def test_a_holder_that_cannot_renew_stops_in_time(tmp_path):
+    store, lost = Unreachable(LocalStore(tmp_path)), threading.Event()
+    with lease((store, "a"), seconds=1.0, on_lost=lost.set) as held:
+        held.check()
+        store.cut = True
+        assert lost.wait(60)
+        assert not held.is_held()
+
+
+def test_processes_count_without_loss(tmp_path):
+    """The holder adds one to a number that has no other protection."""
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from rmsweb_jax.errors import UserError\n"
+        "from rmsweb_jax.storage import Lease, LocalStore\n"
+        "store = LocalStore(Path(sys.argv[1]))\n"
+        "for _ in range(3):\n"
+        "    while True:\n"
+        "        try:\n"
+        "            with Lease(store, '.lease', 'x', seconds=30.0):\n"
+        "                store.write('n', b'%d' % (int(store.read('n')) + 1))\n"
+        "            break\n"
+        "        except UserError:\n"
+        "            time.sleep(0.05)\n"
+    )
+    store = LocalStore(tmp_path)
+    store.write("n", b"0")
+    children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
+    assert [child.wait() for child in children] == [0] * 4
+    assert store.read("n") == b"12"

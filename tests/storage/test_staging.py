@@ -1,0 +1,135 @@
+"""Stages whose workdir is in a bucket, and scripts that refuse one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+
+from configs.build_sft import get_config
+from experiments import build_sft
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
+from rmsweb_jax.records.publish import publish_dataset
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.staging import staged
+from rmsweb_jax.records.tools import check_dataset
+from rmsweb_jax.workdir import open_workdir
+from tests.records.sets import trajectory
+
+ROOT = Path(__file__).parents[2]
+# Without screenshots, which tests/storage/test_published.py has.
+RUNS = [trajectory(number, None) for number in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RMSWEB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def collected(folder, runs=RUNS):
+    """A stage's workdir with a data set of its own, one below it, and other files."""
+    write_dataset(folder, runs, "trajectories")
+    write_dataset(folder / "audit", runs[:1], "trajectories")
+    (folder / "answers.sqlite").write_text("a database")
+    (folder / "refresh.diff").write_text("a\n")
+    (folder / "notes.jsonl").write_text("{}\n")
+    (folder / "release").mkdir(exist_ok=True)
+    (folder / "release/model.bin").write_bytes(b"weights")
+    (folder / "report.json").write_text('{"stage": "collect"}')
+
+
+def names(bucket):
+    skip = len(bucket.key) + 1
+    return {entry.key[skip:] for entry in bucket.entries() if not entry.key.endswith(".array_record")}
+
+
+def test_a_local_workdir_is_used_as_it_is(tmp_path, cache):
+    with staged(tmp_path / "run") as folder:
+        assert folder == tmp_path / "run"
+    assert not cache.exists()
+
+
+def test_a_stage_appears_in_the_bucket_when_it_has_finished(bucket):
+    with staged(bucket) as folder, open_workdir(folder, ConfigDict({"seed": 1})):
+        collected(folder)
+        assert names(bucket) == {".lease"}
+    assert list(read_dataset(bucket, Trajectory)) == RUNS
+    assert list(read_dataset(bucket / "audit", Trajectory)) == RUNS[:1]
+    own = {"manifest.json", "notes.jsonl", "report.json", "config.json", "refresh.diff", "release/model.bin"}
+    assert {name for name in names(bucket) if "images/" not in name} == own | {
+        ".lease",
+        "audit/manifest.json",
+    }
+    assert (bucket / "release/model.bin").read_bytes() == b"weights"
+
+
+def test_a_stage_that_fails_leaves_nothing_and_continues_where_it_was(bucket):
+    with pytest.raises(UserError, match="stopped"), staged(bucket) as folder:
+        (folder / "begun").write_text("")
+        raise UserError("stopped")
+    assert names(bucket) == {".lease"}
+    with staged(bucket) as folder:
+        assert (folder / "begun").exists()
+        collected(folder)
+    assert "report.json" in names(bucket)
+
+
+def test_another_machine_finds_a_finished_stage_finished(bucket, tmp_path, monkeypatch):
+    with staged(bucket) as folder, open_workdir(folder, ConfigDict({"seed": 1})):
+        collected(folder)
+    monkeypatch.setenv("RMSWEB_CACHE", str(tmp_path / "another"))
+    with staged(bucket) as folder:
+        assert (folder / "report.json").read_text() == '{"stage": "collect"}'
+        with (
+            pytest.raises(UserError, match="begun with other settings"),
+            open_workdir(folder, ConfigDict({"seed": 2})),
+        ):
+            pass
+
+
+def test_two_processes_do_not_share_a_workdir(bucket, monkeypatch):
+    monkeypatch.setattr("rmsweb_jax.storage.lease.LEASE_SECONDS", 4.0)
+    with staged(bucket) as folder:
+        collected(folder)
+        with pytest.raises(UserError, match=r"in use by .* process \d+"), staged(bucket):
+            pass
+
+
+def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):
+    write_dataset(tmp_path / "collect", RUNS, "trajectories")
+    publish_dataset(tmp_path / "collect", bucket / "collect")
+    assert build_sft.source_folders(f"{bucket}/collect,{tmp_path}/collect") == [
+        bucket / "collect",
+        tmp_path / "collect",
+    ]
+    config = get_config("demo")
+    runs = {str(bucket / "collect"): bucket / "corpus", f"{tmp_path}/collect": tmp_path / "corpus"}
+    for source, workdir in runs.items():
+        config.trajectories = source
+        with pytest.raises(UserError, match="no trajectory passed"), staged(workdir) as folder:
+            folder.mkdir(exist_ok=True)
+            build_sft.main(config, folder)
+    assert check_dataset(bucket / "collect").records == 3
+    assert not (bucket / "corpus").exists() or names(bucket / "corpus") == {".lease"}
+
+
+COMMANDS = {
+    "train_sft": "--workdir=gs://bucket/sft",
+    "serve": "--workdir=s3://bucket/serve",
+    "build_sft": "--workdir=gcs://bucket/corpus",
+    "mine": "--workdir=gs:/bucket/mine",
+}
+
+
+@pytest.mark.parametrize("script", COMMANDS)
+def test_an_address_that_does_not_work_is_one_line_and_makes_no_folder(script, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", f"experiments.{script}", COMMANDS[script]]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
+    assert run.stderr.startswith("error: --workdir=")
+    assert not list(tmp_path.iterdir()) or [path.name for path in tmp_path.iterdir()] == ["cache"]
