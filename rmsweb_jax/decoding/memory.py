@@ -1,4 +1,4 @@
-"""Memory of decoding: what a policy's weights take of a device, and the lanes that fit beside them."""
+"""Memory of decoding: what the weights of a policy take of a device, and how many lanes fit what is left."""
 
 from __future__ import annotations
 

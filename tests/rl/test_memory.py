@@ -30,10 +30,10 @@ def test_lanes_fit_beside_the_weights_as_they_lie(model, split):
     weights = device_bytes(abstract_weights(model, layout))
     # Norms are not split.
     assert alone / 4 <= weights < alone / 3 if split else weights == alone
-    each, held, memory = token_bytes(model.config.text, "float32", "model"), 50_000, 4 * alone
+    each, held, memory = token_bytes(model.config.text, "float32", "model"), 50_000, 20 * alone
     fitted = fit_memory(model, SIZES, layout, memory, held)
     caches = (fitted.prompts * SIZES.prompt_width + fitted.lanes * SIZES.response_width) // 4 * each
-    assert fitted.lanes % 4 == 0 and 0.8 * 0.9 * memory < held + weights + caches <= 0.9 * memory
+    assert fitted.lanes % 4 == 0 and 0.8 * memory < held + weights + caches <= 0.9 * memory
 
 
 class Live:
