@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
@@ -65,7 +65,7 @@ class _Strict(BaseModel):
 _Body = TypeVar("_Body", bound=_Strict)
 _Item = TypeVar("_Item")
 # Ends at its first error: one of each item would take long.
-_List = Annotated[list[_Item], FailFast()]
+_List = Annotated[list[_Item], Field(fail_fast=True)]
 
 
 class _ImageUrl(_Strict):
