@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Float, Int32
 
-from rmsweb_jax.decoding.attention import CacheArray, keys_by_position, swap_last_axes
+from rmsweb_jax.decoding.attention import keys_by_position
+from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.config import TextConfig

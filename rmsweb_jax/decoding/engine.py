@@ -21,10 +21,10 @@ from jaxtyping import Int32
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import programs
-from rmsweb_jax.decoding.attention import CACHE_DTYPES
 from rmsweb_jax.decoding.draw import Restrictions
 from rmsweb_jax.decoding.forward import Chunk, Vision
 from rmsweb_jax.decoding.programs import Emitted, LaneTable, PromptLogProbs
+from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.decoding.requests import Constraint, Drawn, PromptScores, Request, Sampling, TopTokens
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import LayerAdapters, Layout, adapter_rank, choose_layout

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from rmsweb_jax.decoding.attention import (
-    CacheArray,
     KeySpan,
     attend_part,
     attend_prompt,
@@ -23,8 +22,6 @@ from rmsweb_jax.decoding.attention import (
     attend_ring,
     keys_by_position,
     merge,
-    swap_last_axes,
-    to_cache,
 )
 from rmsweb_jax.decoding.cache import (
     BY_HEAD,
@@ -37,6 +34,7 @@ from rmsweb_jax.decoding.cache import (
     write_chunk,
     write_token,
 )
+from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes, to_cache
 from rmsweb_jax.decoding.weights import DecodeWeights, LayerAdapters, LayerWeights, Layout, project
 from rmsweb_jax.qwen3_vl.config import TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from rmsweb_jax.actions.reward import REWARDS
-from rmsweb_jax.decoding.attention import CACHE_DTYPES
+from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.rl.losses import Objective
@@ -121,7 +121,7 @@ class RlConfig(ComputeConfig):
       rollout_engine: "local" (the training mesh), or "endpoint" (an inference server).
       endpoint: the inference server, if `rollout_engine` is "endpoint".
       rollout_lanes: sequences that are decoded at once; 0 takes as many as the devices' memory holds.
-      cache_dtype: dtype of the sampler's caches, one of `decoding.attention.CACHE_DTYPES`.
+      cache_dtype: dtype of the sampler's caches, one of `decoding.quantized.CACHE_DTYPES`.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and weights of the terms.
       row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
@@ -63,17 +63,9 @@ class _Strict(BaseModel):
 
 
 _Body = TypeVar("_Body", bound=_Strict)
-
-
-class _FirstError(FailFast):
-    """Ends the check of a list with its first error; hashable, as members of a union must be."""
-
-    __hash__ = cast(Any, object.__hash__)
-
-
 _Item = TypeVar("_Item")
 # Ends at its first error: one of each item would take long.
-_List = Annotated[list[_Item], _FirstError()]
+_List = Annotated[list[_Item], Field(fail_fast=True)]
 
 
 class _ImageUrl(_Strict):

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from rmsweb_jax.decoding.attention import CacheArray, to_cache
 from rmsweb_jax.decoding.kernel import flash_decode
+from rmsweb_jax.decoding.quantized import CacheArray, to_cache
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import BACKENDS, TPU_LANES
 from rmsweb_jax.qwen3_vl.backends import choose_attention, make_attend

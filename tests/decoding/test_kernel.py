@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rmsweb_jax.decoding.attention import KeySpan, attend_ring, merge, swap_last_axes, to_cache
+from rmsweb_jax.decoding.attention import KeySpan, attend_ring, merge
+from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 
 DIM, PLACES, HEADS = 128, 1024, 8
