@@ -67,7 +67,7 @@ def closed(schema: Any) -> Any:
     """Forbids properties that a schema does not name, unless it says something of them.
 
     JSON Schema allows any others, and a weak model would write them without end. What is left is a part of
-    what the schema allows. Parts of an `allOf`, or of an `anyOf` beside properties, stay as they are, since
+    what the schema allows. Parts of an `allOf`, or of an `anyOf` next to properties, stay as they are, since
     each would forbid the others'.
     """
     if not isinstance(schema, dict):
