@@ -1,4 +1,4 @@
-"""The hosts of a run: how they find each other, begin with the same code, data and settings, and end together.
+"""The hosts of a run: they find each other, begin with the same code, data and settings, and end together.
 
 All goes through the coordination service of `jax.distributed`, which the first process serves.
 """
@@ -38,8 +38,8 @@ _HEARTBEAT_S = 30
 _POLL_S = 1.0
 # Seconds without one of those after which a process is the lost one, once it is known that one is lost.
 _SILENT_S = 15.0
-# Seconds after a failure in which the service has found out whether a process was lost.
-_JUDGED_S = _HEARTBEAT_S + 15.0
+# Seconds after a failure in which a lost process is noticed.
+_NOTICED_S = _SILENT_S + 5.0
 # Seconds in which a process that hears of another's end may reach its own, for example after SIGTERM to all.
 _GRACE_S = 10.0
 # Seconds in which all others hear of a process's end.
@@ -51,8 +51,8 @@ _LISTED = 5
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _BY_HAND = (
-    f"set {_VARIABLES[0]} (HOST:PORT of the first process), {_VARIABLES[1]} and {_VARIABLES[2]} (0, 1, ...) for "
-    "each process, or leave the flag out on a single host"
+    f"set {_VARIABLES[0]} (HOST:PORT of the first process), {_VARIABLES[1]} and {_VARIABLES[2]} (0, 1, ...) "
+    "for each process, or leave the flag out on a single host"
 )
 _ABORT_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
@@ -127,8 +127,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             name = self._client.blocking_key_value_get(f"rmsweb/host/{number}", _ANSWER_MS)
             self._names[number] = f"{name} (process {number})"
         threading.Thread(target=self._watch, name="watch-hosts", daemon=True).start()
-        # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. Python's
-        # signal handlers run in the main thread, and only after C's has returned, which is too late here.
+        # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. A
+        # handler of `signal` comes too late: Python calls it in the main thread, once C's has returned.
         self._on_abort = _ABORT_HANDLER(lambda _: self._end_if_lost())
         _set_abort_handler(ctypes.cast(self._on_abort, ctypes.c_void_p))
         return self
@@ -149,9 +149,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             self._leave(known[1], known[0])
         if isinstance(error, SystemExit):
             self._leave(error.code if isinstance(error.code, int) else 1, "")
-        if isinstance(error, RuntimeError):
-            # Collectives and checkpoints fail, here at once, when another process is lost.
-            self._end_if_lost()
+        # Collectives and checkpoints fail when another process is lost, with errors of many types.
+        self._end_if_lost()
         traceback.print_exception(error)
         self._leave(1, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
@@ -194,7 +193,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             return self._client.blocking_key_value_get(f"rmsweb/facts/{number}", _ANSWER_MS)
         except RuntimeError as error:
             raise UserError(
-                f"{self._names[number]} did not say what it runs within {_ANSWER_MS // 1000} s: look at its log"
+                f"{self._names[number]} did not say in {_ANSWER_MS // 1000} s what it runs: look at its log"
             ) from error
 
     def _watch(self) -> None:
@@ -220,7 +219,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
 
     def _end_if_lost(self) -> None:
         """After a failure: ends this process if another one is lost; otherwise returns."""
-        deadline = time.monotonic() + _JUDGED_S
+        deadline = time.monotonic() + _NOTICED_S
         while time.monotonic() < deadline and not self._done.is_set():
             if self._ended is not None:
                 self._leave(*self._ended)
@@ -309,11 +308,11 @@ def _versions() -> dict[str, str]:
 
 
 def _data(config: ConfigDict, reads: Iterable[str]) -> dict[str, str]:
-    return {f"data in config.{name}": data_version(Path(config[name])) for name in reads if config[name]}
+    return {f"data in config.{name}": data_version(Path(str(config[name]))) for name in reads if config[name]}
 
 
 def data_version(folder: Path) -> str:
-    """A digest of a data set's manifest, or of a model folder's JSON files and the sizes of its other files."""
+    """A digest of a data set's manifest, or of a model's JSON files and the sizes of its other files."""
     if (folder / MANIFEST).exists():
         return _digest((folder / MANIFEST).read_bytes())
     if not folder.is_dir():
