@@ -119,6 +119,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         self._alive = dict.fromkeys(range(self._count), ("", time.monotonic()))
         self._read = time.monotonic()
         self._ending, self._done = threading.Lock(), threading.Event()
+        self._code = 1
         # What another process ended with.
         self._ended: tuple[int, str] | None = None
 
@@ -204,15 +205,16 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
                 self._client.key_value_set(f"rmsweb/alive/{self._number}", str(count), allow_overwrite=True)
                 alive = self._client.key_value_dir_get("rmsweb/alive/")
                 ended = self._client.key_value_dir_get("rmsweb/ended/")
-            except RuntimeError:
+            except (RuntimeError, ValueError):
                 continue  # JAX's own threads decide what that means.
             self._read = time.monotonic()
             for key, value in alive:
                 number = int(key.rpartition("/")[2])
                 if value != self._alive[number][0]:
                     self._alive[number] = (value, self._read)
-            if ended:
-                number, (code, line) = int(ended[0][0].rpartition("/")[2]), json.loads(ended[0][1])
+            others = [(key, value) for key, value in ended if key.rpartition("/")[2] != str(self._number)]
+            if others:
+                number, (code, line) = int(others[0][0].rpartition("/")[2]), json.loads(others[0][1])
                 self._ended = code, f"{self._names[number]} ended: {line or f'exit code {code}'}"
                 if not self._done.wait(_GRACE_S):
                     self._leave(*self._ended)
@@ -222,7 +224,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         deadline = time.monotonic() + _NOTICED_S
         while time.monotonic() < deadline and not self._done.is_set():
             if self._ended is not None:
-                self._leave(*self._ended)
+                self._exit(*self._ended)
             if (lost := self._lost()) is not None:
                 stop = StoppedError("the last checkpoint is kept", f"the loss of {self._names[lost]}")
                 self._exit(stop.exit_code, str(stop))
@@ -246,26 +248,28 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
     def _leave(self, code: int, line: str) -> NoReturn:
         """Ends this process once the others know why."""
         if self._ending.acquire(blocking=False):
+            self._code = code
             if line:
                 _print(line)
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, ValueError):
                 self._client.key_value_set(f"rmsweb/ended/{self._number}", json.dumps([code, line]))
                 # The first process serves the others; it must not go before they have heard.
                 self._client.wait_at_barrier("rmsweb/end", int(_HEARD_S * 1000))
-            _exit(code)
-        # Another thread is ending this process.
-        while True:
-            time.sleep(60)
+        else:
+            time.sleep(2 * _HEARD_S)  # Another thread is ending this process.
+        _exit(self._code)
 
     def _exit(self, code: int, line: str) -> NoReturn:
-        """Ends this process without the service, which may be gone or hold its locks."""
+        """Ends this process without the service, whose client an aborting thread keeps locked."""
         if self._ending.acquire(blocking=False):
+            self._code = code
             if self._number == 0:
                 time.sleep(5)  # The others find out by themselves, and should not take this one for the lost.
             _print(line)
         else:
-            time.sleep(_HEARD_S)
-        _exit(code)
+            # Another thread is ending this process, but may wait for the client.
+            time.sleep(10)
+        _exit(self._code)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
