@@ -1,4 +1,4 @@
-"""The hosts of a run: how they find each other, begin with the same code, data and settings, and end together.
+"""The hosts of a run: they find each other, begin with the same code, data and settings, and end together.
 
 All goes through the coordination service of `jax.distributed`, which the first process serves.
 """
@@ -30,6 +30,7 @@ from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import StoppedError, UserError, user_message
 from rmsweb_jax.records.dataset import MANIFEST
+from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import flatten_settings, make_folder
 
 # Seconds without a sign of life, from JAX's own threads, after which the service gives up a process.
@@ -38,8 +39,8 @@ _HEARTBEAT_S = 30
 _POLL_S = 1.0
 # Seconds without one of those after which a process is the lost one, once it is known that one is lost.
 _SILENT_S = 15.0
-# Seconds after a failure in which the service has found out whether a process was lost.
-_JUDGED_S = _HEARTBEAT_S + 15.0
+# Seconds after a failure in which a lost process is noticed.
+_NOTICED_S = _SILENT_S + 5.0
 # Seconds in which a process that hears of another's end may reach its own, for example after SIGTERM to all.
 _GRACE_S = 10.0
 # Seconds in which all others hear of a process's end.
@@ -51,8 +52,8 @@ _LISTED = 5
 
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _BY_HAND = (
-    f"set {_VARIABLES[0]} (HOST:PORT of the first process), {_VARIABLES[1]} and {_VARIABLES[2]} (0, 1, ...) for "
-    "each process, or leave the flag out on a single host"
+    f"set {_VARIABLES[0]} (HOST:PORT of the first process), {_VARIABLES[1]} and {_VARIABLES[2]} (0, 1, ...) "
+    "for each process, or leave the flag out on a single host"
 )
 _ABORT_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
@@ -119,6 +120,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         self._alive = dict.fromkeys(range(self._count), ("", time.monotonic()))
         self._read = time.monotonic()
         self._ending, self._done = threading.Lock(), threading.Event()
+        self._code = 1
         # What another process ended with.
         self._ended: tuple[int, str] | None = None
 
@@ -127,8 +129,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             name = self._client.blocking_key_value_get(f"rmsweb/host/{number}", _ANSWER_MS)
             self._names[number] = f"{name} (process {number})"
         threading.Thread(target=self._watch, name="watch-hosts", daemon=True).start()
-        # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. Python's
-        # signal handlers run in the main thread, and only after C's has returned, which is too late here.
+        # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. A
+        # handler of `signal` comes too late: Python calls it in the main thread, once C's has returned.
         self._on_abort = _ABORT_HANDLER(lambda _: self._end_if_lost())
         _set_abort_handler(ctypes.cast(self._on_abort, ctypes.c_void_p))
         return self
@@ -149,13 +151,12 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             self._leave(known[1], known[0])
         if isinstance(error, SystemExit):
             self._leave(error.code if isinstance(error.code, int) else 1, "")
-        if isinstance(error, RuntimeError):
-            # Collectives and checkpoints fail, here at once, when another process is lost.
-            self._end_if_lost()
+        # Collectives and checkpoints fail when another process is lost, with errors of many types.
+        self._end_if_lost()
         traceback.print_exception(error)
         self._leave(1, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
-    def agree(self, config: ConfigDict, workdir: Path, reads: Iterable[str]) -> None:
+    def agree(self, config: ConfigDict, workdir: AnyPath, reads: Iterable[str]) -> None:
         """Compares what all hosts are about to run; all must call this.
 
         Args:
@@ -165,26 +166,24 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
           UserError: they differ, on all hosts alike; the message names the host, and what differs.
         """
         facts = _settings(config) | _versions() | _data(config, reads)
-        mark = workdir / f".hosts-{secrets.token_hex(8)}"
-        local = "://" not in str(workdir)
+        mark = f".hosts-{secrets.token_hex(8)}"
         if self._number == 0:
-            if local:
+            if isinstance(workdir, Path):
                 make_folder(workdir)
-                mark.touch()
-            self._client.key_value_set("rmsweb/workdir", json.dumps([str(workdir), mark.name]))
+                (workdir / mark).touch()
+            self._client.key_value_set("rmsweb/workdir", json.dumps([str(workdir), mark]))
         name, shared = json.loads(self._client.blocking_key_value_get("rmsweb/workdir", _ANSWER_MS))
-        if local and (workdir / shared).exists():
-            facts["--workdir"] = name
-        elif local:
-            facts["--workdir"] = f"{workdir}, a folder of that host alone"
-        else:
-            facts["--workdir"] = str(workdir)
+        facts["--workdir"] = str(workdir)
+        if isinstance(workdir, Path):
+            seen = (workdir / shared).exists()
+            facts["--workdir"] = name if seen else f"{workdir}, a folder of that host alone"
         self._client.key_value_set(f"rmsweb/facts/{self._number}", json.dumps(facts))
         if self._number == 0:
             try:
                 every = [json.loads(self._answer(number)) for number in range(self._count)]
             finally:
-                mark.unlink(missing_ok=True)
+                if isinstance(workdir, Path):
+                    (workdir / mark).unlink(missing_ok=True)
             self._client.key_value_set("rmsweb/verdict", differences(self._names, every))
         if verdict := self._client.blocking_key_value_get("rmsweb/verdict", 2 * _ANSWER_MS):
             raise UserError(verdict)
@@ -194,7 +193,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             return self._client.blocking_key_value_get(f"rmsweb/facts/{number}", _ANSWER_MS)
         except RuntimeError as error:
             raise UserError(
-                f"{self._names[number]} did not say what it runs within {_ANSWER_MS // 1000} s: look at its log"
+                f"{self._names[number]} did not say in {_ANSWER_MS // 1000} s what it runs: look at its log"
             ) from error
 
     def _watch(self) -> None:
@@ -205,25 +204,26 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
                 self._client.key_value_set(f"rmsweb/alive/{self._number}", str(count), allow_overwrite=True)
                 alive = self._client.key_value_dir_get("rmsweb/alive/")
                 ended = self._client.key_value_dir_get("rmsweb/ended/")
-            except RuntimeError:
+            except (RuntimeError, ValueError):
                 continue  # JAX's own threads decide what that means.
             self._read = time.monotonic()
             for key, value in alive:
                 number = int(key.rpartition("/")[2])
                 if value != self._alive[number][0]:
                     self._alive[number] = (value, self._read)
-            if ended:
-                number, (code, line) = int(ended[0][0].rpartition("/")[2]), json.loads(ended[0][1])
+            others = [(key, value) for key, value in ended if key.rpartition("/")[2] != str(self._number)]
+            if others:
+                number, (code, line) = int(others[0][0].rpartition("/")[2]), json.loads(others[0][1])
                 self._ended = code, f"{self._names[number]} ended: {line or f'exit code {code}'}"
                 if not self._done.wait(_GRACE_S):
                     self._leave(*self._ended)
 
     def _end_if_lost(self) -> None:
         """After a failure: ends this process if another one is lost; otherwise returns."""
-        deadline = time.monotonic() + _JUDGED_S
+        deadline = time.monotonic() + _NOTICED_S
         while time.monotonic() < deadline and not self._done.is_set():
             if self._ended is not None:
-                self._leave(*self._ended)
+                self._exit(*self._ended)
             if (lost := self._lost()) is not None:
                 stop = StoppedError("the last checkpoint is kept", f"the loss of {self._names[lost]}")
                 self._exit(stop.exit_code, str(stop))
@@ -247,26 +247,28 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
     def _leave(self, code: int, line: str) -> NoReturn:
         """Ends this process once the others know why."""
         if self._ending.acquire(blocking=False):
+            self._code = code
             if line:
                 _print(line)
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, ValueError):
                 self._client.key_value_set(f"rmsweb/ended/{self._number}", json.dumps([code, line]))
                 # The first process serves the others; it must not go before they have heard.
                 self._client.wait_at_barrier("rmsweb/end", int(_HEARD_S * 1000))
-            _exit(code)
-        # Another thread is ending this process.
-        while True:
-            time.sleep(60)
+        else:
+            time.sleep(2 * _HEARD_S)  # Another thread is ending this process.
+        _exit(self._code)
 
     def _exit(self, code: int, line: str) -> NoReturn:
-        """Ends this process without the service, which may be gone or hold its locks."""
+        """Ends this process without the service, whose client an aborting thread keeps locked."""
         if self._ending.acquire(blocking=False):
+            self._code = code
             if self._number == 0:
                 time.sleep(5)  # The others find out by themselves, and should not take this one for the lost.
             _print(line)
         else:
-            time.sleep(_HEARD_S)
-        _exit(code)
+            # Another thread is ending this process, but may wait for the client.
+            time.sleep(10)
+        _exit(self._code)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
@@ -309,11 +311,15 @@ def _versions() -> dict[str, str]:
 
 
 def _data(config: ConfigDict, reads: Iterable[str]) -> dict[str, str]:
-    return {f"data in config.{name}": data_version(Path(config[name])) for name in reads if config[name]}
+    return {
+        f"data in config.{name}": data_version(parse_path(str(config[name]), f"config.{name}"))
+        for name in reads
+        if config[name]
+    }
 
 
-def data_version(folder: Path) -> str:
-    """A digest of a data set's manifest, or of a model folder's JSON files and the sizes of its other files."""
+def data_version(folder: AnyPath) -> str:
+    """A digest of a data set's manifest, or of a model's JSON files and the sizes of its other files."""
     if (folder / MANIFEST).exists():
         return _digest((folder / MANIFEST).read_bytes())
     if not folder.is_dir():
@@ -322,10 +328,14 @@ def data_version(folder: Path) -> str:
     if not files:
         return "not there"
     parts = [
-        f"{path.name} {_digest(path.read_bytes()) if path.suffix == '.json' else path.stat().st_size}"
+        f"{path.name} {_digest(path.read_bytes()) if path.suffix == '.json' else _size(path)}"
         for path in files
     ]
     return _digest("\n".join(parts).encode())
+
+
+def _size(path: AnyPath) -> int | None:
+    return path.stat().st_size if isinstance(path, Path) else path.size()
 
 
 def _digest(data: bytes) -> str:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -162,15 +163,15 @@ def test_hosts_with_other_code_data_settings_or_workdir_are_refused(random_polic
     for package in ("rmsweb_jax", "experiments", "configs"):
         (first / package).symlink_to(ROOT / package)
     (first / "corpus").symlink_to(corpus)
-    told = run_two(
+    ends = run_two(
         [*arguments(random_policy, "corpus"), "--workdir=run"],
         (first, other),
         cluster,
         ("--config.seed=7",),
     )
-    assert [code for code, _ in told] == [2, 2]
-    line = told[0][1]
-    assert told[1][1] == line and line.startswith("error: the hosts of this run differ: ")
+    assert [code for code, _ in ends] == [2, 2]
+    line = ends[0][1]
+    assert ends[1][1] == line and line.startswith("error: the hosts of this run differ: ")
     second = f"{socket.gethostname()} (process 1) has"
     for what in (
         "config.seed = 7, but",
@@ -190,9 +191,9 @@ def test_a_host_without_the_data_is_named(random_policy, corpus, tmp_path):
         for package in ("rmsweb_jax", "experiments", "configs"):
             (folder / package).symlink_to(ROOT / package)
     (folders[0] / "corpus").symlink_to(corpus)
-    told = run_two([*arguments(random_policy, "corpus"), f"--workdir={tmp_path / 'run'}"], folders)
+    ends = run_two([*arguments(random_policy, "corpus"), f"--workdir={tmp_path / 'run'}"], folders)
     missing = f"{socket.gethostname()} (process 1) has data in config.corpus = not there, but"
-    assert [code for code, _ in told] == [2, 2] and all(missing in line for _, line in told)
+    assert [code for code, _ in ends] == [2, 2] and all(missing in line for _, line in ends)
 
 
 def test_an_error_of_one_host_ends_all_with_it(random_policy, corpus, tmp_path):
@@ -204,22 +205,22 @@ def test_an_error_of_one_host_ends_all_with_it(random_policy, corpus, tmp_path):
         shutil.copytree(random_policy, folder / "policy")
     weights = next((folders[1] / "policy").glob("*.safetensors"))
     weights.write_bytes(b"\xff" * weights.stat().st_size)  # As long as it was, which all hosts agree on.
-    told = run_two([*arguments("policy", corpus), f"--workdir={tmp_path / 'run'}"], folders)
-    assert told[1][0] == told[0][0] == 2
+    ends = run_two([*arguments("policy", corpus), f"--workdir={tmp_path / 'run'}"], folders)
+    assert ends[1][0] == ends[0][0] == 2
     assert (
-        told[0][1] == f"error: {socket.gethostname()} (process 1) ended: {told[1][1].removeprefix('error: ')}"
+        ends[0][1] == f"error: {socket.gethostname()} (process 1) ended: {ends[1][1].removeprefix('error: ')}"
     )
 
 
 def test_no_cluster_is_one_line(random_policy, corpus, tmp_path):
     command = [sys.executable, *arguments(random_policy, corpus), f"--workdir={tmp_path}", "--distributed"]
-    told = {}
+    ends = {}
     for name, own in {"none": {}, "part": {"JAX_PROCESS_ID": "1"}}.items():
         done = subprocess.run(command, cwd=ROOT, env=environment(own), capture_output=True, text=True)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
-        told[name] = done.stderr
-    assert "no cluster found: looked for Cloud TPU" in told["none"] and "JAX_NUM_PROCESSES" in told["none"]
-    assert "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES not set, but JAX_PROCESS_ID" in told["part"]
+        ends[name] = done.stderr
+    assert "no cluster found: looked for Cloud TPU" in ends["none"] and "JAX_NUM_PROCESSES" in ends["none"]
+    assert "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES not set, but JAX_PROCESS_ID" in ends["part"]
 
 
 @pytest.fixture(scope="module")
@@ -235,17 +236,18 @@ def test_the_loss_of_a_host_ends_the_other_and_the_run_goes_on_as_if_nothing_was
     whole, random_policy, corpus, tmp_path, lost
 ):
     run = Run(tmp_path, "run", arguments(random_policy, corpus), hosts=2)
-    started = run._reach(3, run.start(2), "metrics.jsonl")
+    started = run.start(2)
+    while run.logged() < 3:
+        assert [process.poll() for process in started] == [None, None]
+        time.sleep(0.01)
     started[lost].send_signal(signal.SIGKILL)
     codes = [process.wait(PATIENCE_S) for process in started]
     assert codes[lost] == -signal.SIGKILL and codes[1 - lost] == 75
-    log = (tmp_path / "log").read_text()
-    assert log.endswith(
-        f"error: stopped by the loss of {socket.gethostname()} (process {lost}); the last checkpoint is kept: "
-        "run the same command again to continue\n"
+    assert (tmp_path / "log").read_text().splitlines()[-1] == (
+        f"error: stopped by the loss of {socket.gethostname()} (process {lost}); the last checkpoint is "
+        "kept: run the same command again to continue"
     )
-    reached = run.logged()
-    assert reached < STEPS and not (run.workdir / "report.json").exists()
+    assert run.logged() < STEPS and not (run.workdir / "report.json").exists()
     run.finish(2)
     assert json.loads((run.workdir / "report.json").read_text())["steps"] == STEPS
     assert run.curves() == whole.curves()
