@@ -23,6 +23,7 @@ from absl import app, flags
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.storage import local_path
 from rmsweb_jax.verify.checks import Check, environment, run_checks, write_report
 from rmsweb_jax.verify.golden import compare_golden, read_golden, write_golden
 from rmsweb_jax.verify.kernels import decode_kernel, training_kernels
@@ -77,9 +78,10 @@ def main() -> None:
             raise UserError("give --output=FOLDER, with --golden=FILE or without, or --write_golden=FILE")
         folder = resolve_model(model.value)
         if write.value:
-            write_golden(Path(write.value), folder)
+            write_golden(local_path(write.value, "--write_golden"), folder)
             return
-        verify(folder, Path(output.value), Path(golden.value) if golden.value else None)
+        golden_file = local_path(golden.value, "--golden") if golden.value else None
+        verify(folder, local_path(output.value, "--output"), golden_file)
 
     with cli.user_errors():
         app.run(entry, flags_parser=cli.parse_flags)

@@ -23,8 +23,8 @@ from pydantic import ValidationError
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
 from rmsweb_jax.data.packing import Part, RowShape
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Request, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model

@@ -11,7 +11,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,16 @@ from rmsweb_jax.decoding.draw import Restrictions
 from rmsweb_jax.decoding.forward import Chunk, Vision
 from rmsweb_jax.decoding.programs import Emitted, LaneTable, PromptLogProbs
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
-from rmsweb_jax.decoding.requests import Constraint, Drawn, PromptScores, Request, Sampling, TopTokens
+from rmsweb_jax.decoding.requests import (
+    Collector,
+    Constraint,
+    Drawn,
+    PromptScores,
+    Request,
+    Responses,
+    Sampling,
+    TopTokens,
+)
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import LayerAdapters, Layout, adapter_rank, choose_layout
 from rmsweb_jax.errors import UserError
@@ -730,6 +739,20 @@ class Engine:
         if finish is not None:
             self._free_lane(lane)
             self._release(prompt)
+
+
+def generate(engine: Engine, requests: Sequence[Request]) -> list[Responses]:
+    """Draws all responses to the requests; returns them in order.
+
+    Raises:
+      UserError: a request does not fit the engine, or a response ended with an error.
+    """
+    for request in requests:
+        engine.add(request)
+    collector, found = Collector(), {}
+    while engine.busy:
+        found |= dict(collector.take(engine.advance()))
+    return [found[request] for request in requests]
 
 
 @contextlib.contextmanager

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
 from rmsweb_jax.data.batching import Encodable
 from rmsweb_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from rmsweb_jax.decoding.engine import Engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,17 +182,3 @@ def _joined(parts: dict[int, list[Drawn]]) -> Responses:
         truncated=np.asarray([sample[-1].finish != "stop" for sample in samples]),
         versions=join("versions", np.int32),
     )
-
-
-def generate(engine: Engine, requests: Sequence[Request]) -> list[Responses]:
-    """Draws all responses to the requests; returns them in order.
-
-    Raises:
-      UserError: a request does not fit the engine, or a response ended with an error.
-    """
-    for request in requests:
-        engine.add(request)
-    collector, found = Collector(), {}
-    while engine.busy:
-        found |= dict(collector.take(engine.advance()))
-    return [found[request] for request in requests]

@@ -20,8 +20,8 @@ from rmsweb_jax.data.encoding import Encoder, LazyExample
 from rmsweb_jax.data.sft import SftData
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Request, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL

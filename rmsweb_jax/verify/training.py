@@ -22,8 +22,8 @@ from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_m
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.data.sft import VALUES, StepBatch
 from rmsweb_jax.data.sizes import SampleSize
-from rmsweb_jax.decoding.engine import Engine, LaneUse
-from rmsweb_jax.decoding.requests import Request, Responses, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, LaneUse, generate
+from rmsweb_jax.decoding.requests import Request, Responses, Sampling
 from rmsweb_jax.decoding.sizes import device_memory, sizes_for, token_bytes
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig

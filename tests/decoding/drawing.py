@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rmsweb_jax.data.batching import Encodable, Example
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Request, Responses, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Request, Responses, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 

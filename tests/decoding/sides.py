@@ -15,8 +15,8 @@ from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Responses, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, sizes_for
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.processor import image_patches

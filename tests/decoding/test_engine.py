@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import cache, programs
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Collector, Drawn, PromptScores, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Collector, Drawn, PromptScores, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig

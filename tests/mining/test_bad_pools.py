@@ -228,7 +228,7 @@ def test_a_screenshot_that_is_not_there_is_one_line(tmp_path):
     pool = put_pool(tmp_path / "pool", GOOD)
     path = ImageStore(pool).path(SHOT)
     path.unlink()
-    with pytest.raises(UserError, match="missing screenshot: make that data set again") as error:
+    with pytest.raises(UserError, match="missing screenshot: make this data set again") as error:
         mine_pools_at(tmp_path / "mine", pool)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
     left = {path.name for path in (tmp_path / "mine").rglob("*.json")}

@@ -24,8 +24,8 @@ from flax import nnx
 
 from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
 from experiments.studies.benchmark.side import others_seconds
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Responses, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL

@@ -19,8 +19,8 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.data.sft import VALUES
-from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Request, Sampling, generate
+from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.qwen3_vl.backends import choose_attention

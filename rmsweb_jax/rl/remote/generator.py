@@ -147,7 +147,8 @@ class RemoteGenerator:
                 f"config.endpoint.api_key_env: {config.api_key_env} is not set; export the server's key"
             )
         self._worker: _Worker | None = None
-        self._lock = _lock(Path(config.adapter_folder)) if is_first() else None
+        folder = local_path(config.adapter_folder, "config.endpoint.adapter_folder")
+        self._lock = _lock(folder) if is_first() else None
 
     @property
     def wants(self) -> bool:
