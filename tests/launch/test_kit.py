@@ -77,7 +77,16 @@ def test_each_machine_of_a_fleet_has_its_own_share(machine):
 
 @pytest.mark.parametrize(
     ("stage", "missing"),
-    [("sft", "STORE"), ("collect", "TASKS"), ("play", "POLICY_URL"), ("serve", "POLICY_KEY"), ("sfd", "")],
+    [
+        ("sft", "STORE"),
+        ("sft", "DISK"),
+        ("rl", "DISK"),
+        ("serve", "DISK"),
+        ("collect", "TASKS"),
+        ("play", "POLICY_URL"),
+        ("serve", "POLICY_KEY"),
+        ("sfd", ""),
+    ],
 )
 def test_what_is_missing_is_one_line(machine, stage, missing):
     done = machine.run("sh", STAGE, stage, **VARIABLES | {missing: ""})
