@@ -111,8 +111,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
     def __init__(self) -> None:
         join_processes()
         state = jax_distributed.global_state
-        assert state.client is not None and state.coordinator_address is not None
-        self._client, self._address = state.client, state.coordinator_address
+        assert state.client is not None
+        self._client = state.client
         self._number, self._count = state.process_id, state.num_processes
         self._client.key_value_set(f"rmsweb/host/{self._number}", socket.gethostname())
         self._names = [f"process {number}" for number in range(self._count)]
@@ -232,17 +232,11 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
     def _lost(self) -> int | None:
         """The number of the process that has been silent for longest, if that is too long."""
         since, number = min((since, number) for number, (_, since) in self._alive.items())
-        # Since the last answer of the service: without it all are silent.
+        # Since the last answer of the service: without one all are silent.
         if self._read - since > _SILENT_S:
             return number
-        if self._number == 0:
-            return None
-        host, _, port = self._address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=3).close()
-        except OSError:
-            return 0
-        return None
+        # The first process serves the others.
+        return 0 if self._number and time.monotonic() - self._read > _SILENT_S else None
 
     def _leave(self, code: int, line: str) -> NoReturn:
         """Ends this process once the others know why."""
