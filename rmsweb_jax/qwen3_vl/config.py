@@ -88,7 +88,7 @@ def shortened(value: Any) -> str:
 
 
 def is_empty(value: Any) -> bool:
-    """Returns True for null, false and empty values, which switch a setting off whatever it is.
+    """Returns True for null, false and empty values, which switch off any setting.
 
     A zero is none of these: it may well change what is computed.
     """

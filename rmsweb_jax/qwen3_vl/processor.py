@@ -246,7 +246,7 @@ class Processor:
         self.start_id: int = vocabulary["<|im_start|>"]
         self.end_id: int = vocabulary["<|im_end|>"]
         self._newline = self.encode_text("\n")
-        # No token stands for more characters.
+        # The most characters that a token stands for.
         self.longest_token: int = max(map(len, vocabulary))
         vision = {vocabulary[name] for name in _VISION_TOKENS if name in vocabulary}
         unused = set(range(config.text.vocab_size)) - set(vocabulary.values())

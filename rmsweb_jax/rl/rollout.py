@@ -314,7 +314,7 @@ class Rollouts:
         return self._encoding.popleft() if self._encoding else None
 
     def _begin(self) -> Request | None:
-        """Begins a request: one of `draw`, or the next of the run; processes get these in turn."""
+        """Begins a request: one of `draw`, or the next of the run, which go to the processes in turn."""
         if self._waiting:
             return self._waiting.popleft()
         while self._begun < self.limit:

@@ -1,4 +1,4 @@
-"""One writer a prefix, whatever the clocks say."""
+"""Leases let one writer use a prefix, also where clocks differ."""
 
 import subprocess
 import sys
