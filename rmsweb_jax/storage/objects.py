@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Callable
 from importlib import util
@@ -189,6 +190,8 @@ class _S3:
     def __init__(self) -> None:
         import s3fs
 
+        # It says where it found the account.
+        logging.getLogger("botocore").setLevel(logging.WARNING)
         self.fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
 
     def version(self, bucket: str, key: str) -> str:
