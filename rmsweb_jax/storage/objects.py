@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import replacing
 from rmsweb_jax.storage.store import Entry
 
 T = TypeVar("T")
@@ -68,6 +69,11 @@ class ObjectStore:
     def upload(self, key: str, file: Path) -> None:
         self._call(key, lambda: self._client.fs.put_file(str(file), self._path(key)))
 
+    def download(self, key: str, file: Path) -> None:
+        """Writes the bytes of an object to a file, whole or not at all."""
+        with replacing(file) as temporary:
+            self._call(key, lambda: self._client.fs.get_file(self._path(key), str(temporary)))
+
     def create(self, key: str, data: bytes) -> bool:
         return self._write_if(key, data, "")
 
@@ -85,7 +91,10 @@ class ObjectStore:
             self.check()
             return []
         skip = len(self._bucket) + 1
-        entries = [Entry(path[skip:], int(info["size"] or 0)) for path, info in found.items()]
+        entries = [
+            Entry(path[skip:], int(info["size"] or 0), str(info.get("etag") or info.get("ETag")))
+            for path, info in found.items()
+        ]
         # Folders made by hand in a web console are empty objects.
         return sorted(entry for entry in entries if entry.key.startswith(prefix) and entry.key[-1:] != "/")
 
