@@ -1,7 +1,8 @@
 """Checkpoints of a training loop (Orbax): arrays and counters, written atomically and in the background.
 
-Orbax writes to disks and `gs://`. For `s3://`, where it does not work, each process writes the whole state to
-its own disk, and the first one uploads it. A host's memory and disk must hold it, as they do for adapters.
+Orbax writes to disks and `gs://`. For `s3://`, where it does not work, the first process writes the whole
+state to its own disk and uploads it, and the others download it. Each host's memory must hold it, as it does
+for adapters.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.storage import AnyPath, StorePath
+from rmsweb_jax.training.mesh import is_first
 
 
 def _is_not_missing_metric(record: logging.LogRecord) -> bool:
@@ -53,13 +55,14 @@ class Checkpoints:
         self._copies = None
         if isinstance(folder, StorePath) and folder.scheme != "gs":
             self._copies = _Copies(folder)
-            options.multiprocessing_options = _alone()
+            options.multiprocessing_options, options.create = _alone(), False
         place = self._copies.disk if self._copies else epath.Path(str(self._folder))
         self._manager = ocp.CheckpointManager(place, options=options)
+        self._latest = self._manager.latest_step()
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest checkpoint, or None if there is none."""
-        return self._manager.latest_step()
+        return self._latest
 
     def best_step(self) -> int | None:
         """Returns the step of the best checkpoint, or None if none has the metric."""
@@ -76,8 +79,9 @@ class Checkpoints:
         Args:
           metrics: may contain the metric by which the best checkpoint is chosen; others are ignored.
         """
-        if step == self.latest_step():
+        if step == self._latest:
             return
+        self._latest = step
         if jax.default_backend() == "cpu":
             # On CPUs the writer would read the buffers that the next step donates.
             state = jax.tree.map(jnp.copy, state)
@@ -85,6 +89,8 @@ class Checkpoints:
         if self._copies:
             self._copies.wait()
             state = jax.tree.map(_whole, state)
+            if not is_first():
+                return
         with _saving(self._folder):
             self._manager.save(
                 step,
@@ -124,15 +130,23 @@ class Checkpoints:
         return restored["state"], restored["extra"]
 
     def wait(self) -> None:
-        """Returns when all saved checkpoints are in the folder."""
+        """Returns when all saved checkpoints are in the folder; all processes must call this."""
+        self._finish()
+        if self._copies and jax.process_count() > 1:
+            multihost_utils.sync_global_devices("checkpoints")
+            if not is_first():
+                self._copies.fetch()
+                self._manager.reload()
+
+    def close(self) -> None:
+        self._finish()
+        self._manager.close()
+
+    def _finish(self) -> None:
         with _saving(self._folder):
             self._manager.wait_until_finished()
         if self._copies:
             self._copies.wait()
-
-    def close(self) -> None:
-        self.wait()
-        self._manager.close()
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -158,34 +172,37 @@ def _saving(folder: AnyPath) -> Iterator[None]:
 
 
 class _Copies:
-    """Checkpoints in a bucket, and their copies on this process's disk, on which Orbax works.
+    """Checkpoints in a bucket, and their copies on this process's disk, with which Orbax works.
 
     A checkpoint counts when the object `COMMITTED` in it, which is uploaded last, is there.
 
     Attributes:
-      disk: the folder of the copies; holds what the bucket has.
+      disk: the folder of the copies.
     """
 
     COMMITTED = "committed"
 
     def __init__(self, folder: StorePath):
         self._folder = folder
-        self._first = jax.process_index() == 0
         self.disk = folder_on_disk(folder.parent, jax.process_index()) / folder.name
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._upload: Future[None] | None = None
         shutil.rmtree(self.disk, ignore_errors=True)
-        for step in self._committed():
-            for entry in (folder / step).entries():
-                path = self.disk / entry.key.removeprefix(f"{folder.key}/")
+        self.disk.mkdir(parents=True)
+        self.fetch()
+
+    def fetch(self) -> None:
+        """Downloads the checkpoints that this disk does not have."""
+        for step in self._committed() - {path.name for path in self.disk.iterdir()}:
+            for entry in (self._folder / step).entries():
+                path = self.disk / entry.key.removeprefix(f"{self._folder.key}/")
                 path.parent.mkdir(parents=True, exist_ok=True)
-                folder.store.download(entry.key, path)
+                self._folder.store.download(entry.key, path)
             (self.disk / step / self.COMMITTED).unlink()
 
     def begin_upload(self) -> None:
         """Brings the bucket to the state of the disk, in the background."""
-        if self._first:
-            self._upload = self._pool.submit(self._synchronize)
+        self._upload = self._pool.submit(self._synchronize)
 
     def wait(self) -> None:
         """Returns when the bucket has the state of the disk.
