@@ -17,7 +17,6 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh
 
-from rmsweb_jax.aot.abstract import CHIPS
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.data.sft import VALUES, StepBatch
@@ -43,7 +42,7 @@ from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.sft.train import load_policy, run_step, throughput
 from rmsweb_jax.training.mesh import AXES, make_mesh, row_shards
 from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.performance import compiler_options
+from rmsweb_jax.training.performance import compiler_options, peak_hbm_bytes
 from rmsweb_jax.verify.checks import Check, at_least, at_most, skipped
 from rmsweb_jax.verify.golden import num_text_tokens
 
@@ -388,7 +387,7 @@ def _rollout(
         f"{seconds:.3g} s with prefill, {engine.use.steps} decoding steps; compiling took {compiling:.0f} s"
     )
     yield Check("rollout: tokens a second", tokens / seconds, note=note)
-    rate = hbm_bytes_per_second(mesh.devices.flat[0].device_kind)
+    rate = peak_hbm_bytes(mesh.devices.flat[0].device_kind)
     name = "rollout: HBM floor of its decoding steps over its time"
     if rate is None:
         yield skipped(name, "the memory's rate of this device is not known")
@@ -438,20 +437,6 @@ def _update(setup: Setup, model: Qwen3VL, groups: list[Group]) -> Iterator[Check
 
 
 # --- Floors ---
-
-# Names of TPUs in JAX and in `aot.abstract.CHIPS`; of GPUs the rate in GB/s from NVIDIA's data sheets.
-_TPUS = {"TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v5p": "v5p", "TPU v6 lite": "v6e"}
-_TPUS |= {"TPU v6e": "v6e", "TPU7x": "tpu7x"}
-_GPUS = {"H100": 3350, "H100 PCIe": 2000, "H200": 4800}
-
-
-def hbm_bytes_per_second(device_kind: str) -> float | None:
-    """The peak rate of a device's memory, or None if it is not known."""
-    if device_kind in _TPUS:
-        return CHIPS[_TPUS[device_kind]].hbm_gb_per_s * 1e9
-    # The longest match: "H100" is also a part of "H100 PCIe".
-    names = [name for name in _GPUS if name in device_kind]
-    return _GPUS[max(names, key=len)] * 1e9 if names else None
 
 
 def decode_bytes(setup: Setup, steps: int, prompts: int) -> float:
