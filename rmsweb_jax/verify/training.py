@@ -64,6 +64,7 @@ class Sizes:
       image_side: of the image of every sample and prompt, in tokens.
       row_multiple: of the width of rows.
       groups, group_samples: prompts of a rollout, at least, and responses to each.
+      row_groups: groups that a row of the RL update holds.
       prompt, new_tokens: tokens of a prompt, and of a response.
       kernel_lengths: see `kernels.training_kernels`.
     """
@@ -75,14 +76,28 @@ class Sizes:
     row_multiple: int = 512
     groups: int = 8
     group_samples: int = 8
+    row_groups: int = 1
     prompt: int = 2048
     new_tokens: int = 256
     kernel_lengths: tuple[int, int] = (2048, 8192)
 
 
 ACCELERATOR = Sizes()
-# Two cores compute 2B parameters.
-CPU = Sizes(64, 16, 1, 2, 64, 2, 2, 32, 8, (512, 1024))
+# Two cores compute 2B parameters. A row of 64 tokens takes as long as one of 16: weights must be read. So all
+# groups share a row.
+CPU = Sizes(
+    sample=64,
+    response=16,
+    samples=1,
+    image_side=2,
+    row_multiple=64,
+    groups=2,
+    group_samples=2,
+    row_groups=2,
+    prompt=16,
+    new_tokens=4,
+    kernel_lengths=(512, 1024),
+)
 
 
 class Setup:
@@ -401,9 +416,10 @@ def _update(setup: Setup, model: Qwen3VL, groups: list[Group]) -> Iterator[Check
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     _, params, frozen = split_model(model, "lora")
     state = init_state(jax.tree.map(jnp.copy, params), optimizer, mesh)
-    # A row holds a group with its salvage target.
+    # Of a group with its salvage target.
     longest = sizes.prompt + (sizes.group_samples + 1) * sizes.new_tokens
-    shape = RowShape(round_up(longest, sizes.row_multiple), row_shards(mesh), 1, math.prod(setup.grid))
+    width = round_up(sizes.row_groups * longest, sizes.row_multiple)
+    shape = RowShape(width, row_shards(mesh), sizes.row_groups, math.prod(setup.grid))
     packer = Packer(shape, setup.config)
     accepted = tuple(group for group in groups if group.accepted)
     rejected = tuple(group for group in groups if not group.accepted)

@@ -32,7 +32,7 @@ def measure() -> Figures:
 
 
 def _run(*arguments: str) -> dict[str, float]:
-    """Runs the command; its exit code, seconds, and highest memory in GB."""
+    """Runs the command; its exit code, seconds, seconds of all cores, and highest memory in GB."""
     begin = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "experiments.verify", *arguments], cwd=ROOT)
     _, status, usage = os.wait4(process.pid, 0)
@@ -40,6 +40,7 @@ def _run(*arguments: str) -> dict[str, float]:
     return {
         "exit_code": process.returncode,
         "seconds": round(time.monotonic() - begin, 1),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "peak_gb": round(usage.ru_maxrss * 1024 / 1e9, 1),
     }
 
@@ -56,7 +57,7 @@ def claims(figures: Figures) -> list[Claim]:
         ),
         Claim(
             f"it takes at most {SECONDS / 60:.0f} minutes",
-            f"{run['seconds'] / 60:.1f}",
+            f"{run['seconds'] / 60:.1f}, with {run['cpu_seconds'] / 60:.1f} minutes of cores",
             run["seconds"] <= SECONDS,
         ),
         Claim(
