@@ -163,7 +163,7 @@ KINDS: dict[str, AdapterCase] = {
     "vblora": other("VBLoRAConfig", vector_length=8, num_vectors=16, topk=1),
     "vera": other("VeraConfig", r=4),
     "waveft": other("WaveFTConfig", n_frequency=10),
-    "x-lora": other("XLoraConfig"),
+    "x-lora": AdapterCase(peft.XLoraConfig, {}, "peft_type is .XLORA.; only plain"),
     "cartridge": prompt("CartridgeConfig"),
     "context-aware prompt tuning": prompt("CPTConfig"),
     "multitask prompt tuning": prompt("MultitaskPromptTuningConfig"),
