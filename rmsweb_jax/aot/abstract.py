@@ -32,7 +32,7 @@ from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.mesh import AXES, BATCH
 from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.performance import PEAK_TFLOPS
+from rmsweb_jax.training.performance import PEAKS
 from rmsweb_jax.training.step import TrainState
 
 
@@ -183,17 +183,24 @@ class Chip:
     torus: int
 
 
-# Rates of memory and links: docs.cloud.google.com/tpu/docs, the page of each version, read in 2026. It gives
-# the links of a chip together, in both directions: v5e 400 GB/s and v6e 800 over 4 links, v5p and TPU7x 1200
-# over 6. v4: Jouppi et al. 2023 (arXiv 2304.01433), 6 links of 50 GB/s.
+def _chip(kind: str, hbm_gib: float, link_gb_per_s: float, torus: int, devices: int = 1) -> Chip:
+    """A slice's device of this kind, which may be one of several of a device that a host shows."""
+    peak = PEAKS[kind]
+    assert peak.hbm_gb_per_s is not None
+    return Chip(hbm_gib, peak.tflops / devices, peak.hbm_gb_per_s / devices, link_gb_per_s, torus)
+
+
+# Rates of links: docs.cloud.google.com/tpu/docs, the page of each version, read in 2026. It gives the links
+# of a chip together, in both directions: v5e 400 GB/s and v6e 800 over 4 links, v5p and TPU7x 1200 over 6.
+# v4: Jouppi et al. 2023 (arXiv 2304.01433), 6 links of 50 GB/s.
 CHIPS = {
     # The compiler sees the two cores of a v4 chip as devices; a real host shows them as one.
-    "v4": Chip(15.25, PEAK_TFLOPS["TPU v4"] / 2, 614, 50, 3),
-    "v5e": Chip(15.75, PEAK_TFLOPS["TPU v5e"], 819, 50, 2),
-    "v5p": Chip(95.73, PEAK_TFLOPS["TPU v5p"], 2765, 100, 3),
-    "v6e": Chip(31.24, PEAK_TFLOPS["TPU v6e"], 1640, 100, 2),
+    "v4": _chip("TPU v4", 15.25, 50, 3, devices=2),
+    "v5e": _chip("TPU v5e", 15.75, 50, 2),
+    "v5p": _chip("TPU v5p", 95.73, 100, 3),
+    "v6e": _chip("TPU v6e", 31.24, 100, 2),
     # Half a chip, but for the links, which are the chip's.
-    "tpu7x": Chip(94.74, PEAK_TFLOPS["TPU7x"], 3690, 100, 3),
+    "tpu7x": _chip("TPU7x", 94.74, 100, 3),
 }
 
 

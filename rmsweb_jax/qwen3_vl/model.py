@@ -138,16 +138,22 @@ class Qwen3VL(nnx.Module):
 
         Its calls share one gathered kernel; each call of `logits` gathers its own.
         """
+        # A tied table is contracted along its second axis, since CPUs would copy its transpose in every call.
+        table, hidden_axis = self.language_model.embed_tokens.embedding[...], 1
+        if self.lm_head is not None:
+            table, hidden_axis = self.lm_head.kernel[...], 0
+        axes = ("tensor", None) if hidden_axis else (None, "tensor")
         # Gathered over `fsdp`: otherwise every product of a chunk would leave partial sums of logits, which
         # are far larger than the kernel.
-        kernel = constrain(self.head_kernel().astype(self.dtype), self.attention.mesh, None, "tensor")
+        table = constrain(table.astype(self.dtype), self.attention.mesh, *axes)
 
         def logits(hidden: jax.Array) -> jax.Array:
             flat = hidden.astype(self.dtype).reshape(-1, hidden.shape[-1])
             # Accumulated and returned in float32: log-probabilities are differences of large logits.
-            return jnp.matmul(flat, kernel, preferred_element_type=jnp.float32).reshape(
-                *hidden.shape[:-1], -1
+            found = jax.lax.dot_general(
+                flat, table, (((1,), (hidden_axis,)), ((), ())), preferred_element_type=jnp.float32
             )
+            return found.reshape(*hidden.shape[:-1], -1)
 
         return logits
 

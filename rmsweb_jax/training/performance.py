@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -13,27 +14,54 @@ from jax.sharding import SingleDeviceSharding
 
 from rmsweb_jax.errors import UserError
 
-# Dense bfloat16 matrix rate of a JAX device in TFLOP/s, by a part of its `device_kind`; the longest match
-# counts. TPU: cloud.google.com/tpu/docs, one page for each version (a TPU7x chip has two devices); v4 lite:
-# Jouppi et al. 2021. NVIDIA: data sheets, whose figures with sparsity are twice these.
-PEAK_TFLOPS = {
-    "TPU v4": 275.0,
-    "TPU v4 lite": 138.0,
-    "TPU v5 lite": 197.0,
-    "TPU v5e": 197.0,
-    "TPU v5": 459.0,
-    "TPU v5p": 459.0,
-    "TPU v6 lite": 918.0,
-    "TPU v6e": 918.0,
-    "TPU7x": 1153.5,
-    "A100": 312.0,
-    "H100": 989.0,
-    "H100 PCIe": 756.0,
-    "H100 NVL": 835.0,
-    "H200": 989.0,
-    "GH200": 989.0,
-    "B200": 2250.0,
-    "GB200": 2500.0,
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """Peak rates of a JAX device.
+
+    Attributes:
+      tflops: dense bfloat16 matrix rate in TFLOP/s.
+      hbm_gb_per_s: rate of its memory, 10**9 bytes a second; None if not known.
+    """
+
+    tflops: float
+    hbm_gb_per_s: float | None = None
+
+
+# By a part of a device's `device_kind`; the longest match counts. A name that stands for several models has
+# the highest rate of them, since floors of time must stay lower bounds. Some TPUs have two names in JAX.
+PEAKS = {
+    # docs.cloud.google.com/tpu/docs/v4.
+    "TPU v4": Peak(275, 1200),
+    # Jouppi et al. 2021, Ten Lessons From Three Generations Shaped Google's TPUv4i.
+    "TPU v4 lite": Peak(138),
+    # docs.cloud.google.com/tpu/docs/v5e.
+    "TPU v5 lite": Peak(197, 819),
+    "TPU v5e": Peak(197, 819),
+    # docs.cloud.google.com/tpu/docs/v5p.
+    "TPU v5": Peak(459, 2765),
+    "TPU v5p": Peak(459, 2765),
+    # docs.cloud.google.com/tpu/docs/v6e.
+    "TPU v6 lite": Peak(918, 1638),
+    "TPU v6e": Peak(918, 1638),
+    # docs.cloud.google.com/tpu/docs/tpu7x: 2,307 TFLOP/s and 7,380 GB/s for a chip, which has two devices.
+    "TPU7x": Peak(1153.5, 3690),
+    # NVIDIA's data sheet of the A100 (1758950): SXM with 80 GB first.
+    "A100": Peak(312, 2039),
+    "A100-SXM4-40GB": Peak(312, 1555),
+    "A100-PCIE-40GB": Peak(312, 1555),
+    "A100 80GB PCIe": Peak(312, 1935),
+    # Of the H100: SXM first. Matrix rates are half of those with sparsity, here and below.
+    "H100": Peak(989, 3350),
+    "H100 PCIe": Peak(756, 2000),
+    "H100 NVL": Peak(835, 3900),
+    # nvidia.com/en-us/data-center/h200; NVL has 4.8 TB/s there and 4.2 in the data sheet.
+    "H200": Peak(989, 4800),
+    "GH200": Peak(989),
+    # nvidia.com/en-us/data-center/dgx-b200: 64 TB/s for eight; 7.7 for each in Blackwell's technical brief.
+    "B200": Peak(2250, 8000),
+    # nvidia.com/en-us/data-center/gb200-nvl72: 576 TB/s for 72.
+    "GB200": Peak(2500, 8000),
 }
 
 
@@ -91,9 +119,20 @@ class Device(Protocol):
 
 def peak_flops(device_kind: str) -> float | None:
     """Returns the peak rate of one device in dense bfloat16 FLOP/s, or None if it is not known."""
+    peak = _peak(device_kind)
+    return None if peak is None else peak.tflops * 1e12
+
+
+def peak_hbm_bytes(device_kind: str) -> float | None:
+    """Returns the peak rate of one device's memory in bytes a second, or None if it is not known."""
+    peak = _peak(device_kind)
+    return None if peak is None or peak.hbm_gb_per_s is None else peak.hbm_gb_per_s * 1e9
+
+
+def _peak(device_kind: str) -> Peak | None:
     # The longest match: "TPU v5" is also a part of "TPU v5 lite".
-    names = [name for name in PEAK_TFLOPS if name in device_kind]
-    return PEAK_TFLOPS[max(names, key=len)] * 1e12 if names else None
+    names = [name for name in PEAKS if name in device_kind]
+    return PEAKS[max(names, key=len)] if names else None
 
 
 def mfu(flops: float, seconds: float, devices: Iterable[Device]) -> float | None:

@@ -17,7 +17,6 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh
 
-from rmsweb_jax.aot.abstract import CHIPS
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.data.sft import VALUES, StepBatch
@@ -43,7 +42,7 @@ from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.sft.train import load_policy, run_step, throughput
 from rmsweb_jax.training.mesh import AXES, make_mesh, row_shards
 from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.performance import compiler_options
+from rmsweb_jax.training.performance import compiler_options, peak_hbm_bytes
 from rmsweb_jax.verify.checks import Check, at_least, at_most, skipped
 from rmsweb_jax.verify.golden import num_text_tokens
 
@@ -65,6 +64,7 @@ class Sizes:
       image_side: of the image of every sample and prompt, in tokens.
       row_multiple: of the width of rows.
       groups, group_samples: prompts of a rollout, at least, and responses to each.
+      row_groups: groups that a row of the RL update holds.
       prompt, new_tokens: tokens of a prompt, and of a response.
       kernel_lengths: see `kernels.training_kernels`.
     """
@@ -76,14 +76,28 @@ class Sizes:
     row_multiple: int = 512
     groups: int = 8
     group_samples: int = 8
+    row_groups: int = 1
     prompt: int = 2048
     new_tokens: int = 256
     kernel_lengths: tuple[int, int] = (2048, 8192)
 
 
 ACCELERATOR = Sizes()
-# Two cores compute 2B parameters.
-CPU = Sizes(64, 16, 1, 2, 64, 2, 2, 32, 8, (512, 1024))
+# Two cores compute 2B parameters. A row of 64 tokens takes as long as one of 16: weights must be read. So all
+# groups share a row.
+CPU = Sizes(
+    sample=64,
+    response=16,
+    samples=1,
+    image_side=2,
+    row_multiple=64,
+    groups=2,
+    group_samples=2,
+    row_groups=2,
+    prompt=16,
+    new_tokens=4,
+    kernel_lengths=(512, 1024),
+)
 
 
 class Setup:
@@ -388,7 +402,7 @@ def _rollout(
         f"{seconds:.3g} s with prefill, {engine.use.steps} decoding steps; compiling took {compiling:.0f} s"
     )
     yield Check("rollout: tokens a second", tokens / seconds, note=note)
-    rate = hbm_bytes_per_second(mesh.devices.flat[0].device_kind)
+    rate = peak_hbm_bytes(mesh.devices.flat[0].device_kind)
     name = "rollout: HBM floor of its decoding steps over its time"
     if rate is None:
         yield skipped(name, "the memory's rate of this device is not known")
@@ -402,9 +416,10 @@ def _update(setup: Setup, model: Qwen3VL, groups: list[Group]) -> Iterator[Check
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
     _, params, frozen = split_model(model, "lora")
     state = init_state(jax.tree.map(jnp.copy, params), optimizer, mesh)
-    # A row holds a group with its salvage target.
+    # Of a group with its salvage target.
     longest = sizes.prompt + (sizes.group_samples + 1) * sizes.new_tokens
-    shape = RowShape(round_up(longest, sizes.row_multiple), row_shards(mesh), 1, math.prod(setup.grid))
+    width = round_up(sizes.row_groups * longest, sizes.row_multiple)
+    shape = RowShape(width, row_shards(mesh), sizes.row_groups, math.prod(setup.grid))
     packer = Packer(shape, setup.config)
     accepted = tuple(group for group in groups if group.accepted)
     rejected = tuple(group for group in groups if not group.accepted)
@@ -438,20 +453,6 @@ def _update(setup: Setup, model: Qwen3VL, groups: list[Group]) -> Iterator[Check
 
 
 # --- Floors ---
-
-# Names of TPUs in JAX and in `aot.abstract.CHIPS`; of GPUs the rate in GB/s from NVIDIA's data sheets.
-_TPUS = {"TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v5p": "v5p", "TPU v6 lite": "v6e"}
-_TPUS |= {"TPU v6e": "v6e", "TPU7x": "tpu7x"}
-_GPUS = {"H100": 3350, "H100 PCIe": 2000, "H200": 4800}
-
-
-def hbm_bytes_per_second(device_kind: str) -> float | None:
-    """The peak rate of a device's memory, or None if it is not known."""
-    if device_kind in _TPUS:
-        return CHIPS[_TPUS[device_kind]].hbm_gb_per_s * 1e9
-    # The longest match: "H100" is also a part of "H100 PCIe".
-    names = [name for name in _GPUS if name in device_kind]
-    return _GPUS[max(names, key=len)] * 1e9 if names else None
 
 
 def decode_bytes(setup: Setup, steps: int, prompts: int) -> float:

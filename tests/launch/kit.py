@@ -97,15 +97,47 @@ def filled(name: str, **variables: str) -> dict[str, Any]:
     return yaml.safe_load(string.Template(text).safe_substitute(known))
 
 
-def slices() -> list[str]:
-    """The TPU slices that the kit names, as `experiments.compile_tpu` calls them."""
-    found = set()
-    for resources in sky_task("tpu")["resources"]["any_of"]:
-        generation, chips = re.fullmatch(r"tpu-(\w+)-(\d+)", resources["accelerators"]).groups()
-        found.add((generation, {"16": "4x4"}[chips]))
-    pod = filled("jobset", STAGE="sft")["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    selector = pod["nodeSelector"]
-    generation = re.fullmatch(r"tpu-(\w+)-slice", selector["cloud.google.com/gke-tpu-accelerator"])[1]
-    found.add((generation, selector["cloud.google.com/gke-tpu-topology"]))
+def started(machine: Machine, name: str, stage: str) -> list[str]:
+    """Script and flags that a file starts for a stage of training, with the file's own defaults."""
+    if name == "jobset":
+        pod = jobset_pod(STAGE=stage)
+        (container,) = pod["containers"]
+        return machine.start(*container["command"], **{one["name"]: one["value"] for one in container["env"]})
+    task = sky_task(name)
+    variables = {key: value or VARIABLES.get(key, "") for key, value in task["envs"].items()}
+    return machine.start("bash", "-c", task["run"], **variables | HOSTS | {"STAGE": stage})
+
+
+def jobset_pod(**variables: str) -> dict[str, Any]:
+    (job,) = filled("jobset", **variables)["spec"]["replicatedJobs"]
+    return job["template"]["spec"]["template"]["spec"]
+
+
+# Files that name TPU slices.
+TPU_FILES = ("tpu", "jobset")
+
+
+def slices(name: str) -> list[str]:
+    """The TPU slices that a file names, as `experiments.compile_tpu` calls them."""
+    found = []
+    if name == "jobset":
+        selector = jobset_pod(STAGE="sft")["nodeSelector"]
+        generation = re.fullmatch(r"tpu-(\w+)-slice", selector["cloud.google.com/gke-tpu-accelerator"])[1]
+        found.append((generation, selector["cloud.google.com/gke-tpu-topology"]))
+    else:
+        for resources in sky_task(name)["resources"]["any_of"]:
+            generation, chips = re.fullmatch(r"tpu-(\w+)-(\d+)", resources["accelerators"]).groups()
+            found.append((generation, {"16": "4x4"}[chips]))
     names = {"v5litepod": "v5e"}
-    return sorted(f"{names.get(generation, generation)}:{shape}" for generation, shape in found)
+    return [f"{names.get(generation, generation)}:{shape}" for generation, shape in found]
+
+
+# Where a run finds its data and weights; `experiments.compile_tpu` reads none.
+_PLACES = ("--config.model", "--config.corpus", "--config.prompts")
+
+
+def compile_flags(command: list[str], topology: str) -> tuple[str, ...]:
+    """The flags with which `experiments.compile_tpu` compiles what a file starts."""
+    flags = [flag for flag in command[1:] if flag.startswith("--config")]
+    config, *changes = (flag for flag in flags if flag.partition("=")[0] not in _PLACES)
+    return (config, f"--topology={topology}", *changes)

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -17,11 +18,15 @@ from tests.launch.kit import (
     ROOT,
     SKYPILOT,
     STAGES,
+    TPU_FILES,
     TRAINING,
     VARIABLES,
     Machine,
+    compile_flags,
     filled,
     sky_task,
+    slices,
+    started,
 )
 
 STAGE = "scripts/launch/stage.sh"
@@ -115,9 +120,11 @@ def test_the_jobset_starts_its_stage_again_after_exit_code_75(machine, stage):
     spec = filled("jobset", STAGE=stage)["spec"]
     job = spec["replicatedJobs"][0]["template"]["spec"]
     (container,) = job["template"]["spec"]["containers"]
-    variables = {one["name"]: one["value"] for one in container["env"]}
-    arguments = machine.start(*container["command"], **variables)
+    arguments = started(machine, "jobset", stage)
     assert arguments[0] == f"experiments.train_{stage}" and "--distributed" in arguments
+    pods = job["template"]["spec"]
+    chips = container["resources"]["limits"]["google.com/tpu"] * job["parallelism"]
+    assert chips == math.prod(map(int, pods["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")))
     # A pod's rule fails its job with the reason that the set's rule restarts on.
     saved, reclaimed = job["podFailurePolicy"]["rules"]
     assert saved["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [75]}
@@ -125,6 +132,17 @@ def test_the_jobset_starts_its_stage_again_after_exit_code_75(machine, stage):
     (rule,) = spec["failurePolicy"]["rules"]
     assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
     assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+
+
+@pytest.mark.parametrize("stage", TRAINING)
+@pytest.mark.parametrize("name", TPU_FILES)
+def test_what_a_tpu_file_starts_is_compiled_with_the_same_settings(machine, name, stage):
+    assert slices(name) == {"tpu": ["v6e:4x4", "v5e:4x4"], "jobset": ["v6e:4x4"]}[name]
+    command = started(machine, name, stage)
+    flags = compile_flags(command, "v6e:4x4")
+    assert flags == (f"--config=configs/{stage}.py:8b", "--topology=v6e:4x4")
+    changes = ("--config.mesh.fsdp=4", "--config.mesh.tensor=4")
+    assert compile_flags([*command, *changes], "v6e:4x4") == (*flags, *changes)
 
 
 @pytest.mark.parametrize(

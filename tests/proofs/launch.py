@@ -1,6 +1,7 @@
-"""Launch files checked by the tools that read them, without a cloud. A few minutes.
+"""Launch files checked by their own tools, and compiled for their TPU slices. A few minutes, or half an hour.
 
 The tools are installed into environments of their own in build/. tests/launch checks what the files start.
+What `make proof-tpu` has compiled with the same code and flags is not compiled again.
 """
 
 from __future__ import annotations
@@ -11,15 +12,29 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rmsweb_jax.aot.abstract import CHIPS
 from tests.apart import install_apart
-from tests.launch.kit import KIT, ROOT, SKYPILOT, VARIABLES, filled, sky_task, slices
-from tests.proofs.result import RESULTS, Claim, Figures, Proof, main, table
-from tests.proofs.tpu import LIBTPU
-from tests.proofs.tpu import PACKAGES as LIBTPU_FOLDER
+from tests.launch.kit import (
+    KIT,
+    ROOT,
+    SKYPILOT,
+    TPU_FILES,
+    TRAINING,
+    VARIABLES,
+    Machine,
+    compile_flags,
+    filled,
+    sky_task,
+    slices,
+    started,
+)
+from tests.proofs import tpu
+from tests.proofs.result import RESULTS, Claim, Figures, Proof, digest, main, table
 
 SKY, CHECKS, RAY = ROOT / "build/skypilot", ROOT / "build/launch-checks", ROOT / "build/ray"
 # SkyPilot pins packages that the others need newer.
@@ -34,23 +49,51 @@ PACKAGES = {
 }
 # Versions of Debian's packages follow from the image's.
 HADOLINT = ("hadolint", "--ignore=DL3008", "-")
-_SLICE = "import sys; from rmsweb_jax.aot.abstract import slice_mesh; print(slice_mesh(sys.argv[1]).size)"
-
 Check = Callable[[str], subprocess.CompletedProcess[str]]
 
 
 def measure() -> Figures:
     install()
     files = [_file(name, tool, text, broken, check) for name, tool, text, broken, check in _files()]
-    compiled = json.loads((RESULTS / "tpu.json").read_bytes())["figures"]["runs"]
+    return {"libtpu": tpu.LIBTPU, "files": files, "runs": _runs()}
+
+
+def _runs() -> list[dict[str, Any]]:
+    """What the files start on TPU slices: each run once, with the files that start it and its programs."""
+    files: dict[tuple[str, ...], list[str]] = {}
+    for name in TPU_FILES:
+        for stage in TRAINING:
+            with tempfile.TemporaryDirectory() as folder:
+                command = started(Machine(Path(folder)), name, stage)
+            for topology in slices(name):
+                files.setdefault(compile_flags(command, topology), []).append(f"{name}.yaml")
+    tpu.install()
+    code, stored = digest("tpu"), json.loads((RESULTS / "tpu.json").read_bytes())
+    # Those of other code may have been other programs.
+    known = stored["figures"] if stored.get("digest") == code else {"runs": [], "programs": []}
+    codes = {run["run"]: run["exit_code"] for run in known["runs"]}
     found = []
-    for topology in slices():
-        command = [sys.executable, "-c", _SLICE, topology]
-        done = subprocess.run(command, cwd=ROOT, env=_with(LIBTPU_FOLDER), capture_output=True, text=True)
-        runs = [run["run"] for run in compiled if f"={topology}" in run["run"] and run["exit_code"] == 0]
-        devices = int(done.stdout or 0)
-        found.append({"slice": topology, "devices": devices, "compiled": runs})
-    return {"files": files, "slices": found}
+    for flags, names in files.items():
+        run = " ".join(flags)
+        if run in codes:
+            rows = [row for row in known["programs"] if row["run"] == run]
+            result = {"exit_code": codes[run], "rows": rows}
+        else:
+            result = tpu.compiled(flags, code)
+        (topology,) = (flag.partition("=")[2] for flag in flags if flag.startswith("--topology="))
+        found.append(
+            {
+                "run": run,
+                "files": names,
+                "exit_code": result["exit_code"],
+                "hbm_gib": CHIPS[topology.partition(":")[0]].hbm_gib,
+                "by": "proof-tpu" if run in codes else "this proof",
+                "programs": [
+                    {key: row[key] for key in ("name", "fits", "peak_gib")} for row in result["rows"]
+                ],
+            }
+        )
+    return found
 
 
 def install() -> None:
@@ -69,10 +112,6 @@ def install() -> None:
             subprocess.run([*pip, *packages], check=True)
             stamp.write_text(str(packages))
     install_apart(ROOT / "tests/proofs/ray.txt", RAY)
-    if not (LIBTPU_FOLDER / ".done").exists():
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
-        subprocess.run([*pip, "--target", str(LIBTPU_FOLDER), f"libtpu=={LIBTPU}"], check=True)
-        (LIBTPU_FOLDER / ".done").touch()
 
 
 def _files() -> list[tuple[Path, str, str, str, Check]]:
@@ -154,13 +193,12 @@ def _with(packages: Path | None) -> dict[str, str]:
 
 
 def claims(figures: Figures) -> list[Claim]:
-    files, found = figures["files"], figures["slices"]
+    files, runs = figures["files"], figures["runs"]
     accepted, refused = (sum(file[key] for file in files) for key in ("accepted", "mistake_refused"))
-    known = [one for one in found if one["devices"] == 16]
-    stages = ("sft", "rl")
-    compiled = [
-        one for one in found if all(f"configs/{stage}.py" in " ".join(one["compiled"]) for stage in stages)
-    ]
+    programs = [program | {"of": run["hbm_gib"]} for run in runs for program in run["programs"]]
+    fit = sum(program["fits"] for program in programs)
+    shares = [program["peak_gib"] / program["of"] for program in programs if program["peak_gib"]]
+    fullest = f"; the fullest takes {max(shares):.0%} of a device's memory" if shares else ""
     return [
         Claim(
             "each file is accepted by the tool that reads it",
@@ -171,14 +209,9 @@ def claims(figures: Figures) -> list[Claim]:
             "which refuses the file with a mistake in it", f"{refused} of {len(files)}", refused == len(files)
         ),
         Claim(
-            "each TPU slice that the files name is known to `experiments.compile_tpu`, with 16 devices",
-            f"{len(known)} of {len(found)}",
-            len(known) == len(found),
-        ),
-        Claim(
-            "and `make proof-tpu` has compiled SFT and RL for it",
-            f"{len(compiled)} of {len(found)}",
-            len(compiled) == len(found),
+            "each program that a file starts on its TPU slices, SFT and RL, compiles for them and fits",
+            f"{fit} of {len(programs)}, of {len(runs)} runs{fullest}",
+            bool(programs) and fit == len(programs) and not any(run["exit_code"] for run in runs),
         ),
     ]
 
@@ -189,14 +222,24 @@ def tables(figures: Figures) -> str:
         (f"`{file['file']}`", file["tool"], marks[file["accepted"]], marks[file["mistake_refused"]])
         for file in figures["files"]
     ]
-    found = [
-        (one["slice"], one["devices"], "; ".join(f"`{run}`" for run in one["compiled"]))
-        for one in figures["slices"]
+    runs = [
+        (
+            f"`{run['run']}`",
+            ", ".join(f"`{name}`" for name in run["files"]),
+            run["by"],
+            program["name"],
+            "?" if program["peak_gib"] is None else f"{program['peak_gib']:.2f} of {run['hbm_gib']}",
+            marks[program["fits"]],
+        )
+        for run in figures["runs"]
+        for program in run["programs"]
     ]
     return "\n\n".join(
         (
             table(("file", "tool", "accepted", "mistake refused"), files),
-            table(("slice", "devices", "fits, by [proof-tpu](tpu.md)"), found),
+            table(
+                ("flags of `experiments.compile_tpu`", "file", "compiled by", "program", "GiB", "fits"), runs
+            ),
         )
     )
 
@@ -209,8 +252,19 @@ hadolint read the scripts and the Dockerfile. Each file is checked a second time
 does not exist, an unquoted variable, a misspelt instruction. **No cloud is asked**: nothing here shows that a
 zone sells a machine, that images build, or that a job runs. `tests/launch` checks that every file starts a
 script with flags and settings that exist, and what follows exit code 75.
+
+**TPU slices.** Each file's command is run with the file's own defaults, for SFT and for RL, up to the call of
+`python`; the flags that it gives, without the places of data and weights, and the slice that the file names
+are those of `experiments.compile_tpu` (libtpu {libtpu}, no TPU). The files leave `config.mesh.tensor` at 0:
+training then chooses it by its data, and the compiler takes 1, with which a device holds most. What
+[proof-tpu](tpu.md) has compiled with the same code and flags is read from its figures. Those of
+[proof-roofline](roofline.md) are of shorter responses and therefore not used.
+
+**GPUs.** No compiler for them is here: whether the runs of `gpu.yaml` and `slurm.sh` fit is not checked.
 """
-PROOF = Proof("Launch files by their own tools", ABOUT, measure, claims, tables, packages=("jax",))
+PROOF = Proof(
+    "Launch files by their own tools and the TPU compiler", ABOUT, measure, claims, tables, packages=("jax",)
+)
 
 if __name__ == "__main__":
     main(PROOF)

@@ -57,9 +57,9 @@ def measure() -> Figures:
     ]
     # Two at a time: the compiler keeps little more than one core busy.
     with ThreadPoolExecutor(2) as pool:
-        compiled = list(pool.map(functools.partial(_compile, code=code), arguments))
+        results = list(pool.map(functools.partial(compiled, code=code), arguments))
     runs, programs = [], []
-    for (_, topology, _), one, code_and_rows in zip(RUNS, arguments, compiled, strict=True):
+    for (_, topology, _), one, code_and_rows in zip(RUNS, arguments, results, strict=True):
         name = " ".join(one)
         hbm = CHIPS[topology.partition(":")[0]].hbm_gib
         runs.append({"run": name, "exit_code": code_and_rows["exit_code"], "hbm_gib": hbm})
@@ -81,7 +81,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path}
 
 
-def _compile(arguments: Sequence[str], code: str) -> dict[str, Any]:
+def compiled(arguments: Sequence[str], code: str) -> dict[str, Any]:
     """Exit code and rows of `experiments.compile_tpu`, those of an earlier call with the same code if any."""
     kept = FOLDER / f"{hashlib.sha256(' '.join((code, *arguments)).encode()).hexdigest()[:16]}.json"
     if kept.exists():

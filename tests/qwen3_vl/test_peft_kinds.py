@@ -134,26 +134,50 @@ KINDS: dict[str, AdapterCase] = {
     "boft": other("BOFTConfig", boft_block_size=4),
     "c3a": other("C3AConfig", block_size=4),
     "delora": other("DeloraConfig"),
+    "deft": other("DeftConfig"),
     "fourierft": other("FourierFTConfig", n_frequency=10),
+    "frod": other("FrodConfig"),
+    "glora": other("GloraConfig"),
     "gralora": other("GraloraConfig"),
     "hira": other("HiraConfig"),
     "hra": other("HRAConfig"),
     "ia3": other("IA3Config", target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]),
     "layer norms": other("LNTuningConfig", target_modules=["input_layernorm"]),
+    "lily": other("LilyConfig"),
     "loha": other("LoHaConfig"),
     "lokr": other("LoKrConfig"),
     "miss": other("MissConfig", r=4),
+    "osf": other("OSFConfig"),
     "oft": other("OFTConfig", oft_block_size=4, r=0),
+    "peanut": other("PeanutConfig"),
+    "poly": other("PolyConfig"),
+    "psoft": other("PsoftConfig"),
+    "pvera": other("PveraConfig"),
     "randlora": other("RandLoraConfig"),
     "road": other("RoadConfig", group_size=4),
     "shira": other("ShiraConfig", r=2),
+    "supertuning": other("SupertuningConfig"),
+    "tinylora": other("TinyLoraConfig"),
     "token embeddings": other("TrainableTokensConfig", token_indices=[1, 2], target_modules=["embed_tokens"]),
+    "unilora": other("UniLoraConfig"),
     "vblora": other("VBLoRAConfig", vector_length=8, num_vectors=16, topk=1),
     "vera": other("VeraConfig", r=4),
     "waveft": other("WaveFTConfig", n_frequency=10),
+    "x-lora": AdapterCase(peft.XLoraConfig, {}, "peft_type is .XLORA.; only plain"),
+    "cartridge": prompt("CartridgeConfig"),
+    "context-aware prompt tuning": prompt("CPTConfig"),
+    "multitask prompt tuning": prompt("MultitaskPromptTuningConfig"),
     "prefix tuning": prompt("PrefixTuningConfig"),
     "prompt tuning": prompt("PromptTuningConfig"),
     "p-tuning": prompt("PromptEncoderConfig"),
+}
+
+
+# Methods that PEFT cannot make adapters with here.
+NOT_MADE = {
+    "ADAMSS",  # Needs scikit-learn.
+    "ADAPTION_PROMPT",  # Not for this architecture,
+    "SHADOW",  # nor this.
 }
 
 
@@ -213,6 +237,13 @@ def test_logits_are_pefts_or_one_line_says_why(base, reference, tmp_path, name):
     expected = reference_logits(PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path))
     np.testing.assert_allclose(our_logits(base, tmp_path), expected, atol=1e-4)
     assert np.abs(expected - reference_logits(reference)).max() > 0.01
+
+
+def test_the_kinds_are_of_every_method_of_pefts():
+    made = {str(kind.config(**kind.settings).peft_type.value) for kind in KINDS.values()}
+    assert made | NOT_MADE == {method.value for method in peft.PeftType} and not made & NOT_MADE
+    refused = sum(kind.refused is not None for kind in KINDS.values())
+    print(f"{len(KINDS)} kinds of {len(made)} methods: {len(KINDS) - refused} equal, {refused} one line each")
 
 
 @pytest.mark.filterwarnings("ignore")

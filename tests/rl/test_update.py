@@ -13,7 +13,7 @@ from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
 from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.training.mesh import AXES
-from rmsweb_jax.training.performance import PEAK_TFLOPS
+from rmsweb_jax.training.performance import PEAKS, Peak
 from tests.qwen3_vl.sharded_steps import make_group
 from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
 from tests.rl.update_together import CONFIG, PACKER, Policy, arrays_of, make_policy, update
@@ -104,7 +104,7 @@ def test_useful_operations_are_a_gradient_and_two_forward_passes(policy, batches
     state, (batch, *_) = policy.state(), batches
     count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     assert "mfu/update" not in policy.update(state, [batch]).metrics
-    monkeypatch.setitem(PEAK_TFLOPS, "cpu", 1e-3)
+    monkeypatch.setitem(PEAKS, "cpu", Peak(1e-3))
     metrics = policy.update(policy.state(), [batch]).metrics
     trees = trees_of(batch, salvage=True)
     work = useful_work([tree.size for tree in trees])

@@ -10,6 +10,7 @@ from rmsweb_jax.training.performance import (
     compiler_options,
     mfu,
     peak_flops,
+    peak_hbm_bytes,
 )
 
 
@@ -21,29 +22,38 @@ class Device:
 
 
 @pytest.mark.parametrize(
-    "kind, tflops",
+    "kind, tflops, gb_per_s",
     [
-        ("TPU v4", 275),
-        ("TPU v5 lite", 197),
-        ("TPU v5", 459),
-        ("TPU v5p", 459),
-        ("TPU v6 lite", 918),
-        ("NVIDIA H200", 989),
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA H100 PCIe", 756),
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA GB200", 2500),
-        ("NVIDIA B200", 2250),
+        ("TPU v4", 275, 1200),
+        ("TPU v5 lite", 197, 819),
+        ("TPU v5", 459, 2765),
+        ("TPU v5p", 459, 2765),
+        ("TPU v6 lite", 918, 1638),
+        ("NVIDIA H200", 989, 4800),
+        ("NVIDIA H200 NVL", 989, 4800),
+        ("NVIDIA H100 80GB HBM3", 989, 3350),
+        ("NVIDIA H100 PCIe", 756, 2000),
+        ("NVIDIA H100 NVL", 835, 3900),
+        ("NVIDIA A100-SXM4-80GB", 312, 2039),
+        ("NVIDIA A100-SXM4-40GB", 312, 1555),
+        ("NVIDIA A100 80GB PCIe", 312, 1935),
+        ("NVIDIA GB200", 2500, 8000),
+        ("NVIDIA B200", 2250, 8000),
     ],
 )
-def test_rates_of_known_devices(kind, tflops):
-    assert peak_flops(kind) == tflops * 1e12
+def test_rates_of_known_devices(kind, tflops, gb_per_s):
+    assert peak_flops(kind) == tflops * 1e12 and peak_hbm_bytes(kind) == gb_per_s * 1e9
     assert mfu(tflops * 1e12, 1.0, [Device(kind)] * 4) == pytest.approx(0.25)
 
 
 def test_an_unknown_device_has_no_mfu():
     assert mfu(1e12, 1.0, [Device("NVIDIA GeForce RTX 4090")]) is None
     assert mfu(1e12, 1.0, jax.devices("cpu")) is None
+
+
+def test_the_rate_of_memory_may_be_unknown():
+    assert peak_flops("NVIDIA GH200 480GB") == 989e12
+    assert peak_hbm_bytes("NVIDIA GH200 480GB") is None and peak_hbm_bytes("cpu") is None
 
 
 def traced(folder) -> set[str]:
