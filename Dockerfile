@@ -9,11 +9,11 @@
 #     docker build --target=cuda --build-arg=CUDA=cuda12 .  with an older driver (525 or newer)
 #
 # In the last three, `sh scripts/launch/stage.sh STAGE` runs a stage.
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.13-slim-bookworm AS build
 COPY . /source
 RUN pip wheel --quiet --no-deps --wheel-dir=/wheel /source
 
-FROM python:3.11-slim-bookworm AS base
+FROM python:3.13-slim-bookworm AS base
 COPY constraints.txt /
 COPY --from=build /wheel /wheel
 WORKDIR /app

@@ -72,7 +72,7 @@ chromium:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "error: Python 3.11 or newer is needed; call make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	  { echo "error: Python 3.11 or newer is needed; call make PYTHON=/path/to/python3.13" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
 

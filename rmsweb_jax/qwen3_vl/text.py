@@ -198,7 +198,7 @@ def stack_modules(make: Any, count: int, rngs: nnx.Rngs) -> Any:
     """Makes `count` modules by `make(rngs)` as one with a leading axis on all parameters; None for 0."""
     if count == 0:
         return nnx.data(None)
-    return nnx.vmap(make, in_axes=0, out_axes=0)(rngs.fork(split=count))
+    return nnx.vmap(make, in_axes=0, out_axes=0)(rngs.split(count))
 
 
 class LanguageModel(nnx.Module):
