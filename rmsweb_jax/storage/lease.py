@@ -21,15 +21,16 @@ LEASE_SECONDS = 30.0
 class Lease(contextlib.AbstractContextManager["Lease"]):
     """One writer a prefix: held while active, renewed by a thread, and free after the holder has died.
 
-    No clocks are compared, so skew does not matter. A holder stops when `seconds` have passed on its own
-    clock since it sent its last renewal; another process takes the lease when it has seen the same version
-    for `seconds` on its own clock, which began later.
+    No clocks are compared, so skew does not matter. A holder may not write when `seconds` have passed on its
+    own clock since it sent its last renewal; another process takes the lease when it has seen the same
+    version for `seconds` on its own clock, which began later. A holder that could not reach the store goes on
+    as soon as it can, unless another process has taken the lease by then.
 
     Args:
       key: of the lease object, such as `runs/a/.lease`.
       where: the prefix, for messages.
       seconds: after a holder has died, others wait so long; None: LEASE_SECONDS.
-      on_lost: called by the thread when the lease is lost; nothing may be written any more.
+      on_lost: called by the thread when another process has taken the lease.
 
     Raises:
       UserError: another process holds it and renews it.
@@ -51,6 +52,7 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
         self._renewals = 0
         self._version = ""
         self._valid_until = 0.0
+        self._renewing = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
@@ -70,11 +72,11 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
         return time.monotonic() < self._valid_until
 
     def check(self) -> None:
-        """Raises UserError if the lease is lost, as when the store could not be reached for long."""
-        if not self.is_held():
+        """Raises UserError if the lease is lost, or the store cannot be reached."""
+        if not self.is_held() and not self._renew():
             raise UserError(
-                f"{self._where}: this process may no longer write there: it could not renew its lease for "
-                f"{self._seconds:.0f} s: run the same command again"
+                f"{self._where}: another process writes there since this one did not renew its lease for "
+                f"{self._seconds:.0f} s: wait for it, or give another folder"
             )
 
     def _take(self) -> None:
@@ -109,14 +111,18 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
 
     def _keep(self) -> None:
         while not self._ended.wait(self._seconds / 4):
-            try:
-                kept = self._write()
-            except UserError:
-                kept = self.is_held()  # The store does not answer; there is time until the lease is over.
+            # Where the store does not answer, the next turn tries again.
+            with contextlib.suppress(UserError):
+                if not self._renew():
+                    self._on_lost()
+                    return
+
+    def _renew(self) -> bool:
+        with self._renewing:
+            kept = self._write()
             if not kept:
                 self._valid_until = 0.0
-                self._on_lost()
-                return
+            return kept
 
     def _write(self, free: bool = False) -> bool:
         """Writes the lease object over the version seen last, or creates it; returns False if refused."""
@@ -124,17 +130,25 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
         sent = time.monotonic()
         content = {"owner": self._owner, "token": self._token, "renewals": self._renewals, "free": free}
         data = json.dumps(content).encode()
-        if self._version:
-            written = self._store.replace(self._key, data, self._version)
-        else:
-            written = self._store.create(self._key, data)
-        if not written:
-            return False
+        if not self._replace(data):
+            # An earlier write of this process, whose reply was lost, may be there.
+            with contextlib.suppress(FileNotFoundError):
+                there, version = self._store.read_version(self._key)
+                if _parse(there).get("token") != self._token:
+                    return False
+                self._version = version
+            if not self._replace(data):
+                return False
         now, self._version = self._store.read_version(self._key)
         if now != data:
             return False
         self._valid_until = 0.0 if free else sent + self._seconds
         return True
+
+    def _replace(self, data: bytes) -> bool:
+        if self._version:
+            return self._store.replace(self._key, data, self._version)
+        return self._store.create(self._key, data)
 
 
 def _parse(data: bytes) -> dict:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Callable
 from importlib import util
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import replacing
 from rmsweb_jax.storage.store import Entry
 
 T = TypeVar("T")
@@ -68,6 +70,11 @@ class ObjectStore:
     def upload(self, key: str, file: Path) -> None:
         self._call(key, lambda: self._client.fs.put_file(str(file), self._path(key)))
 
+    def download(self, key: str, file: Path) -> None:
+        """Writes the bytes of an object to a file, whole or not at all."""
+        with replacing(file) as temporary:
+            self._call(key, lambda: self._client.fs.get_file(self._path(key), str(temporary)))
+
     def create(self, key: str, data: bytes) -> bool:
         return self._write_if(key, data, "")
 
@@ -85,7 +92,10 @@ class ObjectStore:
             self.check()
             return []
         skip = len(self._bucket) + 1
-        entries = [Entry(path[skip:], int(info["size"] or 0)) for path, info in found.items()]
+        entries = [
+            Entry(path[skip:], int(info["size"] or 0), str(info.get("etag") or info.get("ETag")))
+            for path, info in found.items()
+        ]
         # Folders made by hand in a web console are empty objects.
         return sorted(entry for entry in entries if entry.key.startswith(prefix) and entry.key[-1:] != "/")
 
@@ -138,6 +148,9 @@ class _Gcs:
         import gcsfs
         from google.cloud import storage
 
+        # They tell of every read.
+        for name in ("gcsfs", "fsspec"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
         # Emulators have no accounts.
         token = "anon" if endpoint else None
@@ -180,6 +193,9 @@ class _S3:
     def __init__(self) -> None:
         import s3fs
 
+        # They tell where they found the account.
+        for name in ("botocore", "aiobotocore"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         self.fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
 
     def version(self, bucket: str, key: str) -> str:

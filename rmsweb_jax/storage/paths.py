@@ -77,6 +77,10 @@ class StorePath:
         """Writes the object with the bytes of a file."""
         self.store.upload(self.key, file)
 
+    def download(self, file: Path) -> None:
+        """Writes the bytes of the object to a file, whole or not at all."""
+        self.store.download(self.key, file)
+
     def size(self) -> int | None:
         """Returns the bytes of the object; None if there is none."""
         return self.store.size(self.key)

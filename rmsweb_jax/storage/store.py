@@ -17,10 +17,16 @@ from rmsweb_jax.records.files import is_temporary, make_folder, replacing, sync_
 
 
 class Entry(NamedTuple):
-    """An object in a listing, with its size in bytes."""
+    """An object in a listing.
+
+    Attributes:
+      size: in bytes.
+      version: of an object in a bucket; every write changes it.
+    """
 
     key: str
     size: int
+    version: str = ""
 
 
 class Store(Protocol):

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rmsweb_jax.processes import ChildProcess
+from tests.storage.faulty_proxy import FaultyProxy
 
 _BUCKET = "runs"
 
@@ -62,21 +63,29 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serve(scheme: str, log: Path) -> Iterator[dict[str, str]]:
-    """Runs a server with an empty bucket `runs`; yields the variables for its clients."""
+def serve(scheme: str, log: Path, proxy: FaultyProxy | None = None) -> Iterator[dict[str, str]]:
+    """Runs a server with an empty bucket `runs`; yields the variables for its clients.
+
+    Args:
+      proxy: the clients reach the server through it; it must be active.
+    """
     port = free_port()
+    public = port
+    if proxy:
+        proxy.upstream, public = port, proxy.port
     command = gcs_command() if scheme == "gs" else s3_command()
     assert command, f"no server for {scheme}://"
     if scheme == "gs":
-        url = f"http://127.0.0.1:{port}"
+        # The server's links to itself, as of resumable uploads, lead through the proxy.
+        url = f"http://127.0.0.1:{public}"
         command += ["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port)]
-        command += ["-external-url", url, "-public-host", f"127.0.0.1:{port}"]
+        command += ["-external-url", url, "-public-host", f"127.0.0.1:{public}"]
     else:
         command += ["-H", "127.0.0.1", "-p", str(port)]
     with ChildProcess("store", command, log, grace_s=1.0) as server:
         _wait(server, port)
         _make_bucket(scheme, port)
-        yield environment(scheme, port)
+        yield environment(scheme, public)
 
 
 def _wait(server: ChildProcess, port: int) -> None:

@@ -45,30 +45,48 @@ def test_a_holder_whose_lease_was_taken_stops(place):
     with lease(place, seconds=4.0, on_lost=lost.set) as held:
         store.write(f"{root}/.lease", b"another's")
         assert lost.wait(60)
-        with pytest.raises(UserError, match="may no longer write"):
+        with pytest.raises(UserError, match="another process writes there"):
             held.check()
     assert store.read(f"{root}/.lease") == b"another's"
 
 
 class Unreachable:
-    """A store whose writes fail from some moment on."""
+    """A store that cannot be reached while `cut`; `loses` replies to writes that it has made."""
 
     def __init__(self, store):
-        self._store, self.cut = store, False
+        self._store, self.cut, self.loses = store, False, False
 
     def __getattr__(self, name):
         if self.cut:
             raise UserError("the store did not answer")
+        if self.loses and name == "replace":
+            return self._lose
         return getattr(self._store, name)
 
+    def _lose(self, *arguments):
+        self._store.replace(*arguments)
+        raise UserError("the store did not answer")
 
-def test_a_holder_that_cannot_renew_stops_in_time(tmp_path):
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("fault", ["cut", "loses"])
+def test_a_holder_that_cannot_renew_does_not_write_and_goes_on_later(tmp_path, fault):
     store, lost = Unreachable(LocalStore(tmp_path)), threading.Event()
     with lease((store, "a"), seconds=1.0, on_lost=lost.set) as held:
         held.check()
-        store.cut = True
-        assert lost.wait(60)
-        assert not held.is_held()
+        setattr(store, fault, True)
+        wait_until(lambda: not held.is_held())
+        with pytest.raises(UserError, match="did not answer"):
+            held.check()
+        setattr(store, fault, False)
+        held.check()
+        assert held.is_held() and not lost.is_set()
 
 
 def test_processes_count_without_loss(tmp_path):
