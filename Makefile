@@ -13,17 +13,23 @@ WORKDIR ?= runs/$(DEMO)
 demo: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
 
-# Three processes for two cores, since browsers are waited for; a file at a time and in the order of
-# tests/conftest.py: the longest first.
-test: lint chromium
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Four processes for two cores, since browsers and lost hosts are waited for; a file at a time and in the
+# order of tests/conftest.py: the longest first. Packages and Chromium are installed side by side.
+test:
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev chromium
+	$(call typed,-n 4 --dist loadfile --no-loadscope-reorder)
 
 # Lint, types and the tests that need neither browser nor compiler: a minute and a half on two cores.
 FAST := actions corpus importers judges records tasks test_house.py test_settings.py
 check: $(VENV)/.dev
-	@$(BIN)/ruff check .
-	@$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; \
-	  $(BIN)/python -m pytest -n 2 $(addprefix tests/,$(FAST)); tests=$$?; wait $$types && exit $$tests
+	$(call typed,-n 2 $(addprefix tests/,$(FAST)))
+
+# Lint, then types next to tests. Arguments: those of pytest.
+define typed
+@$(BIN)/ruff check .
+@$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; \
+  $(BIN)/python -m pytest $(1); tests=$$?; wait $$types && exit $$tests
+endef
 
 # New examples for the property tests, for so many seconds; what fails is printed as a case to keep.
 SECONDS ?= 3600
@@ -58,12 +64,13 @@ proof-%: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache
 
+# Python compiles the modules that it imports; compiling all that are installed takes a minute.
 define install
 @echo "installing packages (once): $(EXTRAS)"
-@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
+@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
   >$(VENV)/pip.log 2>&1 || { tail -n 3 $(VENV)/pip.log >&2; \
   echo "error: packages could not be installed (log: $(VENV)/pip.log)" >&2; exit 1; }
-@touch $@
+@touch $(or $(STAMPS),$@)
 endef
 
 .PHONY: chromium
@@ -76,11 +83,10 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
 
-# The stamps hold what was installed, so a second `make` does nothing.
+# The stamps say what is installed, so a second `make` does nothing. `dev` has all that the demo needs.
 $(VENV)/.demo: EXTRAS := collect,train
-$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.dev: EXTRAS := dev
+$(VENV)/.demo $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
-$(VENV)/.dev: EXTRAS := dev
-$(VENV)/.dev: $(VENV)/.demo
-	$(install)
+$(VENV)/.dev: STAMPS = $@ $(VENV)/.demo

@@ -51,7 +51,6 @@ DEMO_EPISODES = {
     "limits": {"max_steps": 10, "max_seconds": 120.0},
     "fleet": {"workers": 3},
 }
-# A policy that learned little would use up any number of steps.
 SMOKE_EPISODES = {"limits": {"max_steps": 5}, "fleet": {"workers": 2}}
 # Actors that are policies; `evaluate` has them too.
 POLICY = {"kind": "policy", "timeout_s": 600.0}
@@ -72,6 +71,8 @@ _WEB = {
     "search_urls": SEARCH_URLS,
 }
 _ACTS = {"pages": (), "rounds": 1, "stop_after": 0, "reflection": False}
+# A policy that learned little would use up any number of steps.
+_SMOKE_POLICY = {"actor": {**DEMO_POLICY, "label": "sft"}, "limits": {"max_steps": 2}}
 
 VARIANTS = {
     "demo": _DEMO,
@@ -80,7 +81,7 @@ VARIANTS = {
     "web": (_PAPER, _WEB),
     "no_reflection": (_DEMO, {"reflection": False}),
     "demo_policy": (_DEMO, _ACTS, {"actor": {**DEMO_POLICY, "label": "sft"}}),
-    "smoke_policy": (_DEMO, _SMOKE, _ACTS, {"actor": {**DEMO_POLICY, "label": "sft"}}),
+    "smoke_policy": (_DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),
     "paper_policy": (_ACTS, {"actor": {**POLICY, "label": "sft"}}),
 }
 

@@ -17,7 +17,19 @@ compile_quickly()
 # The browser and the MiniWoB++ pages, which tests of several folders use.
 pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-
+# Files of half a minute and more, the longest first.
+_LONG = (
+    "test_demo.py",
+    "training/test_distributed.py",
+    "hostile/test_site.py",
+    "verify/test_verify.py",
+    "qwen3_vl/test_sharded.py",
+    "decoding/test_engine.py",
+    "rl/test_rollouts.py",
+    "qwen3_vl/test_parity.py",
+    "fleet/test_local.py",
+    "examples/test_examples.py",
+)
 
 # The same examples in every run, on any machine and load; `make fuzz` draws new ones.
 # How fast examples are drawn depends on the machine, so it fails no test.
@@ -43,8 +55,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests start first, so that the others run in parallel."""
-    items.sort(key=lambda item: item.path.name != "test_demo.py")
+    """The longest files start first, so that no process works on one of them when the others have ended."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="module", autouse=True)
