@@ -147,4 +147,4 @@ def _notes(quality: QualityConfig) -> list[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/build_sft.py:demo", bucket=True)
+    cli.run(main, "configs/build_sft.py:demo")

@@ -9,36 +9,34 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from rmsweb_jax.errors import UserError, user_errors
-from rmsweb_jax.records.staging import staged
 from rmsweb_jax.settings import unknown_key
-from rmsweb_jax.storage import StorePath, local_path, parse_path
-from rmsweb_jax.workdir import flatten_settings, is_within, open_workdir
-
-Main = Callable[[ConfigDict, Path], object]
+from rmsweb_jax.storage import StorePath, parse_path
+from rmsweb_jax.workdir import flatten_settings, is_within, open_run
 
 
 def run(
-    main: Main,
+    main: Callable[[ConfigDict, Any], object],
     config: str,
     safe_keys: Iterable[str] = (),
     distributed: bool = False,
-    bucket: bool = False,
     reads: Sequence[str] = (),
 ) -> None:
     """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
 
     Args:
-      main: the experiment.
+      main: the experiment. It gets a folder on disk; where the workdir is in a bucket, the folder appears
+        there when `main` has returned.
       config: default config file and variant, for example `configs/sft.py:demo`.
       safe_keys: see `open_workdir`.
-      distributed: whether it can run on several processes at once (`--distributed`).
-      bucket: whether its workdir may be in a bucket, where it appears when the stage has finished.
+      distributed: whether it can run on several processes at once (`--distributed`). `main` then gets the
+        workdir as it was given, a path of a disk or a bucket, and saves its state there.
       reads: names of the settings that hold a folder which all processes read.
     """
     workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
@@ -47,22 +45,24 @@ def run(
         join_flag = flags.DEFINE_bool("distributed", False, "Join the other processes of this run (pods).")
 
     def entry(config: ConfigDict) -> None:
-        parse = parse_path if bucket else local_path
-        workdir = parse(workdir_flag.value, "--workdir")
+        workdir = parse_path(workdir_flag.value, "--workdir")
         with contextlib.ExitStack() as stack:
-            first = True
+            process, hosts = 0, None
             if join_flag is not None and join_flag.value:
                 # JAX is not for the machines that collect.
                 from rmsweb_jax.training.distributed import Hosts
-                from rmsweb_jax.training.mesh import is_first
 
                 hosts = stack.enter_context(Hosts())
                 hosts.agree(config, workdir, reads)
-                first = is_first()
-            folder = stack.enter_context(staged(workdir))
-            stack.enter_context(open_workdir(folder, config, safe_keys, first))
-            main(config, folder)
-        if isinstance(workdir, StorePath):
+                process = hosts.number
+            # The first process opens the workdir, or ends all.
+            if hosts and process:
+                hosts.meet("workdir")
+            folder = stack.enter_context(open_run(workdir, config, safe_keys, process, live=distributed))
+            if hosts and not process:
+                hosts.meet("workdir")
+            main(config, workdir if distributed else folder)
+        if isinstance(workdir, StorePath) and not process:
             print(f"{workdir}: everything is there")
 
     run_config(entry, config)

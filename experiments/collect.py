@@ -11,4 +11,4 @@ from experiments import cli
 from rmsweb_jax.settings import safe_keys
 
 if __name__ == "__main__":
-    cli.run(collect, "configs/collect.py:demo", safe_keys(CollectSettings), bucket=True)
+    cli.run(collect, "configs/collect.py:demo", safe_keys(CollectSettings))

@@ -16,4 +16,4 @@ from experiments import cli
 from rmsweb_jax.settings import safe_keys
 
 if __name__ == "__main__":
-    cli.run(evaluate, "configs/evaluate.py:demo", safe_keys(EvaluateSettings), bucket=True)
+    cli.run(evaluate, "configs/evaluate.py:demo", safe_keys(EvaluateSettings))

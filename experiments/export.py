@@ -30,7 +30,7 @@ from rmsweb_jax.export.folder import (
 from rmsweb_jax.export.lineage import read_run
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, key_names
-from rmsweb_jax.storage import local_path
+from rmsweb_jax.storage import parse_path
 
 FOLDER = "release"
 
@@ -43,7 +43,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         or `release` is there already.
     """
     settings = from_config(ExportSettings, config)
-    run = read_run(local_path(settings.run, "config.run"))
+    run = read_run(parse_path(settings.run, "config.run"))
     named = settings.results
     evaluations = read_evaluations(named, seed=settings.seed) if named else []
     folder = workdir / FOLDER
@@ -62,4 +62,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 if __name__ == "__main__":
     # Nothing is left half done that another setting could spoil.
-    cli.run(main, "configs/export.py:merged", key_names(ExportSettings), bucket=True)
+    cli.run(main, "configs/export.py:merged", key_names(ExportSettings))

@@ -105,4 +105,4 @@ def _label(
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/failure_prior.py:paper", safe_keys(FailurePriorSettings), bucket=True)
+    cli.run(main, "configs/failure_prior.py:paper", safe_keys(FailurePriorSettings))

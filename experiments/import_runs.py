@@ -82,4 +82,4 @@ def _nothing(source: Path, name: str, report: ImportReport) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/import_runs.py:browser_use", bucket=True)
+    cli.run(main, "configs/import_runs.py:browser_use")

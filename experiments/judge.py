@@ -157,4 +157,4 @@ def _write(path: Path, lines: Iterable[BaseModel]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/judge.py:demo", safe_keys(JudgeDataSettings), bucket=True)
+    cli.run(main, "configs/judge.py:demo", safe_keys(JudgeDataSettings))

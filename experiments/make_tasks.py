@@ -59,4 +59,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/make_tasks.py:paper", safe_keys(MakeTasksSettings), bucket=True)
+    cli.run(main, "configs/make_tasks.py:paper", safe_keys(MakeTasksSettings))

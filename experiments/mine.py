@@ -33,4 +33,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/mine.py:demo", safe_keys(MineSettings), bucket=True)
+    cli.run(main, "configs/mine.py:demo", safe_keys(MineSettings))

@@ -78,4 +78,4 @@ def _entry(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(_entry, "configs/report.py:demo", key_names(ReportSettings), bucket=True)
+    cli.run(_entry, "configs/report.py:demo", key_names(ReportSettings))

@@ -10,7 +10,6 @@ SIGUSR1) saves and exits with code 75; the same command goes on.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 from ml_collections import ConfigDict
 
@@ -18,10 +17,11 @@ from experiments import cli
 from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.mesh import is_first
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(config: ConfigDict, workdir: AnyPath) -> None:
     if (workdir / "report.json").exists():
         print(f"{workdir}: finished before; see report.json")
         return

@@ -35,7 +35,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.loss import target_scores
-from rmsweb_jax.training.mesh import AXES, is_first, row_shards
+from rmsweb_jax.training.mesh import AXES, row_shards
 from rmsweb_jax.workdir import run_stage
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def train_sft(
     from rmsweb_jax.sft.config import SftConfig
     from rmsweb_jax.sft.train import train
 
-    return run_stage(train, from_config(SftConfig, config), workdir, is_first())
+    return run_stage(train, from_config(SftConfig, config), workdir, jax.process_index(), live=True)
 
 
 def train_rl(
@@ -369,4 +369,4 @@ def train_rl(
     from rmsweb_jax.rl.config import RlConfig
     from rmsweb_jax.rl.train import train
 
-    return run_stage(train, from_config(RlConfig, config), workdir, is_first())
+    return run_stage(train, from_config(RlConfig, config), workdir, jax.process_index(), live=True)

@@ -1,4 +1,4 @@
-"""The folder of a run: used by one process at a time, and always with the same settings."""
+"""The folder of a run: used by one command at a time, and always with the same settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.staging import CONFIG, staged
 from rmsweb_jax.settings import safe_keys, to_config_dict
-from rmsweb_jax.storage import local_path
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
 S = TypeVar("S")
 # Folders that this process has opened.
@@ -23,25 +24,48 @@ _open: set[Path] = set()
 
 
 def run_stage(
-    stage: Callable[[S, Path], dict[str, Any]],
+    stage: Callable[[S, Any], dict[str, Any]],
     settings: S,
-    workdir: str | os.PathLike[str],
-    first: bool = True,
+    workdir: str | os.PathLike[str] | StorePath,
+    process: int = 0,
+    live: bool = False,
 ) -> dict[str, Any]:
     """Runs a stage in its workdir, or returns the report of a finished one.
 
     Args:
-      stage: called with the settings and the folder; writes `report.json` last.
+      stage: called with the settings, and with the folder on disk in which it works; a `live` one is called
+        with the workdir, a path of a disk or a bucket. It writes `report.json` last.
       settings: a dataclass.
-      first: see `open_workdir`.
+      process, live: see `staged`.
 
     Raises:
-      UserError: as `open_workdir`.
+      UserError: as `open_run`.
     """
-    workdir = local_path(str(workdir), "workdir")
-    with open_workdir(workdir, to_config_dict(settings), safe_keys(type(settings)), first):
-        report = workdir / "report.json"
-        return json.loads(report.read_bytes()) if report.exists() else stage(settings, workdir)
+    path = parse_path(str(workdir), "workdir")
+    with open_run(path, to_config_dict(settings), safe_keys(type(settings)), process, live) as folder:
+        report = folder / "report.json"
+        if report.exists():
+            return json.loads(report.read_bytes())
+        return stage(settings, path if live else folder)
+
+
+@contextlib.contextmanager
+def open_run(
+    workdir: AnyPath, config: ConfigDict, safe_keys: Iterable[str] = (), process: int = 0, live: bool = False
+) -> Iterator[Path]:
+    """Opens the workdir of a run, on disk or in a bucket, and yields the folder on disk in which it works.
+
+    Args:
+      config, safe_keys: see `open_workdir`.
+      process, live: see `staged`.
+
+    Raises:
+      UserError: as `staged` and `open_workdir`.
+    """
+    with staged(workdir, process, live) as folder, open_workdir(folder, config, safe_keys, process == 0):
+        if isinstance(workdir, StorePath) and process == 0:
+            (workdir / CONFIG).write_bytes((folder / CONFIG).read_bytes())
+        yield folder
 
 
 @contextlib.contextmanager
@@ -114,7 +138,7 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], w
     Raises:
       UserError: a key that is not in `safe_keys` differs; the message names all of them.
     """
-    path = workdir / "config.json"
+    path = workdir / CONFIG
     now = flatten_settings(json.loads(config.to_json_best_effort()))
     if path.exists():
         before = _read_settings(path)

@@ -8,7 +8,6 @@ import hashlib
 import json
 import signal
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import grain.python as grain
@@ -75,7 +74,7 @@ class RecordSource(Generic[R]):
         return UserError(f"{self.folder}: {where} cannot be read ({reason}): make this data set again")
 
 
-def training_data(text: str, flag: str, workdir: Path) -> AnyPath:
+def training_data(text: str, flag: str, workdir: AnyPath) -> AnyPath:
     """Parses the data set of a training run, in a bucket with the version that the run has begun with.
 
     With several processes all of them must call this; they get the version of the first.

@@ -10,7 +10,8 @@ from typing import Any
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import MANIFEST, iter_records, load_manifest, read_manifest
-from rmsweb_jax.storage import AnyPath, local_path, parse_path
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
+from rmsweb_jax.storage.cache import fetch_folder
 
 # Provenance keys that name source data sets.
 _SOURCES = ("trajectories", "pools")
@@ -113,15 +114,16 @@ class TrainingRun:
       report: its `report.json`.
     """
 
-    folder: Path
+    folder: AnyPath
     stage: str
     config: dict[str, Any]
     report: dict[str, Any]
 
     @property
     def export(self) -> Path:
-        """The exported model folder, adapters merged."""
-        return self.folder / "export"
+        """The exported model folder, adapters merged; of a bucket, its copy on disk."""
+        export = self.folder / "export"
+        return fetch_folder(export) if isinstance(export, StorePath) else export
 
     @property
     def data(self) -> AnyPath:
@@ -135,7 +137,7 @@ class TrainingRun:
         return self.report["exported_step" if self.stage == SFT else "iterations"]
 
 
-def read_run(folder: Path) -> TrainingRun:
+def read_run(folder: AnyPath) -> TrainingRun:
     """Reads the workdir of a training run.
 
     Raises:
@@ -154,8 +156,8 @@ def read_run(folder: Path) -> TrainingRun:
     run = TrainingRun(folder, report.get("stage", ""), config, report)
     if run.stage not in (SFT, RL):
         raise UserError(f"{folder}: made by {run.stage or 'something else'}, not by train_sft or train_rl")
-    if not (run.export / "config.json").exists():
-        raise UserError(f"{run.export}: the exported model is gone: train again in another --workdir")
+    if not (folder / "export" / "config.json").exists():
+        raise UserError(f"{folder / 'export'}: the exported model is gone: train again in another --workdir")
     return run
 
 
@@ -164,13 +166,13 @@ def lineage(run: TrainingRun) -> list[TrainingRun]:
     # Ends at a model that is not the export of a run, or whose run is gone.
     runs = [run]
     while True:
-        model = local_path(runs[-1].config["model"], "config.model")
+        model = parse_path(runs[-1].config["model"], "config.model")
         if model.name != "export" or not (model.parent / "report.json").exists():
             return runs
         runs.append(read_run(model.parent))
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _read_json(path: AnyPath) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -32,6 +32,8 @@ from rmsweb_jax.qwen3_vl.tensor_files import (
     write_folder,
     write_text,
 )
+from rmsweb_jax.storage import StorePath, parse_path
+from rmsweb_jax.storage.cache import fetch_folder
 
 # A model's name on the Hugging Face Hub.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -216,11 +218,16 @@ def _check_copied_head(folder: TensorFolder) -> None:
 def resolve_model(name: str | os.PathLike[str]) -> Path:
     """Finds the folder of a model: the packaged one ("tiny_base"), a path, or one of the Hugging Face Hub.
 
-    A Hub model (`org/name`) is taken from the local cache, and downloaded when it is not there.
+    A Hub model (`org/name`) or a folder in a bucket is downloaded, unless the local cache has it already.
 
     Raises:
       UserError: there is no `config.json` there, and no such model on the Hub.
     """
+    path = parse_path(str(name), "model")
+    if isinstance(path, StorePath):
+        if not (path / "config.json").exists():
+            raise UserError(f"no model at {path} (config.json is missing): give a model folder")
+        return fetch_folder(path)
     packaged = Path(str(resources.files("rmsweb_jax"))) / "tiny_base"
     folder = packaged if str(name) == "tiny_base" else Path(name)
     if (folder / "config.json").exists():

@@ -1,51 +1,83 @@
 """A run's folder in a bucket: the stage works in a folder on disk, and what it made is copied there.
 
-Journals, locks, links and databases stay on the disk, where they work. Nothing is in the bucket before the
-stage has finished, and `report.json` comes last. A stopped run continues on the machine that began it.
+Journals, locks, links and databases stay on the disk, where they work. Before the stage has finished only
+its settings are in the bucket, and `report.json` comes last. A stopped run continues on the machine that
+began it. Training is different: it saves checkpoints and metrics to the bucket, so that any machine can
+continue.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
+import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.records.dataset import MANIFEST
 from rmsweb_jax.records.files import is_temporary, make_folder, write_atomic
 from rmsweb_jax.records.publish import LEASE, REPORT, publish_dataset, side_files
 from rmsweb_jax.storage import AnyPath, Lease, StorePath
 from rmsweb_jax.storage.cache import cache_folder
 
-# What `workdir` needs to see that a stage has finished, and with which settings.
-_STATE = ("config.json", REPORT)
-# They are of this machine, or published as a data set.
-_FOLDERS = ("images", "journal", "files")
+CONFIG = "config.json"
+# They are of this machine, published as a data set, or saved to the bucket while the stage runs.
+_FOLDERS = ("images", "journal", "files", "checkpoints")
 _FILES = (".lock", "progress.json", "elapsed.json", "log.txt", MANIFEST, REPORT)
 _SUFFIXES = (".array_record", ".sqlite", ".sqlite-wal", ".sqlite-shm")
+_THREADS = 8
+
+
+def folder_on_disk(workdir: AnyPath, process: int = 0) -> Path:
+    """Returns the folder in which a stage works: the workdir itself, or one on disk for a bucket's.
+
+    Args:
+      process: number of the process in a run of several, which may share the disk.
+    """
+    if isinstance(workdir, Path):
+        return workdir
+    name = hashlib.sha256(str(workdir).encode()).hexdigest()[:16]
+    return cache_folder() / "workdirs" / (f"{name}-{process}" if process else name)
 
 
 @contextlib.contextmanager
-def staged(workdir: AnyPath) -> Iterator[Path]:
-    """Yields the folder in which a stage works: the workdir itself, or one on disk for a bucket's.
+def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[Path]:
+    """Yields `folder_on_disk`, and afterwards copies it to the bucket.
+
+    Args:
+      process: see `folder_on_disk`; only the first one, 0, writes to the bucket.
+      live: the stage saves its state to the bucket while it runs, and goes on from that alone.
 
     Raises:
-      UserError: the bucket cannot be used, another process writes to the workdir, or this one lost the right
-        to do so.
+      UserError: the bucket cannot be used, or another process writes to the workdir.
     """
+    folder = folder_on_disk(workdir, process)
     if isinstance(workdir, Path):
-        yield workdir
+        yield folder
         return
     workdir.store.check()
-    folder = cache_folder() / "workdirs" / hashlib.sha256(str(workdir).encode()).hexdigest()[:16]
-    make_folder(folder)
-    with Lease(workdir.store, (workdir / LEASE).key, str(workdir), on_lost=_stop) as lease:
+    with contextlib.ExitStack() as stack:
+        lease = None
+        if process == 0:
+            on_lost = functools.partial(_end, workdir) if live else _stop
+            lease = stack.enter_context(
+                Lease(workdir.store, (workdir / LEASE).key, str(workdir), on_lost=on_lost)
+            )
+        if live:
+            shutil.rmtree(folder, ignore_errors=True)
+        make_folder(folder)
         _fetch_state(workdir, folder)
         yield folder
-        lease.check()
-        publish_folder(folder, workdir, lease)
+        if lease is not None:
+            lease.check()
+            publish_folder(folder, workdir, lease)
+        if live:
+            shutil.rmtree(folder)
 
 
 def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:
@@ -55,9 +87,14 @@ def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:
         publish_dataset(dataset, target / dataset.name, lease)
     own = (folder / MANIFEST).exists()
     with_records = side_files(folder) if own else []
-    for path in _files(folder, datasets):
-        if path not in with_records:
-            (target / path.relative_to(folder).as_posix()).upload(path)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        uploads = [
+            pool.submit((target / path.relative_to(folder).as_posix()).upload, path)
+            for path in _files(folder, datasets)
+            if path not in with_records
+        ]
+    for upload in uploads:
+        upload.result()
     lease.check()
     if own:
         publish_dataset(folder, target, lease)
@@ -76,16 +113,21 @@ def _files(folder: Path, datasets: list[Path]) -> Iterator[Path]:
 
 
 def _fetch_state(workdir: StorePath, folder: Path) -> None:
-    """Brings a run that has finished elsewhere, so far that its stage finds it finished."""
+    """Brings the settings of a run that was begun elsewhere, and the report of a finished one."""
     if (folder / REPORT).exists():
         return
-    with contextlib.suppress(FileNotFoundError):
-        report = (workdir / REPORT).read_bytes()
-        for name in _STATE:
-            data = report if name == REPORT else (workdir / name).read_bytes()
-            write_atomic(folder / name, data)
+    # The settings last: the report is of the run that they belong to.
+    for name in (REPORT, CONFIG):
+        with contextlib.suppress(FileNotFoundError):
+            write_atomic(folder / name, (workdir / name).read_bytes())
 
 
 def _stop() -> None:
-    # As if the machine were reclaimed: what runs saves its state, and nothing is published.
+    # As if the machine were reclaimed: what runs saves its state on its disk, and nothing is published.
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(workdir: StorePath) -> None:
+    # At once: what it would save would mix with what the other process saves.
+    os.write(2, f"error: {workdir}: another process has taken over this run\n".encode())
+    os._exit(StoppedError.exit_code)

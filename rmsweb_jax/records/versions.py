@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from rmsweb_jax.records.dataset import MANIFEST, read_manifest, read_manifest_bytes, version_name
 from rmsweb_jax.records.files import write_atomic
@@ -27,7 +26,7 @@ def pinned(folder: AnyPath) -> AnyPath:
     return folder.at(version_name(read_manifest_bytes(folder)[1]))
 
 
-def pinned_for_run(folder: AnyPath, workdir: Path) -> AnyPath:
+def pinned_for_run(folder: AnyPath, workdir: AnyPath) -> AnyPath:
     """Returns `pinned`, or the version with which the run in this workdir has begun.
 
     Raises:
@@ -36,12 +35,19 @@ def pinned_for_run(folder: AnyPath, workdir: Path) -> AnyPath:
     if not isinstance(folder, StorePath) or folder.version:
         return folder
     path = workdir / _FILE
-    versions = json.loads(path.read_bytes()) if path.exists() else {}
+    try:
+        versions = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        versions = {}
     if version := versions.get(str(folder)):
         return folder.at(version)
     newest = pinned(folder)
     assert isinstance(newest, StorePath)
-    write_atomic(path, json.dumps({**versions, str(folder): newest.version}, indent=1).encode())
+    data = json.dumps({**versions, str(folder): newest.version}, indent=1).encode()
+    if isinstance(path, StorePath):
+        path.write_bytes(data)
+    else:
+        write_atomic(path, data)
     return newest
 
 

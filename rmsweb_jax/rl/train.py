@@ -35,6 +35,7 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
@@ -58,6 +59,7 @@ from rmsweb_jax.rl.rollout import (
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.memory import device_bytes, program_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
@@ -71,10 +73,11 @@ STAGE = "train_rl"
 _THREADS = 4
 
 
-def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
+def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run.
 
-    With several processes all of them must call this, with one shared `workdir`.
+    With several processes all of them must call this, with one shared `workdir`. Where that is in a bucket,
+    the caller has opened it (`open_run`), which copies what is in the folder on disk at the end.
 
     Raises:
       UserError: the prompts or the model cannot be used, too many steps in a row were not finite (the state
@@ -82,11 +85,12 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
       StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
-    workdir.mkdir(parents=True, exist_ok=True)
+    folder = folder_on_disk(workdir, jax.process_index())
+    folder.mkdir(parents=True, exist_ok=True)
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out = open_prompts(config, processor, workdir)
+    data, held_out = open_prompts(config, processor, workdir, folder)
     # The size that the mesh is chosen by is packed once.
     make_packer = functools.cache(
         functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
@@ -158,7 +162,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         )
         stack.callback(rollouts.close)
         writer = stack.enter_context(MetricWriter(workdir, first))
-        progress = Progress(workdir, STAGE, config.iterations, first, active=is_first())
+        progress = Progress(folder, STAGE, config.iterations, first, active=is_first())
         stop = stack.enter_context(StopRequest())
 
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
@@ -205,6 +209,7 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
                     "position": rollouts.position,
                     "kept": groups_to_json(rollouts.kept()),
                 }
+                writer.publish(done)
                 checkpoints.save(done, state, extra)
             if broken:
                 checkpoints.wait()
@@ -224,10 +229,10 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         final, replies = evaluate(rollouts, held_out, sampling)
         generator.unload()
         writer.write_replies(config.iterations + 1, replies)
-    export(trained, source, workdir / "export")
+    export(trained, source, folder / "export")
     if not is_first():
         return {}
-    rows = read_metrics(workdir)
+    rows = read_metrics(folder)
     report = {
         "stage": STAGE,
         "seconds": round(seconds + time.monotonic() - begin, 1),
@@ -242,25 +247,31 @@ def train(config: RlConfig, workdir: Path) -> dict[str, Any]:
         "first": rows[0],
         "final": rows[-1] | final,
     }
-    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+    write_atomic(folder / "report.json", json.dumps(report, indent=1).encode())
     return report
 
 
-def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple[RlData, RlData]:
+def open_prompts(
+    config: RlConfig, processor: Processor, workdir: AnyPath, folder: Path
+) -> tuple[RlData, RlData]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
+
+    Args:
+      workdir: keeps the versions of the data sets, see `training_data`.
+      folder: for the prompts' sizes, if they cannot be stored with the data sets.
 
     Raises:
       UserError: see `open_rl_data`.
     """
 
     def opened(flag: str, name: str, **settings: Any) -> RlData:
-        folder = training_data(name, flag, workdir)
+        prompts = training_data(name, flag, workdir)
         return open_rl_data(
-            folder,
-            Encoder(processor, ImageStore(folder)),
+            prompts,
+            Encoder(processor, ImageStore(prompts)),
             max_prompt_tokens=config.max_prompt_tokens,
             held_out=config.held_out,
-            workdir=workdir,
+            workdir=folder,
             threads=_THREADS,
             **settings,
         )

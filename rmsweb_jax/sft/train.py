@@ -32,9 +32,11 @@ from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_b
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
@@ -46,10 +48,11 @@ from rmsweb_jax.training.step import MAX_SKIPPED, Steps, TrainState, not_finite
 STAGE = "train_sft"
 
 
-def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
+def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
     """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run.
 
-    With several processes all of them call this, with one shared `workdir`.
+    With several processes all of them call this, with one shared `workdir`. Where that is in a bucket, the
+    caller has opened it (`open_run`), which copies what is in the folder on disk at the end.
 
     Raises:
       UserError: the corpus or model cannot be used, or too many steps in a row were not finite (the state is
@@ -57,7 +60,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
       StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
-    workdir.mkdir(parents=True, exist_ok=True)
+    folder = folder_on_disk(workdir, jax.process_index())
+    folder.mkdir(parents=True, exist_ok=True)
     # 1. Data: steps of `batch_size` samples in one global order, in rows of one width, which decide on the
     # mesh.
     source = resolve_model(config.model)
@@ -66,7 +70,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
     data = open_sft_data(
         corpus,
         encoder,
-        workdir,
+        folder,
         config.mesh,
         max_length=config.max_length,
         batch_size=config.batch_size,
@@ -121,8 +125,8 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
             seconds, metrics = extra["seconds"], extra["metrics"]
         writer = stack.enter_context(MetricWriter(workdir, first, config.wandb_project))
         profile = config.profile
-        profiler = stack.enter_context(ProfilerWindow(workdir, profile.first_step, profile.num_steps))
-        progress = Progress(workdir, STAGE, total, first, active=is_first())
+        profiler = stack.enter_context(ProfilerWindow(folder, profile.first_step, profile.num_steps))
+        progress = Progress(folder, STAGE, total, first, active=is_first())
         stop = stack.enter_context(StopRequest())
 
         # 5. The loop.
@@ -166,6 +170,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
                     "metrics": plain_values(metrics),
                     "data": data.fingerprint,
                 }
+                writer.publish(done)
                 checkpoints.save(done, state, extra, metrics)
             if broken:
                 checkpoints.wait()
@@ -181,7 +186,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
             metrics = extra["metrics"]
 
     # 6. Export a model folder, and write the report last: a stage is done when its report exists.
-    export(nnx.merge(graphdef, state.params, frozen), source, workdir / "export")
+    export(nnx.merge(graphdef, state.params, frozen), source, folder / "export")
     report = {
         "stage": STAGE,
         "seconds": round(seconds + time.monotonic() - begin, 1),
@@ -195,7 +200,7 @@ def train(config: SftConfig, workdir: Path) -> dict[str, Any]:
         "final": plain_values(metrics),
     }
     if is_first():
-        write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+        write_atomic(folder / "report.json", json.dumps(report, indent=1).encode())
     return report
 
 
@@ -257,7 +262,7 @@ def throughput(
     return metrics if share is None else metrics | {"mfu": share}
 
 
-def check_same_data(extra: dict[str, Any], data: SftData, workdir: Path) -> None:
+def check_same_data(extra: dict[str, Any], data: SftData, workdir: AnyPath) -> None:
     """Refuses to resume with other data than the checkpoint's, in which its position would mean nothing.
 
     Raises:

@@ -1,12 +1,15 @@
-"""A bounded folder on disk with whole objects of buckets, by the SHA-256 of their bytes.
+"""Copies on disk of what is in buckets; several processes share them.
 
-Several processes share it. A file is there whole or not at all, and was checked when it was fetched.
+Objects of data sets are in one bounded folder, by the SHA-256 of their bytes. A file is there whole or not at
+all, and was checked when it was fetched. Models are folders of their own, which stay until the user deletes
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
 import os
@@ -20,6 +23,7 @@ from pathlib import Path
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, write_atomic
 from rmsweb_jax.storage.paths import AnyPath, StorePath
+from rmsweb_jax.storage.store import Entry
 
 _FOLDER, _GIGABYTES = "RMSWEB_CACHE", "RMSWEB_CACHE_GB"
 _DEFAULT_GB, _SMALL_GB = 50.0, 1.0
@@ -149,6 +153,35 @@ def empty_cache() -> Iterator[None]:
             yield
         finally:
             _empty.pop()
+
+
+def fetch_folder(folder: StorePath) -> Path:
+    """Returns a copy on disk of a folder with all its objects, such as a model; each version is fetched once.
+
+    Raises:
+      UserError: the store does not answer, or the disk is full.
+    """
+    entries = folder.entries()
+    version = hashlib.sha256("\n".join(map(str, entries)).encode()).hexdigest()[:16]
+    place = cache_folder() / "folders" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    make_folder(place)
+    with open(place / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        copy, unfinished = place / version, place / f"{version}.part"
+        if copy.exists():
+            return copy
+
+        def fetch(entry: Entry) -> None:
+            file = unfinished / entry.key.removeprefix(f"{folder.key}/")
+            # What an interrupted call fetched is whole.
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                folder.store.download(entry.key, file)
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(fetch, entries))
+        os.rename(unfinished, copy)
+    return copy
 
 
 def on_disk(path: AnyPath, size: int, sha256: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Callable
 from importlib import util
@@ -147,6 +148,9 @@ class _Gcs:
         import gcsfs
         from google.cloud import storage
 
+        # They tell of every read.
+        for name in ("gcsfs", "fsspec"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
         # Emulators have no accounts.
         token = "anon" if endpoint else None
@@ -189,6 +193,9 @@ class _S3:
     def __init__(self) -> None:
         import s3fs
 
+        # They tell where they found the account.
+        for name in ("botocore", "aiobotocore"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         self.fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
 
     def version(self, bucket: str, key: str) -> str:

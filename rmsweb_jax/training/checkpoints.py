@@ -1,19 +1,33 @@
-"""Checkpoints of a training loop (Orbax): arrays and counters, written atomically and in the background."""
+"""Checkpoints of a training loop (Orbax): arrays and counters, written atomically and in the background.
+
+Orbax writes to disks and `gs://`. For `s3://`, where it does not work, the first process writes the whole
+state to its own disk and uploads it, and the others download it. Each host's memory must hold it, as it does
+for adapters.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
+from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.staging import folder_on_disk
+from rmsweb_jax.storage import AnyPath, StorePath
+from rmsweb_jax.training.mesh import is_first
 
 
 def _is_not_missing_metric(record: logging.LogRecord) -> bool:
@@ -28,20 +42,27 @@ class Checkpoints:
     """The numbered checkpoints of one run; a run killed at any moment keeps the last finished one.
 
     Args:
-      folder: created if missing.
+      folder: on a disk that all processes share, or in a bucket; created if missing.
       keep: number of latest checkpoints to keep.
       best: metric by which the best checkpoint is kept too, of equal ones the newest; "" for none.
       higher_is_better: the direction of that metric.
     """
 
-    def __init__(self, folder: Path, keep: int = 2, best: str = "", higher_is_better: bool = True):
-        self._folder = folder.resolve()
+    def __init__(self, folder: AnyPath, keep: int = 2, best: str = "", higher_is_better: bool = True):
+        self._folder = folder.resolve() if isinstance(folder, Path) else folder
         self._best = best
-        self._manager = ocp.CheckpointManager(self._folder, options=_options(keep, best, higher_is_better))
+        options = _options(keep, best, higher_is_better)
+        self._copies = None
+        if isinstance(folder, StorePath) and folder.scheme != "gs":
+            self._copies = _Copies(folder)
+            options.multiprocessing_options, options.create = _alone(), False
+        place = self._copies.disk if self._copies else epath.Path(str(self._folder))
+        self._manager = ocp.CheckpointManager(place, options=options)
+        self._latest = self._manager.latest_step()
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest checkpoint, or None if there is none."""
-        return self._manager.latest_step()
+        return self._latest
 
     def best_step(self) -> int | None:
         """Returns the step of the best checkpoint, or None if none has the metric."""
@@ -58,19 +79,29 @@ class Checkpoints:
         Args:
           metrics: may contain the metric by which the best checkpoint is chosen; others are ignored.
         """
-        if step == self.latest_step():
+        if step == self._latest:
             return
+        self._latest = step
         if jax.default_backend() == "cpu":
             # On CPUs the writer would read the buffers that the next step donates.
             state = jax.tree.map(jnp.copy, state)
         value = (metrics or {}).get(self._best, math.nan)
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)),
-            metrics={self._best: float(value)} if math.isfinite(value) else None,
-            # The caller decides when to save; Orbax's own policy must not skip a step.
-            force=True,
-        )
+        if self._copies:
+            self._copies.wait()
+            state = jax.tree.map(_whole, state)
+            if not is_first():
+                return
+        with _saving(self._folder):
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)),
+                metrics={self._best: float(value)} if math.isfinite(value) else None,
+                # The caller decides when to save; Orbax's own policy must not skip a step.
+                force=True,
+            )
+        if self._copies:
+            self._manager.wait_until_finished()
+            self._copies.begin_upload()
 
     def restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
         """Restores a checkpoint.
@@ -99,18 +130,127 @@ class Checkpoints:
         return restored["state"], restored["extra"]
 
     def wait(self) -> None:
-        """Returns when all saved checkpoints are on disk."""
-        self._manager.wait_until_finished()
+        """Returns when all saved checkpoints are in the folder; all processes must call this."""
+        self._finish()
+        if self._copies and jax.process_count() > 1:
+            multihost_utils.sync_global_devices("checkpoints")
+            if not is_first():
+                self._copies.fetch()
+                self._manager.reload()
 
     def close(self) -> None:
-        self._manager.wait_until_finished()
+        self._finish()
         self._manager.close()
+
+    def _finish(self) -> None:
+        with _saving(self._folder):
+            self._manager.wait_until_finished()
+        if self._copies:
+            self._copies.wait()
 
     def __enter__(self) -> Checkpoints:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _saving(folder: AnyPath) -> Iterator[None]:
+    """Makes one line of the error of a bucket that cannot be written."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if isinstance(folder, Path):
+            raise
+        raise UserError(
+            f"{folder}: a checkpoint could not be written ({' '.join(str(error).split())[:200]}): run the "
+            "same command again; it continues from the newest whole one"
+        ) from error
+
+
+class _Copies:
+    """Checkpoints in a bucket, and their copies on this process's disk, with which Orbax works.
+
+    A checkpoint counts when the object `COMMITTED` in it, which is uploaded last, is there.
+
+    Attributes:
+      disk: the folder of the copies.
+    """
+
+    COMMITTED = "committed"
+
+    def __init__(self, folder: StorePath):
+        self._folder = folder
+        self.disk = folder_on_disk(folder.parent, jax.process_index()) / folder.name
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._upload: Future[None] | None = None
+        shutil.rmtree(self.disk, ignore_errors=True)
+        self.disk.mkdir(parents=True)
+        self.fetch()
+
+    def fetch(self) -> None:
+        """Downloads the checkpoints that this disk does not have."""
+        for step in self._committed() - {path.name for path in self.disk.iterdir()}:
+            for entry in (self._folder / step).entries():
+                path = self.disk / entry.key.removeprefix(f"{self._folder.key}/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._folder.store.download(entry.key, path)
+            (self.disk / step / self.COMMITTED).unlink()
+
+    def begin_upload(self) -> None:
+        """Brings the bucket to the state of the disk, in the background."""
+        self._upload = self._pool.submit(self._synchronize)
+
+    def wait(self) -> None:
+        """Returns when the bucket has the state of the disk.
+
+        Raises:
+          UserError: it cannot be written.
+        """
+        if self._upload is not None:
+            self._upload.result()
+            self._upload = None
+
+    def _committed(self) -> set[str]:
+        return {
+            entry.key.split("/")[-2]
+            for entry in self._folder.entries()
+            if entry.key.endswith(f"/{self.COMMITTED}")
+        }
+
+    def _synchronize(self) -> None:
+        there, here = self._committed(), {path.name for path in self.disk.iterdir() if path.name.isdecimal()}
+        for step in sorted(here - there, key=int):
+            for path in sorted((self.disk / step).rglob("*")):
+                if path.is_file():
+                    (self._folder / path.relative_to(self.disk).as_posix()).upload(path)
+            (self._folder / step / self.COMMITTED).write_bytes(b"")
+        for path in list(self._folder.iterdir()):
+            if path.name not in here:
+                # Without that object first, it does not count any more.
+                (path / self.COMMITTED).unlink(missing_ok=True)
+                for entry in path.entries():
+                    self._folder.store.delete(entry.key)
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+    """Options of a manager that works on this process's own disk, as if there were no other process."""
+    if jax.process_count() == 1:
+        return ocp.options.MultiprocessingOptions()
+    me = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
+    )
+
+
+def _whole(array: jax.Array) -> Any:
+    """Copies an array to this host from all devices of all processes, which must all call this."""
+    if array.is_fully_addressable:
+        return array
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
 def abstract_like(tree: Any) -> Any:

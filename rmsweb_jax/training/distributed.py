@@ -35,6 +35,8 @@ from rmsweb_jax.workdir import flatten_settings, make_folder
 
 # Seconds without a sign of life, from JAX's own threads, after which the service gives up a process.
 _HEARTBEAT_S = 30
+# Seconds in which the first process uploads a model, while the others have ended.
+_SHUTDOWN_S = 7200
 # Seconds between two signs of life of ours, which only tell which process was lost.
 _POLL_S = 1.0
 # Seconds without one of those after which a process is the lost one, once it is known that one is lost.
@@ -85,7 +87,9 @@ def join_processes() -> None:
     # JAX's own handler would swallow SIGTERM, which rmsweb_jax.processes.StopRequest needs.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=_HEARTBEAT_S)
+        jax.distributed.initialize(
+            **arguments, heartbeat_timeout_seconds=_HEARTBEAT_S, shutdown_timeout_seconds=_SHUTDOWN_S
+        )
     except (ValueError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         if "coordinator_address" in reason:
@@ -104,6 +108,9 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
     with the code of `StoppedError` and a line that names the lost host. An error never leaves the context: it
     ends this process, because JAX's shutdown would wait for the others.
 
+    Attributes:
+      number: of this process, from 0.
+
     Raises:
       UserError: see `join_processes`.
     """
@@ -113,8 +120,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         state = jax_distributed.global_state
         assert state.client is not None
         self._client = state.client
-        self._number, self._count = state.process_id, state.num_processes
-        self._client.key_value_set(f"rmsweb/host/{self._number}", socket.gethostname())
+        self.number, self._count = state.process_id, state.num_processes
+        self._client.key_value_set(f"rmsweb/host/{self.number}", socket.gethostname())
         self._names = [f"process {number}" for number in range(self._count)]
         # When the number of signs of life of each process last changed, and when they were last read.
         self._alive = dict.fromkeys(range(self._count), ("", time.monotonic()))
@@ -167,7 +174,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         """
         facts = _settings(config) | _versions() | _data(config, reads)
         mark = f".hosts-{secrets.token_hex(8)}"
-        if self._number == 0:
+        if self.number == 0:
             if isinstance(workdir, Path):
                 make_folder(workdir)
                 (workdir / mark).touch()
@@ -177,8 +184,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         if isinstance(workdir, Path):
             seen = (workdir / shared).exists()
             facts["--workdir"] = name if seen else f"{workdir}, a folder of that host alone"
-        self._client.key_value_set(f"rmsweb/facts/{self._number}", json.dumps(facts))
-        if self._number == 0:
+        self._client.key_value_set(f"rmsweb/facts/{self.number}", json.dumps(facts))
+        if self.number == 0:
             try:
                 every = [json.loads(self._answer(number)) for number in range(self._count)]
             finally:
@@ -187,6 +194,10 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             self._client.key_value_set("rmsweb/verdict", differences(self._names, every))
         if verdict := self._client.blocking_key_value_get("rmsweb/verdict", 2 * _ANSWER_MS):
             raise UserError(verdict)
+
+    def meet(self, place: str) -> None:
+        """Returns when all processes have called it with this name."""
+        self._client.wait_at_barrier(f"rmsweb/{place}", _ANSWER_MS)
 
     def _answer(self, number: int) -> str:
         try:
@@ -201,7 +212,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         while not self._done.wait(_POLL_S):
             count += 1
             try:
-                self._client.key_value_set(f"rmsweb/alive/{self._number}", str(count), allow_overwrite=True)
+                self._client.key_value_set(f"rmsweb/alive/{self.number}", str(count), allow_overwrite=True)
                 alive = self._client.key_value_dir_get("rmsweb/alive/")
                 ended = self._client.key_value_dir_get("rmsweb/ended/")
             except (RuntimeError, ValueError):
@@ -211,7 +222,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
                 number = int(key.rpartition("/")[2])
                 if value != self._alive[number][0]:
                     self._alive[number] = (value, self._read)
-            others = [(key, value) for key, value in ended if key.rpartition("/")[2] != str(self._number)]
+            others = [(key, value) for key, value in ended if key.rpartition("/")[2] != str(self.number)]
             if others:
                 number, (code, line) = int(others[0][0].rpartition("/")[2]), json.loads(others[0][1])
                 self._ended = code, f"{self._names[number]} ended: {line or f'exit code {code}'}"
@@ -236,7 +247,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         if self._read - since > _SILENT_S:
             return number
         # The first process serves the others.
-        return 0 if self._number and time.monotonic() - self._read > _SILENT_S else None
+        return 0 if self.number and time.monotonic() - self._read > _SILENT_S else None
 
     def _leave(self, code: int, line: str) -> NoReturn:
         """Ends this process once the others know why."""
@@ -245,7 +256,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             if line:
                 _print(line)
             with contextlib.suppress(RuntimeError, ValueError):
-                self._client.key_value_set(f"rmsweb/ended/{self._number}", json.dumps([code, line]))
+                self._client.key_value_set(f"rmsweb/ended/{self.number}", json.dumps([code, line]))
                 # The first process serves the others; it must not go before they have heard.
                 self._client.wait_at_barrier("rmsweb/end", int(_HEARD_S * 1000))
         else:
@@ -256,7 +267,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         """Ends this process without the service, whose client an aborting thread keeps locked."""
         if self._ending.acquire(blocking=False):
             self._code = code
-            if self._number == 0:
+            if self.number == 0:
                 time.sleep(5)  # The others find out by themselves, and should not take this one for the lost.
             _print(line)
         else:

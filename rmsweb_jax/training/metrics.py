@@ -1,4 +1,9 @@
-"""Metrics and sampled replies as JSON lines, TensorBoard and W&B; a resumed run continues all three."""
+"""Metrics and sampled replies as JSON lines, TensorBoard and W&B; a resumed run continues all three.
+
+Objects of a bucket cannot be appended to. There the rows since the last checkpoint are an object of their
+own, a segment, such as `metrics/00000200.jsonl` with the rows up to step 200. The finished run has whole
+files, too.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +24,13 @@ import jax
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.staging import folder_on_disk
+from rmsweb_jax.storage import AnyPath, StorePath
 
 METRICS_FILE = "metrics.jsonl"
 REPLIES_FILE = "replies.jsonl"
 GROUPS_FILE = "groups.jsonl"
-_RUN_ID_FILE = "wandb_run_id"
+_BOARD, _RUN_ID_FILE = "tensorboard", "wandb_run_id"
 # Replies of an evaluation that TensorBoard and the log show; the file has all of them.
 _BOARD_REPLIES, _LOG_REPLIES = 8, 2
 
@@ -49,7 +56,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return read_rows(folder / METRICS_FILE)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: AnyPath) -> list[dict[str, Any]]:
     """Reads a file that `MetricWriter` wrote; leaves out a torn last line, which a crash may leave."""
     if not path.exists():
         return []
@@ -63,7 +70,8 @@ class MetricWriter:
     In a multi-host run only the first process writes.
 
     Args:
-      folder: gets `metrics.jsonl`, `tensorboard/` and, if there are any, `replies.jsonl` and `groups.jsonl`.
+      workdir: gets `metrics.jsonl`, `tensorboard/` and, if there are any, `replies.jsonl` and `groups.jsonl`.
+        Where it is in a bucket, they are in its folder on disk, and `publish` copies what is new.
       resume_step: the last step whose rows are kept; 0 starts with empty files.
       wandb_project: Weights & Biases project that gets the rows too, as one run, also if the training is
         resumed; "" for none. Uploads follow W&B's own settings (WANDB_MODE, ...).
@@ -72,11 +80,13 @@ class MetricWriter:
       UserError: W&B is requested, but not installed or not logged in.
     """
 
-    def __init__(self, folder: Path, resume_step: int = 0, wandb_project: str = ""):
+    def __init__(self, workdir: AnyPath, resume_step: int = 0, wandb_project: str = ""):
         self._active = jax.process_index() == 0
         if not self._active:
             return
+        folder = folder_on_disk(workdir)
         folder.mkdir(parents=True, exist_ok=True)
+        self._segments = _Segments(folder, workdir, resume_step) if isinstance(workdir, StorePath) else None
         self._wandb = _Wandb(folder, wandb_project) if wandb_project else None
         self._replies, self._groups = folder / REPLIES_FILE, folder / GROUPS_FILE
         _cut(folder / METRICS_FILE, resume_step)
@@ -88,7 +98,7 @@ class MetricWriter:
         from tensorboardX import SummaryWriter
 
         # TensorBoard hides points from this step on that an earlier run of the folder wrote.
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resume_step + 1)
+        self._board = SummaryWriter(str(folder / _BOARD), purge_step=resume_step + 1)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends the row {step, time, **values}; array scalars become floats, and non-finite values null."""
@@ -124,6 +134,12 @@ class MetricWriter:
             with open(self._groups, "ab") as file:
                 file.write(b"".join(_line({"step": step, **group}) for group in groups))
 
+    def publish(self, step: int) -> None:
+        """Copies to the bucket what is new; to be called before the checkpoint of this step is saved."""
+        if self._active and self._segments:
+            self._board.flush()
+            self._segments.publish(step)
+
     def close(self) -> None:
         self._close(failed=False)
 
@@ -139,6 +155,51 @@ class MetricWriter:
 
     def __exit__(self, kind: object, *exception: object) -> None:
         self._close(failed=kind is not None)
+
+
+class _Segments:
+    """The rows of a run in a bucket, in objects that are written once.
+
+    Args:
+      folder: on disk; its files are made from the segments.
+      resume_step: segments with later rows are deleted.
+    """
+
+    def __init__(self, folder: Path, workdir: StorePath, resume_step: int):
+        self._folder, self._workdir = folder, workdir
+        # The bytes of each file that the bucket has.
+        self._published: dict[Path, int] = {}
+        for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE):
+            kept = []
+            for segment in sorted((workdir / Path(name).stem).iterdir()):
+                if int(segment.stem) <= resume_step:
+                    kept.append(segment.read_bytes())
+                else:
+                    segment.unlink(missing_ok=True)
+            if kept:
+                write_atomic(folder / name, b"".join(kept))
+                self._published[folder / name] = sum(map(len, kept))
+        if resume_step and (workdir / _RUN_ID_FILE).exists():
+            write_atomic(folder / _RUN_ID_FILE, (workdir / _RUN_ID_FILE).read_bytes())
+
+    def publish(self, step: int) -> None:
+        for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE):
+            path = self._folder / name
+            if new := self._new_bytes(path):
+                (self._workdir / Path(name).stem / f"{step:08}.jsonl").write_bytes(new)
+        for path in (self._folder / _RUN_ID_FILE, *(self._folder / _BOARD).iterdir()):
+            if self._new_bytes(path):
+                (self._workdir / path.relative_to(self._folder).as_posix()).upload(path)
+
+    def _new_bytes(self, path: Path) -> bytes:
+        if not path.exists():
+            return b""
+        start = self._published.get(path, 0)
+        with open(path, "rb") as file:
+            file.seek(start)
+            new = file.read()
+        self._published[path] = start + len(new)
+        return new
 
 
 class _Wandb:

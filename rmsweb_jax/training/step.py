@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Float32, Key
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.mesh import BATCH
 
 # Number of skipped optimizer steps in a row after which a run stops. A single one may be an accident of a
@@ -160,7 +160,7 @@ def make_steps(
     return Steps(run, zero, add, log_probs, update)
 
 
-def not_finite(workdir: Path, skipped: float, saved: str) -> UserError:
+def not_finite(workdir: AnyPath, skipped: float, saved: str) -> UserError:
     """Makes the error of a run that stops after `skipped` steps in a row; `saved` is its checkpoint."""
     return UserError(
         f"{workdir}: the loss or its gradient was not finite in {skipped:.0f} optimizer steps in a row, "

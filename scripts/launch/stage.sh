@@ -11,8 +11,6 @@
 #
 # Variables:
 #   STORE        folder or bucket that all machines see: gs://BUCKET/RUN, s3://BUCKET/RUN
-#   DISK         folder of a file server that all hosts of a stage see, for checkpoints and weights: `sft`, `rl` and
-#                `serve` need it where STORE is a bucket; default STORE
 #   SIZE         8b (default) or 32b; smoke trains the packaged tiny model on a CPU
 #   MODEL        base model: a folder or a Hub name; default by SIZE
 #   TASKS        file of tasks, for `collect`
@@ -40,16 +38,6 @@ folders() {
   echo "$list"
 }
 
-disk=${DISK:-$STORE}
-need_disk() {
-  case $disk in
-    *://*)
-      echo "error: stage $stage keeps checkpoints or weights: set DISK to a folder of a file server" >&2
-      exit 2
-      ;;
-  esac
-}
-
 stage=${1:?give a stage: collect, corpus, sft, serve, play, mine or rl}
 shift
 case $stage in
@@ -63,14 +51,12 @@ case $stage in
       "--config.sizes_for=$model" "--workdir=$STORE/sft_corpus" "$@"
     ;;
   sft)
-    need_disk
     set -- train_sft "--config=configs/sft.py:$size" "--config.model=$model" "--config.corpus=$STORE/sft_corpus" \
-      "--workdir=$disk/sft" "$@"
+      "--workdir=$STORE/sft" "$@"
     ;;
   serve)
     : "${POLICY_KEY:?set POLICY_KEY to a key of your choice}"
-    need_disk
-    set -- serve "--config=configs/serve.py:$size" "--config.model=$disk/sft/export" --config.host=0.0.0.0 \
+    set -- serve "--config=configs/serve.py:$size" "--config.model=$STORE/sft/export" --config.host=0.0.0.0 \
       --config.port=8000 --config.api_key_env=POLICY_KEY "--config.served_names=('policy',)" \
       "--workdir=${TMPDIR:-/tmp}/serve" "$@"
     ;;
@@ -85,9 +71,8 @@ case $stage in
       "--config.sizes_for=$model" "--workdir=$STORE/mine" "$@"
     ;;
   rl)
-    need_disk
-    set -- train_rl "--config=configs/rl.py:$size" "--config.model=$disk/sft/export" \
-      "--config.prompts=$STORE/mine/prompts" "--workdir=$disk/rl" "$@"
+    set -- train_rl "--config=configs/rl.py:$size" "--config.model=$STORE/sft/export" \
+      "--config.prompts=$STORE/mine/prompts" "--workdir=$STORE/rl" "$@"
     ;;
   *)
     echo "error: no stage $stage: give collect, corpus, sft, serve, play, mine or rl" >&2

@@ -19,7 +19,6 @@ TRAINING = ("sft", "rl")
 # What a user sets.
 VARIABLES = {
     "STORE": "gs://bucket/run",
-    "DISK": "/mnt/run",
     "SIZE": "8b",
     "FLAGS": "",
     "POLICY_URL": "http://policy:8000/v1",

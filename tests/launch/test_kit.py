@@ -79,9 +79,6 @@ def test_each_machine_of_a_fleet_has_its_own_share(machine):
     ("stage", "missing"),
     [
         ("sft", "STORE"),
-        ("sft", "DISK"),
-        ("rl", "DISK"),
-        ("serve", "DISK"),
         ("collect", "TASKS"),
         ("play", "POLICY_URL"),
         ("serve", "POLICY_KEY"),

@@ -81,7 +81,7 @@ def _files() -> list[tuple[Path, str, str, str, Check]]:
     sky = _tool(SKY / "bin/python", "tests.launch.tools.skypilot_check")
     for name in SKYPILOT:
         config = sky_task(name)
-        config["envs"] |= {name: VARIABLES[name] for name in ("STORE", "NFS") if name in config["envs"]}
+        config["envs"]["STORE"] = VARIABLES["STORE"]
         if "TASKS" in config["envs"]:
             config["envs"]["TASKS"] = "README.md"  # SkyPilot looks for the file.
         found.append(

@@ -118,8 +118,8 @@ def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):
 
 
 COMMANDS = {
-    "train_sft": "--workdir=gs://bucket/sft",
-    "serve": "--workdir=s3://bucket/serve",
+    "train_sft": "--workdir=gs://",
+    "serve": "--workdir=s3:/bucket/serve",
     "build_sft": "--workdir=gcs://bucket/corpus",
     "mine": "--workdir=gs:/bucket/mine",
 }

@@ -1,0 +1,133 @@
+"""Training whose workdir is in a bucket: any machine goes on from the last checkpoint."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rmsweb_jax
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.storage import StorePath
+from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.metrics import METRICS_FILE, REPLIES_FILE, MetricWriter, SampledReply, read_rows
+from tests.policies import KilledError, weights, write_corpus
+from tests.sft.test_train import curves, kill_after, make_config
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A function that goes on as another machine, with a disk of its own."""
+    numbers = iter(range(9))
+
+    def change():
+        cache = tmp_path / f"machine-{next(numbers)}"
+        monkeypatch.setenv("RMSWEB_CACHE", str(cache))
+        return cache
+
+    change()
+    return change
+
+
+def state(value: float):
+    return {"w": jnp.full((3, 2), value), "count": jnp.asarray(7, jnp.int32)}
+
+
+def test_another_machine_finds_the_latest_and_the_best_checkpoint(bucket, machine):
+    options = {"keep": 1, "best": "eval/accuracy"}
+    with Checkpoints(bucket / "checkpoints", **options) as checkpoints:
+        for step, accuracy in enumerate((0.5, 0.9, 0.1), 1):
+            checkpoints.save(step, state(step), {"step": step}, {"eval/accuracy": accuracy})
+    machine()
+    with Checkpoints(bucket / "checkpoints", **options) as checkpoints:
+        assert (checkpoints.latest_step(), checkpoints.best_step()) == (3, 2)
+        for step in (2, 3):
+            restored, extra = checkpoints.restore(step, abstract_like(state(0)))
+            jax.tree.map(np.testing.assert_array_equal, restored, state(step))
+            assert extra == {"step": step}
+        checkpoints.save(4, state(4), {}, {"eval/accuracy": 1.0})
+    assert {path.name for path in (bucket / "checkpoints").iterdir() if path.name.isdecimal()} == {"4"}
+
+
+def test_a_checkpoint_that_was_cut_off_does_not_count(bucket, machine):
+    with Checkpoints(bucket / "checkpoints") as checkpoints:
+        checkpoints.save(1, state(1), {})
+        checkpoints.save(2, state(2), {})
+    marks = [entry for entry in (bucket / "checkpoints/2").entries() if "commit" in entry.key]
+    assert marks
+    for mark in marks:
+        bucket.store.delete(mark.key)
+    machine()
+    with Checkpoints(bucket / "checkpoints") as checkpoints:
+        assert checkpoints.latest_step() == 1
+        checkpoints.save(2, state(5), {})
+    machine()
+    with Checkpoints(bucket / "checkpoints") as checkpoints:
+        restored, _ = checkpoints.restore(2, abstract_like(state(0)))
+        jax.tree.map(np.testing.assert_array_equal, restored, state(5))
+
+
+def test_metrics_are_segments_and_those_of_repeated_steps_go(bucket, machine):
+    def write(steps, resume_step=0):
+        with MetricWriter(bucket, resume_step) as writer:
+            for step in steps:
+                writer.write(step, {"loss": step / 2})
+                if step % 2 == 0:
+                    writer.write_replies(step, [SampledReply("s1", f"reply {step}", "target\n", 0.7)])
+                    writer.publish(step)
+
+    def segments(name):
+        return [path.name for path in (bucket / name).iterdir()]
+
+    write(range(1, 8))
+    assert segments("metrics") == ["00000002.jsonl", "00000004.jsonl", "00000006.jsonl"]
+    machine()
+    write([3, 4, 5], resume_step=2)
+    assert segments("metrics") == segments("replies") == ["00000002.jsonl", "00000004.jsonl"]
+    rows = [row for path in (bucket / "metrics").iterdir() for row in read_rows(path)]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert {path.name for path in bucket.iterdir()} == {"metrics", "replies", "tensorboard"}
+
+
+def test_a_model_is_fetched_once_for_each_version(bucket, machine, monkeypatch):
+    (bucket / "export/config.json").write_bytes(b"{}")
+    (bucket / "export/model.safetensors").write_bytes(b"weights")
+    folder = resolve_model(str(bucket / "export"))
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+    with monkeypatch.context() as patch:
+        patch.setattr(StorePath, "download", None)
+        patch.setattr(type(bucket.store), "download", None)
+        assert resolve_model(str(bucket / "export")) == folder
+    (bucket / "export/model.safetensors").write_bytes(b"changed")
+    changed = resolve_model(str(bucket / "export"))
+    assert (changed / "model.safetensors").read_bytes() == b"changed"
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_a_killed_run_goes_on_elsewhere_and_ends_like_one_on_a_disk(
+    random_policy, bucket, machine, tmp_path, monkeypatch
+):
+    write_corpus(tmp_path / "corpus", [1 + number % 3 for number in range(14)])
+    config = make_config(random_policy, tmp_path / "corpus")
+    config.epochs = 1
+    report = rmsweb_jax.train_sft(config, tmp_path / "disk")
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        kill_after(patch, 2)
+        config.checkpoint_every = 1
+        rmsweb_jax.train_sft(config, str(bucket))
+    assert not (bucket / "report.json").exists() and not (bucket / "export").exists()
+    machine()
+    resumed = rmsweb_jax.train_sft(config, str(bucket))
+    assert resumed["steps"] == report["steps"] == 3
+
+    export = resolve_model(str(bucket / "export"))
+    chex.assert_trees_all_equal(weights(export), weights(tmp_path / "disk/export"))
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for name in (METRICS_FILE, REPLIES_FILE):
+        (bucket / name).download(copies / name)
+    assert curves(copies) == curves(tmp_path / "disk")
+    assert read_rows(copies / REPLIES_FILE) == read_rows(tmp_path / "disk" / REPLIES_FILE)
+    cache = machine()
+    assert rmsweb_jax.train_sft(config, str(bucket)) == resumed
+    assert not list((cache / "workdirs").iterdir())
