@@ -37,9 +37,10 @@ from experiments.sizes import store_sizes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import dataset_size, read_dataset, write_dataset
-from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.images import ImageStore, read_ahead
 from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import AnyPath, parse_path
 
@@ -50,7 +51,8 @@ def main(config: ConfigDict, workdir: Path) -> None:
         return
     start = time.monotonic()
     settings = from_config(BuildSftSettings, config)
-    sources, quality = source_folders(settings.trajectories), settings.quality
+    quality = settings.quality
+    sources = [pinned_for_run(source, workdir) for source in source_folders(settings.trajectories)]
     progress = Progress(workdir, "build_sft", sum(dataset_size(source) for source in sources))
     with _drop_file(workdir / "drops.jsonl") as on_drop:
         counts = FilterCounts(on_drop)
@@ -70,7 +72,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         **counts.report(),
         "notes": _notes(quality),
     }
-    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+    finish_stage(workdir, json.dumps(report, indent=1).encode())
 
 
 def source_folders(trajectories: str) -> list[AnyPath]:
@@ -89,9 +91,13 @@ def _stream(
     sources: list[AnyPath], workdir: Path, quality: QualityConfig, counts: FilterCounts, progress: Progress
 ) -> Iterator[SftSample]:
     """All samples, in an order that the sources and the settings alone decide."""
-    trajectories = itertools.chain.from_iterable(read_dataset(source, Trajectory) for source in sources)
+    stores = [ImageStore(source) for source in sources]
+    trajectories = itertools.chain.from_iterable(
+        read_ahead(read_dataset(source, Trajectory), store)
+        for source, store in zip(sources, stores, strict=True)
+    )
     runs = quality_filter(_watched(trajectories, progress), quality, counts)
-    return make_samples(runs, [ImageStore(source) for source in sources], ImageStore(workdir), counts)
+    return make_samples(runs, stores, ImageStore(workdir), counts)
 
 
 def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator[Trajectory]:

@@ -36,6 +36,7 @@ from rmsweb_jax.records.dataset import dataset_size, read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
@@ -57,7 +58,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
       UserError: a setting or a file is not as it has to be; or a model will answer no question.
     """
     start = time.monotonic()
-    data = parse_path(settings.data, "config.data")
+    data = pinned_for_run(parse_path(settings.data, "config.data"), workdir)
     labels = _labels(settings.labels, data)
     notes = read_notes(local_path(settings.notes, "config.notes")) if settings.notes else {}
     actor, of = settings.actor.resolve(), settings.cross_check.of

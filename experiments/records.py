@@ -6,9 +6,11 @@ r"""Inspects, verifies, exports, repairs and publishes data set folders.
     python -m experiments.records export --data=runs/demo/sft_corpus --images --output=sft.parquet
     python -m experiments.records repair --data=runs/demo --apply
     python -m experiments.records publish --data=runs/demo/collect --output=gs://bucket/collect
+    python -m experiments.records versions --data=gs://bucket/collect
 
-`list`, `verify`, `sample` and `export` read from buckets too. `list` and `repair` look below the folder;
-`repair` changes nothing without `--apply`.
+`list`, `verify`, `sample` and `export` read from buckets too: the newest version, or FOLDER@VERSION. `list`
+and `repair` look below the folder, and `verify` does if it holds no data set itself. `repair` changes nothing
+without `--apply`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from rich.table import Table
 
 from experiments import cli
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import read_manifest, sample_dataset
+from rmsweb_jax.records.dataset import MANIFEST, read_manifest, sample_dataset, version_name
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.publish import publish_dataset
 from rmsweb_jax.records.tools import (
@@ -36,6 +38,7 @@ from rmsweb_jax.records.tools import (
     folders,
     readable,
 )
+from rmsweb_jax.records.versions import list_versions, pinned
 from rmsweb_jax.storage import AnyPath, StorePath, local_path, parse_path
 from rmsweb_jax.workdir import lock_workdir
 
@@ -56,6 +59,10 @@ def list_datasets(data: AnyPath) -> None:
         table.add_row(str(folder), *_row(folder))
     if not table.row_count:
         raise UserError(f"{data}: no data set here or below: give the folder of a run")
+    _print(table)
+
+
+def _print(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
@@ -76,21 +83,37 @@ def _row(folder: AnyPath) -> list[str]:
     ]
 
 
+def versions(data: AnyPath) -> None:
+    """Prints a table of the versions of a published data set."""
+    if not isinstance(data, StorePath):
+        raise UserError(f"--data={data}: data sets on disk have no versions: give one in a bucket")
+    table, newest = Table("version", "records", "shards", "images", "newest"), pinned(data.at(""))
+    for version in list_versions(data.at("")):
+        manifest = read_manifest(version)
+        counts = (manifest.records, len(manifest.shards), manifest.images.images if manifest.images else 0)
+        table.add_row(str(version), *map(str, counts), "yes" if version == newest else "")
+    _print(table)
+
+
 def verify(data: AnyPath) -> None:
-    """Prints what a data set holds.
+    """Prints what a data set holds, or each of those below the folder.
 
     Raises:
       NotSoundError: after a line for each problem.
     """
-    check = check_dataset(data)
-    print(
-        f"{data}: {check.records} readable records, {check.images} images, "
-        f"{check.without_screenshot} steps without a screenshot, {len(check.problems)} problems"
-    )
-    for problem in check.problems:
-        print(problem)
-    if check.problems:
-        raise NotSoundError(f"{data}: {len(check.problems)} problems, see above")
+    is_dataset = (data / MANIFEST).exists() or (isinstance(data, StorePath) and data.version)
+    problems = 0
+    for folder in [data] if is_dataset else [*dataset_folders(data)] or [data]:
+        check = check_dataset(folder)
+        print(
+            f"{folder}: {check.records} readable records, {check.images} images, "
+            f"{check.without_screenshot} steps without a screenshot, {len(check.problems)} problems"
+        )
+        for problem in check.problems:
+            print(problem)
+        problems += len(check.problems)
+    if problems:
+        raise NotSoundError(f"{data}: {problems} problems, see above")
 
 
 def sample(data: AnyPath, num_samples: int, seed: int) -> None:
@@ -129,9 +152,9 @@ def publish(data: Path, output: str) -> None:
     manifest = publish_dataset(data, target)
     images = manifest.images
     print(
-        f"{target}: {manifest.records} records in {len(manifest.shards)} shards, "
-        f"{images.images if images else 0} images in {len(images.packs) if images else 0} packs, "
-        f"{len(manifest.files)} other files"
+        f"{target.at(version_name(manifest.encode()))}: {manifest.records} records in "
+        f"{len(manifest.shards)} shards, {images.images if images else 0} images in "
+        f"{len(images.packs) if images else 0} packs, {len(manifest.files)} other files"
     )
 
 
@@ -178,8 +201,9 @@ def main() -> None:
         commands: dict[str, Callable[[], None]] = {
             "list": lambda: list_datasets(folder),
             "verify": lambda: verify(folder),
-            "sample": lambda: sample(folder, num_samples.value, seed.value),
-            "export": lambda: export(folder, output.value, format_.value, images.value),
+            "versions": lambda: versions(folder),
+            "sample": lambda: sample(pinned(folder), num_samples.value, seed.value),
+            "export": lambda: export(pinned(folder), output.value, format_.value, images.value),
             "repair": lambda: repair(local_path(data.value, "--data"), apply.value),
             "publish": lambda: publish(local_path(data.value, "--data"), output.value),
         }

@@ -32,6 +32,7 @@ from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
@@ -91,7 +92,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
         "contamination": contamination,
         "apart": evaluated.apart,
     }
-    write_atomic(workdir / "report.json", to_json(report))
+    finish_stage(workdir, to_json(report))
     return report
 
 

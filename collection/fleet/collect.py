@@ -21,8 +21,8 @@ from collection.llm.ledger import LEDGER, CallLedger
 from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import local_path, parse_path
 from rmsweb_jax.workdir import run_stage
@@ -66,7 +66,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
         **reflection_report(played.reflections),
         "model_calls": _model_calls(workdir / LEDGER),
     }
-    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+    finish_stage(workdir, json.dumps(report, indent=1).encode())
     return report
 
 

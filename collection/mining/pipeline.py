@@ -40,9 +40,11 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
-from rmsweb_jax.records.files import is_temporary, write_atomic
+from rmsweb_jax.records.files import is_temporary
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config, to_config_dict
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
@@ -143,7 +145,7 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     for left in filter(is_temporary, workdir.iterdir()):
         left.unlink()  # Left over from a killed run.
     start = time.monotonic()
-    pools = pool_folders(settings.pools)
+    pools = [pinned_for_run(pool, workdir) for pool in pool_folders(settings.pools)]
     progress = Progress(workdir, "mine", 1)
     mined = mine_pools(
         pools,
@@ -164,7 +166,7 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     progress.close()
     report = {"stage": "mine", "seconds": time.monotonic() - start, "pools": [str(pool) for pool in pools]}
     report |= summary
-    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+    finish_stage(workdir, json.dumps(report, indent=1).encode())
     return report
 
 

@@ -47,7 +47,7 @@ class Encoder:
     """
 
     def __init__(self, processor: Processor, images: ImageStore):
-        self.processor, self._images = processor, images
+        self.processor, self.images = processor, images
 
     @classmethod
     def load(cls, model: Path, images: ImageStore, max_pixels: int) -> Encoder:
@@ -72,7 +72,7 @@ class Encoder:
           UserError: a screenshot is missing or cannot be read.
         """
         with _named(sample):
-            prompt = self.processor.encode_prompt(sample.messages, self._images.get)
+            prompt = self.processor.encode_prompt(sample.messages, self.images.get)
             response = self.processor.encode_response(sample.response, newline=True)
             return Example(
                 sample_id=sample.sample_id,
@@ -103,15 +103,14 @@ class Encoder:
         )
 
     def _grid(self, sha256: str) -> Grid:
-        path = self._images.path(sha256)
         try:
-            with Image.open(path) as image:
+            with self.images.open(sha256) as file, Image.open(file) as image:
                 check_image(image)
                 return image_grid(*upright_size(image), self.config.vision, self.processor.max_pixels)
-        except FileNotFoundError as error:
-            raise UserError(f"{path}: missing screenshot: make this data set again") from error
         except BAD_IMAGE as error:
-            raise UserError(f"{path}: damaged screenshot: make this data set again") from error
+            raise UserError(
+                f"{self.images.where(sha256)}: damaged screenshot: make this data set again"
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)

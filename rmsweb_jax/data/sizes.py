@@ -72,15 +72,20 @@ class SizesFile:
         return self.folder / f"sizes-{key[:16]}.json"
 
     def read(self, count: int) -> list[SampleSize] | None:
-        """Returns the stored sizes by number of the sample; None if there are not `count` of them."""
+        """Returns the stored sizes by number of the sample; None if there are not `count` whole ones."""
         try:
-            sizes = _from_rows(json.loads(self.path.read_bytes()))
-        except (OSError, ValueError, TypeError):
+            content = json.loads(self.path.read_bytes())
+            # Training may write the file after the data set's manifest, which then has no checksum of it.
+            if content["sha256"] != _rows_sha256(content["rows"]):
+                return None
+            sizes = _from_rows(content["rows"])
+        except (OSError, ValueError, TypeError, KeyError):
             return None
         return sizes if len(sizes) == count else None
 
     def write(self, sizes: Sequence[SampleSize]) -> None:
-        data = json.dumps([dataclasses.astuple(size) for size in sizes]).encode()
+        rows = [dataclasses.astuple(size) for size in sizes]
+        data = json.dumps({"sha256": _rows_sha256(rows), "rows": rows}).encode()
         if isinstance(path := self.path, StorePath):
             path.write_bytes(data)
         else:
@@ -150,6 +155,10 @@ def _write(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> None:
         else:
             if jax.process_count() == 1:
                 return
+
+
+def _rows_sha256(rows: Sequence[Sequence[Any]]) -> str:
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _from_rows(rows: Sequence[Sequence[Any]]) -> list[SampleSize]:

@@ -19,7 +19,9 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.dataset import check_shards, load_manifest
 from rmsweb_jax.records.schema import KINDS, Record
-from rmsweb_jax.storage import AnyPath
+from rmsweb_jax.records.versions import pinned_for_run
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
+from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 R = TypeVar("R", bound=Record, covariant=True)
 T = TypeVar("T")
@@ -70,6 +72,27 @@ class RecordSource(Generic[R]):
     def _damaged(self, error: Exception, where: str = "a shard") -> UserError:
         reason = " ".join(str(error).split())[:120]
         return UserError(f"{self.folder}: {where} cannot be read ({reason}): make this data set again")
+
+
+def training_data(text: str, flag: str, workdir: AnyPath) -> AnyPath:
+    """Parses the data set of a training run, in a bucket with the version that the run has begun with.
+
+    With several processes all of them must call this; they get the version of the first.
+
+    Raises:
+      UserError: the folder is no address, or there is no data set in the bucket.
+    """
+    folder = parse_path(text, flag)
+    if not isinstance(folder, StorePath):
+        return folder
+    try:
+        mine = {"version": str(pinned_for_run(folder, workdir)) if is_first() else ""}
+    except UserError as error:
+        mine = {"error": str(error)}
+    first = json.loads(from_all_processes(json.dumps(mine).encode())[0])
+    if "error" in first:
+        raise UserError(first["error"])
+    return parse_path(first["version"], flag)
 
 
 def stable_hash(*parts: object) -> int:

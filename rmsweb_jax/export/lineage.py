@@ -127,9 +127,9 @@ class TrainingRun:
 
     @property
     def data(self) -> AnyPath:
-        """The data set of its training."""
+        """The data set of its training, in a bucket with its version."""
         name = "corpus" if self.stage == SFT else "prompts"
-        return parse_path(self.config[name], f"config.{name}")
+        return parse_path(self.report.get("data", self.config[name]), f"config.{name}")
 
     @property
     def exported_step(self) -> int:

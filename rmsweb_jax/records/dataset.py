@@ -56,8 +56,8 @@ class Manifest(Record):
       finished: True when all shards are written; until then only the writer reads it.
       provenance: origin of the records: source folders, figures, model names.
       images: the packed screenshots of a published data set; None if they are files of their own.
-      files: the other files of a published data set.
-      digest: SHA-256 of a published manifest without this field; empty in a data set that was not published.
+      files: the files next to the records that belong to the data set, see `rmsweb_jax.records.sealing`.
+      digest: SHA-256 of the manifest's bytes with "" in this place.
     """
 
     schema_version: int
@@ -70,17 +70,21 @@ class Manifest(Record):
     files: tuple[StoredFile, ...] = ()
     digest: str = ""
 
-    def sealed(self) -> Manifest:
-        """Returns this manifest with its digest."""
-        return self.model_copy(update={"digest": self._digest()})
+    def encode(self) -> bytes:
+        """Returns the bytes of `manifest.json`, with their digest."""
+        unsealed = self.model_copy(update={"digest": ""}).model_dump_json(indent=1).encode()
+        return _put_digest(unsealed, "", hashlib.sha256(unsealed).hexdigest())
 
-    def is_intact(self) -> bool:
-        """Returns False if the digest says that a byte has changed."""
-        return not self.digest or self.digest == self._digest()
 
-    def _digest(self) -> str:
-        unsealed = self.model_copy(update={"digest": ""})
-        return hashlib.sha256(unsealed.model_dump_json().encode()).hexdigest()
+def _put_digest(text: bytes, old: str, new: str) -> bytes:
+    """Replaces the digest in a manifest's bytes, where it is last."""
+    before, _, after = text.rpartition(b'"digest": "%s"' % old.encode())
+    return before + b'"digest": "%s"' % new.encode() + after
+
+
+def _is_intact(text: bytes, digest: str) -> bool:
+    """Returns False if a byte of a manifest has changed; what was written by hand has no digest."""
+    return not digest or hashlib.sha256(_put_digest(text, digest, "")).hexdigest() == digest
 
 
 def read_manifest(folder: AnyPath) -> Manifest:
@@ -89,10 +93,24 @@ def read_manifest(folder: AnyPath) -> Manifest:
     Raises:
       UserError: the file is missing or is not a manifest, or has another schema version.
     """
+    return read_manifest_bytes(folder)[0]
+
+
+def read_manifest_bytes(folder: AnyPath) -> tuple[Manifest, bytes]:
+    """Reads the manifest and its bytes; see `read_manifest`."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
+        if isinstance(folder, StorePath) and folder.version:
+            raise UserError(
+                f"{folder}: there is no such version: python -m experiments.records versions "
+                f"--data={folder.at('')}"
+            ) from error
+        if isinstance(folder, Path) and "@" in folder.name:
+            raise UserError(
+                f"{folder}: no data set here; those on disk have no versions: publish it to a bucket"
+            ) from error
         raise UserError(f"{path}: no finished data set here: run the stage that makes it first") from error
     try:
         fields = orjson.loads(text)
@@ -110,9 +128,16 @@ def read_manifest(folder: AnyPath) -> Manifest:
         raise UserError(f"{path}: not a manifest of version {version}: {AGAIN}") from error
     if manifest.kind not in KINDS:
         raise UserError(f"{path}: unknown kind {manifest.kind!r}: {AGAIN}")
-    if not manifest.is_intact():
+    if not _is_intact(text, manifest.digest):
         raise UserError(f"{path}: its bytes have changed since it was written: {AGAIN}")
-    return manifest
+    if isinstance(folder, StorePath) and folder.version and folder.version != version_name(text):
+        raise UserError(f"{path}: its bytes have changed since it was written: {AGAIN}")
+    return manifest, text
+
+
+def version_name(manifest: bytes) -> str:
+    """Returns the name of the version that has a manifest with these bytes."""
+    return hashlib.sha256(manifest).hexdigest()[:12]
 
 
 def load_manifest(folder: AnyPath) -> Manifest:
@@ -141,7 +166,7 @@ def load_manifest(folder: AnyPath) -> Manifest:
 
 
 def save_manifest(folder: Path, manifest: Manifest) -> None:
-    write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
+    write_atomic(folder / MANIFEST, manifest.encode())
 
 
 def remove_manifest(folder: Path) -> None:
@@ -328,14 +353,14 @@ class _Build:
         except UserError:
             earlier = None
         # Equal except for its progress, that is of the same kind, schema and provenance.
-        begun = {"finished": False, "records": 0, "shards": ()}
+        begun = {"finished": False, "records": 0, "shards": (), "files": (), "digest": ""}
         if earlier is None or earlier.model_copy(update=begun) != self._manifest:
             remove_manifest(self._folder)
             remove_strays(self._folder, None)
             return ()
         if earlier.finished:
             # No longer finished, because its shards may be replaced from now on.
-            save_manifest(self._folder, earlier.model_copy(update={"finished": False}))
+            save_manifest(self._folder, earlier.model_copy(update={"finished": False, "files": ()}))
         remove_strays(self._folder, earlier)
         return earlier.shards
 

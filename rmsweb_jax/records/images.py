@@ -6,10 +6,14 @@ import contextlib
 import errno
 import functools
 import hashlib
+import io
+import itertools
 import os
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel
 
@@ -84,6 +88,23 @@ class ImageStore:
             )
         return png
 
+    def open(self, sha256: str) -> BinaryIO:
+        """Opens an image, of which a part may be read, and whose bytes are not checked.
+
+        Raises:
+          UserError: it is missing.
+        """
+        _check_name(sha256)
+        if self._root is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return open(self.path(sha256), "rb")
+        return io.BytesIO(self.get(sha256))
+
+    def fetch_ahead(self, names: Iterable[str]) -> None:
+        """Begins to fetch images that will be needed from a bucket; on disk it does nothing."""
+        if self._root is None and self._packed is not None:
+            self._packed.fetch_ahead(names)
+
     def _read(self, sha256: str) -> bytes | None:
         _check_name(sha256)
         if self._root is not None:
@@ -143,6 +164,22 @@ def record_images(record: BaseModel) -> list[str]:
     """Returns the SHA-256 of all images of a record, also of its observations, in order and each once."""
     # A dictionary keeps the order, unlike a set.
     return list(dict.fromkeys(_images(record)))
+
+
+R = TypeVar("R", bound=BaseModel)
+_AHEAD = 16  # Records whose images are fetched while earlier ones are used.
+
+
+def read_ahead(records: Iterable[R], images: ImageStore) -> Iterator[R]:
+    """Yields the records, and begins to fetch the images of the next ones from a bucket."""
+    stream, ahead = iter(records), deque[R]()
+    while True:
+        for record in itertools.islice(stream, _AHEAD + 1 - len(ahead)):
+            images.fetch_ahead(record_images(record))
+            ahead.append(record)
+        if not ahead:
+            return
+        yield ahead.popleft()
 
 
 def is_image_field(model: type[BaseModel], field: str) -> bool:

@@ -17,8 +17,8 @@ import orjson
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Record
-from rmsweb_jax.storage import AnyPath
-from rmsweb_jax.storage.cache import on_disk
+from rmsweb_jax.storage import AnyPath, StorePath
+from rmsweb_jax.storage.cache import on_disk, open_cache
 
 PACK_BYTES = 8_000_000
 # A row of the index: SHA-256, number of the pack, and the image's place and length in it. Rows are sorted.
@@ -130,6 +130,7 @@ class PackReader:
 
     def __init__(self, folder: AnyPath, packs: Packs):
         self._folder, self._packs = folder, packs
+        self._fetched: set[str] = set()
         index = packs.index
         self._index = _read_whole(folder, index)
         if len(self._index) != packs.images * _ROW.size:
@@ -145,6 +146,16 @@ class PackReader:
             return None
         _, number, start, length = _ROW.unpack_from(self._index, row * size)
         return Span(self._packs.packs[number], start, length)
+
+    def fetch_ahead(self, names: Iterable[str]) -> None:
+        """Begins to fetch the packs of images from a bucket, unless this reader has done so before."""
+        spans = (self.find(name) for name in names)
+        packs = {span.pack.file: span.pack for span in spans if span and span.pack.file not in self._fetched}
+        self._fetched.update(packs)
+        paths = ((self._folder / pack.file, pack) for pack in packs.values())
+        open_cache().fetch_ahead(
+            [(path, pack.bytes, pack.sha256) for path, pack in paths if isinstance(path, StorePath)]
+        )
 
     def read(self, span: Span) -> bytes:
         """Reads an image, without checking its bytes.

@@ -17,32 +17,35 @@ from rmsweb_jax.records.dataset import (
     iter_shard,
     load_manifest,
     read_manifest,
+    version_name,
 )
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.packs import StoredFile, describe_file, write_packs
+from rmsweb_jax.records.sealing import REPORT, read_side_file, side_files
 from rmsweb_jax.storage import Lease, StorePath
 
-LEASE, REPORT = ".lease", "report.json"
+LEASE = ".lease"
+# Also next to the newest manifest: they say that a stage has finished, and with which settings.
+STATE = ("config.json", REPORT)
 _THREADS = 8
 # Uploads that wait in memory, of about 8 MB each.
 _WAITING = 2 * _THREADS
-# What stages write next to their records, but for what changes while they run.
-_SIDE_FILES = (".json", ".jsonl", ".md")
-_NOT_PUBLISHED = (MANIFEST, "progress.json", "elapsed.json")
 
 
 def publish_dataset(folder: Path, target: StorePath, lease: Lease | None = None) -> Manifest:
     """Publishes a finished data set; publishing it again uploads only what is new.
 
-    Shards and packs have names with a hash of their bytes, so that an earlier version stays whole until the
-    manifest is replaced. `report.json` follows it, since it says that a stage has finished. One process may
+    Each publish is a version, which stays readable as `FOLDER@VERSION`: shards and packs have names with a
+    hash of their bytes, and the manifest and the side files are kept in `versions/VERSION`. The newest one is
+    also `manifest.json`. `report.json` follows it, since it says that a stage has finished. One process may
     publish to a target at a time.
 
     Args:
       lease: of the target, where the caller holds it.
 
     Raises:
-      UserError: the data set is unfinished or damaged; or the target is in use, or holds another kind.
+      UserError: the data set is unfinished or damaged; or the target is in use, holds another kind, or is a
+        version.
     """
     manifest = load_manifest(folder)
     target.store.check()
@@ -60,12 +63,21 @@ def publish_dataset(folder: Path, target: StorePath, lease: Lease | None = None)
         with _Uploads(target) as uploads:
             shards = tuple(_upload_shard(folder, shard, uploads) for shard in manifest.shards)
             images = write_packs(_image_names(folder, manifest), ImageStore(folder).get, uploads.add)
-            files = tuple(_upload_file(path, uploads) for path in side_files(folder))
+        files = _read_side_files(folder, manifest)
         published = manifest.model_copy(
-            update={"shards": shards, "images": images if images.images else None, "files": files}
-        ).sealed()
-        data = published.model_dump_json(indent=1).encode()
+            update={"shards": shards, "images": images if images.images else None, "files": tuple(files)}
+        )
+        data = published.encode()
         held.check()
+        # Whole before it is the newest; its manifest last, so that an unfinished version cannot be read.
+        frozen = target.at(version_name(data))
+        with _Uploads(target) as uploads:
+            for file, content in files.items():
+                uploads.replace(frozen / file.file, content)
+        (frozen / MANIFEST).write_bytes(data)
+        for name in STATE:
+            if name != REPORT and (folder / name).exists():
+                (target / name).write_bytes((folder / name).read_bytes())
         if data != before:
             store = target.store
             written = store.replace(path.key, data, version) if version else store.create(path.key, data)
@@ -101,9 +113,6 @@ class _Uploads:
             self._waiting.pop(0).result()
         self._waiting.append(self._pool.submit(path.write_bytes, data))
 
-    def path(self, name: str) -> StorePath:
-        return self._target / name
-
     def __enter__(self) -> _Uploads:
         return self
 
@@ -122,18 +131,15 @@ def _upload_shard(folder: Path, shard: Shard, uploads: _Uploads) -> Shard:
     return shard.model_copy(update={"file": file})
 
 
-def _upload_file(path: Path, uploads: _Uploads) -> StoredFile:
-    data = path.read_bytes()
-    file = describe_file(path.name, data)
-    if path.name != REPORT:
-        uploads.replace(uploads.path(path.name), data)
-    return file
-
-
-def side_files(folder: Path) -> list[Path]:
-    """Lists the files next to the records that belong to the data set."""
-    found = (path for path in folder.iterdir() if path.suffix in _SIDE_FILES and path.is_file())
-    return sorted(path for path in found if path.name not in _NOT_PUBLISHED and path.name[0] != ".")
+def _read_side_files(folder: Path, manifest: Manifest) -> dict[StoredFile, bytes]:
+    """Reads all side files: those that the manifest names, checked, and those written since."""
+    files = {file: read_side_file(folder, file) for file in manifest.files}
+    named = {file.file for file in files}
+    for path in side_files(folder):
+        if path.name not in named:
+            data = path.read_bytes()
+            files[describe_file(path.name, data)] = data
+    return files
 
 
 def _image_names(folder: Path, manifest: Manifest) -> Iterator[str]:

@@ -6,8 +6,8 @@ the whole records of a damaged journal.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import hashlib
 import io
 import os
 import re
@@ -35,8 +35,13 @@ from rmsweb_jax.records.files import is_temporary, replacing, write_atomic
 from rmsweb_jax.records.images import ImageStore, is_image_field, record_images
 from rmsweb_jax.records.journal import is_journal, scan_journal
 from rmsweb_jax.records.packs import PackReader
+from rmsweb_jax.records.publish import STATE
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.sealing import damaged_side_files
+from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.storage import AnyPath, StorePath
+from rmsweb_jax.storage.cache import empty_cache
+from rmsweb_jax.storage.paths import VERSIONS
 
 JOURNALS = "journal"  # The folder of a collecting stage's journals.
 
@@ -59,10 +64,19 @@ class Check:
 
 
 def check_dataset(folder: AnyPath) -> Check:
-    """Reads a whole data set folder: shards, records, screenshots, and journals if there are any."""
+    """Reads a whole data set folder: shards, records, screenshots, side files, and journals if any."""
+    # Objects that this machine has in its cache may have changed in the bucket since.
+    with empty_cache() if isinstance(folder, StorePath) else contextlib.nullcontext():
+        return _check_dataset(folder)
+
+
+def _check_dataset(folder: AnyPath) -> Check:
     check = Check(problems=check_journals(folder) if isinstance(folder, Path) else [])
     try:
         manifest = read_manifest(folder)
+        if (frozen := pinned(folder)) != folder:
+            check.problems += _check_state(folder, manifest)
+            folder, manifest = frozen, read_manifest(frozen)
     except UserError as error:
         check.problems.append(str(error))
         return check
@@ -78,19 +92,21 @@ def check_dataset(folder: AnyPath) -> Check:
         try:
             _check_image(images, sha256)
         except UserError as error:
-            check.problems.append(f"{error} (it is named by {where})")
+            # A damaged pack has its line already.
+            if str(error) not in check.problems:
+                check.problems.append(f"{error} (it is named by {where})")
     return check
 
 
+def _check_state(folder: AnyPath, manifest: Manifest) -> Iterator[str]:
+    """Yields a problem for each side file that is not also next to the newest manifest, as it should be."""
+    state = tuple(file for file in manifest.files if file.file in STATE)
+    return damaged_side_files(folder, manifest.model_copy(update={"files": state}))
+
+
 def _check_files(folder: AnyPath, manifest: Manifest) -> Iterator[str]:
-    """Yields a problem for each side file and pack of a published data set that is not as it was written."""
-    for file in manifest.files:
-        path = folder / file.file
-        try:
-            if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
-                yield f"{path}: its bytes have changed since it was written: {AGAIN}"
-        except FileNotFoundError:
-            yield f"{path}: missing: {AGAIN}"
+    """Yields a problem for each side file and pack that is not as it was written."""
+    yield from damaged_side_files(folder, manifest)
     if manifest.images is not None:
         try:
             yield from PackReader(folder, manifest.images).damaged()
@@ -102,7 +118,7 @@ def check_journals(folder: Path) -> list[str]:
     """Reports each journal of the folder with damage that a stopped writer cannot cause."""
     problems = []
     for path in [*journals(folder), *journals(folder / JOURNALS)]:
-        damaged = [line.number for line in scan_journal(path) if line.record is None and not line.last]
+        damaged = [line.number for line in scan_journal(path) if line.record is None and not line.torn]
         if damaged:
             problems.append(
                 f"{path}: {len(damaged)} damaged lines, the first is line {damaged[0]}: restore the file, or "
@@ -188,7 +204,9 @@ def dataset_folders(root: AnyPath) -> Iterator[AnyPath]:
     """Yields the folders with a manifest: this one and those below it."""
     if isinstance(root, StorePath):
         paths = (StorePath(root.scheme, root.bucket, entry.key) for entry in root.entries())
-        yield from (path.parent for path in paths if path.name == MANIFEST)
+        yield from (
+            path.parent for path in paths if path.name == MANIFEST and path.parent.parent.name != VERSIONS
+        )
     else:
         yield from (folder for folder in folders(root) if (folder / MANIFEST).exists())
 

@@ -19,6 +19,7 @@ from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.sources import training_data
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.requests import Sampling
@@ -58,7 +59,7 @@ from rmsweb_jax.rl.rollout import (
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
-from rmsweb_jax.storage import AnyPath, parse_path
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.memory import device_bytes, program_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
@@ -89,7 +90,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out = open_prompts(config, processor, folder)
+    data, held_out = open_prompts(config, processor, workdir, folder)
     # The size that the mesh is chosen by is packed once.
     make_packer = functools.cache(
         functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
@@ -137,7 +138,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     if config.max_staleness and device_memory(mesh.devices.flat[0]) is not None:
         # The engine stays while the policy is updated.
         held = device_bytes(state.opt_state) + program_bytes(gradient(steps).compile())
-    generator = make_generator(config, sampling, sizes, processor, held)
+    generator = make_generator(config, sampling, sizes, processor, held, [data, held_out])
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
     # seed, the policy's version and the prompt, so that there is no generator to restore.
@@ -236,6 +237,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
         "stage": STAGE,
         "seconds": round(seconds + time.monotonic() - begin, 1),
         "model": config.model,
+        "data": str(data.records.folder),
         "parameters": counts,
         "iterations": config.iterations,
         "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
@@ -249,21 +251,27 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     return report
 
 
-def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple[RlData, RlData]:
+def open_prompts(
+    config: RlConfig, processor: Processor, workdir: AnyPath, folder: Path
+) -> tuple[RlData, RlData]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
+
+    Args:
+      workdir: keeps the versions of the data sets, see `training_data`.
+      folder: for the prompts' sizes, if they cannot be stored with the data sets.
 
     Raises:
       UserError: see `open_rl_data`.
     """
 
     def opened(flag: str, name: str, **settings: Any) -> RlData:
-        folder = parse_path(name, flag)
+        prompts = training_data(name, flag, workdir)
         return open_rl_data(
-            folder,
-            Encoder(processor, ImageStore(folder)),
+            prompts,
+            Encoder(processor, ImageStore(prompts)),
             max_prompt_tokens=config.max_prompt_tokens,
             held_out=config.held_out,
-            workdir=workdir,
+            workdir=folder,
             threads=_THREADS,
             **settings,
         )
@@ -281,23 +289,25 @@ def open_prompts(config: RlConfig, processor: Processor, workdir: Path) -> tuple
 
 
 def make_generator(
-    config: RlConfig, sampling: Sampling, sizes: Sequence[SampleSize], processor: Processor, held: int
+    config: RlConfig,
+    sampling: Sampling,
+    sizes: Sequence[SampleSize],
+    processor: Processor,
+    held: int,
+    data: Sequence[RlData],
 ) -> Generator:
     """Makes what draws responses.
 
     Args:
       sizes: of all prompts, those of the evaluation included.
       held: bytes of a device that training takes while responses are drawn.
+      data: the data sets of the prompts, each with its own images.
     """
     if config.rollout_engine == "local":
         return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor, held))
-    folders = [
-        parse_path(folder, "config.prompts") for folder in (config.prompts, config.eval_prompts) if folder
-    ]
+    stores = [one.encoder.images for one in data]
 
-    # Training and evaluation prompts may be in two data sets, each with its own images.
     def image(sha256: str) -> bytes:
-        stores = [ImageStore(folder) for folder in folders]
         return next((store for store in stores if sha256 in store), stores[0]).get(sha256)
 
     return RemoteGenerator(config.endpoint, processor, image, config.lora)

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, StepBatch, open_sft_data
+from rmsweb_jax.data.sources import training_data
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
@@ -35,7 +36,7 @@ from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
-from rmsweb_jax.storage import AnyPath, parse_path
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
@@ -64,9 +65,10 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
     # 1. Data: steps of `batch_size` samples in one global order, in rows of one width, which decide on the
     # mesh.
     source = resolve_model(config.model)
-    encoder = Encoder.load(source, ImageStore(parse_path(config.corpus, "config.corpus")), config.max_pixels)
+    corpus = training_data(config.corpus, "config.corpus", workdir)
+    encoder = Encoder.load(source, ImageStore(corpus), config.max_pixels)
     data = open_sft_data(
-        parse_path(config.corpus, "config.corpus"),
+        corpus,
         encoder,
         folder,
         config.mesh,
@@ -189,6 +191,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
         "stage": STAGE,
         "seconds": round(seconds + time.monotonic() - begin, 1),
         "model": config.model,
+        "data": str(corpus),
         "trainable": config.trainable,
         "parameters": counts,
         "steps": total,

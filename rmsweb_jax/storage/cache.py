@@ -7,12 +7,16 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +26,7 @@ from rmsweb_jax.storage.paths import AnyPath, StorePath
 from rmsweb_jax.storage.store import Entry
 
 _FOLDER, _GIGABYTES = "RMSWEB_CACHE", "RMSWEB_CACHE_GB"
-_DEFAULT_GB = 50.0
+_DEFAULT_GB, _SMALL_GB = 50.0, 1.0
 _THREADS = 8
 
 
@@ -37,6 +41,7 @@ class Cache:
     def __init__(self, folder: Path, max_bytes: int):
         self._folder, self._max_bytes = folder, max_bytes
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+        self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def fetch(self, path: StorePath, size: int, sha256: str) -> Path:
         """Returns the file with the bytes of an object, which stay until others need the space.
@@ -45,11 +50,15 @@ class Cache:
           UserError: the object is missing, or has other bytes than its checksum says; or the disk is full.
         """
         file = self._folder / sha256[:2] / sha256
-        try:
-            os.utime(file)  # Used now; the files that were not used for longest go first.
+        if _use(file):
             return file
-        except FileNotFoundError:
-            pass
+        # A thread that needs what another one fetches ahead waits for it.
+        with self._fetching[sha256]:
+            if not _use(file):
+                self._fetch(path, size, sha256, file)
+        return file
+
+    def _fetch(self, path: StorePath, size: int, sha256: str, file: Path) -> None:
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
@@ -70,7 +79,6 @@ class Cache:
                     f"{self._folder}: the cache's disk is full: free space, or set {_FOLDER} to a folder on "
                     f"another disk or {_GIGABYTES} to less than {self._max_bytes / 1e9:g}"
                 ) from again
-        return file
 
     def fetch_ahead(self, objects: Sequence[tuple[StorePath, int, str]]) -> list[Future[Path]]:
         """Begins to fetch objects that will be needed; errors are raised when they are fetched again."""
@@ -98,6 +106,15 @@ class Cache:
             total -= one
 
 
+def _use(file: Path) -> bool:
+    """Marks a file as used now, since those that were not used for longest go first; False: not there."""
+    try:
+        os.utime(file)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 @functools.lru_cache(maxsize=1)
 def _open(folder: str, gigabytes: str, process: int) -> Cache:
     try:
@@ -117,7 +134,25 @@ def cache_folder() -> Path:
 
 def open_cache() -> Cache:
     """Returns the machine's cache of objects, of RMSWEB_CACHE_GB (50)."""
+    if _empty:
+        return _empty[-1]
     return _open(str(cache_folder() / "objects"), os.environ.get(_GIGABYTES) or str(_DEFAULT_GB), os.getpid())
+
+
+_empty: list[Cache] = []
+
+
+@contextlib.contextmanager
+def empty_cache() -> Iterator[None]:
+    """Lets this process use a small cache without anything in it, and removes it when the block ends."""
+    home = cache_folder()
+    make_folder(home)
+    with tempfile.TemporaryDirectory(prefix="verify-", dir=home) as folder:
+        _empty.append(Cache(Path(folder), int(_SMALL_GB * 1e9)))
+        try:
+            yield
+        finally:
+            _empty.pop()
 
 
 def fetch_folder(folder: StorePath) -> Path:

@@ -13,6 +13,9 @@ from rmsweb_jax.storage.objects import SCHEMES, ObjectStore, open_bucket, requir
 from rmsweb_jax.storage.store import Entry
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_VERSION = re.compile(r"[0-9a-f]{12}")
+# What the folder of a published data set holds.
+VERSIONS, IMAGES, SHARD_SUFFIX = "versions", "images", ".array_record"
 _URL = re.compile(r"([a-z0-9]+)://([A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9])(/.*)?")
 
 
@@ -25,20 +28,38 @@ class StorePath:
 
     Attributes:
       key: without a slash at either end.
+      version: of the published data set in this folder; "" is the newest.
     """
 
     scheme: str
     bucket: str
     key: str
+    version: str = ""
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.bucket}/{self.key}".rstrip("/")
+        version = f"@{self.version}" if self.version else ""
+        return f"{self.scheme}://{self.bucket}/{self.key}".rstrip("/") + version
 
     def __truediv__(self, part: str | PurePosixPath) -> StorePath:
+        if self.version:
+            return self._in_version(PurePosixPath(part))
         key = str(PurePosixPath(self.key, part))
         if key.startswith("/") or ".." in key.split("/"):
             raise ValueError(f"{part!s}: not a path below {self}")
         return dataclasses.replace(self, key="" if key == "." else key)
+
+    def at(self, version: str) -> StorePath:
+        """Returns this folder as it was published in a version."""
+        return dataclasses.replace(self, version=version)
+
+    def _in_version(self, part: PurePosixPath) -> StorePath:
+        """Joins a file's name to a folder with a version."""
+        folder = self.at("")
+        if part.name.startswith("."):  # A writer begins with its lease.
+            raise UserError(f"{self}: a version can only be read: give {folder}")
+        # Shards and packs have names of their own in every version, and are shared.
+        is_shared = part.suffix == SHARD_SUFFIX or part.parts[0] == IMAGES
+        return folder / part if is_shared else folder / VERSIONS / self.version / part
 
     @property
     def store(self) -> ObjectStore:
@@ -58,7 +79,7 @@ class StorePath:
 
     @property
     def parent(self) -> StorePath:
-        return dataclasses.replace(self, key=self.key.rpartition("/")[0])
+        return dataclasses.replace(self, key=self.key.rpartition("/")[0], version="")
 
     def with_name(self, name: str) -> StorePath:
         return self.parent / name
@@ -120,7 +141,7 @@ AnyPath = Path | StorePath
 
 
 def parse_path(text: str, flag: str) -> AnyPath:
-    """Converts the value of a flag or setting.
+    """Converts the value of a flag or setting; `@VERSION` after a bucket's folder is a data set's version.
 
     Args:
       flag: its name, for error messages.
@@ -137,7 +158,15 @@ def parse_path(text: str, flag: str) -> AnyPath:
     if url is None or ".." in text.split("/"):
         raise UserError(f"{flag}={text}: not the address of a bucket: give {scheme}://BUCKET/FOLDER")
     require_package(scheme)
-    return StorePath(scheme, url[2], "") / (url[3] or "").strip("/")
+    folder, at, version = (url[3] or "").strip("/").rpartition("@")
+    if not at or "/" in version:
+        folder, version = (url[3] or "").strip("/"), ""
+    elif not _VERSION.fullmatch(version):
+        raise UserError(
+            f"{flag}={text}: no version of a data set: give {scheme}://{url[2]}/{folder}@ and 12 hexadecimal "
+            "digits, which python -m experiments.records versions prints"
+        )
+    return (StorePath(scheme, url[2], "") / folder).at(version)
 
 
 def local_path(text: str, flag: str) -> Path:

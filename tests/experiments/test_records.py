@@ -30,7 +30,7 @@ def run_folder(tmp_path):
     write_dataset(tmp_path / "old", RUNS, "trajectories", {}, shard_size=4)
     path = tmp_path / "sft" / "manifest.json"
     write_dataset(path.parent, samples(RUNS), "sft_samples", {"note": "long " * 30})
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"finished": False}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"finished": False, "digest": ""}))
     return tmp_path
 
 

@@ -57,7 +57,7 @@ def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1, **balance: floa
 
 
 def outcome(workdir: Path) -> dict[str, bytes]:
-    """Every file of a finished stage; without the seconds and the pools' names."""
+    """Every file of a finished stage; without the seconds, the pools' names, and what names the sizes."""
     found = {}
     for path in sorted(workdir.rglob("*")):
         name = str(path.relative_to(workdir))
@@ -68,7 +68,7 @@ def outcome(workdir: Path) -> dict[str, bytes]:
 
 
 def _manifest(path: Path) -> bytes:
-    manifest = json.loads(path.read_text())
+    manifest = json.loads(path.read_text()) | {"digest": "", "files": []}
     # The settings are there as well as the folders.
     for fields in (manifest["provenance"], manifest["provenance"]["settings"]):
         for name in ("pools", "workers"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from PIL import Image
 
@@ -29,6 +29,13 @@ def png(number: int) -> bytes:
     file = io.BytesIO()
     Image.frombytes("RGB", (16, 10), data).save(file, "png")
     return file.getvalue()
+
+
+def flipped(data: bytes, seed: int, places: int = 3) -> Iterator[bytes]:
+    """The data with one byte changed: the first, the last, and some that are drawn, by a drawn mask."""
+    draw = random.Random(seed)
+    for place in (0, len(data) - 1, *(draw.randrange(len(data)) for _ in range(places))):
+        yield data[:place] + bytes([data[place] ^ draw.randrange(1, 256)]) + data[place + 1 :]
 
 
 def name(image: bytes) -> str:

@@ -6,16 +6,18 @@ import grain.python as grain
 import pytest
 
 from experiments import records
-from rmsweb_jax.data.sources import RecordSource
+from rmsweb_jax.data.sources import RecordSource, training_data
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import dataset_size, read_dataset, sample_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.packs import write_packs
 from rmsweb_jax.records.publish import publish_dataset
 from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.records.tools import check_dataset, export_jsonl
-from rmsweb_jax.storage import StorePath
-from tests.records.sets import name, png, samples, trajectories, trajectory
+from rmsweb_jax.records.versions import list_versions, pinned, pinned_for_run
+from rmsweb_jax.storage import StorePath, parse_path
+from tests.records.sets import flipped, name, png, samples, trajectories, trajectory
 
 RUNS = [*trajectories(5), trajectory(5, None)]
 
@@ -88,9 +90,9 @@ def test_publishing_again_uploads_what_is_new_and_keeps_earlier_shards(bucket, f
 
     monkeypatch.setattr(StorePath, "write_bytes", counted)
     publish_dataset(folder, bucket)
-    # Side files have no hash in their names.
+    # The version's files and the report next to it are small, and their names have no hash of their own.
     assert {entry.key for entry in bucket.entries()} == before
-    assert sorted(written) == ["reflections.jsonl", "report.json"]
+    assert sorted(written) == ["manifest.json", "reflections.jsonl", "report.json", "report.json"]
     write_dataset(folder, RUNS[:4], "trajectories", {"seed": 2}, shard_size=2)
     publish_dataset(folder, bucket)
     assert list(read_dataset(bucket, Trajectory)) == RUNS[:4]
@@ -126,23 +128,94 @@ def test_a_publish_cut_anywhere_leaves_what_was_there(bucket, folder, monkeypatc
     assert check_dataset(bucket).problems == []
 
 
-def test_a_flipped_byte_in_any_object_is_one_line(bucket, folder, cache, monkeypatch):
+def test_a_flipped_byte_in_any_object_is_one_line(bucket, folder):
+    """Also where this machine's cache still has the bytes from before."""
     publish_dataset(folder, bucket)
-    entries = [entry for entry in bucket.entries() if not entry.key.endswith(".lease")]
-    assert len(entries) == 3 + 1 + 1 + 2 + 1  # Shards, pack, index, side files, manifest.
-    for number, entry in enumerate(entries):
-        monkeypatch.setenv("RMSWEB_CACHE", str(cache / str(number)))
-        path = StorePath(bucket.scheme, bucket.bucket, entry.key)
+    paths = [StorePath(bucket.scheme, bucket.bucket, entry.key) for entry in bucket.entries()]
+    paths = [path for path in paths if path.name != ".lease"]
+    # Shards, pack, index, the manifest and two side files of the version, the manifest and the report.
+    assert len(paths) == 3 + 1 + 1 + 3 + 2
+    for path in paths:
         data = path.read_bytes()
-        for place in (0, len(data) // 2, len(data) - 1):
-            path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-            problems = check_dataset(bucket).problems
-            assert problems and all("\n" not in problem for problem in problems), entry
-            assert any(str(path) in problem for problem in problems), problems
+        for damaged in flipped(data, seed=len(data)):
+            path.write_bytes(damaged)
+            (problem,) = check_dataset(bucket).problems
+            assert problem.startswith(f"{path}: ") and "\n" not in problem
         path.unlink()
-        assert any(str(path) in problem for problem in check_dataset(bucket).problems)
+        (problem,) = check_dataset(bucket).problems
+        assert problem.startswith((f"{path}: ", f"{bucket}@{path.parent.name}: there is no such version"))
         path.write_bytes(data)
-    monkeypatch.setenv("RMSWEB_CACHE", str(cache / "end"))
+    assert check_dataset(bucket).problems == []
+
+
+def test_a_version_stays_as_it_was(bucket, folder, capsys):
+    publish_dataset(folder, bucket)
+    first = pinned(bucket)
+    (folder / "reflections.jsonl").write_text('{"guidance": "scroll down"}\n')
+    write_dataset(folder, RUNS[2:4], "trajectories", {"seed": 2}, shard_size=1)
+    publish_dataset(folder, bucket)
+    second = pinned(bucket)
+    assert list(read_dataset(first)) == list(read_dataset(str(first))) == RUNS
+    assert (first / "reflections.jsonl").read_text() == '{"guidance": "look twice"}\n'
+    assert ImageStore(first).get(name(png(0))) == png(0)
+    assert list(read_dataset(second)) == list(read_dataset(bucket)) == RUNS[2:4]
+    assert name(png(0)) not in ImageStore(second)
+    assert dataset_size(parse_path(str(first), "--data")) == 6
+    for place in (first, second, bucket):
+        assert check_dataset(place).problems == []
+    assert set(list_versions(bucket)) == {first, second}
+    records.versions(bucket)
+    table = capsys.readouterr().out
+    assert first.version in table and second.version in table
+    records.list_datasets(bucket)
+    assert "versions" not in capsys.readouterr().out
+    # The same again is no new version.
+    publish_dataset(folder, bucket)
+    assert len(list_versions(bucket)) == 2
+
+
+def test_a_version_that_is_unknown_or_written_to_is_one_line(bucket, folder, tmp_path):
+    publish_dataset(folder, bucket)
+    unknown = bucket.at("0123456789ab")
+    for read in (read_dataset, check_dataset, pinned):
+        try:
+            problems = getattr(read(unknown), "problems", [])
+        except UserError as error:
+            problems = [str(error)]
+        if read is pinned:
+            assert not problems  # It has a version already.
+        else:
+            assert problems[0].startswith(f"{unknown}: there is no such version: ") and len(problems) == 1
+    with pytest.raises(UserError, match=r"no version of a data set: give .*12 hexadecimal digits"):
+        parse_path(f"{bucket}@newest", "config.corpus")
+    with pytest.raises(UserError, match="a version can only be read"):
+        publish_dataset(folder, pinned(bucket))
+    with pytest.raises(UserError, match="those on disk have no versions"):
+        read_dataset(f"{folder}@0123456789ab")
+    with pytest.raises(UserError, match="data sets on disk have no versions"):
+        records.versions(folder)
+
+
+def test_a_run_keeps_to_the_version_that_it_began_with(bucket, folder, tmp_path):
+    publish_dataset(folder, bucket)
+    (tmp_path / "run").mkdir()
+    first = pinned_for_run(bucket, tmp_path / "run")
+    write_dataset(folder, RUNS[:4], "trajectories", {"seed": 2}, shard_size=2)
+    publish_dataset(folder, bucket)
+    assert pinned_for_run(bucket, tmp_path / "run") == first
+    assert training_data(str(bucket), "config.corpus", tmp_path / "run") == first
+    (tmp_path / "begun-later").mkdir()
+    assert pinned_for_run(bucket, tmp_path / "begun-later") == pinned(bucket) != first
+    assert training_data(str(first), "config.corpus", tmp_path / "begun-later") == first
+    assert training_data(str(folder), "config.corpus", tmp_path / "begun-later") == folder
+
+
+def test_publishing_refuses_side_files_that_have_changed(bucket, folder):
+    finish_stage(folder, b'{"stage": "collect"}')
+    publish_dataset(folder, bucket)
+    (folder / "reflections.jsonl").write_text('{"guidance": "look thrice"}\n')
+    with pytest.raises(UserError, match=r"reflections.jsonl: its bytes have changed"):
+        publish_dataset(folder, bucket)
     assert check_dataset(bucket).problems == []
 
 
@@ -151,7 +224,7 @@ def test_another_kind_and_an_unfinished_set_are_refused(bucket, folder, tmp_path
     write_dataset(tmp_path / "corpus", samples(RUNS), "sft_samples")
     with pytest.raises(UserError, match="holds another kind of data set"):
         publish_dataset(tmp_path / "corpus", bucket)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text()) | {"digest": ""}
     (folder / "manifest.json").write_text(json.dumps(manifest | {"finished": False}))
     with pytest.raises(UserError, match="no finished data set here"):
         publish_dataset(folder, bucket)

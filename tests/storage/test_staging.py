@@ -16,6 +16,7 @@ from rmsweb_jax.records.publish import publish_dataset
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.staging import staged
 from rmsweb_jax.records.tools import check_dataset
+from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.workdir import open_workdir
 from tests.records.sets import trajectory
 
@@ -59,10 +60,12 @@ def test_a_stage_appears_in_the_bucket_when_it_has_finished(bucket):
         assert names(bucket) == {".lease"}
     assert list(read_dataset(bucket, Trajectory)) == RUNS
     assert list(read_dataset(bucket / "audit", Trajectory)) == RUNS[:1]
-    own = {"manifest.json", "notes.jsonl", "report.json", "config.json", "refresh.diff", "release/model.bin"}
+    version, audit = (folder.version for folder in (pinned(bucket), pinned(bucket / "audit")))
+    kept = {"manifest.json", "notes.jsonl", "report.json", "config.json"}
+    own = {"manifest.json", "report.json", "config.json", "refresh.diff", "release/model.bin", ".lease"}
     assert {name for name in names(bucket) if "images/" not in name} == own | {
-        ".lease",
-        "audit/manifest.json",
+        *(f"versions/{version}/{name}" for name in kept),
+        *("audit/manifest.json", f"audit/versions/{audit}/manifest.json"),
     }
     assert (bucket / "release/model.bin").read_bytes() == b"weights"
 
