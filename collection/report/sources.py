@@ -1,4 +1,4 @@
-"""Reads a run folder, on disk or in a bucket, stage by stage; a stage that has not finished counts as absent."""
+"""Reads a run, on disk or in a bucket, stage by stage; a stage that has not finished counts as absent."""
 
 from __future__ import annotations
 

@@ -148,6 +148,8 @@ class _Gcs:
         import gcsfs
         from google.cloud import storage
 
+        # It says how it reads each file of a checkpoint.
+        logging.getLogger("fsspec.caching").setLevel(logging.WARNING)
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
         # Emulators have no accounts.
         token = "anon" if endpoint else None

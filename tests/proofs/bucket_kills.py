@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import multiprocessing
 import random
-import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -35,6 +34,7 @@ from tests.storage.chain import last_lines, start
 from tests.storage.faulty_proxy import Faults, FaultyProxy
 from tests.storage.servers import variables
 
+T = TypeVar("T")
 # Each start of a publisher or trainer meets the store in the next of these states.
 STATES = {
     "sound": Faults(),
@@ -68,8 +68,11 @@ class Kills:
     doubled: int = 0
     half_visible: int = 0
     gave_up: int = 0
-    different: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    def count(self, what: str, state: str) -> None:
+        self.kills[what] += 1
+        self.states[state] += 1
 
     def note(self, text: str) -> None:
         print(text, flush=True)
@@ -79,61 +82,89 @@ class Kills:
 # --- Publishers ---
 
 
+@dataclasses.dataclass
+class Publishing:
+    """Publishers of one data set, one after the other.
+
+    Args:
+      proxy, environment: of the running store.
+      folder: for the publishers' disks, what they say, and the readers' caches.
+    """
+
+    target: str
+    proxy: FaultyProxy
+    environment: Mapping[str, str]
+    folder: Path
+    found: Kills
+    rng: random.Random
+
+    @property
+    def said(self) -> Path:
+        return self.folder / "said"
+
+    def kill_one(self, number: int, state: str, cut: bool) -> None:
+        """Starts a publisher and kills it.
+
+        Args:
+          state: of the store.
+          cut: whether the store's connections are cut first, and the publisher has to get over that.
+        """
+        # Its children begin with all modules, and without threads or connections.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.storage.publisher", "gcsfs", "s3fs", "google.cloud.storage"])
+        self.proxy.faults = STATES[state]
+        before, begun = len(self.lines()), published(self.said)
+        process = context.Process(
+            target=publisher.publish_versions,
+            args=(self.environment, self.folder / f"disk-{number}", self.target, begun + 1, self.said),
+        )
+        process.start()
+        # The first version is whole before anything is killed.
+        self._wait(process, lambda: published(self.said) > begun if not begun else len(self.lines()) > before)
+        if self.rng.random() < 0.5:
+            self.look(f"{number}-before")
+        if cut:
+            time.sleep(self.rng.uniform(0, 0.3))
+            self.proxy.cut_all()
+            self.found.count(f"connections of a publisher ({self.target[:2]})", state)
+            done = published(self.said)
+            self._wait(process, lambda: published(self.said) > done)
+        time.sleep(self.rng.uniform(0, 0.5))
+        process.kill()
+        process.join()
+        self.found.count(f"publisher ({self.target[:2]})", state)
+        self.found.gave_up += any(line.startswith("error") for line in self.lines()[before:])
+        self.look(str(number))
+
+    def lines(self) -> list[str]:
+        return self.said.read_text().splitlines()
+
+    def look(self, name: str) -> None:
+        look_at_records(self.target, self.said, self.folder / f"cache-{name}", self.found)
+
+    def _wait(self, process: BaseProcess, condition: Callable[[], bool]) -> None:
+        wait_until(lambda: condition() or not process.is_alive())
+
+
 def kill_publishers(
     scheme: str, proxy: FaultyProxy, environment: Mapping[str, str], folder: Path, kills: int, found: Kills
 ) -> None:
-    """Kills publishers of one data set `kills` times, and cuts the store's connections under a third of them.
-
-    Args:
-      scheme, proxy, environment: of the running store.
-      folder: for the publishers' disks and the readers' caches.
-    """
-    rng = random.Random(scheme)
-    # Its children begin with all modules, and without threads or connections.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.storage.publisher", "gcsfs", "s3fs", "google.cloud.storage"])
-    target, said = f"{scheme}://runs/published", folder / "said"
+    """Kills publishers of one data set `kills` times, a third of them after a cut of all connections."""
     folder.mkdir(parents=True)
-    said.touch()
+    target, rng = f"{scheme}://runs/published", random.Random(scheme)
+    publishing = Publishing(target, proxy, environment, folder, found, rng)
+    publishing.said.touch()
     with variables(environment):
         for number in range(kills):
-            state = list(STATES)[number % len(STATES)]
-            proxy.faults = STATES[state]
-            before = said.read_text().count("\n")
-            process = context.Process(
-                target=publisher.publish_versions,
-                args=(environment, folder / f"disk-{number}", target, published(said) + 1, said),
-            )
-            process.start()
-
-            def lines(before: int = before) -> list[str]:
-                return said.read_text().splitlines()[before:]
-
-            # The first version is whole before anything is killed.
-            first = "published" if number == 0 else "begin"
-            _until(lambda: any(line.startswith((first, "error")) for line in lines()) or not process.is_alive())
-            if rng.random() < 0.5:
-                look_at_records(target, said, folder / f"cache-{number}-before", found)
-            if number % 3 == 1:
-                time.sleep(rng.uniform(0, 0.3))
-                proxy.cut_all()
-                found.kills[f"connections of a publisher ({scheme})"] += 1
-                found.states[state] += 1
-                done = published(said)
-                _until(lambda: published(said) > done or not process.is_alive())
-            time.sleep(rng.uniform(0, 0.5))
-            process.kill()
-            process.join()
-            found.kills[f"publisher ({scheme})"] += 1
-            found.states[state] += 1
-            found.gave_up += any(line.startswith("error") for line in lines())
-            look_at_records(target, said, folder / f"cache-{number}", found)
+            publishing.kill_one(number, list(STATES)[number % len(STATES)], cut=number % 3 == 1)
         proxy.faults = Faults()
 
 
 def published(said: Path) -> int:
     """The last version whose publisher said that it is published."""
-    versions = [int(line.split()[1]) for line in said.read_text().splitlines() if line.startswith("published")]
+    versions = [
+        int(line.split()[1]) for line in said.read_text().splitlines() if line.startswith("published")
+    ]
     return max(versions, default=0)
 
 
@@ -158,7 +189,7 @@ def look_at_records(target: str, said: Path, cache: Path, found: Kills) -> None:
         found.note(f"{target}: {len(records)} records are of no version")
 
 
-def _patient(read: Any, found: Kills) -> Any:
+def _patient(read: Callable[[], T], found: Kills) -> T | None:
     """What a reader gets that tries again where the store does not answer; None if something is broken."""
     for _ in range(_TRIES):
         try:
@@ -199,7 +230,7 @@ def kill_trainers(
     rows = [untimed(row) for row in straight.rows()]
     root = parse_path(f"{scheme}://runs/killed", "root")
     assert isinstance(root, StorePath)
-    with variables(environment | {"RMSWEB_CACHE": str(folder / "here")}):
+    with variables({**environment, "RMSWEB_CACHE": str(folder / "here")}):
         publish_dataset(folder / "corpus", root / "corpus")
         for path in (folder / "policy").iterdir():
             (root / "policy" / path.name).upload(path)
@@ -214,15 +245,15 @@ def kill_trainers(
             proxy.faults = STATES[state]
             machines = folder / f"machines-{number}"
             processes = start(training, machines, environment, hosts)
-            _until(lambda: _logged(machines / "0") >= point or any(_ended(processes)))
+            _reach(point, machines, processes)
             if number % 2:
                 proxy.cut_all()
-                found.kills[f"connections of a trainer ({scheme})"] += 1
-                found.states[state] += 1
+                found.count(f"connections of a trainer ({scheme})", state)
             time.sleep(rng.uniform(0, 1.0))
             if any(_ended(processes)):
                 found.gave_up += 1
                 found.note(last_lines(machines)[-600:])
+            # The other one then ends by itself.
             alone = hosts > 1 and number == kills - 1
             for process in processes[-1:] if alone else processes:
                 process.kill()
@@ -230,17 +261,20 @@ def kill_trainers(
             if alone and codes[0] != StoppedError.exit_code:
                 found.note(f"the process that was left ended with {codes[0]}")
             what = f"one of {hosts} trainers" if alone else f"{hosts} trainers" if hosts > 1 else "trainer"
-            found.kills[f"{what} ({scheme})"] += 1
-            found.states[state] += 1
+            found.count(f"{what} ({scheme})", state)
             look_at_training(root / "sft", straight, rows, folder / f"look-{number}", found)
         proxy.faults = Faults()
         for _ in range(_TRIES):
-            codes = [process.wait() for process in start(training, folder / "machines-end", environment, hosts)]
-            if not any(codes):
+            ends = [process.wait() for process in start(training, folder / "last", environment, hosts)]
+            if not any(ends):
                 break
         else:
-            raise SystemExit(f"error: exit codes {codes}\n{last_lines(folder / 'machines-end')}")
+            raise SystemExit(f"error: training does not end\n{last_lines(folder / 'last')}")
         return _compare(root / "sft", straight, rows, folder / "end", found)
+
+
+def _reach(point: int, machines: Path, processes: list[subprocess.Popen[bytes]]) -> None:
+    wait_until(lambda: _logged(machines / "0") >= point or any(_ended(processes)))
 
 
 def _training(model: object, corpus: object, kept: int) -> list[str]:
@@ -362,7 +396,7 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _until(condition: Any) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _WAIT_S
     while not condition():
         if time.monotonic() > deadline:

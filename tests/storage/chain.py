@@ -19,7 +19,7 @@ from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
 COLLECTORS = 2
-EVALUATED_PAGES, EVALUATED_RUNS = 4, 2
+EVALUATED_PAGES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,6 @@ def stages(root: str, hosts: int) -> dict[str, Stage]:
                     model=f"{root}/{label}/export",
                     training=shares("collect"),
                     pages=SMOKE_PAGES[:EVALUATED_PAGES],
-                    runs=EVALUATED_RUNS,
                     fleet__workers=1,
                 )
                 for label in ("sft", "rl")
@@ -127,7 +126,7 @@ def start(
     port, started = free_port(), []
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(hosts):
-        environment = device_environment(1) | variables | {"RMSWEB_CACHE": str(folder / str(number))}
+        environment = {**device_environment(1), **variables, "RMSWEB_CACHE": str(folder / str(number))}
         line = [sys.executable, "-m", *command]
         if hosts > 1:
             line.append("--distributed")

@@ -26,9 +26,7 @@ def version_records(version: int) -> list[Trajectory]:
     return trajectories(RECORDS * version)
 
 
-def publish_versions(
-    variables: Mapping[str, str], folder: Path, target: str, first: int, said: Path
-) -> None:
+def publish_versions(variables: Mapping[str, str], folder: Path, target: str, first: int, said: Path) -> None:
     """Publishes versions from `first` on; writes a line `begin N` before and `published N` after each.
 
     Args:

@@ -1,4 +1,6 @@
-"""Runs a module with a lease that others take over sooner: python -m tests.storage.short_lease SECONDS MODULE ...
+"""Runs a module with leases that others take over sooner.
+
+    python -m tests.storage.short_lease SECONDS MODULE ...
 
 What follows a kill is the same, and a proof of many kills waits less.
 """
