@@ -29,7 +29,7 @@ from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, key_names
-from rmsweb_jax.storage import local_path
+from rmsweb_jax.storage import parse_path
 
 _TABLE = flags.DEFINE_string("table", "", f"One of the paper's tables: {', '.join(TABLES)}.")
 
@@ -49,13 +49,14 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 def write_page(settings: ReportSettings, workdir: Path) -> None:
-    root = local_path(settings.run, "config.run")
+    root = parse_path(settings.run, "config.run")
     if not settings.run or not root.is_dir():
         raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
     summary = build_summary(run, settings.seed)
     write_atomic(workdir / "summary.json", to_json(summary))
-    write_atomic(workdir / "index.html", render_page(run, summary, root.resolve().name).encode())
+    title = root.resolve().name if isinstance(root, Path) else root.name
+    write_atomic(workdir / "index.html", render_page(run, summary, title).encode())
 
 
 def write_table(settings: ReportSettings, workdir: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +16,7 @@ from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult, join_runs, run_result
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.storage import AnyPath
 
 # Key in a report -> field of a task that groups the tasks.
 GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
@@ -138,7 +138,7 @@ def gather_results(
     return Results(label=label, model=model, runs=runs, tasks=tasks, benchmark=benchmark)
 
 
-def load_results(path: Path) -> Results:
+def load_results(path: AnyPath) -> Results:
     """Reads a `results.json`.
 
     Raises:

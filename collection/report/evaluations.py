@@ -7,14 +7,13 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from collection.evaluation.results import Results, load_results, score
 from collection.report.published import BENCHMARKS
 from collection.report.sources import RunFolder
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.storage import local_path
+from rmsweb_jax.storage import AnyPath, parse_path
 
 _LABEL = re.compile(r"[\w.+-]+")
 _USAGE = "give --config.results=LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate"
@@ -105,7 +104,7 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
     paid = _prices(prices)
     found: dict[tuple[str, str], Evaluation] = {}
     for label, folder in pairs:
-        path = local_path(folder, "config.results")
+        path = parse_path(folder, "config.results")
         report, results = _read(label, path)
         if label in paid:
             results = results.priced(*paid[label])
@@ -145,7 +144,7 @@ def _prices(text: str) -> Mapping[str, tuple[float, float]]:
     return prices
 
 
-def _read(label: str, folder: Path) -> tuple[Mapping[str, Any], Results]:
+def _read(label: str, folder: AnyPath) -> tuple[Mapping[str, Any], Results]:
     if not folder.is_dir():
         raise UserError(f"config.results: there is no folder {folder} (of {label!r}): {_USAGE}")
     report = RunFolder(folder).report(".")
@@ -170,7 +169,7 @@ def _read(label: str, folder: Path) -> tuple[Mapping[str, Any], Results]:
     return report, results
 
 
-def _progress(folder: Path) -> str:
+def _progress(folder: AnyPath) -> str:
     try:
         state = json.loads((folder / "progress.json").read_bytes())
         return f"{state['done']} of {state['total']} are done"
@@ -178,7 +177,7 @@ def _progress(folder: Path) -> str:
         return "there is no report.json"
 
 
-def _benchmark(results: Results, folder: Path) -> str:
+def _benchmark(results: Results, folder: AnyPath) -> str:
     """Returns the benchmark's name; older results do not record it, so it is taken from their task ids."""
     names = {results.benchmark} - {""} or {task.task_id.partition("/")[0] for task in results.tasks}
     if len(names) > 1:

@@ -1,11 +1,10 @@
-"""Reads a run folder stage by stage; a stage that has not finished counts as absent."""
+"""Reads a run, on disk or in a bucket, stage by stage; a stage that has not finished counts as absent."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from collection.evaluation.results import Results, load_results
@@ -13,6 +12,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Trajectory
+from rmsweb_jax.storage import AnyPath
 
 LABELS = {"base": "Base", "sft": "SFT", "rl": "SFT + RL"}
 # Folder -> display name, in the recipe's order.
@@ -35,7 +35,7 @@ class RunFolder:
       UserError: from every reader, if an existing file is damaged.
     """
 
-    root: Path
+    root: AnyPath
 
     def report(self, stage: str) -> dict[str, Any] | None:
         """Reads the stage's `report.json`; None if the stage has not finished."""
@@ -70,19 +70,16 @@ class RunFolder:
         """Yields mining's audit records; nothing if it has not finished."""
         return read_dataset(self.root / "mine/audit", AuditPair) if self.report("mine") else iter(())
 
-    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
+    def _lines(self, path: AnyPath) -> Iterator[dict[str, Any]]:
         if not path.exists():
             return
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise UserError(
-                        f"{path}: line {number} is not JSON ({error}); delete that line"
-                    ) from error
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(f"{path}: line {number} is not JSON ({error}); delete that line") from error
 
     def images(self, folder: str) -> ImageStore:
         return ImageStore(self.root / folder)
