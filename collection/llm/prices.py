@@ -35,7 +35,7 @@ class Prices:
 
     @property
     def known(self) -> bool:
-        """True if the cost of any call can be told."""
+        """True if both prompts and responses have a price."""
         return bool(self.prompt and self.response)
 
 

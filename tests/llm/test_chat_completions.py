@@ -101,9 +101,9 @@ def test_a_refused_parameter_is_changed_once_and_remembered(httpserver, chat, ca
     assert first == {"max_tokens": 64, "temperature": 0.0, "reasoning_effort": "low"}
     assert second == {"max_completion_tokens": 64, "temperature": 0.0, "reasoning_effort": "low"}
     assert third == fourth == {"max_completion_tokens": 64, "reasoning_effort": "low"}
-    told = capfd.readouterr().err
-    assert told.count("refuses max_tokens; this run sends max_completion_tokens") == 1
-    assert told.count("refuses temperature; this run leaves it to the model") == 1
+    printed = capfd.readouterr().err
+    assert printed.count("refuses max_tokens; this run sends max_completion_tokens") == 1
+    assert printed.count("refuses temperature; this run leaves it to the model") == 1
 
 
 def test_openai_is_sent_the_newer_limit_at_once():
