@@ -4,15 +4,15 @@
     python -m experiments.collect --config=configs/collect.py:demo_policy \
         --config.actor.model=runs/demo/sft/export --config.tasks_from=runs/demo/collect \
         --workdir=runs/demo/collect_policy
-    python -m experiments.collect --config=configs/collect.py:web --config.tasks_file=tasks.jsonl \
-        --config.actor.cap_usd=20 --config.actor.price_prompt=2 --config.actor.price_response=12 \
-        --workdir=runs/web/collect
+    python -m experiments.collect --config=configs/collect.py:web_gpt --config.tasks_file=tasks.jsonl \
+        --config.actor.cap_usd=20 --workdir=runs/web/collect
 
 Variants: `demo`, `smoke`, `paper` (the paper's rounds and limits, full prompt), `no_reflection` (the
 demo without guidance, an ablation), `web` (tasks on live sites: a file of them with `website` and
 `objective` in each line; an LLM judges; the guard lets through each task's own site and the search engine,
 and pages that need others, such as a CDN, want `--config.guard.allowed="('*',)"`, all that is public);
-`demo_policy`, `smoke_policy` and `paper_policy` (a policy acts: one attempt, no reflection).
+`paper_gpt`, `web_gpt` (the paper's teacher GPT-5.1, with the key in OPENAI_API_KEY; `paper` and `web` ask
+Gemini); `demo_policy`, `smoke_policy` and `paper_policy` (a policy acts: one attempt, no reflection).
 `collection.fleet.config.CollectSettings` has all keys with their meaning.
 """
 
@@ -55,6 +55,12 @@ SMOKE_EPISODES = {"limits": {"max_steps": 5}, "fleet": {"workers": 2}}
 # Actors that are policies; `evaluate` has them too.
 POLICY = {"kind": "policy", "timeout_s": 600.0}
 DEMO_POLICY = {"kind": "policy", "server_settings": serve.DEMO, "max_tokens": 128, "timeout_s": 60.0}
+GPT = {
+    "kind": "chat",
+    "base_url": "https://api.openai.com/v1",
+    "api_key_env": "OPENAI_API_KEY",
+    "model": "gpt-5.1",
+}
 SEARCH_URLS = {"duckduckgo": "https://duckduckgo.com/?q={query}"}
 
 _PAPER = {
@@ -78,7 +84,9 @@ VARIANTS = {
     "demo": _DEMO,
     "smoke": (_DEMO, _SMOKE),
     "paper": _PAPER,
+    "paper_gpt": (_PAPER, {"actor": GPT}),
     "web": (_PAPER, _WEB),
+    "web_gpt": (_PAPER, _WEB, {"actor": GPT}),
     "no_reflection": (_DEMO, {"reflection": False}),
     "demo_policy": (_DEMO, _ACTS, {"actor": {**DEMO_POLICY, "label": "sft"}}),
     "smoke_policy": (_DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),

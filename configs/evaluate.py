@@ -35,9 +35,6 @@ _JUDGED = {
         "model": "gpt-4o",
         "base_url": "https://api.openai.com/v1",
         "api_key_env": "OPENAI_API_KEY",
-        "price_prompt": 2.5,
-        "price_cached": 1.25,
-        "price_response": 10.0,
     }
 }
 _LIVE = {

@@ -30,6 +30,7 @@ class JournalEntry:
       journal: the file's name.
       offset: position of its first byte in the journal.
       attempt: of the episode, or of the episode that is reflected on.
+      tokens: of prompts and responses.
       cost: in US dollars.
       round: None for a reflection.
     """
@@ -38,16 +39,17 @@ class JournalEntry:
     offset: int
     task_id: str
     attempt: int
+    tokens: int
     cost: float
     round: Round | None
 
     @classmethod
     def of(cls, record: Trajectory | Reflected, journal: str, offset: int) -> JournalEntry:
         if isinstance(record, Reflected):
-            reflection, cost = record.reflection, record.usage.cost
-            return cls(journal, offset, reflection.task_id, reflection.attempt, cost, None)
+            one, usage = record.reflection, record.usage
+            return cls(journal, offset, one.task_id, one.attempt, usage.tokens, usage.cost, None)
         played = Round.of(record)
-        return cls(journal, offset, played.task_id, played.attempt, played.cost, played)
+        return cls(journal, offset, played.task_id, played.attempt, played.tokens, played.cost, played)
 
 
 class JournalIndex:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from collection.llm.actor import ActorModel, ReflectionRequest
@@ -158,7 +158,8 @@ class Round:
     """Summary of an episode: enough to go on and to report, without its pages.
 
     Attributes:
-      cost: of acting and judging, in US dollars.
+      tokens: of acting and judging, of prompts and responses.
+      cost: of the same calls, in US dollars.
     """
 
     trajectory_id: str
@@ -169,11 +170,12 @@ class Round:
     outcome: Outcome
     steps: int
     seconds: float
+    tokens: int
     cost: float
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> Round:
-        task = trajectory.task
+        task, calls = trajectory.task, list(_calls(trajectory))
         return cls(
             trajectory_id=trajectory.trajectory_id,
             task_id=task.task_id,
@@ -183,7 +185,8 @@ class Round:
             outcome=trajectory.outcome,
             steps=len(trajectory.steps),
             seconds=trajectory.seconds,
-            cost=_cost(trajectory),
+            tokens=sum(call.tokens for call in calls),
+            cost=sum(call.cost for call in calls),
         )
 
 
@@ -245,13 +248,11 @@ def _share(flags: Sequence[bool]) -> float | None:
     return sum(flags) / len(flags) if flags else None
 
 
-def _cost(trajectory: Trajectory) -> float:
-    steps = sum(
-        usage.cost
-        for step in trajectory.steps
-        for usage in (step.usage, *(extraction.usage for extraction in step.extractions))
-    )
-    return steps + trajectory.judge_usage.cost
+def _calls(trajectory: Trajectory) -> Iterator[CallUsage]:
+    for step in trajectory.steps:
+        yield step.usage
+        yield from (extraction.usage for extraction in step.extractions)
+    yield trajectory.judge_usage
 
 
 def reflection_report(reflections: Sequence[Reflected]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from collection.fleet.journals import FOLDER, JournalEntry, JournalIndex, append
 from collection.fleet.rounds import Job, Reflected
 from collection.fleet.scheduler import Scheduler
 from collection.fleet.status import ProgressDisplay, RunClock, Status
-from collection.fleet.worker import FILES, RoundRequest, RunFailure
+from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
+from collection.llm.ledger import LEDGER
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
@@ -61,12 +62,15 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
       stage: name shown with the progress.
 
     Raises:
-      UserError: an error that the user can fix (no browser, no endpoint, ...), from any worker.
+      UserError: an error that the user can fix: a model that does not answer, before any worker starts; or
+        from any worker (no browser, ...).
       StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     clock = RunClock(workdir / "elapsed.json")
     index = JournalIndex(workdir)
+    if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
+        check_models(config.worker, workdir / LEDGER)
     pool = make_pool(workdir, config)
 
     def on_signal() -> None:
@@ -245,6 +249,7 @@ class Fleet:
 
     def _count(self, entry: JournalEntry) -> None:
         counts = self._counts
+        counts.tokens += entry.tokens
         counts.cost += entry.cost
         if entry.round is not None:
             counts.rounds += 1

@@ -30,7 +30,8 @@ class Status:
       rounds: episodes on disk.
       outcomes: of episodes; `done` includes episodes that failed the judge.
       closed_sites: sites in backoff, with the seconds left.
-      cost: of acting and reflecting, in US dollars.
+      tokens: of acting, judging and reflecting, of prompts and responses.
+      cost: of the same calls, in US dollars; 0 if prices are unknown.
       steps_per_second: of all workers together, recently; None before the first step.
       busy: number of workers that play an episode.
       deaths: number of workers that had to be replaced.
@@ -42,6 +43,7 @@ class Status:
     successes: int = 0
     outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
     closed_sites: dict[str, float] = dataclasses.field(default_factory=dict)
+    tokens: int = 0
     cost: float = 0.0
     steps_per_second: float | None = None
     workers: int = 0
@@ -57,6 +59,7 @@ class Status:
             ("successes", str(self.successes)),
             ("outcomes", outcomes),
             ("closed sites", _sites(self.closed_sites)),
+            ("tokens", f"{self.tokens:,}" if self.tokens else ""),
             ("cost", f"${self.cost:.2f}" if self.cost else ""),
             ("steps/s", "" if self.steps_per_second is None else f"{self.steps_per_second:.1f}"),
             ("workers busy", f"{self.busy}/{self.workers}"),

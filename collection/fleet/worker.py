@@ -29,7 +29,7 @@ from collection.fleet.rounds import Job, Reflected, reflect, run_round
 from collection.judges.base import Judge
 from collection.judges.config import JudgeConfig, make_judge
 from collection.llm.actor import ActorModel
-from collection.llm.config import ActorConfig, make_actor
+from collection.llm.config import ActorConfig, check_model, make_actor
 from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
@@ -68,6 +68,15 @@ class WorkerConfig:
     web: WebConfig = dataclasses.field(default_factory=WebConfig)
     judge: JudgeConfig | None = None
     secrets: tuple[str, ...] = ()
+
+
+def check_models(config: WorkerConfig, ledger: Path) -> None:
+    """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
+    actor, judge = config.actor, config.judge.model if config.judge else None
+    if actor.kind in ("gemini", "chat"):
+        check_model(actor, ledger)
+    if judge and judge != dataclasses.replace(actor, temperature=judge.temperature):
+        check_model(judge, ledger)
 
 
 @dataclasses.dataclass(frozen=True)

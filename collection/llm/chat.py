@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import sys
 import time
 from typing import Any
 
@@ -13,18 +15,36 @@ from pydantic import BaseModel, ValidationError
 
 from collection.llm.http import (
     HttpClient,
-    error_details,
     is_about_this_request,
+    is_quota,
+    is_transient,
     one_line,
     retry_after,
     transport_error,
 )
-from collection.llm.model import ImageSource, ModelReply, ModelRequest, Structured, TransientError
+from collection.llm.model import (
+    ImageSource,
+    ModelReply,
+    ModelRequest,
+    ReasoningEffort,
+    Structured,
+    TransientError,
+)
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part
 
-# Timeouts, conflicts, rate limits, and server or gateway errors: a retry may succeed.
-_TRANSIENT = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
+# Endpoints differ in the parameters that they take. One that an endpoint refuses is sent under its other
+# name, or not at all.
+_OTHER_NAME = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+    "temperature": "",
+    "seed": "",
+}
+# Wordings of OpenAI, Anthropic, LiteLLM and pydantic. A value out of range is refused in other words.
+_UNSUPPORTED = re.compile(
+    r"unsupported|n[o']t support|unrecognized|unknown|unexpected|not permitted|deprecated", re.IGNORECASE
+)
 
 
 class _ResponseMessage(BaseModel):
@@ -44,6 +64,7 @@ class _PromptTokenDetails(BaseModel):
 class _CompletionUsage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    total_tokens: int | None = None
     prompt_tokens_details: _PromptTokenDetails | None = None
 
 
@@ -55,6 +76,8 @@ class _Completion(BaseModel):
 class ChatModel:
     """A model behind `POST {base_url}/chat/completions`.
 
+    A parameter that the endpoint refuses is not sent again by this object; the refused call is repeated.
+
     Args:
       base_url: address up to and including the version, for example `http://127.0.0.1:8000/v1`.
       model: the endpoint's name of the model; if empty, no model is named in requests.
@@ -63,6 +86,7 @@ class ChatModel:
       max_tokens: maximum length of a response.
       timeout_s: timeout of a call.
       structured: how answers are constrained to a request's schema; `off` sends no constraint.
+      reasoning_effort: sent as it is, unless `auto`.
     """
 
     def __init__(
@@ -75,10 +99,17 @@ class ChatModel:
         max_tokens: int = 2048,
         timeout_s: float = 120.0,
         structured: Structured = "off",
+        reasoning_effort: ReasoningEffort = "auto",
     ):
-        self._settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+        # OpenAI's models that think refuse the older name of the limit; many other servers ignore the newer.
+        openai_api = base_url.startswith("https://api.openai.com/")
+        limit = "max_completion_tokens" if openai_api else "max_tokens"
+        self._parameters: dict[str, Any] = {"temperature": temperature, limit: max_tokens}
         if model:
-            self._settings["model"] = model
+            self._parameters["model"] = model
+        if reasoning_effort != "auto":
+            self._parameters["reasoning_effort"] = reasoning_effort
+        self._refused: set[str] = set()
         self._name, self._max_tokens = name or model, max_tokens
         self._structured: Structured = structured
         self._headers = {} if api_key else {"Authorization": openai.omit}
@@ -101,14 +132,20 @@ class ChatModel:
 
     def complete(self, request: ModelRequest) -> ModelReply:
         chat = [_to_chat(message, request.images) for message in request.messages]
-        body = self._settings | {"messages": chat, "seed": request.seed} | self._format(request)
+        while True:
+            parameters = self._accepted({"seed": request.seed} | self._parameters)
+            try:
+                return self._read(self._post(parameters | {"messages": chat} | self._format(request)))
+            except openai.APIStatusError as error:
+                if not self._is_refused(parameters, error):
+                    return self._handle_status(error)
+
+    def _post(self, body: dict[str, Any]) -> httpx2.Response:
         try:
             # The raw response, because the client's own types accept any JSON as a completion.
-            response = self._client.post(
+            return self._client.post(
                 "/chat/completions", body=body, cast_to=httpx2.Response, options={"headers": self._headers}
             )
-        except openai.APIStatusError as error:
-            return self._handle_status(error)
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, httpx2.TransportError):
                 if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
@@ -117,7 +154,24 @@ class ChatModel:
             raise self._invalid(error.__cause__ or error) from error
         except httpx2.InvalidURL as error:
             raise self._invalid(error) from error
-        return self._read(response)
+
+    def _accepted(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Returns the parameters with those that the endpoint refuses renamed or left out."""
+        names = {name: _OTHER_NAME[name] if name in self._refused else name for name in parameters}
+        return {names[name]: value for name, value in parameters.items() if names[name]}
+
+    def _is_refused(self, sent: dict[str, Any], error: openai.APIStatusError) -> bool:
+        """Returns True if the endpoint refuses a parameter that can be changed; the next call changes it."""
+        name = _refused_parameter(error) if error.status_code in (400, 422) else ""
+        # Each change is made once, so that repeated calls come to an end.
+        if name not in sent or _OTHER_NAME[name] in self._refused:
+            return False
+        # Another thread may have met it first.
+        if name not in self._refused:
+            self._refused.add(name)
+            other = f"sends {_OTHER_NAME[name]}" if _OTHER_NAME[name] else "leaves it to the model"
+            print(f"{self._url}: refuses {name}; this run {other}", file=sys.stderr, flush=True)
+        return True
 
     def _format(self, request: ModelRequest) -> dict[str, Any]:
         if request.schema is None or self._structured == "off":
@@ -138,9 +192,11 @@ class ChatModel:
             raise TransientError(f"{self._url}: an answer without choices")
         choice, usage = completion.choices[0], completion.usage or _CompletionUsage()
         details = usage.prompt_tokens_details
+        # Some endpoints count thinking in the total alone.
+        answered = max(usage.completion_tokens, (usage.total_tokens or 0) - usage.prompt_tokens)
         return ModelReply(
             text=choice.message.content or "",
-            usage=CallUsage(prompt_tokens=usage.prompt_tokens, response_tokens=usage.completion_tokens),
+            usage=CallUsage(prompt_tokens=usage.prompt_tokens, response_tokens=answered),
             problem=self._problem(choice),
             cached_tokens=(details and details.cached_tokens) or 0,
         )
@@ -159,11 +215,11 @@ class ChatModel:
         status, body = error.status_code, _json(error.response)
         message = one_line(_message(body) or error.response.text)
         reason = f"{self._url}: status {status}: {message}"
-        if status in _TRANSIENT and not _is_quota(error.response.text, body):
+        if is_transient(status) and not is_quota(error.response.text):
             raise TransientError(reason, retry_after(error.response.headers, body, time.time())) from error
         if is_about_this_request(status, message):
             return ModelReply("", problem=f"the model refused the request: status {status}: {message}")
-        raise UserError(f"{reason}; {_remedy(status, message)}") from error
+        raise UserError(f"{reason}; {_remedy(status, error.response.text)}") from error
 
     def _invalid(self, error: BaseException) -> UserError:
         return UserError(
@@ -193,25 +249,38 @@ def _json(response: httpx2.Response) -> Any:
         return None  # Proxies and older servers send plain text.
 
 
-def _message(body: Any) -> str:
+def _error(body: Any) -> Any:
     first = body[0] if isinstance(body, list) and body else body
-    error = first.get("error") if isinstance(first, dict) else None
+    return first.get("error") if isinstance(first, dict) else None
+
+
+def _message(body: Any) -> str:
+    error = _error(body)
     return str(error.get("message", "") if isinstance(error, dict) else error or "")
 
 
-def _is_quota(text: str, body: Any) -> bool:
-    """Returns True for an exhausted quota, which has status 429 as well, but which waiting does not help."""
-    # OpenAI's error code, and the quota id of Google's OpenAI-compatible endpoint.
-    return "insufficient_quota" in text or "PerDay" in str(list(error_details(body)))
+def _refused_parameter(error: openai.APIStatusError) -> str:
+    """Returns the parameter that an answer calls unsupported; "" if it names none that can be changed."""
+    body = _json(error.response)
+    text = _message(body) or error.response.text
+    if not _UNSUPPORTED.search(text):
+        return ""
+    details = _error(body)
+    named = details.get("param") if isinstance(details, dict) else None
+    # The parameter comes first; advice on what to send instead comes after it.
+    words = [named] if isinstance(named, str) else re.findall(r"\w+", text)
+    return next((word for word in words if word in _OTHER_NAME), "")
 
 
 def _remedy(status: int, message: str) -> str:
     if status in (401, 403) or "API key" in message:
         return "check the API key"
-    if status in (402, 429):
+    if status in (402, 429) or is_quota(message):
         return "the quota is used up: raise it or wait, then run the same command again"
     if status == 404:
         return "check config.actor.base_url and config.actor.model"
+    if "reasoning_effort" in message:
+        return "this model does not take this config.actor.reasoning_effort"
     if "response_format" in message or "schema" in message.lower():
         return "this endpoint does not support the schema: set config.actor.structured=json or off"
     return "check config.actor"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -11,13 +12,22 @@ from typing import Any, Literal, Self
 from collection.llm.actor import ActorModel, LLMActor
 from collection.llm.ledger import CallLedger
 from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
-from collection.llm.model import Model, Prices, Structured
+from collection.llm.model import (
+    Model,
+    ModelRequest,
+    ReasoningEffort,
+    Structured,
+)
+from collection.llm.prices import Prices, list_prices
 from collection.llm.scripted.mistakes import MistakeConfig
 from collection.llm.scripted.teacher import ScriptedTeacher
+from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Message, TextPart
 from rmsweb_jax.settings import internal, safe
 
 GEMINI_KEY = "GEMINI_API_KEY"
+_GEMINI = "gemini-3-pro-preview"
 # A trained policy knows its format, and its server may enforce it. Most other endpoints support JSON output,
 # and only some a schema.
 _STRUCTURED: dict[str, Structured] = {"gemini": "schema", "chat": "json", "policy": "off"}
@@ -31,14 +41,16 @@ class ModelEndpoint:
       kind: `gemini`, or `chat` for any chat-completions endpoint; sections add kinds of their own.
       model: the endpoint's name of the model; may be empty if it serves only one.
       base_url: address of a chat-completions endpoint, or another address of the Gemini API.
-      api_key_env: environment variable with the endpoint's key; may be unset.
-      max_tokens: maximum length of a response.
+      api_key_env: environment variable with the key of a chat-completions endpoint; empty if it needs none.
+      max_tokens: maximum length of a response; most APIs count thinking as part of it.
+      reasoning_effort: how much the model thinks before it answers (OpenAI's reasoning effort, Gemini's
+        thinking level); `auto` leaves it to the model. Each model knows some of the levels.
       timeout_s: timeout of one attempt.
       calls: maximum number of attempts at one call.
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
         `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
-      price_prompt, price_cached, price_response: US dollars per million tokens; with `price_cached` 0,
-        cached prompt tokens cost as much as others.
+      price_prompt, price_cached, price_response: US dollars per million tokens; if prompt and response are 0,
+        those of `collection/llm/prices.json`. With `price_cached` 0, cached prompt tokens cost as others.
     """
 
     kind: str = "gemini"
@@ -46,12 +58,19 @@ class ModelEndpoint:
     base_url: str = ""
     api_key_env: str = ""
     max_tokens: int = 2048
+    reasoning_effort: ReasoningEffort = "auto"
     timeout_s: float = safe(120.0)
     calls: int = safe(5)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
     price_prompt: float = 0.0
     price_cached: float = 0.0
     price_response: float = 0.0
+
+    @property
+    def prices(self) -> Prices:
+        """The prices given, else the list prices of the model."""
+        given = Prices(self.price_prompt, self.price_response, self.price_cached)
+        return given if given.prompt or given.response else list_prices(self.model)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +82,7 @@ class ModelConfig(ModelEndpoint):
       temperature: sampling temperature.
       requests_per_minute, tokens_per_minute: limits over all processes of the run; 0 means no limit.
       cap_usd: US dollars that the run may spend on models, including the runs it resumes; 0 means no limit.
-        It needs prices.
+        It needs known prices.
     """
 
     kind: Literal["none", "gemini", "chat"] = "gemini"
@@ -73,19 +92,35 @@ class ModelConfig(ModelEndpoint):
     cap_usd: float = safe(0.0)
 
     def resolve(self, section: str = "config.actor") -> Self:
-        """The config, checked.
+        """The config, checked and with the default model. Warns if calls have no known price.
 
         Raises:
-          UserError: a setting that the kind needs is missing, or one is out of range.
+          UserError: a setting or a key that the kind needs is missing, or one is out of range.
         """
+        if self.kind == "gemini" and not self.model:
+            return dataclasses.replace(self, model=_GEMINI).resolve(section)
         if self.kind == "gemini" and not os.environ.get(GEMINI_KEY):
             raise UserError(f"{section}.kind=gemini: set {GEMINI_KEY}, or take another kind")
         if self.kind == "chat" and not self.base_url:
             raise UserError(f"{section}.kind=chat: {section}.base_url is empty; give the endpoint's address")
+        if self.kind == "chat" and self.api_key_env and not os.environ.get(self.api_key_env):
+            raise UserError(
+                f"{section}.api_key_env={self.api_key_env}: not set; export {self.api_key_env}=KEY, "
+                f"or set {section}.api_key_env= for an endpoint without a key"
+            )
         for name in ("requests_per_minute", "tokens_per_minute", "cap_usd"):
             if getattr(self, name) < 0:
                 raise UserError(f"{section}.{name}={getattr(self, name)}: below 0; 0 is no limit")
+        if self.kind in ("gemini", "chat") and not self.prices.known:
+            self._handle_unknown_prices(section)
         return self
+
+    def _handle_unknown_prices(self, section: str) -> None:
+        reason = f"no price of {self.model or 'an unnamed model'} is known"
+        advice = f"set {section}.price_prompt and {section}.price_response (US dollars per million tokens)"
+        if self.cap_usd:
+            raise UserError(f"{section}: {reason}, and a cap (cap_usd) needs it; {advice}")
+        print(f"{section}: {reason}, so its cost is not counted; {advice}", file=sys.stderr, flush=True)
 
 
 # Default model for writing tasks and labelling failures.
@@ -162,9 +197,29 @@ def make_model(config: ModelConfig, ledger: Path | None = None) -> Model:
         CallLedger(ledger),
         UsageLimits(config.requests_per_minute, config.tokens_per_minute, config.cap_usd),
         RetryPolicy(attempts=config.calls, timeout_s=config.timeout_s),
-        Prices(config.price_prompt, config.price_response, config.price_cached),
+        config.prices,
         config.max_tokens,
     )
+
+
+def check_model(config: ModelConfig, ledger: Path) -> None:
+    """Makes one small call, so that a run with a wrong key, model or setting ends before it starts anything.
+
+    A reply that is not usable is reported on standard error: it is no reason not to start.
+
+    Args:
+      config: resolved; of kind `gemini` or `chat`.
+      ledger: as for `make_model`.
+
+    Raises:
+      UserError: no answer can be had, as `Model.complete`.
+    """
+    # OpenAI refuses to answer in JSON unless the messages contain the word.
+    text = "This is a test of the connection. Answer with a short JSON object."
+    message = Message(role="user", content=(TextPart(text=text),))
+    reply = make_model(config, ledger).complete(ModelRequest((message,), "check", 0, schema=reply_schema()))
+    if reply.problem:
+        print(f"{config.model}: test call: {reply.problem}", file=sys.stderr, flush=True)
 
 
 def _endpoint(config: ModelConfig) -> Model:
@@ -175,12 +230,13 @@ def _endpoint(config: ModelConfig) -> Model:
 
         return GeminiModel(
             api_key=os.environ[GEMINI_KEY],
-            model=config.model or "gemini-3-pro-preview",
+            model=config.model,
             temperature=config.temperature,
             max_tokens=config.max_tokens,
             timeout_s=config.timeout_s,
             structured=structured,
             base_url=config.base_url,
+            reasoning_effort=config.reasoning_effort,
         )
     from collection.llm.chat import ChatModel
 
@@ -194,4 +250,5 @@ def _endpoint(config: ModelConfig) -> Model:
         max_tokens=config.max_tokens,
         timeout_s=config.timeout_s,
         structured=structured,
+        reasoning_effort=config.reasoning_effort,
     )

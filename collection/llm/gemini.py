@@ -12,17 +12,17 @@ from pydantic import ValidationError
 
 from collection.llm.http import (
     HttpClient,
-    error_details,
     is_about_this_request,
+    is_quota,
+    is_transient,
     one_line,
     retry_after,
     transport_error,
 )
-from collection.llm.model import ModelReply, ModelRequest, Structured, TransientError
+from collection.llm.model import ModelReply, ModelRequest, ReasoningEffort, Structured, TransientError
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
 
-_TRANSIENT = frozenset((408, 429, 500, 502, 503, 504))
 _COMPLETE = (types.FinishReason.STOP, types.FinishReason.FINISH_REASON_UNSPECIFIED, None)
 _TRUNCATED = (types.FinishReason.MAX_TOKENS, types.FinishReason.CONTINUATION)
 
@@ -35,6 +35,7 @@ class GeminiModel:
       timeout_s: timeout of a call.
       structured: how answers are constrained to a request's schema.
       base_url: another address of the API; empty for Google's own.
+      reasoning_effort: the thinking level; `none` is a thinking budget of 0, which not every model allows.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class GeminiModel:
         timeout_s: float = 120.0,
         structured: Structured = "schema",
         base_url: str = "",
+        reasoning_effort: ReasoningEffort = "auto",
     ):
         self._model, self._temperature, self._max_tokens = model, temperature, max_tokens
+        self._thinking = _thinking(reasoning_effort)
         self._structured: Structured = structured
         self._endpoint = f"Gemini ({model})"
         options = types.HttpOptions(
@@ -80,6 +83,7 @@ class GeminiModel:
             temperature=self._temperature,
             max_output_tokens=self._max_tokens,
             seed=request.seed,
+            thinking_config=self._thinking,
             **structured,
         )
         try:
@@ -106,12 +110,20 @@ class GeminiModel:
         """
         message = one_line(str(error.message or error.details))
         reason = f"{self._endpoint}: status {error.code}: {message}"
-        if error.code in _TRANSIENT and not _is_daily_quota(error):
+        if is_transient(error.code) and not is_quota(str(error.details)):
             headers = getattr(error.response, "headers", None) or {}
             raise TransientError(reason, retry_after(headers, error.details, time.time())) from error
         if is_about_this_request(error.code, message):
             return ModelReply("", problem=f"the model refused the request: status {error.code}: {message}")
         raise UserError(f"{reason}; {_remedy(error)}") from error
+
+
+def _thinking(effort: ReasoningEffort) -> types.ThinkingConfig | None:
+    if effort == "auto":
+        return None
+    if effort == "none":
+        return types.ThinkingConfig(thinking_budget=0)
+    return types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort.upper()))
 
 
 def _content(message: Message, request: ModelRequest) -> types.Content:
@@ -167,22 +179,13 @@ def _cached(response: types.GenerateContentResponse) -> int:
     return (response.usage_metadata and response.usage_metadata.cached_content_token_count) or 0
 
 
-def _is_daily_quota(error: errors.APIError) -> bool:
-    """Returns True for a used-up daily quota, which has status 429 too, but does not recover within a run."""
-    violations = [
-        violation
-        for detail in error_details(error.details)
-        if str(detail.get("@type", "")).endswith("google.rpc.QuotaFailure")
-        for violation in detail.get("violations") or ()
-    ]
-    return error.code == 429 and "PerDay" in str(violations)
-
-
 def _remedy(error: errors.APIError) -> str:
     if error.code in (401, 403) or "API key" in str(error.message):
         return "check GEMINI_API_KEY"
     if error.code == 429:
-        return "the day's quota is used up: continue tomorrow with the same command, or raise it"
+        return "the quota is used up: continue tomorrow with the same command, or raise it"
+    if "thinking" in str(error.message).lower():
+        return "this model does not take this config.actor.reasoning_effort"
     if "schema" in str(error.message).lower():
         return "this model does not support the schema: set config.actor.structured=json"
     return "check config.actor.model"

@@ -75,6 +75,21 @@ def transport_error(endpoint: str, error: httpx2.TransportError) -> TransientErr
     return TransientError(" ".join(reason.split()), billed=isinstance(error, lost))
 
 
+def is_transient(status: int) -> bool:
+    """Returns True for timeouts, conflicts, rate limits, and errors of servers and gateways."""
+    # 501 is "Not Implemented". 520 to 529 are what gateways and overloaded vendors send.
+    return status in (408, 409, 425, 429) or (status >= 500 and status != 501)
+
+
+# OpenAI's error code, Google's quota ids and its prepaid accounts, Anthropic's wording with status 400.
+_QUOTA = re.compile(r"insufficient_quota|PerDay|credit balance is too low|credits are depleted")
+
+
+def is_quota(body: str) -> bool:
+    """Returns True for an exhausted quota, which often has the status of a rate limit, but lasts."""
+    return _QUOTA.search(body) is not None
+
+
 _MAX_CHARS = 200
 # Wordings of Gemini, OpenAI, vLLM and our own server for a prompt or an image that they cannot accept.
 _REQUEST = re.compile(

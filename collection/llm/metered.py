@@ -10,7 +10,8 @@ from collections.abc import Callable
 import tenacity
 
 from collection.llm.ledger import CallLedger, CallOutcome
-from collection.llm.model import Model, ModelReply, ModelRequest, Prices, TransientError
+from collection.llm.model import Model, ModelReply, ModelRequest, TransientError
+from collection.llm.prices import Prices
 from rmsweb_jax.errors import UserError
 
 _MAX_BACKOFF_S = 60.0
@@ -78,10 +79,6 @@ class MeteredModel:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        if limits.cap_usd and not (prices.prompt and prices.response):
-            raise UserError(
-                "config.actor.cap_usd: a cap needs prices; set config.actor.price_prompt and price_response"
-            )
         self._model, self._ledger, self._limits, self._retries = model, ledger, limits, retries
         self._prices, self._max_tokens, self._clock, self._sleep = prices, max_tokens, clock, sleep
 

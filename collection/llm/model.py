@@ -10,9 +10,11 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
 
 # The call ledger reports costs by purpose.
-Purpose = Literal["reply", "reflect", "extract", "judge", "task"]
+Purpose = Literal["reply", "reflect", "extract", "judge", "task", "check"]
 # How a reply follows its JSON schema: by the endpoint's decoder, as any JSON, or by the prompt alone.
 Structured = Literal["schema", "json", "off"]
+# How much a model thinks before it answers; `auto` leaves that to the model. Models know some of the others.
+ReasoningEffort = Literal["auto", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 # Providers count images differently; 1,024 is near what most charge for a 1280x1100 screenshot.
 IMAGE_TOKENS = 1024
 _BYTES_PER_TOKEN = 3  # English text has about 4; the lower value keeps estimates on the safe side.
@@ -96,27 +98,6 @@ class BudgetError(UserError):
     """The run has used up its budget."""
 
     exit_code = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Prices:
-    """US dollars per million tokens; zero if unknown.
-
-    Attributes:
-      cached: for prompt tokens read from the provider's cache; zero charges them as other prompt tokens.
-      response: includes thinking.
-    """
-
-    prompt: float = 0.0
-    response: float = 0.0
-    cached: float = 0.0
-
-    def cost(self, prompt_tokens: int, response_tokens: int, cached_tokens: int = 0) -> float:
-        """Returns the cost in US dollars; `prompt_tokens` includes `cached_tokens`."""
-        cached = (self.cached or self.prompt) * cached_tokens
-        return (
-            (prompt_tokens - cached_tokens) * self.prompt + cached + response_tokens * self.response
-        ) / 1e6
 
 
 def call_seed(*key: object) -> int:

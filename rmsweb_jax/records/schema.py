@@ -127,6 +127,10 @@ class CallUsage(Record):
     seconds: float = 0.0
     cost: float = 0.0
 
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.response_tokens
+
 
 class ExtractionCall(Record):
     """The page-reading LLM call made by `extract_structured_data`."""

@@ -148,7 +148,7 @@ class _Gcs:
         import gcsfs
         from google.cloud import storage
 
-# They tell of every read.
+        # They tell of every read.
         for name in ("gcsfs", "fsspec"):
             logging.getLogger(name).setLevel(logging.WARNING)
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")

@@ -106,7 +106,9 @@ def _reflect(trajectory: Trajectory, guidance: str) -> Reflected:
         attempt=trajectory.attempt,
         guidance=f"{guidance}r{trajectory.attempt}",
     )
-    return Reflected(reflection=reflection, usage=CallUsage(cost=0.5))
+    return Reflected(
+        reflection=reflection, usage=CallUsage(prompt_tokens=1000, response_tokens=200, cost=0.5)
+    )
 
 
 def web_job(name: str, attempts: int = 1, stop_after: int = 0, reflective: bool = False) -> Job:

@@ -106,8 +106,10 @@ def test_reflections_go_along_and_are_counted(tmp_path):
     assert [one.detail for _, one in sorted(history.trajectories.items())] == ["", "r1", "r1r2"]
     status = fleet.status()
     assert (status.rounds, status.successes, status.cost) == (3, 1, 1.0)
+    assert status.tokens == 2400 and "tokens 2,400; cost $1.00" in status.line()
     again = run([job], tmp_path, lambda task, number: pytest.fail("all is played"), config())[1].status()
     assert (again.tasks_done, again.rounds, again.successes, again.cost) == (1, 3, 1, 1.0)
+    assert again.tokens == 2400
 
 
 def test_after_a_stop_no_job_starts_and_running_jobs_end(tmp_path):

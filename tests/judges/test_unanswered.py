@@ -77,7 +77,7 @@ def test_a_judges_words_in_an_episode(words, success, named, open_):
         ("chat", Answer(429, {"error": {"message": "insufficient_quota"}}), "quota is used up"),
         ("chat", Answer(503, {"error": {"message": "down"}}, {"Retry-After": "7200"}), "asks to wait 7200 s"),
         ("gemini", gemini_error(400, "API key not valid."), "check GEMINI_API_KEY"),
-        ("gemini", gemini_error(429, "quota", "", PER_DAY), "day's quota is used up"),
+        ("gemini", gemini_error(429, "quota", "", PER_DAY), "the quota is used up: continue tomorrow"),
     ],
     ids=["key", "model", "quota", "wait of hours", "Gemini key", "Gemini quota"],
 )

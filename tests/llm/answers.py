@@ -20,6 +20,7 @@ class Case:
     Attributes:
       sent: the endpoint's answers in words.
       calls: how many are made.
+      refused: how many of them were refused for a parameter; they are part of the same attempt.
       waits: bounds of each wait between them, in seconds.
       text: the answer's text; None when an error ends the run.
       problem: of the reply, or part of the error's line.
@@ -34,6 +35,7 @@ class Case:
     problem: str = ""
     waits: tuple[Wait, ...] = ()
     lost: int = 0
+    refused: int = 0
     api: Literal["gemini", "chat"] = "gemini"
 
 
@@ -68,6 +70,17 @@ def completion(text: str | None, reason: str = "stop") -> Answer:
     """Returns a chat completion."""
     choice = {"message": {"role": "assistant", "content": text}, "finish_reason": reason}
     return Answer(body={"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}})
+
+
+def openai_error(status: int, message: str, code: str | None = None, param: str | None = None) -> Answer:
+    """Returns an error as OpenAI sends it."""
+    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return Answer(status, {"error": error})
+
+
+def anthropic_error(status: int, message: str, code: str = "invalid_request_error") -> Answer:
+    """Returns an error as Anthropic's chat-completions endpoint sends it."""
+    return Answer(status, {"error": {"message": message, "type": code, "param": None, "code": code}})
 
 
 GOOD = candidate([{"text": '{"a":1}'}])

@@ -4,11 +4,238 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.llm.answers import BACKOFF, PER_DAY, TEXT, WELL, Case, completion, delay, retry_info
+from tests.llm.answers import (
+    BACKOFF,
+    PER_DAY,
+    TEXT,
+    WELL,
+    Case,
+    anthropic_error,
+    completion,
+    delay,
+    openai_error,
+    retry_info,
+)
 from tests.llm.server import Answer
+
+NO_MAX_TOKENS = openai_error(
+    400,
+    "Unsupported parameter: 'max_tokens' is not supported with this model. "
+    "Use 'max_completion_tokens' instead.",
+    "unsupported_parameter",
+    "max_tokens",
+)
+NO_TEMPERATURE = openai_error(
+    400,
+    "Unsupported value: 'temperature' does not support 0.0 with this model. "
+    "Only the default (1) value is supported.",
+    "unsupported_value",
+    "temperature",
+)
+CLAUDE_NO_TEMPERATURE = anthropic_error(400, "`temperature` is deprecated for this model.")
+_USAGE = {"prompt_tokens": 1000, "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0}}
+GPT = Answer(
+    body={
+        "id": "chatcmpl-CbW1",
+        "object": "chat.completion",
+        "created": 1763045000,
+        "model": "gpt-5.1-2025-11-13",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": TEXT, "refusal": None, "annotations": []},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": _USAGE
+        | {
+            "completion_tokens": 100,
+            "total_tokens": 1100,
+            "completion_tokens_details": {"reasoning_tokens": 64, "accepted_prediction_tokens": 0},
+        },
+        "service_tier": "default",
+        "system_fingerprint": None,
+    }
+)
+CLAUDE = Answer(
+    body={
+        "id": "msg_013Zva2CMHLNnXjNJJKqJ2EF",
+        "object": "chat.completion",
+        "created": 1790000000,
+        "model": "claude-opus-4-8",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100},
+    }
+)
 
 
 def chat_cases() -> list[Case]:
+    return [*_any_vendor(), *_openai(), *_anthropic(), *_others()]
+
+
+def _openai() -> list[Case]:
+    no_seed = openai_error(400, "Unrecognized request argument supplied: seed")
+    no_effort = openai_error(
+        400,
+        "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model.",
+        "unsupported_value",
+        "reasoning_effort",
+    )
+    too_much = openai_error(
+        400,
+        "max_tokens is too large: 99999. This model supports at most 16384.",
+        "invalid_value",
+        "max_tokens",
+    )
+    unknown = openai_error(404, "The model `gpt-9` does not exist", "model_not_found")
+    paid = "You exceeded your current quota, please check your plan and billing details."
+    all_thought = dataclasses.replace(
+        GPT,
+        body=GPT.body
+        | {"choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}]},
+    )
+    return [
+        Case("GPT-5.1: answer", "a completion with reasoning tokens", (GPT,), 1, TEXT),
+        Case(
+            "GPT-5.1: `max_tokens`", "400, `max_tokens` unsupported", (NO_MAX_TOKENS, GPT), 2, TEXT, refused=1
+        ),
+        Case(
+            "GPT-5.1: temperature",
+            "400, `temperature` unsupported",
+            (NO_TEMPERATURE, GPT),
+            2,
+            TEXT,
+            refused=1,
+        ),
+        Case(
+            "GPT-5.1: both",
+            "400 for one, then for the other",
+            (NO_TEMPERATURE, NO_MAX_TOKENS, GPT),
+            3,
+            TEXT,
+            refused=2,
+        ),
+        Case("seed", "400, `seed` unrecognized", (no_seed, GPT), 2, TEXT, refused=1),
+        Case(
+            "refused for good",
+            "400, `max_tokens` unsupported, every time",
+            (NO_MAX_TOKENS,),
+            2,
+            None,
+            "status 400: Unsupported parameter: 'max_tokens'",
+            refused=1,
+        ),
+        Case(
+            "effort",
+            "400, `reasoning_effort` unsupported",
+            (no_effort,),
+            1,
+            None,
+            "does not take this config.actor.reasoning_effort",
+        ),
+        Case(
+            "limit too large",
+            "400, `max_tokens` out of range",
+            (too_much,),
+            1,
+            None,
+            "max_tokens is too large",
+        ),
+        Case(
+            "all thinking",
+            "`finish_reason` length, empty",
+            (all_thought,),
+            1,
+            "",
+            "the reply was cut off after 64 tokens",
+        ),
+        Case("unknown model", "404, model_not_found", (unknown,), 1, None, "check config.actor.base_url and"),
+        Case(
+            "429, paid out",
+            "429, insufficient_quota",
+            (openai_error(429, paid, "insufficient_quota"),),
+            1,
+            None,
+            "the quota is used up",
+        ),
+    ]
+
+
+def _anthropic() -> list[Case]:
+    low = (
+        "Your credit balance is too low to access the Anthropic API. "
+        "Please go to Plans & Billing to upgrade or purchase credits."
+    )
+    overloaded = anthropic_error(529, "Overloaded", "overloaded_error")
+    key = anthropic_error(401, "invalid x-api-key", "authentication_error")
+    unknown = anthropic_error(404, "model: claude-9", "not_found_error")
+    return [
+        Case("Claude: answer", "a completion", (CLAUDE,), 1, TEXT),
+        Case(
+            "Claude: temperature",
+            "400, `temperature` deprecated",
+            (CLAUDE_NO_TEMPERATURE, CLAUDE),
+            2,
+            TEXT,
+            refused=1,
+        ),
+        Case("Claude: overloaded", "529, overloaded_error", (overloaded, CLAUDE), 2, TEXT, waits=BACKOFF[:1]),
+        Case(
+            "Claude: no credit",
+            "400, credit balance too low",
+            (anthropic_error(400, low),),
+            1,
+            None,
+            "the quota is used up",
+        ),
+        Case("Claude: invalid key", "401, authentication_error", (key,), 1, None, "check the API key"),
+        Case(
+            "Claude: unknown model",
+            "404, not_found_error",
+            (unknown,),
+            1,
+            None,
+            "check config.actor.base_url and config.actor.model",
+        ),
+    ]
+
+
+def _others() -> list[Case]:
+    apart = {"prompt_tokens": 1000, "completion_tokens": 36, "total_tokens": 1100}
+    counted_apart = Answer(body=WELL.body | {"usage": apart})
+    extra = [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]
+    params = (
+        "litellm.UnsupportedParamsError: openai does not support parameters: ['temperature'], for model=o3. "
+        "To drop these, set `litellm.drop_params=True`"
+    )
+    newer = openai_error(400, "Unknown parameter: 'max_tokens'. Use 'max_completion_tokens'.")
+    return [
+        Case("thinking counted apart", "thinking in `total_tokens` alone", (counted_apart,), 1, TEXT),
+        Case(
+            "extra field",
+            "422, `seed` not permitted",
+            (Answer(422, {"detail": extra}), WELL),
+            2,
+            TEXT,
+            refused=1,
+        ),
+        Case(
+            "LiteLLM's proxy",
+            "400, UnsupportedParamsError",
+            (openai_error(400, params), WELL),
+            2,
+            TEXT,
+            refused=1,
+        ),
+        Case("parameter in words", "400 without `param`", (newer, WELL), 2, TEXT, refused=1),
+        Case("gateway timeout", "524 with HTML", (Answer(524, b"<html>"), WELL), 2, TEXT, waits=BACKOFF[:1]),
+        Case(
+            "not implemented", "501", (Answer(501, {"error": "no images"}),), 1, None, "status 501: no images"
+        ),
+    ]
+
+
+def _any_vendor() -> list[Case]:
     slow = Answer(429, {"error": {"message": "Rate limit reached", "type": "requests"}})
     late = dataclasses.replace(slow, headers={"Retry-After": "3"})
     dated = dataclasses.replace(slow, headers={"Retry-After": "+40"})

@@ -34,9 +34,11 @@ def gemini_cases() -> list[Case]:
 
 def _replies() -> list[Case]:
     thought = candidate([{"text": "Hm.", "thought": True}, {"text": '{"a"'}, {"text": ":1}"}])
+    signed = candidate([{"text": TEXT, "thoughtSignature": "EqQKCqEKAdHtim9y"}], index=0)
     return [
         Case("answer", "a candidate", (GOOD,), 1, TEXT),
         Case("thinking", "a thought and two parts of text", (thought,), 1, TEXT),
+        Case("Gemini 3: thought signature", "a signed part, counts of thoughts", (signed,), 1, TEXT),
         Case("no finish reason", "a candidate without one", (candidate([{"text": TEXT}], None),), 1, TEXT),
     ]
 
@@ -242,7 +244,23 @@ def _for_good() -> list[Case]:
             (day,),
             1,
             None,
-            "the day's quota is used up: continue tomorrow",
+            "the quota is used up: continue tomorrow",
+        ),
+        Case(
+            "429, prepaid credits",
+            "429, RESOURCE_EXHAUSTED, credits depleted",
+            (gemini_error(429, "Your prepayment credits are depleted.", _EXHAUSTED),),
+            1,
+            None,
+            "the quota is used up",
+        ),
+        Case(
+            "thinking level",
+            "400, the level is not supported",
+            (gemini_error(400, "Thinking level is not supported for this model.", "INVALID_ARGUMENT"),),
+            1,
+            None,
+            "this model does not take this config.actor.reasoning_effort",
         ),
         Case("429, two hours", "429 with `retryDelay` 7200s", (hours,), 1, None, "asks to wait 7200 s"),
         Case(

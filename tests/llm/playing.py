@@ -9,7 +9,8 @@ from collection.llm.chat import ChatModel
 from collection.llm.gemini import GeminiModel
 from collection.llm.ledger import CallLedger
 from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
-from collection.llm.model import ModelReply, ModelRequest, Prices
+from collection.llm.model import ModelReply, ModelRequest
+from collection.llm.prices import Prices
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
@@ -71,7 +72,8 @@ class CallRun:
             )
         most = PRICES.cost(REQUEST.estimated_tokens, MAX_TOKENS)
         lost = abs(self.totals["unanswered_cost_usd"] - case.lost * most) < 1e-12
-        return len(self.calls) == case.calls == self.totals["attempts"] and within and as_expected and lost
+        attempts = self.totals["attempts"] + case.refused
+        return len(self.calls) == case.calls == attempts and within and as_expected and lost
 
     def _reports(self, problem: str) -> bool:
         said = self.reply.problem if self.reply else ""

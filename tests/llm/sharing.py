@@ -12,7 +12,8 @@ from pathlib import Path
 
 from collection.llm.ledger import CallLedger
 from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
-from collection.llm.model import BudgetError, Model, ModelReply, ModelRequest, Prices
+from collection.llm.model import BudgetError, Model, ModelReply, ModelRequest
+from collection.llm.prices import Prices
 from rmsweb_jax.records.schema import CallUsage, Message, TextPart
 
 # 300 bytes: about 101 tokens before the model has counted 80.

@@ -2,16 +2,21 @@
 
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pytest_httpserver import HTTPServer
+from werkzeug import Response
 
 from collection.llm.actor import ExtractionRequest, ReflectionRequest, StepRequest
+from collection.llm.chat import ChatModel
 from collection.llm.config import ActorConfig, make_actor
+from collection.llm.model import ModelRequest
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.settings import from_config
+from tests.llm.chat_cases import NO_MAX_TOKENS, NO_TEMPERATURE
 
 PNG = b"not really a png"
 PATH = "/v1/chat/completions"
@@ -78,6 +83,47 @@ def test_reply_sends_the_whole_chat(httpserver, chat):
     assert body["model"] == "model" and body["temperature"] == 0.3
     assert body["response_format"] == {"type": "json_object"}
     assert httpserver.log[0][0].headers["Authorization"] == "Bearer key"
+
+
+def limits(body: dict) -> dict:
+    names = ("max_tokens", "max_completion_tokens", "temperature", "reasoning_effort", "seed")
+    return {name: body[name] for name in names if name in body and name != "seed"}
+
+
+def test_a_refused_parameter_is_changed_once_and_remembered(httpserver, chat, capfd):
+    for refusal in (NO_MAX_TOKENS, NO_TEMPERATURE):
+        httpserver.expect_ordered_request(PATH).respond_with_json(refusal.body, status=refusal.status)
+    for _ in range(2):
+        httpserver.expect_ordered_request(PATH).respond_with_json(completion("{}"))
+    teacher = chat(temperature=0.0, max_tokens=64, reasoning_effort="low")
+    assert [teacher.reply(request(step)).text for step in (1, 2)] == ["{}", "{}"]
+    first, second, third, fourth = (limits(body) for body in sent(httpserver))
+    assert first == {"max_tokens": 64, "temperature": 0.0, "reasoning_effort": "low"}
+    assert second == {"max_completion_tokens": 64, "temperature": 0.0, "reasoning_effort": "low"}
+    assert third == fourth == {"max_completion_tokens": 64, "reasoning_effort": "low"}
+    printed = capfd.readouterr().err
+    assert printed.count("refuses max_tokens; this run sends max_completion_tokens") == 1
+    assert printed.count("refuses temperature; this run leaves it to the model") == 1
+
+
+def test_openai_is_sent_the_newer_limit_at_once():
+    assert "max_completion_tokens" in ChatModel("https://api.openai.com/v1", "gpt-5.1")._parameters
+    assert "max_tokens" in ChatModel("https://api.openai.com.example/v1", "gpt-5.1")._parameters
+
+
+def test_threads_that_meet_a_refusal_together_all_get_an_answer():
+    def answer(request):
+        if "max_tokens" in json.loads(request.data):
+            return Response(NO_MAX_TOKENS.data, NO_MAX_TOKENS.status, content_type="application/json")
+        return Response(json.dumps(completion("{}")), content_type="application/json")
+
+    with HTTPServer(threaded=True) as server:
+        server.expect_request(PATH).respond_with_handler(answer)
+        model = ChatModel(server.url_for("/v1"), "gpt-5.1")
+        ask = ModelRequest((Message(role="user", content=(TextPart(text="Go."),)),), "judge", 1)
+        with ThreadPoolExecutor(8) as threads:
+            replies = list(threads.map(lambda _: model.complete(ask), range(16)))
+    assert [reply.text for reply in replies] == ["{}"] * 16
 
 
 def test_structured_output_follows_the_config(httpserver, chat):
@@ -196,7 +242,13 @@ def test_an_answer_that_is_not_a_completion(httpserver, chat):
     [
         ({"structured": "yes"}, "structured is 'yes': use one of auto, schema, json, off"),
         ({"cap_usd": -1.0}, "cap_usd=-1.0: below 0"),
-        ({"cap_usd": 1.0}, "a cap needs prices"),
+        ({"cap_usd": 1.0}, r"config\.actor: no price of model is known, and a cap \(cap_usd\) needs it; set"),
+        ({"cap_usd": 1.0, "price_prompt": 1.0}, "no price of model is known"),
+        ({"reasoning_effort": "much"}, "reasoning_effort is 'much': use one of auto, none, minimal"),
+        (
+            {"api_key_env": "NO_SUCH_KEY"},
+            r"config\.actor\.api_key_env=NO_SUCH_KEY: not set; export NO_SUCH_KEY=KEY",
+        ),
     ],
 )
 def test_invalid_settings_are_refused(chat, change, message):

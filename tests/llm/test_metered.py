@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from collection.llm.http import retry_after
 from collection.llm.ledger import BURST_S, CallLedger
 from collection.llm.metered import MAX_RETRY_AFTER_S, UsageLimits
-from collection.llm.model import BudgetError, ModelReply, Prices, TransientError
+from collection.llm.model import BudgetError, ModelReply, TransientError
+from collection.llm.prices import Prices
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage
 from tests.llm import sharing
@@ -165,11 +166,6 @@ def test_a_long_retry_after_stops_the_run():
     with pytest.raises(UserError, match="slow down: asks to wait 601 s"):
         metered(model, CallLedger(None), clock).complete(REQUEST)
     assert model.calls == 1 and not clock.slept
-
-
-def test_a_cap_needs_prices():
-    with pytest.raises(UserError, match="a cap needs prices"):
-        metered(Script(REPLY), CallLedger(None), Clock(), UsageLimits(cap_usd=1.0), Prices(prompt=1.0))
 
 
 def test_a_file_that_is_not_a_ledger_is_reported(tmp_path):

@@ -4,10 +4,12 @@ import base64
 
 import pytest
 
+from collection.llm.gemini import GeminiModel
 from rmsweb_jax.actions.json_schema import reply_schema
 from tests.llm.answers import GOOD, Case
 from tests.llm.cases import all_cases
-from tests.llm.playing import MAX_TOKENS, PNG, PRICES, play
+from tests.llm.playing import MAX_TOKENS, PNG, PRICES, REQUEST, play
+from tests.llm.server import ModelServer
 
 
 @pytest.mark.filterwarnings("ignore:NEW_REASON is not a valid FinishReason")
@@ -31,8 +33,26 @@ def test_gemini_is_asked_for_structured_output_without_streaming():
     assert config["responseMimeType"] == "application/json"
     assert config["responseJsonSchema"] == reply_schema()
     assert (config["seed"], config["maxOutputTokens"], config["temperature"]) == (7, MAX_TOKENS, 1.0)
+    assert "thinkingConfig" not in config
     assert call.body["systemInstruction"]["parts"] == [{"text": "Be short."}]
     (content,) = call.body["contents"]
     text, image = content["parts"]
     assert text == {"text": "Look:"} and "image/png" in image["inlineData"].values()
     assert base64.urlsafe_b64decode(image["inlineData"]["data"]) == PNG
+
+
+@pytest.mark.parametrize(
+    "effort,thinking",
+    [
+        ("low", {"thinking_level": "LOW"}),
+        ("xhigh", {"thinking_level": "XHIGH"}),
+        ("none", {"thinking_budget": 0}),
+    ],
+)
+def test_gemini_is_told_how_much_to_think(effort, thinking):
+    with ModelServer([GOOD]) as server:
+        model = GeminiModel("key", "gemini-3-pro", base_url=server.url, reasoning_effort=effort)
+        # 60 tokens of the answer and 40 of thoughts: both are billed as the response.
+        assert model.complete(REQUEST).usage.response_tokens == 100
+    # The API takes the names of the fields in either spelling; this client sends them with underscores.
+    assert server.calls[0].body["generationConfig"]["thinkingConfig"] == thinking

@@ -74,7 +74,8 @@ Each row is one call through the wrapper (`collection/llm/metered.py`) and the A
 local server that answers as the second column says: a request with a system message, text, an image and the
 reply's JSON schema, without streaming, at most {max_tokens} tokens, {timeout_s:.0f} s a call, 5 attempts.
 The clock is simulated, so waits are what the wrapper would have waited; waits without a figure from the
-server are drawn at random below 1, 2, 4, 8 s. *Lost* are attempts whose answer was lost: they may be
+server are drawn at random below 1, 2, 4, 8 s. A call that is refused for a parameter is repeated at once
+without it, as part of the same attempt. *Lost* are attempts whose answer was lost: they may be
 billed, and count against the cap at the most they may cost. `tests/llm/test_responses.py` holds the same
 cases in the test suite.
 """

@@ -1,0 +1,113 @@
+"""The test call before a run: what is wrong with a model is one line, and no browser starts for it."""
+
+import json
+
+import pytest
+
+from collection.fleet.collect import collect
+from collection.llm.ledger import LEDGER, CallLedger
+from configs.collect import get_config
+from rmsweb_jax.errors import user_message
+from tests.llm.answers import GOOD, PER_DAY, WELL, gemini_error, openai_error, retry_info
+from tests.llm.server import Answer, ModelServer
+
+TASK = {"task_id": "shop-1", "website": "https://shop.example", "objective": "Buy tea."}
+NO_CHROMIUM = "chromium not found"
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """Returns a function: the line and the exit code of a collection whose machine has no browser."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.setenv("GEMINI_API_KEY", "key")
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps(TASK) + "\n")
+
+    def run(variant, **sections):
+        config = get_config(variant)
+        config.update({"tasks_file": str(tasks), "fleet": {"workers": 1}, **sections})
+        with pytest.raises(Exception) as error:
+            collect(config, tmp_path / "run")
+        line, code = user_message(error.value) or pytest.fail(f"no line: {error.value!r}")
+        assert "\n" not in line
+        assert NO_CHROMIUM in line or not (tmp_path / "run" / "journal").exists(), "a worker was started"
+        return line, code
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "answer,line",
+    [
+        (
+            openai_error(401, "Incorrect API key provided: sk-x."),
+            "status 401: Incorrect API key provided: sk-x",
+        ),
+        (
+            openai_error(404, "The model `gpt-9` does not exist", "model_not_found"),
+            "check config.actor.base_url and",
+        ),
+        (openai_error(429, QUOTA, "insufficient_quota"), "the quota is used up: raise it or wait"),
+        (openai_error(400, "Invalid schema for response_format"), "set config.actor.structured=json or off"),
+        (Answer(200, b"<html>"), "the answer is not a chat completion; check config.actor.base_url"),
+    ],
+    ids=["key", "model", "quota", "schema", "address"],
+)
+def test_a_gpt_that_cannot_be_asked(stopped, answer, line):
+    with ModelServer([answer]) as server:
+        said, code = stopped("web_gpt", actor={"base_url": f"{server.url}/v1"})
+        assert line in said and code == 2 and len(server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "answer,line",
+    [
+        (gemini_error(400, "API key not valid. Please pass a valid API key."), "check GEMINI_API_KEY"),
+        (gemini_error(404, "models/gem is not found", "NOT_FOUND"), "check config.actor.model"),
+        (
+            gemini_error(429, QUOTA, "RESOURCE_EXHAUSTED", PER_DAY, retry_info("9s")),
+            "the quota is used up: continue",
+        ),
+    ],
+    ids=["key", "model", "quota of the day"],
+)
+def test_a_gemini_that_cannot_be_asked(stopped, answer, line):
+    with ModelServer([answer]) as server:
+        said, code = stopped("web", actor={"base_url": server.url})
+        assert line in said and code == 2 and len(server.calls) == 1
+
+
+def test_an_endpoint_that_is_down(stopped):
+    said, code = stopped("web_gpt", actor={"base_url": "http://127.0.0.1:9/v1", "calls": 1})
+    assert "ConnectError" in said and "no answer after 1 calls; check that it is up" in said and code == 2
+
+
+@pytest.mark.parametrize("variant,key", [("web_gpt", "OPENAI_API_KEY"), ("web", "GEMINI_API_KEY")])
+def test_without_a_key_nothing_is_asked(stopped, monkeypatch, variant, key):
+    monkeypatch.delenv(key)
+    with ModelServer([WELL]) as server:
+        said, code = stopped(variant, actor={"base_url": server.url})
+        assert key in said and code == 2 and not server.calls
+
+
+def test_models_that_answer_are_asked_once_each_and_entered(stopped, tmp_path, capfd):
+    cut = Answer(body=WELL.body | {"choices": [{"message": {"content": "{"}, "finish_reason": "length"}]})
+    with ModelServer([cut]) as server, ModelServer([WELL]) as judge:
+        own = {"kind": "chat", "base_url": f"{judge.url}/v1", "model": "gpt-4o"}
+        said, _ = stopped("web_gpt", actor={"base_url": f"{server.url}/v1"}, judge=own)
+        assert NO_CHROMIUM in said
+        assert [len(one.calls) for one in (server, judge)] == [1, 1]
+    assert "gpt-5.1: test call: the reply was cut off after 8192 tokens" in capfd.readouterr().err
+    totals = CallLedger(tmp_path / "run" / LEDGER).totals()
+    assert totals["check"]["calls"] == 2 and totals["check"]["cost_usd"] > 0
+
+
+def test_a_gemini_that_answers_is_asked_with_the_schema_of_replies(stopped):
+    with ModelServer([GOOD]) as server:
+        assert NO_CHROMIUM in stopped("web", actor={"base_url": server.url, "reasoning_effort": "low"})[0]
+        # The judge is the actor's model, which has answered.
+        assert len(server.calls) == 1
+    config = server.calls[0].body["generationConfig"]
+    assert config["responseJsonSchema"] and config["thinkingConfig"] == {"thinking_level": "LOW"}
