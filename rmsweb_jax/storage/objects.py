@@ -159,7 +159,8 @@ class _Gcs:
 
     def version(self, bucket: str, key: str) -> str:
         # By gcsfs: the other client takes a response that was cut in its head for one without a body.
-        return str(self.fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True)["generation"])
+        found: Any = self.fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True)
+        return str(found["generation"])
 
     def write_if(self, bucket: str, key: str, data: bytes, version: str) -> bool:
         from google.api_core.exceptions import PreconditionFailed
