@@ -218,7 +218,7 @@ def claims(figures: Figures) -> list[Claim]:
     chains = figures["stores"]
     faults = [figures[name] for name in ("lost", "doubled", "half_visible")]
 
-    def told(names: tuple[str, ...]) -> str:
+    def described(names: tuple[str, ...]) -> str:
         return "; ".join(
             f"{scheme}://: {', '.join(f'{chain[name]:,} {name}' for name in names)}"
             + (f", different: {', '.join(chain['different'])}" if chain["different"] else "")
@@ -228,12 +228,12 @@ def claims(figures: Figures) -> list[Claim]:
     return [
         Claim(
             "the recipe in a bucket makes the same records and screenshots as on a disk",
-            told(("records", "missing", "more")),
+            described(("records", "missing", "more")),
             figures["records_equal"] and not any(chain["problems"] for chain in chains.values()),
         ),
         Claim(
             "the same weights, bit for bit, the same rows of metrics, and the same report",
-            told(("rows",)),
+            described(("rows",)),
             figures["weights_equal"]
             and all(chain["rows_equal"] and chain["report_equal"] for chain in chains.values()),
         ),
