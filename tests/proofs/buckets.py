@@ -29,6 +29,7 @@ from tests.proofs.bucket_kills import (
     kill_trainers,
     model_digest,
 )
+from tests.proofs.bucket_input import input_rate, requests_per_thousand
 from tests.proofs.result import Claim, Figures, Proof, main, table
 from tests.proofs.runs import untimed
 from tests.storage.chain import COLLECTORS, run_stage, stages
@@ -39,6 +40,7 @@ from tests.storage.servers import serve, variables
 HOSTS = 2
 SCHEMES = ("gs", "s3")
 PUBLISHER_KILLS, TRAINER_KILLS = 16, 6
+TOKENS_PER_S = 30_000
 # The hosts of the killed training runs.
 TRAINERS = {"gs": 2, "s3": 1}
 _DATASETS = (
@@ -192,6 +194,9 @@ def measure() -> Figures:
                 (folder / scheme).mkdir()
                 stores[scheme] = prove_store(scheme, wanted, folder / scheme, found)
                 shutil.rmtree(folder / scheme)
+        for name in ("input", "thousand"):
+            (folder / name).mkdir()
+        thousand, rate = requests_per_thousand(folder / "thousand"), input_rate(folder / "input")
     chains = stores.values()
     return {
         "kills": found.kills.total(),
@@ -208,6 +213,8 @@ def measure() -> Figures:
         "notes": found.notes,
         "disk": disk,
         "stores": stores,
+        "thousand": thousand,
+        "input": rate,
         "steps": STEPS,
         "checkpoint_every": CHECKPOINT_EVERY,
         "leases_s": [LEASE_SECONDS, TRAINER_LEASE_S],
@@ -251,6 +258,13 @@ def claims(figures: Figures) -> list[Claim]:
             ),
             figures["resume_bitwise"],
         ),
+        Claim(
+            f"with {figures['input']['delay_s'] * 1000:.0f} ms a request the input of training keeps "
+            f"{TOKENS_PER_S:,} tokens a second on {figures['input']['cores']} cores",
+            f"{figures['input']['bucket']['tokens_per_s']:,}; from the disk "
+            f"{figures['input']['disk']['tokens_per_s']:,}",
+            figures["input"]["bucket"]["tokens_per_s"] >= TOKENS_PER_S,
+        ),
     ]
 
 
@@ -277,11 +291,20 @@ def tables(figures: Figures) -> str:
         f"{scheme}://: {chain['objects']:,} objects, {chain['megabytes']:,} MB"
         for scheme, chain in chains.items()
     )
+    thousand = figures["thousand"]
+    layouts = {"objects": "an object for each record and screenshot", "packs": "shards and packs"}
+    counts = [
+        (text, *(thousand[name][what] for what in ("objects", "write", "read", "train")))
+        for name, text in layouts.items()
+    ]
     parts = [
         table(head, rows),
         f"In the bucket at the end: {objects}.",
         table(("killed", "kills"), list(figures["killed"].items())),
         table(("state of the store", "kills"), list(figures["killed_while"].items())),
+        f"{thousand['episodes']:,} episodes with {thousand['screenshots']:,} screenshots, and the samples of "
+        f"{thousand['training_steps']:,} training steps:",
+        table(("layout", "objects", "requests: write", "read", "train"), counts),
     ]
     return "\n\n".join(parts)
 
@@ -300,6 +323,9 @@ verifies the data set, or the rows of metrics and the newest checkpoint, and com
 published. The next trainer starts with empty disks. Leases are short ({leases_s} s for publishers and
 trainers) so that the next process waits less; a start that ends with a line because the store did not answer
 for too long is counted ({gave_up}) and made again.
+
+The input of training is read as `train_sft` reads it, by a process with an empty cache: text, screenshots of
+1280 x 800, rows of tokens and patches. Store and delay are on the same two cores.
 """
 PROOF = Proof(
     "Kills and the whole recipe in buckets",
