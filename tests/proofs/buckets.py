@@ -20,6 +20,7 @@ from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 from rmsweb_jax.training.metrics import GROUPS_FILE, METRICS_FILE, REPLIES_FILE, read_rows
 from tests.fleet.watched import without_times
+from tests.proofs.bucket_input import input_rate, requests_per_thousand
 from tests.proofs.bucket_kills import (
     CHECKPOINT_EVERY,
     STEPS,
@@ -29,7 +30,6 @@ from tests.proofs.bucket_kills import (
     kill_trainers,
     model_digest,
 )
-from tests.proofs.bucket_input import input_rate, requests_per_thousand
 from tests.proofs.result import Claim, Figures, Proof, main, table
 from tests.proofs.runs import untimed
 from tests.storage.chain import COLLECTORS, run_stage, stages
