@@ -12,7 +12,8 @@ demo without guidance, an ablation), `web` (tasks on live sites: a file of them 
 `objective` in each line; an LLM judges; the guard lets through each task's own site and the search engine,
 and pages that need others, such as a CDN, want `--config.guard.allowed="('*',)"`, all that is public);
 `paper_gpt`, `web_gpt` (the paper's teacher GPT-5.1, with the key in OPENAI_API_KEY; `paper` and `web` ask
-Gemini); `demo_policy`, `smoke_policy` and `paper_policy` (a policy acts: one attempt, no reflection).
+Gemini); `demo_policy`, `smoke_policy`, `paper_policy` and `paper_policy_gpt` (a policy acts: one attempt, no
+reflection; the latter two reach the same sites as `web`, and Gemini or GPT-5.1 judges).
 `collection.fleet.config.CollectSettings` has all keys with their meaning.
 """
 
@@ -90,7 +91,8 @@ VARIANTS = {
     "no_reflection": (_DEMO, {"reflection": False}),
     "demo_policy": (_DEMO, _ACTS, {"actor": {**DEMO_POLICY, "label": "sft"}}),
     "smoke_policy": (_DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),
-    "paper_policy": (_ACTS, {"actor": {**POLICY, "label": "sft"}}),
+    "paper_policy": (_WEB, _ACTS, {"actor": {**POLICY, "label": "sft"}, "judge": _PAPER["actor"]}),
+    "paper_policy_gpt": (_WEB, _ACTS, {"actor": {**POLICY, "label": "sft"}, "judge": GPT}),
 }
 
 

@@ -32,6 +32,7 @@ from collection.corpus.filter import (
     make_samples,
     quality_filter,
 )
+from collection.corpus.guidance import read_guidance
 from experiments import cli
 from experiments.sizes import store_sizes
 from rmsweb_jax.errors import UserError
@@ -97,7 +98,7 @@ def _stream(
         for source, store in zip(sources, stores, strict=True)
     )
     runs = quality_filter(_watched(trajectories, progress), quality, counts)
-    return make_samples(runs, stores, ImageStore(workdir), counts)
+    return make_samples(runs, read_guidance(sources), stores, ImageStore(workdir), counts)
 
 
 def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator[Trajectory]:

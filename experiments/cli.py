@@ -50,11 +50,13 @@ def run(
             process, hosts = 0, None
             if join_flag is not None and join_flag.value:
                 # JAX is not for the machines that collect.
+                import jax
+
                 from rmsweb_jax.training.distributed import Hosts
 
                 hosts = stack.enter_context(Hosts())
                 hosts.agree(config, workdir, reads)
-                process = hosts.number
+                process = jax.process_index()
             # The first process opens the workdir, or ends all.
             if hosts and process:
                 hosts.meet("workdir")

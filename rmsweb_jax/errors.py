@@ -37,12 +37,32 @@ class StoppedError(UserError):
         super().__init__(f"stopped by {cause}; {saved}: run the same command again to continue")
 
 
+class UnreachableError(UserError):
+    """A store does not answer; a scheduler may start the same command again."""
+
+    exit_code = StoppedError.exit_code
+
+
+class StopSignal(KeyboardInterrupt):
+    """A signal other than Ctrl-C that asks the process to end; the argument is its name."""
+
+
+# SIGTERM is what Kubernetes, Slurm and a reclaimed TPU send. SIGUSR1 is what `sbatch --signal=USR1@300` sends
+# before a time limit.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+def _raise_stop(number: int, frame: object) -> None:
+    raise StopSignal(signal.Signals(number).name)
+
+
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Turns errors that users can cause into one line on standard error and a non-zero exit code."""
-    # SIGTERM raises KeyboardInterrupt, so that `finally` blocks run. `StopRequest` replaces the handler while
-    # a run can save its state.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # An exception, so that `finally` blocks run. `StopRequest` replaces the handler while a run can save its
+    # state.
+    for number in STOP_SIGNALS:
+        signal.signal(number, _raise_stop)
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -60,6 +80,9 @@ def user_message(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, ModuleNotFoundError):
         message = missing_extra(error)
         return (message, 2) if message else None
+    if isinstance(error, StopSignal):
+        stop = StoppedError("what was done is kept", str(error))
+        return str(stop), stop.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted: what was done is kept; run the same command again to continue", 130
     if isinstance(error, OSError):

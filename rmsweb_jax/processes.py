@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import STOP_SIGNALS, UserError
 
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: between fork and exec a child must not import or open anything, since another thread
@@ -26,10 +26,6 @@ _POLL_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 # In ten minutes an idle interpreter uses less CPU time, and a working one more, even on a crowded machine.
 _WORK_S = 10
-
-# SIGTERM is what Kubernetes, Slurm and a reclaimed TPU send. SIGUSR1 is what `sbatch --signal=USR1@300` sends
-# before the time limit.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 def die_with_parent() -> None:

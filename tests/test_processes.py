@@ -196,7 +196,7 @@ def test_a_signal_ends_a_loop_with_a_code_of_its_own(start, number):
     assert error == f"error: stopped by {cause}; step 7 is saved: run the same command again to continue\n"
 
 
-def test_outside_of_the_loop_and_for_ctrl_c_an_interrupt_stays_one(start):
+def test_outside_of_the_loop_a_signal_ends_at_once_and_ctrl_c_is_an_interrupt(start):
     process = start("save")
     process.send_signal(signal.SIGINT)
     _, error = process.communicate()
@@ -207,7 +207,8 @@ def test_outside_of_the_loop_and_for_ctrl_c_an_interrupt_stays_one(start):
     assert process.stdout and process.stdout.readline() == "after\n"
     process.terminate()
     _, error = process.communicate()
-    assert process.returncode == 130 and error.startswith("error: interrupted")
+    assert process.returncode == 75
+    assert error.startswith("error: stopped by SIGTERM; what was done is kept: run the same command again")
 
 
 def test_signals_are_counted_and_handlers_are_put_back():

@@ -4,7 +4,7 @@ Each step is a generator that passes on what it keeps and reports the rest to `F
 One trajectory is in memory at a time; only digests and names of kept ones stay, to find duplicates.
 
     successful -> complete -> unstalled -> of_length -> unique      trajectories  (`quality_filter`)
-    flatten -> unguided -> scorable -> with_images                  samples       (`make_samples`)
+    flatten, unquoted -> unguided -> scorable -> with_images        samples       (`make_samples`)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
+from collection.corpus.guidance import Guidance, QuoteFinder
 from collection.corpus.steps import StepView, guided, view
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
@@ -30,6 +31,7 @@ SAMPLE_DROP_REASONS = (
     "no_messages",
     "empty_reply",
     "guidance",
+    "quoted_guidance",
     "unscorable_reply",
     "no_screenshot",
     "unreadable_image",
@@ -251,43 +253,71 @@ def stalled(steps: Sequence[StepView[Step]], repeats: int) -> int | None:
 
 
 def make_samples(
-    runs: Iterable[ParsedTrajectory], sources: Sequence[ImageStore], target: ImageStore, counts: FilterCounts
+    runs: Iterable[ParsedTrajectory],
+    guidance: Guidance,
+    sources: Sequence[ImageStore],
+    target: ImageStore,
+    counts: FilterCounts,
 ) -> Iterator[SftSample]:
-    """Makes the samples of kept trajectories and links their screenshots from `sources` into `target`."""
-    samples = unguided(flatten(runs, counts), counts)
-    samples = scorable(samples, counts)
+    """Makes the samples of kept trajectories and links their screenshots from `sources` into `target`.
+
+    Args:
+      guidance: what the attempts were given; no sample may quote it.
+    """
+    samples = (
+        sample for run in runs for sample in unquoted(flatten(run, counts), run.trajectory, guidance, counts)
+    )
+    samples = scorable(unguided(samples, counts), counts)
     for sample in with_images(samples, sources, target, counts):
         counts.keep_sample(sample)
         yield sample
 
 
-def flatten(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[SftSample]:
+def flatten(run: ParsedTrajectory, counts: FilterCounts) -> Iterator[tuple[SftSample, Step]]:
     """One `action` sample for each step, and one `extraction` sample for each page-reading call.
 
     Drops a call without a prompt (`no_messages`) or with an empty reply (`empty_reply`).
     """
-    for run in runs:
-        task = run.trajectory.task
-        common = {"task_id": task.task_id, "site": task.site}
-        for step in run.steps:
-            name = f"{run.trajectory.trajectory_id}/{step.step.number}"
-            yield SftSample(
+    task = run.trajectory.task
+    common = {"task_id": task.task_id, "site": task.site}
+    for step in run.steps:
+        name = f"{run.trajectory.trajectory_id}/{step.step.number}"
+        yield (
+            SftSample(
                 sample_id=name, kind="action", messages=step.step.messages, response=step.target, **common
+            ),
+            step.step,
+        )
+        for number, call in enumerate(step.step.extractions):
+            sample = SftSample(
+                sample_id=f"{name}/extraction-{number}",
+                kind="extraction",
+                messages=call.messages,
+                response=call.response,
+                **common,
             )
-            for number, call in enumerate(step.step.extractions):
-                sample = SftSample(
-                    sample_id=f"{name}/extraction-{number}",
-                    kind="extraction",
-                    messages=call.messages,
-                    response=call.response,
-                    **common,
-                )
-                if not call.messages:
-                    counts.drop_sample(sample, "no_messages")
-                elif not call.response.strip():
-                    counts.drop_sample(sample, "empty_reply")
-                else:
-                    yield sample
+            if not call.messages:
+                counts.drop_sample(sample, "no_messages")
+            elif not call.response.strip():
+                counts.drop_sample(sample, "empty_reply")
+            else:
+                yield sample, step.step
+
+
+def unquoted(
+    samples: Iterable[tuple[SftSample, Step]],
+    trajectory: Trajectory,
+    guidance: Guidance,
+    counts: FilterCounts,
+) -> Iterator[SftSample]:
+    """Drops (`quoted_guidance`) a sample of `trajectory` that quotes the guidance of its attempt."""
+    quotes = QuoteFinder(guidance.get((trajectory.task.task_id, trajectory.attempt), ""), trajectory.task)
+    for sample, step in samples:
+        quotes.show_page(step.observation)
+        if found := quotes.find(sample):
+            counts.drop_sample(sample, "quoted_guidance", found)
+        else:
+            yield sample
 
 
 def unguided(samples: Iterable[SftSample], counts: FilterCounts) -> Iterator[SftSample]:

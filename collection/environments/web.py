@@ -48,6 +48,12 @@ class WebConfig:
     allow_js: bool = False
 
 
+def website_url(task: Task) -> str:
+    """Returns the address at which a task starts; sites are named with or without `https://`."""
+    website = task.website.strip()
+    return website if "://" in website else f"https://{website}"
+
+
 class WebEnvironment:
     """`collection.environments.base.Environment` on live pages.
 
@@ -90,8 +96,7 @@ class WebEnvironment:
         """
         self.close()
         self._files.folder.mkdir(parents=True)
-        browser, website = self._browser, task.website.strip()
-        website = website if "://" in website else f"https://{website}"
+        browser, website = self._browser, website_url(task)
         if browser.guard is not None:
             # Before the browser is cleared: a late response to the last page would set cookies again.
             browser.guard.admit(website=website)

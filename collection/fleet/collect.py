@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from collection.browser.guard.guard import Guard
 from collection.environments.miniwob import make_task
+from collection.environments.web import website_url
 from collection.fleet.config import CollectSettings, fleet_config
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
-from collection.fleet.run import run_tasks
+from collection.fleet.run import RunResult, run_tasks
+from collection.fleet.scheduler import REFUSED
+from collection.fleet.worker import WorkerConfig
+from collection.judges.config import JudgeSettings
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
@@ -43,18 +50,25 @@ def collect(
       The report: the actor, and the yield.
 
     Raises:
-      UserError: no tasks, no browser, an actor or a policy that cannot be used, or a workdir that was begun
-        with other settings.
+      UserError: no tasks, or none that can be played; no browser; an actor or a policy that cannot be used;
+        or a workdir that was begun with other settings.
     """
     return run_stage(_collect, from_config(CollectSettings, settings), workdir)
 
 
 def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
+    tasks = _tasks(settings)
+    live = [task for task in tasks if task.environment == "web"]
+    if not live:
+        # All other environments have a reward of their own.
+        settings = dataclasses.replace(settings, judge=JudgeSettings())
     setup = fleet_config(settings)
+    _check_live(live, setup.worker)
     rounds, reflective = settings.rounds, settings.reflection
-    jobs = [Job(task, rounds, settings.stop_after, reflective) for task in _tasks(settings)]
+    jobs = [Job(task, rounds, settings.stop_after, reflective) for task in tasks]
     with serve_actor(setup.worker.actor, workdir / "server") as actor:
         played = run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
+    _check_played(played)
     report = {
         "stage": "collect",
         "seconds": round(played.seconds, 1),
@@ -68,6 +82,45 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
     }
     finish_stage(workdir, json.dumps(report, indent=1).encode())
     return report
+
+
+def _check_played(played: RunResult) -> None:
+    """Raises `UserError` if every episode was refused: there is nothing to learn from."""
+    outcomes, detail = Counter[str](), ""
+    for one in played.trajectories():
+        if one.outcome not in REFUSED:
+            return
+        outcomes[one.outcome] += 1
+        detail = detail or f"{one.task.task_id}: {one.detail}"
+    counts = ", ".join(f"{name} {count}" for name, count in outcomes.most_common())
+    raise UserError(
+        f"{played.folder}: no task could be played ({counts}); first {detail}: correct the cause, "
+        "and run again with another --workdir"
+    )
+
+
+def _check_live(tasks: list[Task], config: WorkerConfig) -> None:
+    """Checks that tasks on live pages can be played; warns about those that cannot, and of a missing judge.
+
+    Raises:
+      UserError: the guard refuses the websites of all tasks.
+    """
+    guard = Guard(dataclasses.replace(config.guard, proxy=False))
+    refused = []
+    for task in tasks:
+        guard.admit(website=website_url(task))
+        if not guard.check(website_url(task)).allowed:
+            refused.append(task)
+    advice = "set config.guard.task_site=True, or list their hosts in config.guard.allowed"
+    if refused and len(refused) == len(tasks):
+        raise UserError(
+            f"no task can be played: the guard refuses {refused[0].website} and all others; {advice}"
+        )
+    if refused:
+        some = f"{len(refused)} of {len(tasks)} tasks cannot be played"
+        print(f"{some}: the guard refuses {refused[0].website}; {advice}", file=sys.stderr)
+    if tasks and config.judge is None:
+        print("config.judge.kind=none: no episode on live pages will count as a success", file=sys.stderr)
 
 
 def _model_calls(path: Path) -> dict[str, Any]:

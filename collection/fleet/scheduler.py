@@ -14,8 +14,8 @@ from rmsweb_jax.records.schema import Outcome
 
 J = TypeVar("J", bound=Hashable)
 
-# Outcomes that start a backoff: the site refuses the agent, or is down.
-BACKOFF_OUTCOMES: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
+# Outcomes of refused episodes: the site does not let the agent in, or is down.
+REFUSED: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Scheduler(Generic[J]):
         name = self._running.pop(job)
         site = self._sites[name]
         site.running -= 1
-        if outcome in BACKOFF_OUTCOMES and name:
+        if outcome in REFUSED and name:
             # The exponent is capped where a float would overflow.
             wait = min(self._limits.backoff_s * 2.0 ** min(site.refusals, 60), self._limits.backoff_max_s)
             site.refusals += 1

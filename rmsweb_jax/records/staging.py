@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import secrets
 import shutil
 import signal
 from collections.abc import Iterator
@@ -25,10 +26,10 @@ from rmsweb_jax.records.publish import LEASE, REPORT, publish_dataset, side_file
 from rmsweb_jax.storage import AnyPath, Lease, StorePath
 from rmsweb_jax.storage.cache import cache_folder
 
-CONFIG = "config.json"
+CONFIG, _NAME = "config.json", ".run"
 # They are of this machine, published as a data set, or saved to the bucket while the stage runs.
 _FOLDERS = ("images", "journal", "files", "checkpoints")
-_FILES = (".lock", "progress.json", "elapsed.json", "log.txt", MANIFEST, REPORT)
+_FILES = (_NAME, ".lock", "progress.json", "elapsed.json", "log.txt", MANIFEST, REPORT)
 _SUFFIXES = (".array_record", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 _THREADS = 8
 
@@ -68,16 +69,16 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
             lease = stack.enter_context(
                 Lease(workdir.store, (workdir / LEASE).key, str(workdir), on_lost=on_lost)
             )
-        if live:
-            shutil.rmtree(folder, ignore_errors=True)
-        make_folder(folder)
-        _fetch_state(workdir, folder)
+        _begin(workdir, folder, live)
+        # The settings last: the report is of the run that they belong to.
+        for name in (REPORT, CONFIG):
+            if (data := _read(workdir / name)) is not None:
+                write_atomic(folder / name, data)
         yield folder
         if lease is not None:
             lease.check()
             publish_folder(folder, workdir, lease)
-        if live:
-            shutil.rmtree(folder)
+        shutil.rmtree(folder)
 
 
 def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:
@@ -87,19 +88,25 @@ def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:
         publish_dataset(dataset, target / dataset.name, lease)
     own = (folder / MANIFEST).exists()
     with_records = side_files(folder) if own else []
-    with ThreadPoolExecutor(_THREADS) as pool:
-        uploads = [
-            pool.submit((target / path.relative_to(folder).as_posix()).upload, path)
-            for path in _files(folder, datasets)
-            if path not in with_records
-        ]
-    for upload in uploads:
-        upload.result()
+    files = [path for path in _files(folder, datasets) if path not in with_records]
+    # Models count with their `config.json`.
+    last = [path for path in files if path.name == CONFIG]
+    for part in ([path for path in files if path.name != CONFIG], last):
+        _upload(part, folder, target)
     lease.check()
     if own:
         publish_dataset(folder, target, lease)
     elif (folder / REPORT).exists():
         (target / REPORT).write_bytes((folder / REPORT).read_bytes())
+
+
+def _upload(files: list[Path], folder: Path, target: StorePath) -> None:
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        for upload in [pool.submit((target / str(path.relative_to(folder))).upload, path) for path in files]:
+            upload.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _files(folder: Path, datasets: list[Path]) -> Iterator[Path]:
@@ -112,14 +119,27 @@ def _files(folder: Path, datasets: list[Path]) -> Iterator[Path]:
         yield path
 
 
-def _fetch_state(workdir: StorePath, folder: Path) -> None:
-    """Brings the settings of a run that was begun elsewhere, and the report of a finished one."""
-    if (folder / REPORT).exists():
-        return
-    # The settings last: the report is of the run that they belong to.
-    for name in (REPORT, CONFIG):
-        with contextlib.suppress(FileNotFoundError):
-            write_atomic(folder / name, (workdir / name).read_bytes())
+def _begin(workdir: StorePath, folder: Path, live: bool) -> None:
+    """Empties the folder if what it holds is not of the unfinished run in the bucket.
+
+    That run may have been finished by another machine, or deleted and begun again with another random name.
+    """
+    name = _read(workdir / _NAME)
+    same = name is not None and (folder / _NAME).exists() and (folder / _NAME).read_bytes() == name
+    if live or not same or (workdir / REPORT).is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder)
+    if name is None:
+        name = secrets.token_hex(8).encode()
+        (workdir / _NAME).write_bytes(name)
+    write_atomic(folder / _NAME, name)
+
+
+def _read(path: StorePath) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _stop() -> None:
@@ -129,5 +149,5 @@ def _stop() -> None:
 
 def _end(workdir: StorePath) -> None:
     # At once: what it would save would mix with what the other process saves.
-    os.write(2, f"error: {workdir}: another process has taken over this run\n".encode())
+    os.write(2, f"error: {workdir}: deleted, or another process has taken over this run\n".encode())
     os._exit(StoppedError.exit_code)

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 from collections import defaultdict
@@ -161,27 +162,31 @@ def fetch_folder(folder: StorePath) -> Path:
     Raises:
       UserError: the store does not answer, or the disk is full.
     """
-    entries = folder.entries()
-    version = hashlib.sha256("\n".join(map(str, entries)).encode()).hexdigest()[:16]
     place = cache_folder() / "folders" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     make_folder(place)
     with open(place / ".lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        copy, unfinished = place / version, place / f"{version}.part"
-        if copy.exists():
-            return copy
+        while True:
+            entries = folder.entries()
+            version = hashlib.sha256("\n".join(map(str, entries)).encode()).hexdigest()[:16]
+            copy, unfinished = place / version, place / f"{version}.part"
+            if copy.exists():
+                return copy
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(functools.partial(_download, folder, unfinished), entries))
+            # Of a folder that was written meanwhile, old and new objects may be here.
+            if folder.entries() == entries:
+                os.rename(unfinished, copy)
+                return copy
+            shutil.rmtree(unfinished)
 
-        def fetch(entry: Entry) -> None:
-            file = unfinished / entry.key.removeprefix(f"{folder.key}/")
-            # What an interrupted call fetched is whole.
-            if not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                folder.store.download(entry.key, file)
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(fetch, entries))
-        os.rename(unfinished, copy)
-    return copy
+def _download(folder: StorePath, target: Path, entry: Entry) -> None:
+    file = target / entry.key.removeprefix(f"{folder.key}/")
+    # What an interrupted call has fetched is whole.
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        folder.store.download(entry.key, file)
 
 
 def on_disk(path: AnyPath, size: int, sha256: str) -> Path:

@@ -72,8 +72,11 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
         return time.monotonic() < self._valid_until
 
     def check(self) -> None:
-        """Raises UserError if the lease is lost, or the store cannot be reached."""
-        if not self.is_held() and not self._renew():
+        """Raises UserError if the lease is lost, or the store cannot be reached.
+
+        It asks the store, since this process's clock may have stood still with its machine.
+        """
+        if not self._renew():
             raise UserError(
                 f"{self._where}: another process writes there since this one did not renew its lease for "
                 f"{self._seconds:.0f} s: wait for it, or give another folder"
@@ -139,7 +142,10 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
                 self._version = version
             if not self._replace(data):
                 return False
-        now, self._version = self._store.read_version(self._key)
+        try:
+            now, self._version = self._store.read_version(self._key)
+        except FileNotFoundError:
+            return False
         if now != data:
             return False
         self._valid_until = 0.0 if free else sent + self._seconds

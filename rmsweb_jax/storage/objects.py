@@ -7,6 +7,7 @@ appending. Its listings are not cached: other processes' objects would stay invi
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -15,7 +16,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import UnreachableError, UserError
 from rmsweb_jax.records.files import replacing
 from rmsweb_jax.storage.store import Entry
 
@@ -133,12 +134,14 @@ class ObjectStore:
         except (FileNotFoundError, TypeError, AttributeError):
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # Of the disk to which an object is downloaded.
             where = f"{self._url}/{key}"
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             if _is_refusal(error):
                 raise UserError(f"{where}: no rights: give this account access ({reason})") from error
             # Both clients have repeated the request several times by now.
-            raise UserError(
+            raise UnreachableError(
                 f"{where}: the store did not answer as it should ({reason}): try again"
             ) from error
 

@@ -8,6 +8,7 @@ for adapters.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import shutil
@@ -24,10 +25,10 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import UnreachableError, UserError
 from rmsweb_jax.records.staging import folder_on_disk
-from rmsweb_jax.storage import AnyPath, StorePath
-from rmsweb_jax.training.mesh import is_first
+from rmsweb_jax.storage import AnyPath, Entry, StorePath
+from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 
 def _is_not_missing_metric(record: logging.LogRecord) -> bool:
@@ -36,6 +37,11 @@ def _is_not_missing_metric(record: logging.LogRecord) -> bool:
 
 # Orbax warns at every checkpoint without a metric; between two evaluations there is none to give.
 logging.getLogger("absl").addFilter(_is_not_missing_metric)
+
+
+_THREADS = 8
+# Of this project, or of `restore` about the contents of a checkpoint.
+_OWN_ERRORS = (UserError, ValueError, KeyError, FileNotFoundError)
 
 
 class Checkpoints:
@@ -57,8 +63,9 @@ class Checkpoints:
             self._copies = _Copies(folder)
             options.multiprocessing_options, options.create = _alone(), False
         place = self._copies.disk if self._copies else epath.Path(str(self._folder))
-        self._manager = ocp.CheckpointManager(place, options=options)
-        self._latest = self._manager.latest_step()
+        with _one_line(self._folder):
+            self._manager = ocp.CheckpointManager(place, options=options)
+            self._latest = _agreed(self._manager.latest_step())
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest checkpoint, or None if there is none."""
@@ -66,8 +73,9 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """Returns the step of the best checkpoint, or None if none has the metric."""
-        measured = [step for step in self._manager.all_steps() if self._manager.metrics(step)]
-        return self._manager.best_step() if self._best and measured else None
+        with _one_line(self._folder):
+            measured = [step for step in self._manager.all_steps() if self._manager.metrics(step)]
+            return _agreed(self._manager.best_step() if self._best and measured else None)
 
     def save(
         self, step: int, state: Any, extra: dict[str, Any], metrics: Mapping[str, float] | None = None
@@ -91,7 +99,7 @@ class Checkpoints:
             state = jax.tree.map(_whole, state)
             if not is_first():
                 return
-        with _saving(self._folder):
+        with _one_line(self._folder):
             self._manager.save(
                 step,
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)),
@@ -116,16 +124,20 @@ class Checkpoints:
           UserError: the checkpoint does not fit, for example because the model has changed.
         """
         self.wait()
+        if self._copies and not is_first():
+            self._copies.fetch({str(step)})
+            self._manager.reload()
         items = ocp.args.Composite(
             state=ocp.args.StandardRestore(abstract_state), extra=ocp.args.JsonRestore()
         )
         try:
-            restored = self._manager.restore(step, args=items)
+            with _one_line(self._folder):
+                restored = self._manager.restore(step, args=items)
         except (ValueError, KeyError, FileNotFoundError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"{self._folder}/{step}: this checkpoint does not fit the run ({reason}): "
-                "delete the folder to begin anew, or give another --workdir"
+                f"{self._folder}/{step}: this checkpoint is damaged or does not fit the run ({reason}): give "
+                "another --workdir, or delete this folder to go on from the checkpoint before"
             ) from error
         return restored["state"], restored["extra"]
 
@@ -134,16 +146,15 @@ class Checkpoints:
         self._finish()
         if self._copies and jax.process_count() > 1:
             multihost_utils.sync_global_devices("checkpoints")
-            if not is_first():
-                self._copies.fetch()
-                self._manager.reload()
 
     def close(self) -> None:
         self._finish()
         self._manager.close()
+        if self._copies:
+            self._copies.close()
 
     def _finish(self) -> None:
-        with _saving(self._folder):
+        with _one_line(self._folder):
             self._manager.wait_until_finished()
         if self._copies:
             self._copies.wait()
@@ -156,19 +167,23 @@ class Checkpoints:
 
 
 @contextlib.contextmanager
-def _saving(folder: AnyPath) -> Iterator[None]:
-    """Makes one line of the error of a bucket that cannot be written."""
+def _one_line(folder: AnyPath) -> Iterator[None]:
+    """Makes one line of the errors that Orbax and its clients raise for a bucket."""
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:
-        if isinstance(folder, Path):
+        if isinstance(folder, Path) or isinstance(error, _OWN_ERRORS):
             raise
-        raise UserError(
-            f"{folder}: a checkpoint could not be written ({' '.join(str(error).split())[:200]}): run the "
-            "same command again; it continues from the newest whole one"
+        reason = " ".join(str(error).split())[:200]
+        raise UnreachableError(
+            f"{folder}: the store did not answer as it should ({reason}): run the same command again; it "
+            "goes on from the newest whole checkpoint"
         ) from error
+
+
+def _agreed(step: int | None) -> int | None:
+    """Returns the first process's step, since another one may have looked earlier; all must call this."""
+    return json.loads(from_all_processes(json.dumps(step).encode())[0])
 
 
 class _Copies:
@@ -189,16 +204,24 @@ class _Copies:
         self._upload: Future[None] | None = None
         shutil.rmtree(self.disk, ignore_errors=True)
         self.disk.mkdir(parents=True)
-        self.fetch()
+        # It decides which ones to keep; the others get what they restore.
+        if is_first():
+            self.fetch(self._committed())
 
-    def fetch(self) -> None:
-        """Downloads the checkpoints that this disk does not have."""
-        for step in self._committed() - {path.name for path in self.disk.iterdir()}:
-            for entry in (self._folder / step).entries():
-                path = self.disk / entry.key.removeprefix(f"{self._folder.key}/")
+    def fetch(self, steps: set[str]) -> None:
+        """Downloads those checkpoints that this disk does not have."""
+        for step in steps - {path.name for path in self.disk.iterdir()}:
+            prefix, unfinished = f"{self._folder.key}/{step}/", self.disk / f"{step}.part"
+
+            def download(entry: Entry, prefix: str = prefix, unfinished: Path = unfinished) -> None:
+                path = unfinished / entry.key.removeprefix(prefix)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._folder.store.download(entry.key, path)
-            (self.disk / step / self.COMMITTED).unlink()
+
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(download, (self._folder / step).entries()))
+            (unfinished / self.COMMITTED).unlink()
+            unfinished.rename(self.disk / step)
 
     def begin_upload(self) -> None:
         """Brings the bucket to the state of the disk, in the background."""
@@ -223,17 +246,24 @@ class _Copies:
 
     def _synchronize(self) -> None:
         there, here = self._committed(), {path.name for path in self.disk.iterdir() if path.name.isdecimal()}
-        for step in sorted(here - there, key=int):
-            for path in sorted((self.disk / step).rglob("*")):
-                if path.is_file():
-                    (self._folder / path.relative_to(self.disk).as_posix()).upload(path)
-            (self._folder / step / self.COMMITTED).write_bytes(b"")
-        for path in list(self._folder.iterdir()):
-            if path.name not in here:
-                # Without that object first, it does not count any more.
-                (path / self.COMMITTED).unlink(missing_ok=True)
-                for entry in path.entries():
-                    self._folder.store.delete(entry.key)
+        with ThreadPoolExecutor(_THREADS) as pool:
+
+            def upload(path: Path) -> None:
+                (self._folder / path.relative_to(self.disk).as_posix()).upload(path)
+
+            for step in sorted(here - there, key=int):
+                list(pool.map(upload, [path for path in (self.disk / step).rglob("*") if path.is_file()]))
+                (self._folder / step / self.COMMITTED).write_bytes(b"")
+            newest = max(map(int, here))
+            for path in list(self._folder.iterdir()):
+                # Later ones would be those of a process that has taken over.
+                if path.name.isdecimal() and int(path.name) < newest and path.name not in here:
+                    # Without that object first, it does not count any more.
+                    (path / self.COMMITTED).unlink(missing_ok=True)
+                    list(pool.map(self._folder.store.delete, [entry.key for entry in path.entries()]))
+
+    def close(self) -> None:
+        self._pool.shutdown()
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:

@@ -30,7 +30,7 @@ from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import StoppedError, UserError, user_message
 from rmsweb_jax.records.dataset import MANIFEST
-from rmsweb_jax.storage import AnyPath, parse_path
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 from rmsweb_jax.workdir import flatten_settings, make_folder
 
 # Seconds without a sign of life, from JAX's own threads, after which the service gives up a process.
@@ -324,23 +324,18 @@ def _data(config: ConfigDict, reads: Iterable[str]) -> dict[str, str]:
 
 
 def data_version(folder: AnyPath) -> str:
-    """A digest of a data set's manifest, or of a model's JSON files and the sizes of its other files."""
+    """A digest of a data set's manifest, or of a model's files: JSON, sizes, and versions in a bucket."""
     if (folder / MANIFEST).exists():
         return _digest((folder / MANIFEST).read_bytes())
-    if not folder.is_dir():
-        return "not there"
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    if not files:
-        return "not there"
-    parts = [
-        f"{path.name} {_digest(path.read_bytes()) if path.suffix == '.json' else _size(path)}"
-        for path in files
-    ]
-    return _digest("\n".join(parts).encode())
-
-
-def _size(path: AnyPath) -> int | None:
-    return path.stat().st_size if isinstance(path, Path) else path.size()
+    if isinstance(folder, StorePath):
+        parts = list(map(str, folder.entries()))
+    else:
+        files = sorted(path for path in folder.glob("*") if path.is_file())
+        parts = [
+            f"{path.name} {_digest(path.read_bytes()) if path.suffix == '.json' else path.stat().st_size}"
+            for path in files
+        ]
+    return _digest("\n".join(parts).encode()) if parts else "not there"
 
 
 def _digest(data: bytes) -> str:

@@ -33,6 +33,8 @@ GROUPS_FILE = "groups.jsonl"
 _BOARD, _RUN_ID_FILE = "tensorboard", "wandb_run_id"
 # Replies of an evaluation that TensorBoard and the log show; the file has all of them.
 _BOARD_REPLIES, _LOG_REPLIES = 8, 2
+# Seconds between two copies of TensorBoard's file to a bucket: it goes there whole.
+_BOARD_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,9 +171,10 @@ class _Segments:
         self._folder, self._workdir = folder, workdir
         # The bytes of each file that the bucket has.
         self._published: dict[Path, int] = {}
+        self._board_due = 0.0
         for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE):
             kept = []
-            for segment in sorted((workdir / Path(name).stem).iterdir()):
+            for segment in sorted((workdir / Path(name).stem).glob("[0-9]*.jsonl")):
                 if int(segment.stem) <= resume_step:
                     kept.append(segment.read_bytes())
                 else:
@@ -187,7 +190,11 @@ class _Segments:
             path = self._folder / name
             if new := self._new_bytes(path):
                 (self._workdir / Path(name).stem / f"{step:08}.jsonl").write_bytes(new)
-        for path in (self._folder / _RUN_ID_FILE, *(self._folder / _BOARD).iterdir()):
+        whole = [self._folder / _RUN_ID_FILE]
+        if time.monotonic() >= self._board_due:
+            self._board_due = time.monotonic() + _BOARD_S
+            whole += (self._folder / _BOARD).iterdir()
+        for path in whole:
             if self._new_bytes(path):
                 (self._workdir / path.relative_to(self._folder).as_posix()).upload(path)
 

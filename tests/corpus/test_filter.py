@@ -99,7 +99,7 @@ def test_reasons(run, reason, detail):
 def test_a_repaired_reply_is_kept_in_its_repaired_form():
     broken = step(3, response=reply(DONE)[:-2]).model_copy(update={"repaired": True})
     kept, _, counts = filtered(trajectory(*numbered(TYPE, CLICK), broken))
-    last = list(flatten(kept, counts))[-1]
+    last, _ = list(flatten(kept[0], counts))[-1]
     assert json.loads(last.response)["action"] == [DONE]
 
 
@@ -107,8 +107,8 @@ def test_a_target_holds_only_executed_actions():
     cut = step(
         1, CLICK, DONE, results=(ActionResult(action="click_element_by_index", text="", changed=True),)
     )
-    samples = list(flatten([ParsedTrajectory(trajectory(cut), (view(cut),))], FilterCounts()))
-    assert json.loads(samples[0].response)["action"] == [CLICK]
+    ((sample, _),) = flatten(ParsedTrajectory(trajectory(cut), (view(cut),)), FilterCounts())
+    assert json.loads(sample.response)["action"] == [CLICK]
 
 
 def test_output_makes_a_step_effective():
@@ -145,7 +145,8 @@ def test_flatten_makes_one_sample_a_step_and_a_call():
     )
     run = trajectory(step(1, TYPE).model_copy(update={"extractions": calls}), step(2, DONE))
     drops = []
-    samples = list(flatten([ParsedTrajectory(run, tuple(map(view, run.steps)))], FilterCounts(drops.append)))
+    parsed = ParsedTrajectory(run, tuple(map(view, run.steps)))
+    samples = [sample for sample, _ in flatten(parsed, FilterCounts(drops.append))]
     assert [(sample.kind, sample.sample_id.rsplit("#")[-1]) for sample in samples] == [
         ("action", "teacher-1/1"),
         ("extraction", "teacher-1/1/extraction-0"),
@@ -178,7 +179,7 @@ def test_a_sample_without_a_usable_screenshot_is_dropped_by_itself(tmp_path):
     drops = []
     counts = FilterCounts(drops.append)
     runs = quality_filter([trajectory(*steps, step(7, DONE, screenshot=None))], QualityConfig(), counts)
-    samples = list(make_samples(runs, [source, more], target, counts))
+    samples = list(make_samples(runs, {}, [source, more], target, counts))
     assert [sample.sample_id.rsplit("/")[-1] for sample in samples] == ["1", "4", "7"]
     assert [(drop.level, drop.id.rsplit("/")[-1], drop.reason, drop.detail) for drop in drops] == [
         ("sample", "2", "no_screenshot", "f" * 64),
@@ -211,15 +212,14 @@ def test_guidance_never_passes_through_an_extraction_either(tmp_path):
         step(4, DONE, screenshot=None),
     )
     counts = FilterCounts()
-    samples = make_samples(
-        quality_filter([run], QualityConfig(), counts), [ImageStore(tmp_path)], ImageStore(tmp_path), counts
-    )
+    kept, images = quality_filter([run], QualityConfig(), counts), ImageStore(tmp_path)
+    samples = make_samples(kept, {}, [images], images, counts)
     assert {sample.kind for sample in samples} == {"action"}
     assert counts.samples_dropped == {"guidance": 1}
 
 
 def test_a_target_that_is_no_reply_is_dropped():
-    good = next(flatten([ParsedTrajectory(GOOD, tuple(map(view, GOOD.steps)))], FilterCounts()))
+    good, _ = next(flatten(ParsedTrajectory(GOOD, tuple(map(view, GOOD.steps))), FilterCounts()))
     drops = []
     bad = good.model_copy(update={"response": '{"action":[]}', "sample_id": "bad"})
     prose = good.model_copy(update={"response": "The price is 3.", "kind": "extraction"})

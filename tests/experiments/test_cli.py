@@ -138,7 +138,7 @@ def test_a_missing_module_of_the_package_is_a_bug_and_has_a_traceback():
 def test_interrupt_and_termination_end_in_one_line(script):
     assert_one_line(script("raise KeyboardInterrupt"), "again to continue", code=130)
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); signal.pause()"
-    assert_one_line(script(kill), "again to continue", code=130)
+    assert_one_line(script(kill), "again to continue", code=75)
 
 
 def test_a_full_disk_is_reported_and_other_system_errors_are_raised(script):

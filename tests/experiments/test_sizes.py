@@ -19,7 +19,7 @@ def test_training_finds_them(tmp_path, random_policy, monkeypatch):
     assert not list(tmp_path.glob("sizes-*"))
     store_sizes(tmp_path, SftSample, str(random_policy), 4096)
     (path,) = tmp_path.glob("sizes-*.json")
-    assert [row[0] for row in json.loads(path.read_bytes())] == ["s0", "s1"]
+    assert [row[0] for row in json.loads(path.read_bytes())["rows"]] == ["s0", "s1"]
     encoder = Encoder.load(random_policy, ImageStore(tmp_path), 4096)
     monkeypatch.setattr(encoder, "size", lambda _: pytest.fail("measured again"))
     assert len(dataset_sizes(RecordSource(tmp_path, SftSample), encoder)) == 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.fleet.scheduler import BACKOFF_OUTCOMES, Scheduler, SiteLimits
+from collection.fleet.scheduler import REFUSED, Scheduler, SiteLimits
 
 LIMITS = SiteLimits(max_per_site=2, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=200.0)
 
@@ -58,7 +58,7 @@ def test_started_jobs_resume_first():
     assert made.next(1.0) == "a1"
 
 
-@pytest.mark.parametrize("outcome", sorted(BACKOFF_OUTCOMES))
+@pytest.mark.parametrize("outcome", sorted(REFUSED))
 def test_a_site_that_refuses_is_left_alone_longer_each_time(outcome):
     made = scheduler(["a1"], site_interval_s=0.0)
     now, waits = 0.0, []
@@ -146,7 +146,7 @@ def test_every_job_ends_within_the_limits(rounds, ends, workers, limits):
         job = running.pop(which % len(running))
         site = rounds[job][0]
         made.ended(job, now, outcome)
-        if outcome in BACKOFF_OUTCOMES and limits.backoff_s and site:
+        if outcome in REFUSED and limits.backoff_s and site:
             closed[site] = now + limits.backoff_s
         left[job] -= outcome is not None
         if left[job]:

@@ -23,6 +23,7 @@ from tests.records.sets import trajectory
 ROOT = Path(__file__).parents[2]
 # Without screenshots, which tests/storage/test_published.py has.
 RUNS = [trajectory(number, None) for number in range(3)]
+BEGUN = {".lease", ".run"}
 
 
 @pytest.fixture(autouse=True)
@@ -57,13 +58,13 @@ def test_a_local_workdir_is_used_as_it_is(tmp_path, cache):
 def test_a_stage_appears_in_the_bucket_when_it_has_finished(bucket):
     with staged(bucket) as folder, open_workdir(folder, ConfigDict({"seed": 1})):
         collected(folder)
-        assert names(bucket) == {".lease"}
+        assert names(bucket) == BEGUN
     assert list(read_dataset(bucket, Trajectory)) == RUNS
     assert list(read_dataset(bucket / "audit", Trajectory)) == RUNS[:1]
     version, audit = (folder.version for folder in (pinned(bucket), pinned(bucket / "audit")))
     kept = {"manifest.json", "notes.jsonl", "report.json", "config.json"}
-    own = {"manifest.json", "report.json", "config.json", "refresh.diff", "release/model.bin", ".lease"}
-    assert {name for name in names(bucket) if "images/" not in name} == own | {
+    own = {"manifest.json", "report.json", "config.json", "refresh.diff", "release/model.bin"}
+    assert {name for name in names(bucket) if "images/" not in name} == own | BEGUN | {
         *(f"versions/{version}/{name}" for name in kept),
         *("audit/manifest.json", f"audit/versions/{audit}/manifest.json"),
     }
@@ -74,7 +75,7 @@ def test_a_stage_that_fails_leaves_nothing_and_continues_where_it_was(bucket):
     with pytest.raises(UserError, match="stopped"), staged(bucket) as folder:
         (folder / "begun").write_text("")
         raise UserError("stopped")
-    assert names(bucket) == {".lease"}
+    assert names(bucket) == BEGUN
     with staged(bucket) as folder:
         assert (folder / "begun").exists()
         collected(folder)
@@ -92,6 +93,41 @@ def test_another_machine_finds_a_finished_stage_finished(bucket, tmp_path, monke
             open_workdir(folder, ConfigDict({"seed": 2})),
         ):
             pass
+
+
+def remove(bucket):
+    for entry in bucket.entries():
+        bucket.store.delete(entry.key)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["finished elsewhere", "deleted"])
+def test_what_a_machine_has_of_an_earlier_run_is_forgotten(bucket, tmp_path, monkeypatch, again):
+    """A half-done run here is finished by another machine, or it is deleted and begun anew."""
+    first, other = tmp_path / "first", tmp_path / "other"
+    monkeypatch.setenv("RMSWEB_CACHE", str(first))
+    with pytest.raises(UserError, match="stopped"), staged(bucket) as folder:
+        (folder / "notes.jsonl").write_text('"of the first machine"')
+        raise UserError("stopped")
+    if not again:
+        remove(bucket)
+    monkeypatch.setenv("RMSWEB_CACHE", str(other))
+    with staged(bucket) as folder:
+        collected(folder, RUNS[:1])
+    before = names(bucket)
+    monkeypatch.setenv("RMSWEB_CACHE", str(first))
+    with staged(bucket) as folder:
+        assert (folder / "report.json").exists() and not (folder / "notes.jsonl").exists()
+    assert names(bucket) == before
+    assert list(read_dataset(bucket, Trajectory)) == RUNS[:1]
+
+
+def test_a_finished_run_that_was_deleted_begins_anew(bucket, cache):
+    with staged(bucket) as folder:
+        collected(folder)
+    remove(bucket)
+    with staged(bucket) as folder:
+        assert [path.name for path in folder.iterdir()] == [".run"]
+    assert not list((cache / "workdirs").iterdir())
 
 
 def test_two_processes_do_not_share_a_workdir(bucket, monkeypatch):
@@ -117,7 +153,7 @@ def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):
             folder.mkdir(exist_ok=True)
             build_sft.main(config, folder)
     assert check_dataset(bucket / "collect").records == 3
-    assert not (bucket / "corpus").exists() or names(bucket / "corpus") == {".lease"}
+    assert not (bucket / "corpus").exists() or names(bucket / "corpus") == BEGUN
 
 
 COMMANDS = {
