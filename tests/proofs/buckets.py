@@ -42,7 +42,7 @@ SCHEMES = ("gs", "s3")
 PUBLISHER_KILLS, TRAINER_KILLS = 16, 6
 TOKENS_PER_S = 30_000
 # The hosts of the killed training runs.
-TRAINERS = {"gs": 2, "s3": 1}
+TRAINERS = {"gs": 2, "s3": 2}
 _DATASETS = (
     *(f"{name}-{number}" for name in ("collect", "collect_policy") for number in range(COLLECTORS)),
     "sft_corpus",
