@@ -16,8 +16,10 @@ from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult, join_runs, run_result
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.storage import AnyPath
 
+RESULTS = "results.json"
 # Key in a report -> field of a task that groups the tasks.
 GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
 # Minimum size of a group of tasks to compare two policies on: fewer tasks show hardly any difference.
@@ -138,12 +140,15 @@ def gather_results(
     return Results(label=label, model=model, runs=runs, tasks=tasks, benchmark=benchmark)
 
 
-def load_results(path: AnyPath) -> Results:
-    """Reads a `results.json`.
+def load_results(folder: AnyPath) -> Results:
+    """Reads `results.json` of an evaluation's data set; in a bucket that of its newest version.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is missing or damaged.
     """
+    path = pinned(folder) / RESULTS
+    if not path.exists():
+        raise UserError(f"{path} is missing next to report.json: copy it too, or evaluate again")
     try:
         return Results.model_validate_json(path.read_bytes())
     except ValidationError as error:

@@ -20,7 +20,7 @@ from collection.evaluation.config import EvaluateSettings, RefreshSettings, eval
 from collection.evaluation.contaminated import contamination_report
 from collection.evaluation.dates.asking import ask_bound
 from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
-from collection.evaluation.results import Results, gather_results, score, to_json
+from collection.evaluation.results import RESULTS, Results, gather_results, score, to_json
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE
 from collection.fleet import FleetConfig, run_tasks
 from collection.fleet.config import fleet_config
@@ -81,7 +81,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     contamination = contamination_report(benchmark, _paths(settings.training))
     about = begin(benchmark, workdir)
     evaluated = play_benchmark(benchmark, settings.runs, setup, workdir)
-    write_atomic(workdir / "results.json", to_json(evaluated.results.model_dump(mode="json")))
+    write_atomic(workdir / RESULTS, to_json(evaluated.results.model_dump(mode="json")))
     report = {
         "stage": "evaluate",
         "seconds": round(evaluated.seconds, 1),

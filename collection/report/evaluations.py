@@ -155,17 +155,14 @@ def _read(label: str, folder: AnyPath) -> tuple[Mapping[str, Any], Results]:
         )
     if report.get("stage") != "evaluate":
         raise UserError(f"{folder}: not a workdir of experiments.evaluate: {_USAGE}")
-    path = folder / "results.json"
-    if not path.exists():
-        raise UserError(f"{path} is missing next to report.json: copy it too, or evaluate again")
-    results = load_results(path)
+    results = load_results(folder)
     if (report.get("tasks"), report.get("runs")) != (len(results.tasks), results.runs):
         raise UserError(
             f"{folder}: report.json and results.json are not of the same evaluation: delete report.json and "
             "run its command again"
         )
     if not results.tasks:
-        raise UserError(f"{path} holds no tasks: evaluate on some")
+        raise UserError(f"{folder}: its results hold no tasks: evaluate on some")
     return report, results
 
 

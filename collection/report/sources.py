@@ -58,7 +58,7 @@ class RunFolder:
     def results(self, label: str) -> Results | None:
         """Reads the outcomes of an evaluation; None if it has not finished."""
         stage = f"evaluate/{label}"
-        return load_results(self.root / stage / "results.json") if self.report(stage) else None
+        return load_results(self.root / stage) if self.report(stage) else None
 
     def trajectories(self, stage: str) -> Iterator[Trajectory]:
         """Yields the trajectories of a stage; nothing if it has not finished."""

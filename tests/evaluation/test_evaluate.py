@@ -34,7 +34,7 @@ def workdir(tmp_path_factory):
 
 
 def test_every_task_is_played_three_times_and_counted_as_it_was_played(workdir):
-    results = load_results(workdir / "results.json")
+    results = load_results(workdir)
     assert [task.task_id for task in results.tasks] == [
         f"miniwob/click-button/{1_000_000 + n}" for n in (0, 1)
     ]

@@ -181,10 +181,10 @@ def test_groups_are_compared_where_they_are_large_enough_and_corrected():
 def test_results_survive_the_disk(tmp_path):
     path = tmp_path / "results.json"
     path.write_bytes(to_json(SFT.model_dump(mode="json")))
-    assert load_results(path) == SFT
+    assert load_results(tmp_path) == SFT
     path.write_text(json.dumps({"label": "sft"}))
     with pytest.raises(UserError, match="evaluate again"):
-        load_results(path)
+        load_results(tmp_path)
 
 
 def test_results_from_before_kinds_and_costs_still_load(tmp_path):
@@ -192,7 +192,7 @@ def test_results_from_before_kinds_and_costs_still_load(tmp_path):
     old = SFT.model_dump(mode="json", exclude={"benchmark": True, "tasks": {"__all__": set(later)}})
     path = tmp_path / "results.json"
     path.write_bytes(to_json(old))
-    loaded = load_results(path)
+    loaded = load_results(tmp_path)
     assert loaded == SFT
     report = score(loaded)
     assert report["unjudged"] == 0
@@ -218,7 +218,7 @@ def test_half_a_results_file_is_refused(tmp_path, change):
     path = tmp_path / "results.json"
     path.write_text(json.dumps(old))
     with pytest.raises(UserError, match="evaluate again"):
-        load_results(path)
+        load_results(tmp_path)
 
 
 LIVE = {"declared_success": True, "outcome": "done"}

@@ -54,11 +54,16 @@ def make_results(
 def write_evaluation(folder: Path, results: Results, **more: Any) -> Path:
     """Writes an evaluation with `more` in its report."""
     folder.mkdir(parents=True)
+    write_results(folder, results, **more)
+    return folder
+
+
+def write_results(folder: Path, results: Results, **more: Any) -> None:
+    """Writes what an evaluation leaves next to its runs."""
     (folder / "results.json").write_bytes(to_json(results.model_dump(mode="json")))
     # Of a report only this is read: all rates are computed anew.
     report = {"stage": "evaluate", "tasks": len(results.tasks), "runs": results.runs, **more}
     (folder / "report.json").write_bytes(to_json(report))
-    return folder
 
 
 def named(folders: dict[str, list[Path]]) -> str:

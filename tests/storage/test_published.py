@@ -5,6 +5,8 @@ import json
 import grain.python as grain
 import pytest
 
+from collection.evaluation.results import load_results
+from collection.report.evaluations import read_evaluations
 from experiments import records
 from rmsweb_jax.data.sources import RecordSource, training_data
 from rmsweb_jax.errors import UserError
@@ -18,6 +20,7 @@ from rmsweb_jax.records.tools import check_dataset, export_jsonl
 from rmsweb_jax.records.versions import list_versions, pinned, pinned_for_run
 from rmsweb_jax.storage import StorePath, parse_path
 from tests.records.sets import flipped, name, png, samples, trajectories, trajectory
+from tests.report.evaluated import make_results, write_results
 
 RUNS = [*trajectories(5), trajectory(5, None)]
 
@@ -58,6 +61,14 @@ def test_what_was_published_is_read_as_it_is_on_disk(bucket, folder, cache):
     assert (check.records, check.images, check.without_screenshot, check.problems) == (6, 3, 1, [])
     assert export_jsonl(bucket, cache.parent / "a.jsonl") == export_jsonl(folder, cache.parent / "b.jsonl")
     assert (cache.parent / "a.jsonl").read_bytes() == (cache.parent / "b.jsonl").read_bytes()
+
+
+def test_a_table_reads_an_evaluation(bucket, folder):
+    results = make_results("sft", "online_mind2web", 0.5, tasks=range(4))
+    write_results(folder, results)
+    publish_dataset(folder, bucket)
+    (evaluation,) = read_evaluations(f"sft={bucket}")
+    assert evaluation.results == load_results(folder) == results
 
 
 def test_training_reads_it_by_number(bucket, tmp_path):
