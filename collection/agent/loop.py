@@ -28,7 +28,8 @@ class EpisodeLimits:
       max_steps: number of steps; in the last one only `done` is allowed.
       max_failures: number of failed steps in a row, after which one `done`-only step ends the episode.
       max_blocked: number of observations in a row with a captcha or a refusal.
-      max_seconds: wall-clock time; no observation, query or action starts after it.
+      max_seconds: wall-clock time; no observation, query or action starts after it. The time in which the
+        actor's model does not answer does not count.
     """
 
     max_steps: int = 100
@@ -199,8 +200,11 @@ class EpisodeRunner:
             todo_contents=view.todo_contents,
         )
         answer = episode.session.query(state, view, done_only)
+        # An outage is not the episode's time.
+        episode.deadline += answer.outage_s
         extractor = StepExtractor(episode.session, episode.task.task_id, number)
         outcome, error = self._act(episode, answer, extractor, done_only)
+        episode.deadline += extractor.outage_s
         # The last result decides: a list stops at its first error.
         failed = bool(error) or any(result.error for result in outcome.results[-1:])
         episode.failures = episode.failures + 1 if failed else 0

@@ -24,6 +24,7 @@ class ParsedReply:
     Attributes:
       reply: None if the reply is unusable; `error` then gives the reason.
       discarded: an earlier reply of this step that had no action; `usage` includes it.
+      outage_s: seconds that the calls have waited for a model that did not answer.
     """
 
     messages: tuple[Message, ...]
@@ -33,6 +34,7 @@ class ParsedReply:
     repaired: bool
     usage: CallUsage
     discarded: tuple[str, ...] = ()
+    outage_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,10 @@ class ActorSession:
             return first
         second = self._query_once(state, view, [*notices, NO_ACTION], done_only)
         return dataclasses.replace(
-            second, usage=_add_usage(first.usage, second.usage), discarded=(first.text,)
+            second,
+            usage=_add_usage(first.usage, second.usage),
+            discarded=(first.text,),
+            outage_s=first.outage_s + second.outage_s,
         )
 
     def _query_once(self, state: AgentState, view: View, notices: list[str], done_only: bool) -> ParsedReply:
@@ -88,17 +93,22 @@ class ActorSession:
                 reply, repaired = repair_reply(text)
             except ReplyError as problem:
                 error = f"Unusable reply: {problem}"
-        return ParsedReply(recorded, text, reply, error, repaired, answer.usage)
+        return ParsedReply(recorded, text, reply, error, repaired, answer.usage, outage_s=answer.outage_s)
 
 
 @dataclasses.dataclass
 class StepExtractor:
-    """Answers the extraction queries of one step and records them."""
+    """Answers the extraction queries of one step and records them.
+
+    Attributes:
+      outage_s: seconds that the calls have waited for a model that did not answer.
+    """
 
     session: ActorSession
     task_id: str
     step: int
     calls: list[ExtractionCall] = dataclasses.field(default_factory=list)
+    outage_s: float = 0.0
 
     def extract(self, query: str, text: str) -> str:
         """Returns the actor's answer about a page; records every call with its cost.
@@ -117,6 +127,7 @@ class StepExtractor:
                 text=redact(text),
             )
         )
+        self.outage_s += reply.outage_s
         # A call without an answer is recorded for its cost; training skips empty responses.
         answer = "" if reply.problem else redact(reply.text).strip()
         self.calls.append(ExtractionCall(messages=reply.messages, response=answer, usage=reply.usage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import sys
@@ -18,7 +19,7 @@ from collection.fleet.scheduler import Scheduler
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
-from collection.llm.ledger import LEDGER
+from collection.llm.ledger import LEDGER, CallLedger, look_for_outages
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
@@ -70,6 +71,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     clock = RunClock(workdir / "elapsed.json")
     index = JournalIndex(workdir)
     if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
+        _forget_outages(workdir / LEDGER)
         check_models(config.worker, workdir / LEDGER)
     pool = make_pool(workdir, config)
 
@@ -96,6 +98,14 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
             clock.save()
         reflections = publish(jobs, workdir, config.worker.actor, index)
     return RunResult(workdir, reflections, clock.seconds)
+
+
+def _forget_outages(ledger: Path) -> None:
+    """Forgets outages of an earlier run, whose end nobody has seen."""
+    if ledger.exists():
+        with contextlib.closing(CallLedger(ledger)) as calls:
+            for model in calls.outages():
+                calls.end_outage(model)
 
 
 def make_pool(workdir: Path, config: FleetConfig) -> WorkerPool:
@@ -177,6 +187,12 @@ class Fleet:
         self._counts.steps_per_second = self._rate.per_second()
         self._counts.busy = len(self._playing)
         self._counts.closed_sites = self._scheduler.closed(now)
+        found, clock = look_for_outages(self._workdir / LEDGER), time.time()
+        if found is not None:
+            self._counts.outages = {
+                model: (clock - outage.since, max(0.0, outage.probe_at - clock))
+                for model, outage in found.items()
+            }
         return self._counts
 
     def _is_stopping(self) -> bool:

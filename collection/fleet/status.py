@@ -30,6 +30,7 @@ class Status:
       rounds: episodes on disk.
       outcomes: of episodes; `done` includes episodes that failed the judge.
       closed_sites: sites in backoff, with the seconds left.
+      outages: models that do not answer, with the seconds since when and until they are called again.
       tokens: of acting, judging and reflecting, of prompts and responses.
       cost: of the same calls, in US dollars; 0 if prices are unknown.
       steps_per_second: of all workers together, recently; None before the first step.
@@ -43,6 +44,7 @@ class Status:
     successes: int = 0
     outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
     closed_sites: dict[str, float] = dataclasses.field(default_factory=dict)
+    outages: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     tokens: int = 0
     cost: float = 0.0
     steps_per_second: float | None = None
@@ -59,6 +61,7 @@ class Status:
             ("successes", str(self.successes)),
             ("outcomes", outcomes),
             ("closed sites", _sites(self.closed_sites)),
+            ("models without answers", _outages(self.outages)),
             ("tokens", f"{self.tokens:,}" if self.tokens else ""),
             ("cost", f"${self.cost:.2f}" if self.cost else ""),
             ("steps/s", "" if self.steps_per_second is None else f"{self.steps_per_second:.1f}"),
@@ -77,6 +80,13 @@ def _sites(closed: dict[str, float]) -> str:
     shown = ", ".join(f"{site} for {seconds:.0f} s" for site, seconds in longest[:_SITES_SHOWN])
     more = len(longest) - _SITES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _outages(outages: dict[str, tuple[float, float]]) -> str:
+    return ", ".join(
+        f"{model} for {since / 60:.0f} min, next try in {left:.0f} s"
+        for model, (since, left) in outages.items()
+    )
 
 
 def table(stage: str, status: Status) -> Table:

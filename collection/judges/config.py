@@ -202,5 +202,6 @@ def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfi
             )
         return dataclasses.replace(actor, temperature=0.0)
     endpoint = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ModelEndpoint)}
-    limits = {key: getattr(actor, key) for key in ("requests_per_minute", "tokens_per_minute", "cap_usd")}
+    shared = ("requests_per_minute", "tokens_per_minute", "cap_usd", "outage_hours")
+    limits = {key: getattr(actor, key) for key in shared}
     return ModelConfig(**endpoint, **limits, temperature=0.0).resolve(f"config.{name}")

@@ -88,12 +88,14 @@ class ActorReply:
     Attributes:
       problem: one line that says why the text is not a usable answer (blocked, cut off, empty); else empty.
       messages: the messages sent, if the actor wrote them itself (extractions, reflections).
+      outage_s: seconds that the call has waited for a model that did not answer.
     """
 
     text: str
     usage: CallUsage = dataclasses.field(default_factory=CallUsage)
     problem: str = ""
     messages: tuple[Message, ...] = ()
+    outage_s: float = 0.0
 
 
 class ActorModel(Protocol):
@@ -147,7 +149,7 @@ class LLMActor:
         schema: dict[str, Any] | None = None,
     ) -> ActorReply:
         answer = self._model.complete(ModelRequest(messages, purpose, seed, images, schema))
-        return ActorReply(answer.text, answer.usage, answer.problem, messages)
+        return ActorReply(answer.text, answer.usage, answer.problem, messages, answer.outage_s)
 
 
 def reflection_messages(request: ReflectionRequest) -> tuple[Message, ...]:

@@ -83,6 +83,8 @@ class ModelConfig(ModelEndpoint):
       requests_per_minute, tokens_per_minute: limits over all processes of the run; 0 means no limit.
       cap_usd: US dollars that the run may spend on models, including the runs it resumes; 0 means no limit.
         It needs known prices.
+      outage_hours: time that a run waits for a model that has stopped to answer; 0 ends the run instead.
+        Running episodes go on afterwards. A policy's own server is not waited for.
     """
 
     kind: Literal["none", "gemini", "chat"] = "gemini"
@@ -90,6 +92,7 @@ class ModelConfig(ModelEndpoint):
     requests_per_minute: float = safe(0.0)
     tokens_per_minute: float = safe(0.0)
     cap_usd: float = safe(0.0)
+    outage_hours: float = safe(6.0)
 
     def resolve(self, section: str = "config.actor") -> Self:
         """The config, checked and with the default model. Warns if calls have no known price.
@@ -111,6 +114,8 @@ class ModelConfig(ModelEndpoint):
         for name in ("requests_per_minute", "tokens_per_minute", "cap_usd"):
             if getattr(self, name) < 0:
                 raise UserError(f"{section}.{name}={getattr(self, name)}: below 0; 0 is no limit")
+        if self.outage_hours < 0:
+            raise UserError(f"{section}.outage_hours={self.outage_hours}: below 0; 0 does not wait")
         if self.kind in ("gemini", "chat") and not self.prices.known:
             self._handle_unknown_prices(section)
         return self
@@ -192,11 +197,13 @@ def make_model(config: ModelConfig, ledger: Path | None = None) -> Model:
     """
     if config.kind in ("none", "scripted"):
         raise UserError(f"config.actor.kind={config.kind}: no model; take gemini, chat or policy")
+    # A server that this run has started itself does not come back.
+    outage_s = 0.0 if config.kind == "policy" else config.outage_hours * 3600
     return MeteredModel(
         _endpoint(config),
         CallLedger(ledger),
         UsageLimits(config.requests_per_minute, config.tokens_per_minute, config.cap_usd),
-        RetryPolicy(attempts=config.calls, timeout_s=config.timeout_s),
+        RetryPolicy(attempts=config.calls, timeout_s=config.timeout_s, outage_s=outage_s),
         config.prices,
         config.max_tokens,
     )
@@ -217,7 +224,9 @@ def check_model(config: ModelConfig, ledger: Path) -> None:
     # OpenAI refuses to answer in JSON unless the messages contain the word.
     text = "This is a test of the connection. Answer with a short JSON object."
     message = Message(role="user", content=(TextPart(text=text),))
-    reply = make_model(config, ledger).complete(ModelRequest((message,), "check", 0, schema=reply_schema()))
+    # A model that is down before the run has begun may be a wrong address, so nothing waits for it.
+    model = make_model(dataclasses.replace(config, outage_hours=0.0), ledger)
+    reply = model.complete(ModelRequest((message,), "check", 0, schema=reply_schema()))
     if reply.problem:
         print(f"{config.model}: test call: {reply.problem}", file=sys.stderr, flush=True)
 

@@ -39,7 +39,24 @@ CREATE INDEX IF NOT EXISTS open_calls ON calls (expires) WHERE ended IS NULL;
 CREATE TABLE IF NOT EXISTS buckets (
   name TEXT PRIMARY KEY, level REAL NOT NULL, at REAL NOT NULL, paused_until REAL NOT NULL DEFAULT 0
 );
+CREATE TABLE IF NOT EXISTS outages (
+  model TEXT PRIMARY KEY, since REAL NOT NULL, probes INTEGER NOT NULL DEFAULT 0, probe_at REAL NOT NULL
+);
 """
+
+
+@dataclasses.dataclass(frozen=True)
+class Outage:
+    """A time in which a model does not answer, for all processes of a run. Times are Unix times.
+
+    Attributes:
+      probes: number of calls that were made to see if it answers again.
+      probe_at: the time of the next such call.
+    """
+
+    since: float
+    probes: int
+    probe_at: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +190,51 @@ class CallLedger:
                 "UPDATE buckets SET paused_until = MAX(paused_until, ?) WHERE name = ?", (until, bucket)
             )
 
+    def outage(self, model: str) -> Outage | None:
+        """Returns the outage of a model; None while it answers."""
+        return self.outages().get(model)
+
+    def outages(self) -> dict[str, Outage]:
+        """Returns the models that do not answer."""
+        with self._lock:
+            return _read_outages(self._connection)
+
+    def begin_outage(self, model: str, now: float, probe_at: float) -> bool:
+        """Enters that a model does not answer; returns False if that is known."""
+        with self._transaction():
+            return (
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO outages (model, since, probe_at) VALUES (?, ?, ?)",
+                    (model, now, probe_at),
+                ).rowcount
+                > 0
+            )
+
+    def claim_probe(self, model: str, now: float, lease_s: float) -> bool:
+        """Returns True to one caller, which then makes the call that is due.
+
+        Args:
+          lease_s: after this time another caller may claim it, since the first one may have been killed.
+        """
+        with self._transaction():
+            return (
+                self._connection.execute(
+                    "UPDATE outages SET probes = probes + 1, probe_at = ? WHERE model = ? AND probe_at <= ?",
+                    (now + lease_s, model, now),
+                ).rowcount
+                > 0
+            )
+
+    def postpone_probe(self, model: str, probe_at: float) -> None:
+        """Sets the time of the next call, after one without an answer."""
+        with self._transaction():
+            self._connection.execute("UPDATE outages SET probe_at = ? WHERE model = ?", (probe_at, model))
+
+    def end_outage(self, model: str) -> None:
+        """Enters that a model answers."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM outages WHERE model = ?", (model,))
+
     def totals(self) -> dict[str, dict[str, float]]:
         """Returns counts of calls and tokens, seconds and cost in US dollars, by purpose."""
         rows = self._connection.execute(
@@ -230,6 +292,24 @@ class CallLedger:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def _read_outages(connection: sqlite3.Connection) -> dict[str, Outage]:
+    rows = connection.execute("SELECT model, since, probes, probe_at FROM outages").fetchall()
+    return {model: Outage(*values) for model, *values in rows}
+
+
+def look_for_outages(path: Path) -> dict[str, Outage] | None:
+    """Returns the models that do not answer, without waiting for the ledger: None if it is busy."""
+    if not path.exists():
+        return {}
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", 0.0, uri=True)
+        ) as found:
+            return _read_outages(found)
+    except sqlite3.OperationalError:
+        return None
 
 
 def connect(path: Path | None) -> sqlite3.Connection:

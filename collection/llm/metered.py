@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import sys
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,11 @@ from collection.llm.prices import Prices
 from rmsweb_jax.errors import UserError
 
 _MAX_BACKOFF_S = 60.0
+_MAX_PROBE_WAIT_S = 300.0
+# Waiting calls look this often if the outage is over.
+_LOOK_S = 15.0
+# A call that has failed so often, while others were answered between its failures, is itself at fault.
+_MAX_OUTAGES = 3
 # If a server asks for a longer wait, the run stops instead of waiting.
 MAX_RETRY_AFTER_S = 600.0
 # Interval at which a call that does not fit under the cap checks if other open calls have been settled.
@@ -43,16 +49,20 @@ class RetryPolicy:
     """Retry settings of a call.
 
     Attributes:
-      attempts: maximum number of attempts before the run stops.
+      attempts: maximum number of attempts before an outage begins, or the run stops.
       first_wait_s: upper bound of the wait before the second attempt; it doubles each time, up to a minute.
         Waits are random below the bound, so that the workers do not retry all at once.
       timeout_s: timeout of one attempt. The model enforces it; here it determines when an open call counts
         as abandoned by a killed process.
+      outage_s: time that the run waits for a model that has stopped to answer. All calls of the run wait; one
+        at a time is made to see if it answers again, after `first_wait_s` and then twice as long each time,
+        up to five minutes. 0 does not wait.
     """
 
     attempts: int = 5
     first_wait_s: float = 1.0
     timeout_s: float = 120.0
+    outage_s: float = 0.0
 
 
 class NoAnswerError(UserError):
@@ -97,11 +107,11 @@ class MeteredModel:
         call = self._open(request, max_cost)
         progress = _CallProgress(self._clock())
         try:
-            reply = self._retrying()(self._attempt, request, call, progress, max_cost)
+            reply = self._answer(request, call, progress, max_cost)
         except BaseException as error:
             self._settle_failed(call, progress, max_cost, error)
             if isinstance(error, TransientError):
-                raise self._final_error(error, progress.attempts) from error
+                raise self._final_error(error, progress) from error
             raise
         usage, now = reply.usage, self._clock()
         cost = self._prices.cost(usage.prompt_tokens, usage.response_tokens, reply.cached_tokens)
@@ -117,8 +127,71 @@ class MeteredModel:
         )
         self._ledger.settle_call(call, outcome, now)
         return dataclasses.replace(
-            reply, usage=usage.model_copy(update={"seconds": outcome.seconds, "cost": cost})
+            reply,
+            usage=usage.model_copy(update={"seconds": outcome.seconds, "cost": cost}),
+            outage_s=progress.attempted - progress.started if progress.outages else 0.0,
         )
+
+    def _answer(
+        self, request: ModelRequest, call: int, progress: _CallProgress, max_cost: float
+    ) -> ModelReply:
+        """Makes a call with retries, and again after an outage of the model."""
+        while True:
+            reply = self._wait_for_model(request, call, progress, max_cost)
+            if reply is not None:
+                return reply
+            try:
+                return self._retrying()(self._attempt, request, call, progress, max_cost)
+            except TransientError as error:
+                if not self._retries.outage_s or not _is_retryable(error) or progress.outages >= _MAX_OUTAGES:
+                    raise
+                progress.outages += 1
+                now = self._clock()
+                if self._ledger.begin_outage(self.name, now, now + self._probe_wait(0)):
+                    hours = self._retries.outage_s / 3600
+                    self._report(f"{error}; all calls wait until it answers, for at most {hours:g} hours")
+
+    def _wait_for_model(
+        self, request: ModelRequest, call: int, progress: _CallProgress, max_cost: float
+    ) -> ModelReply | None:
+        """Waits while the model does not answer.
+
+        Returns:
+          The answer, if this call was the one that found that the model answers again; else None.
+
+        Raises:
+          TransientError: the outage has lasted for too long.
+        """
+        while self._retries.outage_s and (outage := self._ledger.outage(self.name)) is not None:
+            progress.outages = max(1, progress.outages)
+            now = self._clock()
+            if now < outage.probe_at:
+                wait = min(outage.probe_at - now, _LOOK_S)
+                self._ledger.extend_call(call, now + wait + self._lease_s)
+                self._sleep(wait)
+            elif self._ledger.claim_probe(self.name, now, self._lease_s):
+                try:
+                    reply = self._attempt(request, call, progress, max_cost)
+                except TransientError as error:
+                    now = self._clock()
+                    if not _is_retryable(error) or now - outage.since >= self._retries.outage_s:
+                        raise
+                    self._ledger.postpone_probe(self.name, now + self._probe_wait(outage.probes + 1))
+                    continue
+                except UserError:
+                    self._ledger.end_outage(self.name)  # A refusal is an answer.
+                    raise
+                self._ledger.end_outage(self.name)
+                minutes = (self._clock() - outage.since) / 60
+                self._report(f"{self.name}: answers again after {minutes:.1f} minutes; the calls go on")
+                return reply
+        return None
+
+    def _probe_wait(self, probes: int) -> float:
+        return min(self._retries.first_wait_s * 2.0 ** min(probes, 60), _MAX_PROBE_WAIT_S)
+
+    def _report(self, line: str) -> None:
+        print(" ".join(line.split()), file=sys.stderr, flush=True)
 
     def _open(self, request: ModelRequest, max_cost: float) -> int:
         """Enters the call in the ledger; waits while other open calls may use up the cap."""
@@ -145,6 +218,7 @@ class MeteredModel:
         if wait:
             self._sleep(wait)
         progress.attempts += 1
+        progress.attempted = self._clock()
         progress.in_flight = True
         try:
             reply = self._model.complete(request)
@@ -199,11 +273,8 @@ class MeteredModel:
             # Jitter above the server's delay, so that the workers do not all retry at the same moment.
             return delay + random.uniform(0.0, self._retries.first_wait_s)
 
-        def is_retryable(error: BaseException) -> bool:
-            return isinstance(error, TransientError) and (error.retry_after_s or 0.0) <= MAX_RETRY_AFTER_S
-
         return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(is_retryable),
+            retry=tenacity.retry_if_exception(_is_retryable),
             stop=tenacity.stop_after_attempt(self._retries.attempts),
             wait=wait,
             sleep=self._sleep,
@@ -221,23 +292,36 @@ class MeteredModel:
             call, CallOutcome(outcome, progress.attempts, now - progress.started, unanswered_cost=lost), now
         )
 
-    def _final_error(self, error: TransientError, attempts: int) -> UserError:
+    def _final_error(self, error: TransientError, progress: _CallProgress) -> UserError:
         reason = " ".join(str(error).split())
         if (error.retry_after_s or 0.0) > MAX_RETRY_AFTER_S:
             return UserError(
                 f"{reason}: asks to wait {error.retry_after_s:.0f} s; run the same command again after that"
             )
+        minutes = (self._clock() - progress.started) / 60
+        duration = f" in {minutes:.0f} minutes" if progress.outages else ""
         return NoAnswerError(
-            f"{reason}: no answer after {attempts} calls; "
+            f"{reason}: no answer after {progress.attempts} calls{duration}; "
             "check that it is up, then run the same command again"
         )
 
 
+def _is_retryable(error: BaseException) -> bool:
+    return isinstance(error, TransientError) and (error.retry_after_s or 0.0) <= MAX_RETRY_AFTER_S
+
+
 @dataclasses.dataclass
 class _CallProgress:
-    """State of a call that is being made."""
+    """State of a call that is being made.
+
+    Attributes:
+      attempted: time of the last attempt.
+      outages: number of outages that it has met.
+    """
 
     started: float
+    attempted: float = 0.0
     attempts: int = 0
+    outages: int = 0
     unanswered_cost: float = 0.0
     in_flight: bool = False

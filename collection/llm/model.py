@@ -60,12 +60,14 @@ class ModelReply:
       text: the answer as received; empty or truncated if there is a problem.
       problem: one line that says why the answer is not usable (blocked, cut off, empty); else empty.
       cached_tokens: prompt tokens that were billed as cached.
+      outage_s: seconds that the call has waited for a model that did not answer.
     """
 
     text: str
     usage: CallUsage = dataclasses.field(default_factory=CallUsage)
     problem: str = ""
     cached_tokens: int = 0
+    outage_s: float = 0.0
 
 
 class Model(Protocol):

@@ -152,3 +152,17 @@ def test_a_done_that_comes_late_still_counts():
 def test_time_limit():
     trajectory = run(Page(), Lines(reply(CLICK)), max_seconds=-1.0)
     assert trajectory.outcome == "timeout" and not trajectory.steps
+
+
+def test_a_time_without_answers_of_the_model_is_not_the_episodes():
+    page, clock = Page(), Clock()
+
+    class Waited(Lines):
+        def reply(self, request):
+            clock.now += 3600.0
+            return dataclasses.replace(super().reply(request), outage_s=3590.0)
+
+    with clock.running():
+        trajectory = run(page, Waited(reply(CLICK), reply(CLICK), reply(DONE)), max_seconds=50.0)
+    assert (trajectory.outcome, trajectory.seconds) == ("done", 3 * 3600.0)
+    assert page.deadlines == [50.0 + 3590.0, 50.0 + 2 * 3590.0]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from collection.fleet.collect import collect
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
 from tests.llm.answers import completion
-from tests.llm.server import ModelServer
+from tests.llm.server import Answer, ModelServer
 
 ROOT = Path(__file__).parents[2]
 DONE = {"done": {"text": "12 EUR", "success": True}}
@@ -171,3 +173,40 @@ def test_without_a_judge_a_line_says_so(site, models, tmp_path, capfd):
     config.judge.kind = "none"
     assert collect(config, tmp_path / "run")["successes"] == 0
     assert "no episode on live pages will count as a success" in capfd.readouterr().err
+
+
+def test_an_outage_of_the_model_ends_no_episode(site, models, tmp_path):
+    """The model answers the call before the run, and then not until the status of the run has shown it."""
+    agent, _ = models
+    good = completion(json.dumps(REPLY))
+    agent.answers = [good, Answer(503, {"error": {"message": "overloaded"}})]
+    notes = []
+
+    def repair():
+        while "models without answers agent for 0 min, next try in" not in "".join(notes):
+            notes.append((read_progress(tmp_path / "run") or {}).get("note", ""))
+            time.sleep(0.05)
+        agent.always = good
+
+    watcher = threading.Thread(target=repair, daemon=True)
+    watcher.start()
+    file = tasks_file(tmp_path, "shop", "other", "shop")
+    config = settings("web", site, models, tasks_file=file, rounds=1, fleet={"workers": 2})
+    config.actor.calls = 1
+    report = collect(config, tmp_path / "run")
+    watcher.join()
+    assert (report["trajectories"], report["outcomes"], report["successes"]) == (3, {"done": 3}, 3)
+    assert {one.retries for one in read_dataset(tmp_path / "run", Trajectory)} == {0}
+    calls = report["model_calls"]["reply"]
+    # Every step was asked for once, in however many attempts.
+    assert (calls["calls"], calls["without_answer"]) == (3, 0) and calls["attempts"] > 3
+    assert read_progress(tmp_path / "run")["note"].count("without answers") == 0
+
+
+def test_without_hours_for_it_an_outage_ends_the_run(site, models, tmp_path):
+    agent, _ = models
+    agent.answers = [completion(json.dumps(REPLY)), Answer(503)]
+    config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "shop"), rounds=1)
+    config.actor.calls, config.actor.outage_hours = 1, 0.0
+    with pytest.raises(UserError, match="no answer after 1 calls; check that it is up"):
+        collect(config, tmp_path / "run")

@@ -47,14 +47,17 @@ class Call:
 class ModelServer:
     """Sends `answers` in order, the last one for ever, and stores the calls.
 
+    Args:
+      port: 0 takes a free one.
+
     Attributes:
       always: given in their place as long as it is not None.
     """
 
-    def __init__(self, answers: Sequence[Answer]):
+    def __init__(self, answers: Sequence[Answer], port: int = 0):
         self.calls: list[Call] = []
         self.always: Answer | None = None
-        self._answers, self._over = list(answers), threading.Event()
+        self.answers, self._over = list(answers), threading.Event()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -64,7 +67,7 @@ class ModelServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -81,7 +84,7 @@ class ModelServer:
 
     def _answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
-        answer = self.always or self._answers[min(len(self.calls), len(self._answers) - 1)]
+        answer = self.always or self.answers[min(len(self.calls), len(self.answers) - 1)]
         self.calls.append(Call(handler.path, dict(handler.headers), json.loads(body)))
         self._give(handler, answer)
 
