@@ -19,6 +19,8 @@ from rmsweb_jax.settings import safe_keys, to_config_dict
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
 S = TypeVar("S")
+# Files that a run leaves which has failed before its first result; also those with a dot, and empty ones.
+_NO_RESULTS = (CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite")
 # Folders that this process has opened.
 _open: set[Path] = set()
 
@@ -63,9 +65,12 @@ def open_run(
       UserError: as `staged` and `open_workdir`.
     """
     with staged(workdir, process, live) as folder, open_workdir(folder, config, safe_keys, process == 0):
-        if isinstance(workdir, StorePath) and process == 0:
+        if isinstance(workdir, Path) or process:
+            yield folder
+            return
+        with begun(folder, workdir / CONFIG):
             (workdir / CONFIG).write_bytes((folder / CONFIG).read_bytes())
-        yield folder
+            yield folder
 
 
 @contextlib.contextmanager
@@ -73,6 +78,8 @@ def open_workdir(
     workdir: Path, config: ConfigDict, safe_keys: Iterable[str] = (), first: bool = True
 ) -> Iterator[None]:
     """Creates and locks a workdir, and refuses other settings than those of earlier runs in it.
+
+    A run that fails before its first result counts for nothing: its settings may be corrected.
 
     Opening a folder again in the same process does nothing: scripts open it before they call the library,
     which opens it for users who call it directly.
@@ -91,13 +98,38 @@ def open_workdir(
     if folder in _open:
         yield
         return
-    with lock_workdir(workdir) if first else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if first:
+            stack.enter_context(lock_workdir(workdir))
+            stack.enter_context(begun(workdir, workdir / CONFIG))
         check_config(config, workdir, frozenset(safe_keys), write=first)
         _open.add(folder)
-        try:
-            yield
-        finally:
-            _open.remove(folder)
+        stack.callback(_open.remove, folder)
+        yield
+
+
+@contextlib.contextmanager
+def begun(folder: Path, config: AnyPath) -> Iterator[None]:
+    """Removes the settings that its block has written if it raises `UserError` before the first result.
+
+    Args:
+      folder: the workdir, on disk.
+      config: the file of its settings.
+    """
+    is_new = not config.exists()
+    try:
+        yield
+    except UserError:
+        if is_new and not _holds_results(folder):
+            config.unlink(missing_ok=True)
+        raise
+
+
+def _holds_results(folder: Path) -> bool:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return any(
+        path.name not in _NO_RESULTS and path.name[0] != "." and path.stat().st_size > 0 for path in files
+    )
 
 
 def make_folder(workdir: Path) -> None:

@@ -37,6 +37,7 @@ def test_a_stage_runs_once_with_one_seed_and_any_number_of_workers(tmp_path):
         with pytest.raises(UserError, match="in use"), lock_workdir(workdir):
             pass
         if settings.workers == 1:
+            (workdir / "first").write_text("a result")
             raise UserError("stopped")
         (workdir / "report.json").write_text('{"done": true}')
         return {"done": True}
@@ -50,6 +51,25 @@ def test_a_stage_runs_once_with_one_seed_and_any_number_of_workers(tmp_path):
     assert len(calls) == 2
     with pytest.raises(UserError, match=r"begun with other settings \(seed; seed was 3, is 4\)"):
         run_stage(stage, StageSettings(seed=4), run)
+
+
+def test_settings_may_be_corrected_until_there_is_a_result(tmp_path):
+    def stage(settings, workdir):
+        (workdir / "journal").mkdir(exist_ok=True)
+        (workdir / "journal" / "000001.jsonl").touch()
+        (workdir / "log.txt").write_text("a line")
+        if settings.seed > 8:
+            (workdir / "journal" / "000001.jsonl").write_text("a record")
+        if settings.seed != 3:
+            raise UserError(f"seed {settings.seed} is not 3")
+        return {}
+
+    for seed in (7, 8, 9):
+        with pytest.raises(UserError, match=f"seed {seed} is not 3"):
+            run_stage(stage, StageSettings(seed=seed), tmp_path)
+    # The third has left a record, and its settings with it.
+    with pytest.raises(UserError, match="begun with other settings"):
+        run_stage(stage, StageSettings(seed=3), tmp_path)
 
 
 def test_the_library_takes_over_a_scripts_open_run(tmp_path):

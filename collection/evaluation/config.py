@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ml_collections import ConfigDict
 
 from collection.evaluation.dates.moving import LEAD_DAYS
-from collection.fleet.config import EpisodeSettings
+from collection.fleet.config import EpisodeSettings, FleetSettings
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig, ModelConfig
 from rmsweb_jax.errors import UserError
@@ -69,6 +69,8 @@ class EvaluateSettings(EpisodeSettings):
     runs: int = 3
     seed: int = 0
     actor: ActorConfig = EvaluatedActor()
+    # All runs of all tasks are played, also on a site that refuses them.
+    fleet: FleetSettings = safe(FleetSettings(max_refusals=0))
     refresh: RefreshSettings | None = internal(None)
 
 

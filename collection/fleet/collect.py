@@ -22,6 +22,7 @@ from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
 from collection.fleet.run import RunResult, run_tasks
 from collection.fleet.scheduler import REFUSED
+from collection.fleet.set_aside import read_set_aside
 from collection.fleet.worker import WorkerConfig
 from collection.judges.config import JudgeSettings
 from collection.llm.ledger import LEDGER, CallLedger
@@ -29,9 +30,9 @@ from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.records.sealing import REPORT, finish_stage
 from rmsweb_jax.settings import from_config
-from rmsweb_jax.storage import local_path, parse_path
+from rmsweb_jax.storage import AnyPath, local_path, parse_path
 from rmsweb_jax.workdir import run_stage
 
 
@@ -53,7 +54,26 @@ def collect(
       UserError: no tasks, or none that can be played; no browser; an actor or a policy that cannot be used;
         or a workdir that was begun with other settings.
     """
-    return run_stage(_collect, from_config(CollectSettings, settings), workdir)
+    settings = from_config(CollectSettings, settings)
+    if settings.fleet.retry_set_aside:
+        _reopen(parse_path(str(workdir), "workdir"))
+    return run_stage(_collect, settings, workdir)
+
+
+def _reopen(workdir: AnyPath) -> None:
+    """Lets a finished run go on with the tasks that it has set aside.
+
+    Raises:
+      UserError: it has finished in a bucket, where its journals are not.
+    """
+    if isinstance(workdir, Path):
+        if read_set_aside(workdir):
+            (workdir / REPORT).unlink(missing_ok=True)
+    elif (workdir / REPORT).exists():
+        raise UserError(
+            f"config.fleet.retry_set_aside: {workdir} has finished, and its data set in the bucket "
+            "stays as it is; play these tasks with another --workdir"
+        )
 
 
 def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
@@ -77,6 +97,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
         "model": next(played.trajectories()).model,
         "reflection": reflective,
         **yield_report(played.trajectories(), rounds),
+        "set_aside": dict(Counter(task.site for task in read_set_aside(workdir).values()).most_common()),
         **reflection_report(played.reflections),
         "model_calls": _model_calls(workdir / LEDGER),
     }

@@ -32,6 +32,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
       drain_seconds: time that running episodes get after SIGTERM.
+      retry_set_aside: play the tasks again that this run has set aside, also after it has finished.
     """
 
     engine: Literal["local", "ray"] = "local"
@@ -40,6 +41,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     retries: int = 2
     crashes: int = 2
     drain_seconds: float = 30.0
+    retry_set_aside: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

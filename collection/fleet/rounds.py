@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from collection.fleet.scheduler import REFUSED
 from collection.llm.actor import ActorModel, ReflectionRequest
 from collection.llm.scripted.guidance import warnings_in
 from rmsweb_jax.actions import ReplyError, repair_reply
@@ -85,6 +86,9 @@ def _guidance(history: TaskHistory, attempt: int, reflect: Reflect, append: Appe
     """Returns guidance after round `attempt` (the paper's rho); reflects if no reflection is on disk."""
     if attempt == 0:
         return ""
+    if history.trajectories[attempt].outcome in REFUSED:
+        # There is nothing to learn from a site that let nobody in.
+        return _guidance(history, attempt - 1, reflect, append)
     # Missing for a new round, and for an earlier one if a kill came between the round and its reflection.
     if attempt not in history.reflections:
         before = _guidance(history, attempt - 1, reflect, append)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import shutil
 import sys
 import time
@@ -13,9 +14,18 @@ from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
 from collection.fleet.config import FleetConfig
-from collection.fleet.journals import FOLDER, JournalEntry, JournalIndex, append_record, new_journal, publish
+from collection.fleet.journals import (
+    FOLDER,
+    JournalEntry,
+    JournalIndex,
+    append_record,
+    new_journal,
+    publish,
+    read_entry,
+)
 from collection.fleet.rounds import Job, Reflected
-from collection.fleet.scheduler import Scheduler
+from collection.fleet.scheduler import REFUSED, Scheduler
+from collection.fleet.set_aside import SET_ASIDE, SetAside, read_set_aside, write_set_aside
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
@@ -56,7 +66,8 @@ class RunResult:
 def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
     """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
 
-    Reflections, if any, are written to `reflections.jsonl`. Trajectories are sorted by id, so the
+    Reflections, if any, are written to `reflections.jsonl`, and tasks that are left because their site
+    refuses the run to `set_aside.jsonl`. Trajectories are sorted by id, so the
     order does not depend on the number of workers. Calling it again resumes.
 
     Args:
@@ -70,6 +81,8 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     workdir.mkdir(parents=True, exist_ok=True)
     clock = RunClock(workdir / "elapsed.json")
     index = JournalIndex(workdir)
+    if config.retry_set_aside:
+        (workdir / SET_ASIDE).unlink(missing_ok=True)
     if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
         _forget_outages(workdir / LEDGER)
         check_models(config.worker, workdir / LEDGER)
@@ -149,6 +162,8 @@ class Fleet:
         self._playing: dict[int, str] = {}  # Busy worker -> task id.
         self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
         self._lost: Counter[str] = Counter()  # The same, in its current round.
+        self._refusals: Counter[str] = Counter()  # Task id -> its refused episodes in a row.
+        self._set_aside = read_set_aside(workdir)
         self._given_up = 0
         self._error: UserError | None = None
         self._drain_until: float | None = None
@@ -159,6 +174,8 @@ class Fleet:
                 self._count(entry)
             if job.is_over(index.successes(task_id)):
                 self._counts.tasks_done += 1
+            elif task_id in self._set_aside:
+                self._counts.set_aside[self._set_aside[task_id].site] += 1
             else:
                 self._scheduler.add(task_id, _site(job))
         # Steps of earlier runs must not count for the speed of this one.
@@ -274,16 +291,45 @@ class Fleet:
             self._steps += entry.round.steps
 
     def _continue_job(self, task_id: str, entries: Sequence[JournalEntry]) -> None:
-        """Schedules the next round of a task, or counts the task as done."""
+        """Schedules the next round of a task, counts the task as done, or sets it aside."""
         self._lost.pop(task_id, None)
         job = self._jobs[task_id]
-        played = next((entry.round for entry in entries if entry.round is not None), None)
-        self._scheduler.ended(task_id, self._now(), None if played is None else played.outcome)
+        site = _site(job)
+        played = next((entry for entry in entries if entry.round is not None), None)
+        outcome = played.round.outcome if played is not None and played.round is not None else None
+        refused = bool(site) and outcome in REFUSED  # Local pages refuse nobody.
+        self._scheduler.ended(task_id, self._now(), outcome)
+        self._refusals[task_id] = self._refusals[task_id] + 1 if refused else 0
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
         else:
-            # First in its queue, so that tasks finish early instead of all at the end.
-            self._scheduler.add(task_id, _site(job), first=True)
+            # First in its queue, so that tasks finish early instead of all at the end; but a site that
+            # refuses one is tried with others.
+            self._scheduler.add(task_id, site, first=not refused)
+        if refused and played is not None:
+            self._set_refused_aside(task_id, site, played)
+
+    def _set_refused_aside(self, task_id: str, site: str, last: JournalEntry) -> None:
+        """Sets a task or all tasks of its site aside if they are refused too often; `last` is an episode."""
+        limit = self._config.max_refusals or math.inf
+        if self._scheduler.refusals(site) >= limit:
+            tasks = self._scheduler.remove(site)
+        elif self._refusals[task_id] >= limit:
+            tasks = self._scheduler.remove(site, task_id)
+        else:
+            return
+        record = read_entry(self._workdir, last)
+        assert isinstance(record, Trajectory)
+        what = site if len(tasks) > 1 else task_id
+        last_refusal = ": ".join(filter(None, (record.outcome, record.detail)))
+        reason = f"{what} was refused {limit} times in a row, the last was {last_refusal}"
+        for task_id in tasks:
+            rounds = len(self._index.rounds(task_id))
+            self._set_aside[task_id] = SetAside(task_id=task_id, site=site, rounds=rounds, reason=reason)
+        self._counts.set_aside[site] += len(tasks)
+        write_set_aside(self._workdir, self._set_aside.values())
+        if tasks:
+            print(f"set aside, {len(tasks)} of {site}: {reason}", file=sys.stderr)
 
     def _handle_death(self, worker: int, reason: str) -> None:
         """Forgets a dead worker; schedules its round again, or gives the task up."""

@@ -28,12 +28,15 @@ class SiteLimits:
       backoff_s: pause after an episode that was blocked, met a captcha or could not reach the site; doubled
         for each further one in a row.
       backoff_max_s: the longest pause.
+      max_refusals: number of such episodes in a row, of a site or of one of its tasks, after which what is
+        left of it is set aside; 0 never does that.
     """
 
     max_per_site: int = 2
     site_interval_s: float = 5.0
     backoff_s: float = 60.0
     backoff_max_s: float = 3600.0
+    max_refusals: int = 3
 
 
 @dataclasses.dataclass
@@ -89,6 +92,17 @@ class Scheduler(Generic[J]):
         # A crashed browser is not the site's answer; any other outcome ends the backoff.
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0
+
+    def refusals(self, site: str) -> int:
+        """Returns the number of refused episodes in a row."""
+        return self._sites[site].refusals
+
+    def remove(self, site: str, job: J | None = None) -> list[J]:
+        """Takes a job out of a site's queue, or all; those that run stay."""
+        queue = self._sites[site]
+        removed = [one for one in queue.waiting if job in (None, one)]
+        queue.waiting = deque(one for one in queue.waiting if one not in removed)
+        return removed
 
     def wake_at(self) -> float | None:
         """Returns the earliest time for a waiting job to start; None if all wait for running episodes."""

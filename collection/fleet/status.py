@@ -30,6 +30,7 @@ class Status:
       rounds: episodes on disk.
       outcomes: of episodes; `done` includes episodes that failed the judge.
       closed_sites: sites in backoff, with the seconds left.
+      set_aside: tasks by site, of sites that refused so often that they are not tried again.
       outages: models that do not answer, with the seconds since when and until they are called again.
       tokens: of acting, judging and reflecting, of prompts and responses.
       cost: of the same calls, in US dollars; 0 if prices are unknown.
@@ -44,6 +45,7 @@ class Status:
     successes: int = 0
     outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
     closed_sites: dict[str, float] = dataclasses.field(default_factory=dict)
+    set_aside: Counter[str] = dataclasses.field(default_factory=Counter)
     outages: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     tokens: int = 0
     cost: float = 0.0
@@ -61,6 +63,7 @@ class Status:
             ("successes", str(self.successes)),
             ("outcomes", outcomes),
             ("closed sites", _sites(self.closed_sites)),
+            ("set aside", _counts(self.set_aside)),
             ("models without answers", _outages(self.outages)),
             ("tokens", f"{self.tokens:,}" if self.tokens else ""),
             ("cost", f"${self.cost:.2f}" if self.cost else ""),
@@ -77,8 +80,16 @@ class Status:
 
 def _sites(closed: dict[str, float]) -> str:
     longest = sorted(closed.items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{site} for {seconds:.0f} s" for site, seconds in longest[:_SITES_SHOWN])
-    more = len(longest) - _SITES_SHOWN
+    return _first([f"{site} for {seconds:.0f} s" for site, seconds in longest])
+
+
+def _counts(tasks: Counter[str]) -> str:
+    return _first([f"{count} of {site}" for site, count in tasks.most_common()])
+
+
+def _first(parts: list[str]) -> str:
+    shown = ", ".join(parts[:_SITES_SHOWN])
+    more = len(parts) - _SITES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 

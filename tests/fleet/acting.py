@@ -19,7 +19,7 @@ from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import CallUsage, Outcome, Reflection, Task, Trajectory
 from rmsweb_jax.settings import from_config
 
-NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backoff_max_s=0.0)
+NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backoff_max_s=0.0, max_refusals=0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,8 +28,10 @@ WALL = "<title>Just a moment...</title><p>Verify you are human by completing the
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    walls = True
+
     def do_GET(self):
-        page = WALL if self.headers["Host"].startswith("wall") else SHOP
+        page = WALL if self.walls and self.headers["Host"].startswith("wall") else SHOP
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
@@ -158,6 +160,32 @@ def test_a_run_whose_sites_all_refuse_is_an_error(site, models, tmp_path):
     with pytest.raises(UserError, match="no task could be played"):
         collect(config, tmp_path / "run")
     assert len(models[0].calls) == before
+
+
+def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
+    site, models, tmp_path, monkeypatch
+):
+    agent, _ = models
+    good, wait = (
+        completion(json.dumps(REPLY | {"action": [action]})) for action in (DONE, {"wait": {"seconds": 0}})
+    )
+    agent.answers = [good, wait, good]  # The first one before the run, the last one in the shop.
+    file = tasks_file(tmp_path, "wall", "wall", "wall", "shop")
+    once = {"fleet": {"max_refusals": 1}, "limits": {"max_blocked": 2}}
+    config = settings("web", site, models, tasks_file=file, rounds=1, **once)
+    report = collect(config, tmp_path / "run")
+    assert report["outcomes"] == {"captcha": 1, "done": 1} and report["set_aside"] == {"wall.test": 2}
+    rows = [json.loads(line) for line in (tmp_path / "run" / "set_aside.jsonl").read_text().splitlines()]
+    assert [(row["task_id"], row["rounds"]) for row in rows] == [("wall-1", 0), ("wall-2", 0)]
+    assert all(row["reason"].startswith("wall.test was refused 1 times in a row, the last") for row in rows)
+    # A finished run stays as it is.
+    monkeypatch.setattr(_Handler, "walls", False)
+    assert collect(config, tmp_path / "run") == report
+    config.fleet.retry_set_aside = True
+    again = collect(config, tmp_path / "run")
+    assert again["outcomes"] == {"captcha": 1, "done": 3} and again["set_aside"] == {}
+    ids = [run.trajectory_id for run in read_dataset(tmp_path / "run", Trajectory)]
+    assert len(set(ids)) == len(ids) == 4
 
 
 def test_tasks_that_the_guard_refuses_are_counted(site, models, tmp_path, capfd):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from collection.fleet import SiteLimits
 from collection.fleet.journals import JournalIndex, load_histories, publish
 from collection.fleet.run import make_pool
+from collection.fleet.set_aside import read_set_aside
 from collection.fleet.worker import RoundRequest, RunFailure, Worker
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.records.dataset import read_dataset
@@ -97,6 +98,52 @@ def test_a_site_that_blocks_is_visited_less_and_shown(tmp_path):
     assert status.outcomes == {"captcha": 3, "done": 3} and status.rounds == 6
     assert status.closed_sites == {"bad.com": 240.0}
     assert "closed sites bad.com for 240 s" in status.line() and "captcha 3" in status.line()
+
+
+def test_a_site_that_refuses_is_given_up_and_its_tasks_are_set_aside(tmp_path):
+    """Ten tasks of five rounds each; without a limit their pauses alone take more than a day."""
+    jobs = [web_job(f"bad/{number}", attempts=5, reflective=True) for number in range(10)]
+    jobs.append(web_job("good/1", attempts=2))
+
+    def script(task, number):
+        return Act(outcome="captcha" if task.startswith("bad") else "done")
+
+    pool, fleet = run(jobs, tmp_path, script, config(LIMITS))
+    # Three of its tasks have been tried once each.
+    assert [task for _, task in pool.begun if task.startswith("bad")] == ["bad/0", "bad/1", "bad/2"]
+    assert pool.now < 200
+    status = fleet.status()
+    assert (status.tasks_done, status.set_aside) == (1, {"bad.com": 10})
+    assert "set aside 10 of bad.com" in status.line()
+    rows = read_set_aside(tmp_path)
+    assert {task: row.rounds for task, row in rows.items()} == {
+        f"bad/{number}": int(number < 3) for number in range(10)
+    }
+    assert rows["bad/9"].reason == "bad.com was refused 3 times in a row, the last was captcha"
+    # Resuming leaves them aside.
+    again, fleet = run(jobs, tmp_path, script, config(LIMITS))
+    assert not again.begun and fleet.status().set_aside == {"bad.com": 10}
+
+
+def test_a_task_whose_start_is_refused_is_set_aside_while_others_of_its_site_are_played(tmp_path):
+    jobs = [web_job("a/bad", attempts=9), *(web_job(f"a/{number}", attempts=9) for number in range(2))]
+
+    def script(task, number):
+        return Act(outcome="unreachable" if task == "a/bad" else "done")
+
+    _, fleet = run(jobs, tmp_path, script, config(LIMITS))
+    assert fleet.status().tasks_done == 2
+    assert {task: row.rounds for task, row in read_set_aside(tmp_path).items()} == {"a/bad": 3}
+
+
+def test_refused_rounds_are_not_reflected_on(tmp_path):
+    job = web_job("a/1", attempts=4, reflective=True)
+    outcomes = ["done", "captcha", "blocked", "done"]
+    run([job], tmp_path, lambda task, number: Act(outcome=outcomes[number]), config())
+    history = load_histories(tmp_path)["a/1"]
+    # The guidance after the first round is that of all later ones.
+    assert [one.detail for _, one in sorted(history.trajectories.items())] == ["", "r1", "r1", "r1"]
+    assert list(history.reflections) == [1]
 
 
 def test_reflections_go_along_and_are_counted(tmp_path):
