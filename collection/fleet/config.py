@@ -17,6 +17,7 @@ from collection.fleet.worker import WorkerConfig
 from collection.judges.config import JudgeSettings, judge_config
 from collection.judges.notes import TaskNotes
 from collection.llm.config import ActorConfig
+from collection.llm.ledger_server import LedgerAddress
 from collection.llm.scripted.mistakes import MistakeConfig
 from rmsweb_jax.settings import internal, safe
 
@@ -116,6 +117,10 @@ class FleetConfig(FleetSettings):
     def with_actor(self, actor: ActorConfig) -> FleetConfig:
         """Returns the config with another actor, for example with a policy whose server has started."""
         return dataclasses.replace(self, worker=dataclasses.replace(self.worker, actor=actor))
+
+    def with_ledger(self, ledger: LedgerAddress) -> FleetConfig:
+        """Returns the config for workers whose ledger is in another process."""
+        return dataclasses.replace(self, worker=dataclasses.replace(self.worker, ledger=ledger))
 
 
 def fleet_config(settings: EpisodeSettings, notes: Mapping[str, TaskNotes] | None = None) -> FleetConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import shutil
@@ -29,7 +28,8 @@ from collection.fleet.set_aside import SET_ASIDE, SetAside, read_set_aside, writ
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
-from collection.llm.ledger import LEDGER, CallLedger, look_for_outages
+from collection.llm.ledger import LEDGER, CallLedger
+from collection.llm.ledger_server import serve_ledger
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
@@ -83,9 +83,26 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     index = JournalIndex(workdir)
     if config.retry_set_aside:
         (workdir / SET_ASIDE).unlink(missing_ok=True)
-    if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
-        _forget_outages(workdir / LEDGER)
-        check_models(config.worker, workdir / LEDGER)
+    # On a cluster workers are on other machines.
+    host = "" if config.ray_address else "127.0.0.1"
+    with serve_ledger(workdir / LEDGER, host) as (ledger, address):
+        for model in ledger.outages():
+            ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
+        config = config.with_ledger(address)
+        if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
+            check_models(config.worker, address)
+        return _play(jobs, workdir, config, stage, index, clock, ledger)
+
+
+def _play(
+    jobs: Sequence[Job],
+    workdir: Path,
+    config: FleetConfig,
+    stage: str,
+    index: JournalIndex,
+    clock: RunClock,
+    ledger: CallLedger,
+) -> RunResult:
     pool = make_pool(workdir, config)
 
     def on_signal() -> None:
@@ -94,7 +111,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
         pool.wake()
 
     with StopRequest(on_signal) as stop:
-        fleet = Fleet(jobs, workdir, config, index, pool, lambda: stop.requested)
+        fleet = Fleet(jobs, workdir, config, index, pool, lambda: stop.requested, ledger)
         display = ProgressDisplay(workdir, stage, fleet.status())
 
         def show(status: Status) -> None:
@@ -111,14 +128,6 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
             clock.save()
         reflections = publish(jobs, workdir, config.worker.actor, index)
     return RunResult(workdir, reflections, clock.seconds)
-
-
-def _forget_outages(ledger: Path) -> None:
-    """Forgets outages of an earlier run, whose end nobody has seen."""
-    if ledger.exists():
-        with contextlib.closing(CallLedger(ledger)) as calls:
-            for model in calls.outages():
-                calls.end_outage(model)
 
 
 def make_pool(workdir: Path, config: FleetConfig) -> WorkerPool:
@@ -141,6 +150,7 @@ class Fleet:
     Args:
       index: of the records on disk; kept up to date.
       stop_requested: returns True if nothing more must start.
+      ledger: of the workers' calls.
       now: a monotonic clock, in seconds.
     """
 
@@ -152,10 +162,11 @@ class Fleet:
         index: JournalIndex,
         pool: WorkerPool,
         stop_requested: Callable[[], bool],
+        ledger: CallLedger,
         now: Callable[[], float] = time.monotonic,
     ):
         self._workdir, self._config, self._pool, self._index = workdir, config, pool, index
-        self._stop_requested, self._now = stop_requested, now
+        self._stop_requested, self._ledger, self._now = stop_requested, ledger, now
         self._jobs = {job.task.task_id: job for job in jobs}
         self._scheduler: Scheduler[str] = Scheduler(config)
         self._journals: dict[int, str] = {}  # Worker -> its journal.
@@ -204,12 +215,11 @@ class Fleet:
         self._counts.steps_per_second = self._rate.per_second()
         self._counts.busy = len(self._playing)
         self._counts.closed_sites = self._scheduler.closed(now)
-        found, clock = look_for_outages(self._workdir / LEDGER), time.time()
-        if found is not None:
-            self._counts.outages = {
-                model: (clock - outage.since, max(0.0, outage.probe_at - clock))
-                for model, outage in found.items()
-            }
+        clock = time.time()
+        self._counts.outages = {
+            model: (clock - outage.since, max(0.0, outage.probe_at - clock))
+            for model, outage in self._ledger.outages().items()
+        }
         return self._counts
 
     def _is_stopping(self) -> bool:

@@ -31,6 +31,7 @@ from collection.judges.config import JudgeConfig, make_judge
 from collection.llm.actor import ActorModel
 from collection.llm.config import ActorConfig, check_model, make_actor
 from collection.llm.ledger import LEDGER
+from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.images import ImageStore
@@ -56,6 +57,7 @@ class WorkerConfig:
       web: tools and searches that the agent may use on live pages.
       judge: decides if an episode on live pages is a success; without a judge none is.
       secrets: environment variables whose values the agent may type without seeing them.
+      ledger: of model calls, in the process that has started the workers; None is the workdir's file.
     """
 
     actor: ActorConfig
@@ -68,9 +70,10 @@ class WorkerConfig:
     web: WebConfig = dataclasses.field(default_factory=WebConfig)
     judge: JudgeConfig | None = None
     secrets: tuple[str, ...] = ()
+    ledger: LedgerAddress | None = None
 
 
-def check_models(config: WorkerConfig, ledger: Path) -> None:
+def check_models(config: WorkerConfig, ledger: LedgerAddress) -> None:
     """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
     actor, judge = config.actor, config.judge.model if config.judge else None
     if actor.kind in ("gemini", "chat"):
@@ -214,11 +217,12 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     @functools.cached_property
     def _actor(self) -> ActorModel:
-        return make_actor(self._config.actor, self._workdir / LEDGER)
+        return make_actor(self._config.actor, self._config.ledger or self._workdir / LEDGER)
 
     @functools.cached_property
     def _judge(self) -> Judge | None:
-        return None if self._config.judge is None else make_judge(self._config.judge, self._workdir)
+        config = self._config
+        return None if config.judge is None else make_judge(config.judge, self._workdir, config.ledger)
 
 
 def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:

@@ -17,6 +17,7 @@ from collection.judges.webjudge import WebJudge
 from collection.llm.cached import CachedModel
 from collection.llm.config import ModelConfig, ModelEndpoint, make_model
 from collection.llm.ledger import LEDGER
+from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import required, safe
 
@@ -149,13 +150,16 @@ def judge_config(
     return JudgeConfig(_model(settings, actor, name), settings.method, known)
 
 
-def make_judge(config: JudgeConfig, workdir: Path) -> Judge:
+def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None) -> Judge:
     """Makes a judge whose calls go through the run's ledger and whose replies are cached in `REPLIES`.
+
+    Args:
+      ledger: None if it is the workdir's file.
 
     Raises:
       UserError: the settings contradict each other, or a file has another format.
     """
-    return METHODS[config.method](_cached(config.model, workdir), config.notes)
+    return METHODS[config.method](_cached(config.model, workdir, ledger), config.notes)
 
 
 def make_judges(
@@ -189,8 +193,8 @@ def make_cross_check(settings: CrossCheckSettings, actor: ModelConfig, workdir: 
     return CrossCheck(_cached(_model(settings, actor, "cross_check"), workdir))
 
 
-def _cached(model: ModelConfig, workdir: Path) -> CachedModel:
-    return CachedModel(make_model(model, workdir / LEDGER), workdir / REPLIES)
+def _cached(model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None) -> CachedModel:
+    return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES)
 
 
 def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:

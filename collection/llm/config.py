@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from collection.llm.actor import ActorModel, LLMActor
 from collection.llm.ledger import CallLedger
+from collection.llm.ledger_server import LedgerAddress, RemoteLedger
 from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
 from collection.llm.model import (
     Model,
@@ -173,7 +174,7 @@ class ActorConfig(ModelConfig):
         return super().resolve(section)
 
 
-def make_actor(config: ActorConfig, ledger: Path | None = None) -> ActorModel:
+def make_actor(config: ActorConfig, ledger: Path | LedgerAddress | None = None) -> ActorModel:
     """Creates the actor of a resolved config; a served policy (`policy`) is called at its `base_url`.
 
     Args:
@@ -184,12 +185,12 @@ def make_actor(config: ActorConfig, ledger: Path | None = None) -> ActorModel:
     return LLMActor(make_model(config, ledger))
 
 
-def make_model(config: ModelConfig, ledger: Path | None = None) -> Model:
+def make_model(config: ModelConfig, ledger: Path | LedgerAddress | None = None) -> Model:
     """Creates the model of a resolved config that has one, with its limits.
 
     Args:
       ledger: file in which all processes of a run enter their calls (`collection.llm.ledger.LEDGER` in its
-        workdir); None applies the limits to this model in this process only.
+        workdir), or the process that serves it; None applies the limits to this model in this process only.
 
     Raises:
       UserError: the config names the scripted teacher, which is not a model, or settings contradict each
@@ -201,7 +202,7 @@ def make_model(config: ModelConfig, ledger: Path | None = None) -> Model:
     outage_s = 0.0 if config.kind == "policy" else config.outage_hours * 3600
     return MeteredModel(
         _endpoint(config),
-        CallLedger(ledger),
+        RemoteLedger(ledger) if isinstance(ledger, LedgerAddress) else CallLedger(ledger),
         UsageLimits(config.requests_per_minute, config.tokens_per_minute, config.cap_usd),
         RetryPolicy(attempts=config.calls, timeout_s=config.timeout_s, outage_s=outage_s),
         config.prices,
@@ -209,7 +210,7 @@ def make_model(config: ModelConfig, ledger: Path | None = None) -> Model:
     )
 
 
-def check_model(config: ModelConfig, ledger: Path) -> None:
+def check_model(config: ModelConfig, ledger: Path | LedgerAddress) -> None:
     """Makes one small call, so that a run with a wrong key, model or setting ends before it starts anything.
 
     A reply that is not usable is reported on standard error: it is no reason not to start.

@@ -27,22 +27,28 @@ LEDGER = "calls.sqlite"
 BURST_S = 6.0
 # Transactions take milliseconds; waiting longer means that another process is stuck with the file locked.
 _BUSY_S = 60.0
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS calls (
-  id INTEGER PRIMARY KEY, started REAL NOT NULL, expires REAL NOT NULL, ended REAL,
-  purpose TEXT NOT NULL, model TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-  prompt_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0,
-  response_tokens INTEGER NOT NULL DEFAULT 0, seconds REAL NOT NULL DEFAULT 0,
-  cost REAL NOT NULL DEFAULT 0, unanswered_cost REAL NOT NULL, outcome TEXT NOT NULL DEFAULT 'open'
-);
-CREATE INDEX IF NOT EXISTS open_calls ON calls (expires) WHERE ended IS NULL;
-CREATE TABLE IF NOT EXISTS buckets (
-  name TEXT PRIMARY KEY, level REAL NOT NULL, at REAL NOT NULL, paused_until REAL NOT NULL DEFAULT 0
-);
-CREATE TABLE IF NOT EXISTS outages (
-  model TEXT PRIMARY KEY, since REAL NOT NULL, probes INTEGER NOT NULL DEFAULT 0, probe_at REAL NOT NULL
-);
-"""
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY, started REAL NOT NULL, expires REAL NOT NULL, ended REAL,
+    purpose TEXT NOT NULL, model TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    prompt_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0,
+    response_tokens INTEGER NOT NULL DEFAULT 0, seconds REAL NOT NULL DEFAULT 0,
+    cost REAL NOT NULL DEFAULT 0, unanswered_cost REAL NOT NULL, outcome TEXT NOT NULL DEFAULT 'open')""",
+    "CREATE INDEX IF NOT EXISTS open_calls ON calls (expires) WHERE ended IS NULL",
+    # The sum over all calls, which each call asks for.
+    "CREATE TABLE IF NOT EXISTS spent (total REAL NOT NULL)",
+    """INSERT INTO spent SELECT TOTAL(cost + unanswered_cost) FROM calls
+    WHERE NOT EXISTS (SELECT * FROM spent)""",
+    """CREATE TRIGGER IF NOT EXISTS call_opened AFTER INSERT ON calls
+    BEGIN UPDATE spent SET total = total + NEW.cost + NEW.unanswered_cost; END""",
+    """CREATE TRIGGER IF NOT EXISTS call_settled AFTER UPDATE OF cost, unanswered_cost ON calls
+    BEGIN UPDATE spent
+    SET total = total + NEW.cost + NEW.unanswered_cost - OLD.cost - OLD.unanswered_cost; END""",
+    """CREATE TABLE IF NOT EXISTS buckets (
+    name TEXT PRIMARY KEY, level REAL NOT NULL, at REAL NOT NULL, paused_until REAL NOT NULL DEFAULT 0)""",
+    """CREATE TABLE IF NOT EXISTS outages (model TEXT PRIMARY KEY,
+    since REAL NOT NULL, probes INTEGER NOT NULL DEFAULT 0, probe_at REAL NOT NULL)""",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +89,13 @@ class CallOutcome:
 class CallLedger:
     """The ledger of a run's model calls.
 
-    Threads can share an object. Processes can share the file, also on a network disk with POSIX locks.
+    Threads can share an object, and processes the file, also on a network disk with POSIX locks. For the many
+    workers of a fleet see `ledger_server`.
 
     Args:
       path: SQLite file; None keeps the ledger in this process's memory.
+      alone: no other process opens the file meanwhile. Calls then are not on the disk at once, which only a
+        crash of the machine shows, and cost a hundredth of the time.
 
     Raises:
       UserError: the file is not a ledger.
@@ -94,12 +103,16 @@ class CallLedger:
       sqlite3.OperationalError: another process has locked the file for a minute.
     """
 
-    def __init__(self, path: Path | None):
-        self._path, self._lock = path, threading.Lock()
+    def __init__(self, path: Path | None, alone: bool = False):
+        self._path, self._lock, self._alone = path, threading.Lock(), alone
         self._connection = connect(path)
         try:
+            if alone:
+                # With the lock for itself, a write-ahead log needs no shared memory.
+                for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=NORMAL"):
+                    self._connection.execute(f"PRAGMA {pragma}")
             with self._transaction():
-                for statement in filter(str.strip, _SCHEMA.split(";")):
+                for statement in _SCHEMA:
                     self._connection.execute(statement)
         except sqlite3.DatabaseError as error:
             self._connection.close()
@@ -110,7 +123,11 @@ class CallLedger:
             ) from error
 
     def close(self) -> None:
-        self._connection.close()
+        with self._lock:
+            if self._alone:
+                # As other processes open it.
+                self._connection.execute("PRAGMA journal_mode=DELETE")
+            self._connection.close()
 
     def open_call(
         self, purpose: Purpose, model: str, max_cost: float, cap: float, now: float, lease_s: float
@@ -131,7 +148,7 @@ class CallLedger:
         """
         with self._transaction():
             if cap:
-                spent = self._one("SELECT TOTAL(cost + unanswered_cost) FROM calls")
+                spent = self._one("SELECT total FROM spent")
                 running = self._one(
                     "SELECT TOTAL(unanswered_cost) FROM calls WHERE ended IS NULL AND expires > ?", now
                 )
@@ -197,7 +214,8 @@ class CallLedger:
     def outages(self) -> dict[str, Outage]:
         """Returns the models that do not answer."""
         with self._lock:
-            return _read_outages(self._connection)
+            rows = self._connection.execute("SELECT model, since, probes, probe_at FROM outages").fetchall()
+        return {model: Outage(*values) for model, *values in rows}
 
     def begin_outage(self, model: str, now: float, probe_at: float) -> bool:
         """Enters that a model does not answer; returns False if that is known."""
@@ -257,7 +275,7 @@ class CallLedger:
 
     def spent(self) -> float:
         """Returns the US dollars spent so far, including the maximum cost of unanswered calls."""
-        return self._one("SELECT TOTAL(cost + unanswered_cost) FROM calls")
+        return self._one("SELECT total FROM spent")
 
     def _level(self, bucket: str, full: float, rate: float, now: float) -> tuple[float, float]:
         """Returns a bucket's current level (negative while callers wait) and the end of its pause."""
@@ -292,24 +310,6 @@ class CallLedger:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-
-
-def _read_outages(connection: sqlite3.Connection) -> dict[str, Outage]:
-    rows = connection.execute("SELECT model, since, probes, probe_at FROM outages").fetchall()
-    return {model: Outage(*values) for model, *values in rows}
-
-
-def look_for_outages(path: Path) -> dict[str, Outage] | None:
-    """Returns the models that do not answer, without waiting for the ledger: None if it is busy."""
-    if not path.exists():
-        return {}
-    try:
-        with contextlib.closing(
-            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", 0.0, uri=True)
-        ) as found:
-            return _read_outages(found)
-    except sqlite3.OperationalError:
-        return None
 
 
 def connect(path: Path | None) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tenacity
 
 from collection.llm.ledger import CallLedger, CallOutcome
+from collection.llm.ledger_server import RemoteLedger
 from collection.llm.model import Model, ModelReply, ModelRequest, TransientError
 from collection.llm.prices import Prices
 from rmsweb_jax.errors import UserError
@@ -81,7 +82,7 @@ class MeteredModel:
     def __init__(
         self,
         model: Model,
-        ledger: CallLedger,
+        ledger: CallLedger | RemoteLedger,
         limits: UsageLimits,
         retries: RetryPolicy,
         prices: Prices,

@@ -14,6 +14,7 @@ from collection.fleet.rounds import Job, Reflected, run_round
 from collection.fleet.run import Fleet
 from collection.fleet.worker import RoundDone, RoundRequest, RunFailure
 from collection.fleet.worker_pool import Message, WorkerDied
+from collection.llm.ledger import CallLedger
 from configs.collect import get_config
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import CallUsage, Outcome, Reflection, Task, Trajectory
@@ -133,7 +134,16 @@ def run(
 ) -> tuple[ActedPool, Fleet]:
     """Plays all jobs; `stop(now)`: whether to stop."""
     pool = ActedPool(workdir, script)
-    fleet = Fleet(jobs, workdir, setup, JournalIndex(workdir), pool, lambda: stop(pool.now), lambda: pool.now)
+    fleet = Fleet(
+        jobs,
+        workdir,
+        setup,
+        JournalIndex(workdir),
+        pool,
+        lambda: stop(pool.now),
+        CallLedger(None),
+        lambda: pool.now,
+    )
     try:
         fleet.run()
     finally:

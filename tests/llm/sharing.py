@@ -11,6 +11,7 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 from collection.llm.ledger import CallLedger
+from collection.llm.ledger_server import LedgerAddress, RemoteLedger
 from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
 from collection.llm.model import BudgetError, Model, ModelReply, ModelRequest
 from collection.llm.prices import Prices
@@ -68,13 +69,12 @@ def metered(
     )
 
 
-def spend(path: Path, calls: SimpleQueue[int], cap: float) -> None:
+def spend(where: Path | LedgerAddress, calls: SimpleQueue[int], cap: float) -> None:
     """Calls until the cap stops it. The clock is real, so that other processes' calls do not seem dead."""
     soon: Callable[[float], None] = lambda _: time.sleep(0.001)  # noqa: E731
     limits, retries = UsageLimits(cap_usd=cap), RetryPolicy()
-    model = MeteredModel(
-        Script(REPLY), CallLedger(path), limits, retries, PRICES, MAX_TOKENS, time.time, soon
-    )
+    ledger = RemoteLedger(where) if isinstance(where, LedgerAddress) else CallLedger(where)
+    model = MeteredModel(Script(REPLY), ledger, limits, retries, PRICES, MAX_TOKENS, time.time, soon)
     made = 0
     try:
         while True:

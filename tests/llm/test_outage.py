@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from collection.llm.chat import ChatModel
-from collection.llm.ledger import CallLedger, look_for_outages
+from collection.llm.ledger import CallLedger
 from collection.llm.metered import MeteredModel, NoAnswerError, RetryPolicy, UsageLimits
 from collection.llm.model import ModelRequest
 from collection.llm.prices import Prices
@@ -71,7 +71,7 @@ def test_a_call_goes_on_after_an_hour_without_answers(answer, tmp_path, capfd):
         assert reply.outage_s == pytest.approx(clock.elapsed)
         totals = ledger.totals()["reply"]
         assert (totals["calls"], totals["without_answer"], totals["attempts"]) == (1, 0, len(server.calls))
-        assert look_for_outages(tmp_path / "calls.sqlite") == {}
+        assert ledger.outages() == {}
     begun, ended = capfd.readouterr().err.splitlines()
     assert "all calls wait until it answers, for at most 6 hours" in begun
     assert "m: answers again after" in ended

@@ -1,0 +1,146 @@
+"""A fleet's ledger in its parent process, which all workers reach by its address.
+
+A file that a thousand processes lock in turn takes some tens of calls a second, and none on a disk that the
+machines do not share. One process that has the file to itself takes thousands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from collection.llm.ledger import CallLedger
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BACKLOG = 4096  # Workers that connect at the same moment.
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerAddress:
+    """Where a ledger is served.
+
+    Attributes:
+      key: proves that both sides belong to the same run.
+    """
+
+    host: str
+    port: int
+    key: bytes = dataclasses.field(repr=False)
+
+
+def _remote(method: Callable[Concatenate[CallLedger, P], R]) -> Callable[Concatenate[RemoteLedger, P], R]:
+    """A method of `RemoteLedger` that calls one of the served ledger; arguments go by position."""
+
+    @functools.wraps(method)
+    def call(self: RemoteLedger, *args: P.args, **kwargs: P.kwargs) -> R:
+        assert not kwargs
+        return self.ask(method.__name__, args)
+
+    return call
+
+
+class RemoteLedger:
+    """The ledger of another process; threads can share an object.
+
+    Raises:
+      ConnectionError: from every method: that process is gone.
+    """
+
+    def __init__(self, address: LedgerAddress):
+        self._link = Client((address.host, address.port), authkey=address.key)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Calls a method of the served ledger; raises what it raises."""
+        with self._lock:
+            try:
+                self._link.send((method, arguments))
+                result, error = self._link.recv()
+            except EOFError as lost:
+                raise ConnectionError("the process of this run's ledger has ended") from lost
+        if error is not None:
+            raise error
+        return result
+
+    open_call = _remote(CallLedger.open_call)
+    extend_call = _remote(CallLedger.extend_call)
+    settle_call = _remote(CallLedger.settle_call)
+    take = _remote(CallLedger.take)
+    give = _remote(CallLedger.give)
+    pause = _remote(CallLedger.pause)
+    outage = _remote(CallLedger.outage)
+    begin_outage = _remote(CallLedger.begin_outage)
+    claim_probe = _remote(CallLedger.claim_probe)
+    postpone_probe = _remote(CallLedger.postpone_probe)
+    end_outage = _remote(CallLedger.end_outage)
+
+
+@contextlib.contextmanager
+def serve_ledger(path: Path, host: str = "127.0.0.1") -> Iterator[tuple[CallLedger, LedgerAddress]]:
+    """Opens a ledger for this process alone and answers for it in threads.
+
+    Args:
+      host: address to listen on; "" is all of this machine, for workers on others.
+
+    Yields:
+      The ledger, and the address of `RemoteLedger`.
+
+    Raises:
+      UserError: as `CallLedger`.
+    """
+    key, over = secrets.token_bytes(32), threading.Event()
+    with (
+        contextlib.closing(CallLedger(path, alone=True)) as ledger,
+        Listener((host, 0), backlog=_BACKLOG) as listener,
+    ):
+        port = int(listener.address[1])
+
+        def accept() -> None:
+            while not over.is_set():
+                link = listener.accept()
+                threading.Thread(target=_answer, args=(link, ledger, key), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield ledger, LedgerAddress(host or _own_address(), port, key)
+        finally:
+            over.set()
+            socket.create_connection((host or "127.0.0.1", port)).close()  # It waits for one.
+            thread.join()
+
+
+def _answer(link: Connection, ledger: CallLedger, key: bytes) -> None:
+    with link, contextlib.suppress(EOFError, OSError, AuthenticationError):
+        # Here and not in the listener, which others would wait for.
+        deliver_challenge(link, key)
+        answer_challenge(link, key)
+        while True:
+            method, arguments = link.recv()
+            try:
+                answer = getattr(ledger, method)(*arguments), None
+            except Exception as error:
+                answer = None, error
+            link.send(answer)
+
+
+def _own_address() -> str:
+    """The address from which this machine reaches others; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        return probe.getsockname()[0]
+    return "127.0.0.1"
