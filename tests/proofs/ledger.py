@@ -145,9 +145,9 @@ def tables(figures: Figures) -> str:
 ABOUT = """\
 Workers call a model that answers at once, through the wrapper that all model calls go through, with a cap and
 limits of requests and tokens: each call is entered, checked against the cap, counted against two limits,
-corrected and settled. There are up to {processes} processes, a connection for each worker, {seconds:.0f} s a row, and
-{earlier:,} earlier calls in the ledger. The first row is the ledger as a file, which is how stages with one
-process use it; a fleet's parent process serves it.
+corrected and settled. There are up to {processes} processes, a connection for each worker, and {earlier:,}
+earlier calls in the ledger; a row takes {seconds:.0f} s. The first row is the ledger as a file, which is how
+stages with one process use it; a fleet's parent process serves it.
 """
 PROOF = Proof("The ledger of model calls", ABOUT, measure, claims, tables)
 
