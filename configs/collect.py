@@ -72,6 +72,7 @@ _DEMO = {"pages": PAGES, "seeds": 16, **DEMO_EPISODES}
 _SMOKE = {"pages": SMOKE_PAGES, "seeds": 2, **SMOKE_EPISODES}
 _WEB = {
     "pages": (),
+    "browser": {"user_agent": "desktop"},
     "judge": {"kind": "actor"},
     "guard": {"task_site": True, "allowed": ("duckduckgo.com", "*.duckduckgo.com")},
     "fleet": {"workers": 4},
