@@ -307,7 +307,7 @@ class Fleet:
         site = _site(job)
         played = next((entry for entry in entries if entry.round is not None), None)
         outcome = played.round.outcome if played is not None and played.round is not None else None
-        refused = bool(site) and outcome in REFUSED  # Local pages refuse nobody.
+        refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
         self._scheduler.ended(task_id, self._now(), outcome)
         self._refusals[task_id] = self._refusals[task_id] + 1 if refused else 0
         if job.is_over(self._index.successes(task_id)):

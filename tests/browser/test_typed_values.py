@@ -10,7 +10,7 @@ from rmsweb_jax.actions.parse import normalize_action
 
 @pytest.fixture
 def fields(browser, local_pages):
-    browser.goto(f"{local_pages}/fields.html")
+    browser.goto(f"{local_pages}/typed.html")
     return browser
 
 
