@@ -55,6 +55,7 @@ const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'get
 const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
   'tagName', 'type', 'onclick'];
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
+const FORMATS = { date: 'YYYY-MM-DD', time: 'HH:MM', month: 'YYYY-MM', week: 'YYYY-Www', 'datetime-local': 'YYYY-MM-DDTHH:MM' };
 const VW = innerWidth, VH = innerHeight;
 const cross = (a, b) => ({
   left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
@@ -241,6 +242,17 @@ function attributesOf(el, tag) {
   if (role !== 'presentation' && role !== 'none') put('role', role);
   for (const name of ['placeholder', 'aria-label', 'aria-expanded', 'aria-checked', 'title', 'alt']) put(name, el.getAttribute(name));
   if (el.getAttribute('aria-selected') === 'true') put('aria-selected', 'true');
+  const on = (name) => el.getAttribute(name) !== null && el.getAttribute(name) !== 'false';
+  if (el.required || on('aria-required')) put('required', 'true');
+  if (el.readOnly || on('aria-readonly')) put('readonly', 'true');
+  if (on('aria-invalid') || (CONTROLS.has(tag) && el.matches(':user-invalid'))) put('invalid', 'true');
+  if (on('aria-pressed')) put('pressed', el.getAttribute('aria-pressed'));
+  if (on('aria-current')) put('current', el.getAttribute('aria-current'));
+  if (tag === 'INPUT') {
+    if (/^(number|range|date|time|month|week|datetime-local)$/.test(el.type)) { put('min', el.min); put('max', el.max); }
+    put('format', FORMATS[el.type]);
+  }
+  for (const name of ['aria-valuenow', 'aria-valuetext', 'aria-valuemin', 'aria-valuemax']) put(name, el.getAttribute(name));
   if (tag === 'A') put('href', shortLink(el));
   return attributes;
 }

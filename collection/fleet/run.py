@@ -121,6 +121,11 @@ def _play(
         try:
             fleet.run(show)
             display.finish(fleet.status())
+        except StoppedError:
+            if stop.count == 1 and index.tasks:
+                # Later stages can use what there is; the same command goes on and replaces it.
+                publish(jobs, workdir, config.worker.actor, index)
+            raise
         finally:
             display.close()
             fleet.close()
