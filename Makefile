@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO ?= demo
 WORKDIR ?= runs/$(DEMO)
 
-.PHONY: demo test check fuzz lint wheel-smoke base browser-policy proofs clean
+.PHONY: demo test slow check fuzz lint wheel-smoke base browser-policy proofs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -18,6 +18,10 @@ demo: $(VENV)/.demo chromium
 test:
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev chromium
 	$(call typed,-n 4 --dist loadfile --no-loadscope-reorder)
+
+# The tests that `make test` leaves out: a quarter of an hour on two cores.
+slow: $(VENV)/.dev chromium
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m slow
 
 # Lint, types and the tests that need neither browser nor compiler: a minute and a half on two cores.
 FAST := actions corpus importers judges records tasks test_house.py test_settings.py

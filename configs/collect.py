@@ -55,6 +55,7 @@ DEMO_EPISODES = {
 SMOKE_EPISODES = {"limits": {"max_steps": 5}, "fleet": {"workers": 2}}
 # Actors that are policies; `evaluate` has them too.
 POLICY = {"kind": "policy", "timeout_s": 600.0}
+_SFT = {**POLICY, "label": "sft"}
 DEMO_POLICY = {"kind": "policy", "server_settings": serve.DEMO, "max_tokens": 128, "timeout_s": 60.0}
 GPT = {
     "kind": "chat",
@@ -72,11 +73,14 @@ _DEMO = {"pages": PAGES, "seeds": 16, **DEMO_EPISODES}
 _SMOKE = {"pages": SMOKE_PAGES, "seeds": 2, **SMOKE_EPISODES}
 _WEB = {
     "pages": (),
+    "browser": {"user_agent": "desktop"},
     "judge": {"kind": "actor"},
     "guard": {"task_site": True, "allowed": ("duckduckgo.com", "*.duckduckgo.com")},
     "fleet": {"workers": 4},
     "search_urls": SEARCH_URLS,
 }
+# Weeks on other people's sites and models.
+LONG_RUN = {"actor": {"outage_hours": 6.0}}
 _ACTS = {"pages": (), "rounds": 1, "stop_after": 0, "reflection": False}
 # A policy that learned little would use up any number of steps.
 _SMOKE_POLICY = {"actor": {**DEMO_POLICY, "label": "sft"}, "limits": {"max_steps": 2}}
@@ -84,15 +88,15 @@ _SMOKE_POLICY = {"actor": {**DEMO_POLICY, "label": "sft"}, "limits": {"max_steps
 VARIANTS = {
     "demo": _DEMO,
     "smoke": (_DEMO, _SMOKE),
-    "paper": _PAPER,
-    "paper_gpt": (_PAPER, {"actor": GPT}),
-    "web": (_PAPER, _WEB),
-    "web_gpt": (_PAPER, _WEB, {"actor": GPT}),
+    "paper": (_PAPER, LONG_RUN),
+    "paper_gpt": (_PAPER, LONG_RUN, {"actor": GPT}),
+    "web": (_PAPER, LONG_RUN, _WEB),
+    "web_gpt": (_PAPER, LONG_RUN, _WEB, {"actor": GPT}),
     "no_reflection": (_DEMO, {"reflection": False}),
     "demo_policy": (_DEMO, _ACTS, {"actor": {**DEMO_POLICY, "label": "sft"}}),
     "smoke_policy": (_DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),
-    "paper_policy": (_WEB, _ACTS, {"actor": {**POLICY, "label": "sft"}, "judge": _PAPER["actor"]}),
-    "paper_policy_gpt": (_WEB, _ACTS, {"actor": {**POLICY, "label": "sft"}, "judge": GPT}),
+    "paper_policy": (_WEB, LONG_RUN, _ACTS, {"actor": _SFT, "judge": _PAPER["actor"]}),
+    "paper_policy_gpt": (_WEB, LONG_RUN, _ACTS, {"actor": _SFT, "judge": GPT}),
 }
 
 

@@ -20,7 +20,15 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from collection.evaluation.config import BENCHMARKS
-from configs.collect import DEMO_EPISODES, DEMO_POLICY, PAGES, SEARCH_URLS, SMOKE_EPISODES, SMOKE_PAGES
+from configs.collect import (
+    DEMO_EPISODES,
+    DEMO_POLICY,
+    LONG_RUN,
+    PAGES,
+    SEARCH_URLS,
+    SMOKE_EPISODES,
+    SMOKE_PAGES,
+)
 from rmsweb_jax.settings import variant_config
 
 # What an agent sees and may do is what it was trained on.
@@ -39,6 +47,7 @@ _JUDGED = {
 }
 _LIVE = {
     **_JUDGED,
+    **LONG_RUN,
     # All that is public: tasks go from site to site, and pages need their CDNs.
     "guard": {"allowed": ("*",), "task_site": True},
     # RMSWeb, appendix: a desktop Chrome's user agent.

@@ -34,7 +34,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start, settings = time.monotonic(), from_config(MakeTasksSettings, config)
-    path = local_path(settings.queries, "config.queries")
+    today, path = settings.date, local_path(settings.queries, "config.queries")
     queries = read_queries(path)
     if queries.bad:
         print(f"warning: {queries.warning(path)}", file=sys.stderr, flush=True)
@@ -42,7 +42,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     questions = read_questions(vars(settings.benchmarks))
     index = BenchmarkIndex(questions, settings.thresholds) if questions else None
     model = make_model(settings.actor.resolve(), workdir / LEDGER)
-    written = write_tasks((query for _, query in queries.good), model, workdir, settings.workers)
+    written = write_tasks((query for _, query in queries.good), model, today, workdir, settings.workers)
     published = publish_tasks(queries, written, index, workdir)
     with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
         calls, spent = ledger.totals(), ledger.spent()
@@ -50,6 +50,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
         "stage": "make_tasks",
         "seconds": round(time.monotonic() - start, 1),
         "model": model.name,
+        "today": today.isoformat(),
         **published,
         "questions": len(questions),
         "calls": calls,

@@ -66,11 +66,7 @@ def execute(browser: Browser, action: Action, context: ActionContext) -> ActionR
     Raises:
       BrowserLostError: the browser is gone.
     """
-    # Secrets are filled in here only: neither the reply nor the result contains them.
-    params: Any = action.params
-    if action.name == "input_text" and browser.guard is not None:
-        params = params.model_copy(update={"text": browser.guard.redactor.fill(params.text)})
-    outcome = _catch_errors(lambda: _execute(browser, action, params, context))
+    outcome = _catch_errors(lambda: _execute(browser, action, context))
     try:
         browser.sweep_if_needed()
     except PageError as problem:
@@ -85,9 +81,9 @@ def execute(browser: Browser, action: Action, context: ActionContext) -> ActionR
     )
 
 
-def _execute(browser: Browser, action: Action, params: Any, context: ActionContext) -> ActionOutcome:
+def _execute(browser: Browser, action: Action, context: ActionContext) -> ActionOutcome:
     before = set(browser.handles())
-    outcome = _ACTIONS[action.name](browser, params, context)
+    outcome = _ACTIONS[action.name](browser, action.params, context)
     # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import zoneinfo
 
 import ada_url
 
@@ -56,6 +57,9 @@ class BrowserConfig:
       user_agent: user agent in headers and for scripts. Empty is Chromium's own, which reveals headless mode;
         `desktop` is the same version in a window (not with `grid_url`). Client hints do not change, so
         another version or system would contradict them.
+      screen: WIDTHxHEIGHT of the screen that pages see, at least that of the window.
+      locale: language of the browser, in headers and for scripts.
+      timezone: of scripts, such as `Europe/Vienna`; empty is the machine's (not with `grid_url`).
       user_agents: `HOST=AGENT` replaces `user_agent` for tasks that start at HOST or below it; `HOST=` is
         Chromium's own.
     """
@@ -76,14 +80,36 @@ class BrowserConfig:
     download_mb: int = internal(50)
     user_agent: str = ""
     user_agents: tuple[str, ...] = ()
+    screen: str = "1920x1200"
+    locale: str = "en-US"
+    timezone: str = ""
 
     def __post_init__(self) -> None:
+        self._check_identity()
         for entry in self.user_agents:
             if not entry.partition("=")[0] or "=" not in entry:
                 raise UserError(f"config.browser.user_agents: {entry!r} must be HOST=AGENT, or HOST=")
         if self.grid_url and DESKTOP in (self.user_agent, *self._agents.values()):
             reason = "the version of a grid's browsers is unknown; give the whole string"
             raise UserError(f"config.browser.user_agent=desktop: {reason}")
+
+    def _check_identity(self) -> None:
+        size = re.fullmatch(r"(\d+)x(\d+)", self.screen)
+        if size is None or int(size[1]) < self.width or int(size[2]) < self.height:
+            least = f"{self.width}x{self.height}"
+            raise UserError(f"config.browser.screen={self.screen!r}: write WIDTHxHEIGHT, at least {least}")
+        if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", self.locale):
+            raise UserError(f"config.browser.locale={self.locale!r}: write it as en-US or de")
+        if not self.timezone:
+            return
+        if self.grid_url:
+            raise UserError("config.browser.timezone: a grid's nodes have their own; set TZ there")
+        try:
+            zoneinfo.ZoneInfo(self.timezone)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise UserError(
+                f"config.browser.timezone={self.timezone!r}: unknown; write it as Europe/Vienna"
+            ) from error
 
     def user_agent_for(self, website: str) -> str:
         """Returns the user agent of a task that starts at `website`."""

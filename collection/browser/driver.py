@@ -152,6 +152,7 @@ class DriverProcess:
         # Temporary files of both are removed together with this folder.
         environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_INHERITED)},
+            **({"TZ": config.timezone} if config.timezone else {}),
             "TMPDIR": self._temporary,
             OWNER: f"{owner_mark()}:{self.profile}",
         }
@@ -198,10 +199,13 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     options = webdriver.ChromeOptions()
     rules = [f"--host-resolver-rules={', '.join(config.host_rules)}"] if config.host_rules else []
     size = f"--window-size={config.width},{config.height}"
+    languages = ",".join(dict.fromkeys((config.locale, config.locale.partition("-")[0])))
+    # Headless mode has a screen of 800x600 of its own.
+    place = (f"--screen-info={{{config.screen}}}", f"--lang={config.locale}", f"--accept-lang={languages}")
     # A flag also covers new windows and workers from their first request; a setting of a tab does not.
     agent = [f"--user-agent={config.user_agent}"] if config.user_agent not in ("", DESKTOP) else []
     # The last of several equal flags counts, so the guard's come last.
-    for flag in (*FLAGS, size, *rules, *agent, *config.flags, *guard_flags):
+    for flag in (*FLAGS, size, *place, *rules, *agent, *config.flags, *guard_flags):
         options.add_argument(flag)
     options.add_experimental_option("prefs", _PREFERENCES)
     options.add_experimental_option("localState", LOCAL_STATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
@@ -18,12 +19,22 @@ from collection.browser.action_types import (
     LocatedElement,
     file_folder,
 )
-from collection.browser.page import squeeze
+from collection.browser.page import short_value, squeeze
 from collection.browser.session import Browser
 
 _SHOWN_OPTIONS, _MAX_OPTIONS = 60, 1000
 # jQuery UI's autocomplete, for one, waits 300 ms after the last key before it shows suggestions.
 _SUGGESTION_MS = 400
+# What fields without text to type into take, by type.
+_FORMATS = {
+    "date": "YYYY-MM-DD",
+    "time": "HH:MM, of 24 hours",
+    "month": "YYYY-MM",
+    "week": "YYYY-Www, as 2027-W05",
+    "datetime-local": "YYYY-MM-DDTHH:MM",
+    "color": "#rrggbb",
+    "number": "a number",
+}
 
 
 def click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -54,34 +65,110 @@ def _click_at(browser: Browser, element: WebElement, index: int, modifier: str =
 
 
 def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
-    where = f"[{params.index}]" if params.index else "the focused element"
-    if params.index == 0:
+    if params.index:
+        with LocatedElement(browser, params.index) as (element, _target):
+            return _type_into(browser, element, params)
+    params = _fill(browser, params, browser.call(lambda: browser.driver.switch_to.active_element))
+    if params.clear_existing:
+        browser.script(page_scripts.SELECT_FOCUSED)
+    if _holds_secret(browser, params.text):
+        browser.cdp("Input.insertText", text=params.text)
+    else:
+        _send_keys(browser, params)
+    return ActionOutcome(f"Typed {params.text!r} into the focused element", changed=True)
+
+
+def _send_keys(browser: Browser, params: Any) -> None:
+    """Types into what has the focus."""
+    browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
+
+
+def _type_into(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
+    kind = browser.script(page_scripts.TYPING_KIND, element)
+    if kind == "none":
+        raise ActionError(f"Element [{params.index}] takes no text")
+    params = _fill(browser, params, element)
+    if kind == "set":
+        # Date, time, colour and range fields have no text to type into.
+        browser.script(page_scripts.SET_VALUE, element, params.text)
+        return _check_typed(browser, element, params, None)
+    _click_at(browser, element, params.index)
+    if kind == "type":
+        suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
+    else:
+        suggests = False
         if params.clear_existing:
             browser.script(page_scripts.SELECT_FOCUSED)
-        if _holds_secret(browser, params.text):
-            browser.cdp("Input.insertText", text=params.text)
-        else:
-            browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
+    before = _typed(browser, element)
+    if _holds_secret(browser, params.text):
+        # In one event: requests of the page while typing must not contain a part of the secret, which
+        # redaction would not find.
+        browser.cdp("Input.insertText", text=params.text)
+    elif kind == "type":
+        browser.call(element.send_keys, _keys(params))
     else:
-        with LocatedElement(browser, params.index) as (element, _target):
-            kind = browser.script(page_scripts.TYPING_KIND, element)
-            if kind == "none":
-                raise ActionError(f"Element [{params.index}] takes no text")
-            if kind == "set":
-                # Date, time, colour and range fields have no text to type into.
-                browser.script(page_scripts.SET_VALUE, element, params.text)
-            else:
-                _click_at(browser, element, params.index)
-                suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
-                if _holds_secret(browser, params.text):
-                    # In one event: requests of the page while typing must not contain a part of the secret,
-                    # which redaction would not find.
-                    browser.cdp("Input.insertText", text=params.text)
-                else:
-                    browser.call(element.send_keys, _keys(params))
-                if suggests:
-                    browser.settle(first_ms=_SUGGESTION_MS)
-    return ActionOutcome(f"Typed {params.text!r} into {where}", changed=True)
+        _send_keys(browser, params)
+    if suggests:
+        browser.settle(first_ms=_SUGGESTION_MS)
+    return _check_typed(browser, element, params, before)
+
+
+def _typed(browser: Browser, element: WebElement) -> tuple[str, str] | None:
+    """Returns kind and text of the field, as `page_scripts.TYPED`; None also if the page has gone."""
+    try:
+        return browser.script(page_scripts.TYPED, element)
+    except WebDriverException:
+        return None
+
+
+def _check_typed(
+    browser: Browser, element: WebElement, params: Any, before: tuple[str, str] | None
+) -> ActionOutcome:
+    """Reads back what a field holds after typing; a text that it did not take is an error."""
+    where, text, done = f"[{params.index}]", params.text, f"Typed {params.text!r} into [{params.index}]"
+    after = _typed(browser, element)
+    # The Enter key may send a form, which may empty its fields.
+    if after is None or not text or "\n" in text:
+        return ActionOutcome(done, changed=True)
+    kind, value = after
+    if not kind:
+        raise ActionError(f"{where} takes no text. A slider moves with send_keys: click it, then ArrowRight")
+    if _plain(text) in _plain(value):
+        return ActionOutcome(done, changed=True)
+    if kind in _FORMATS:
+        raise ActionError(f"{where} did not take {text!r}: write it as {_FORMATS[kind]}")
+    if before is not None and value == before[1]:
+        raise ActionError(f"{where} did not take {text!r}; it holds {short_value(value)!r}")
+    return ActionOutcome(f"{done}, which now holds {short_value(value)!r}", changed=True)
+
+
+def _plain(text: str) -> str:
+    """Letters and digits only: masks add brackets and spaces."""
+    return "".join(filter(str.isalnum, text)).casefold() or text
+
+
+def _fill(browser: Browser, params: Any, element: WebElement) -> Any:
+    """Fills secrets in that may be typed into the element; neither the reply nor the result contains them."""
+    guard = browser.guard
+    if guard is None or not guard.redactor.secrets_in(params.text):
+        return params
+    if params.index == 0 and element.tag_name.lower() in ("iframe", "frame"):
+        raise ActionError("The focus is in a frame: give the index of the field that the secret is for")
+    return params.model_copy(update={"text": guard.fill(params.text, _frame_url(browser, element))})
+
+
+def _frame_url(browser: Browser, element: WebElement) -> str:
+    """The address of the element's frame, from the browser: scripts of the page could say anything."""
+    frame = element.id.split(".")[1]  # Chromium's ids are `f.FRAME.d.DOCUMENT.e.NODE`.
+    waiting = [browser.cdp("Page.getFrameTree")["frameTree"]]
+    while waiting:
+        tree = waiting.pop()
+        if tree["frame"]["id"] == frame:
+            return tree["frame"]["url"]
+        waiting += tree.get("childFrames", ())
+    # Frames of other sites have processes of their own.
+    targets = browser.cdp("Target.getTargets")["targetInfos"]
+    return next((target["url"] for target in targets if target["targetId"] == frame), "")
 
 
 def _holds_secret(browser: Browser, text: str) -> bool:

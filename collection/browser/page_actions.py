@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import urllib.parse
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from markdownify import markdownify
-from selenium.common.exceptions import JavascriptException
+from selenium.common.exceptions import JavascriptException, WebDriverException
+from selenium.webdriver.remote.webelement import WebElement
 
 from collection.browser import page_scripts
 from collection.browser.action_types import (
@@ -17,12 +20,16 @@ from collection.browser.action_types import (
     LocatedElement,
     file_folder,
 )
-from collection.browser.session import Browser, first_line
+from collection.browser.session import Browser, PageError, first_line
 from rmsweb_jax.actions.schema import MAX_WAIT_S
+
+T = TypeVar("T")
 
 MAX_EXTRACT_CHARS = 30_000  # browser-use's limit for its extraction action.
 # Converting this much HTML to Markdown takes about 1 s.
 _MAX_HTML_CHARS = 2_000_000
+# Frames of a frame that are read, and how deep.
+_MAX_FRAMES, _MAX_FRAME_DEPTH = 20, 2
 
 
 def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -39,10 +46,41 @@ def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
 
 
 def scroll_to_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
-    found = browser.script(page_scripts.SCROLL_TO_TEXT, params.text)
+    with _back_to_page(browser):
+        found = _find_text(browser, params.text, 0)
     return ActionOutcome(
-        f"Scrolled to {params.text!r}" if found else f"Text {params.text!r} not found", changed=bool(found)
+        f"Scrolled to {params.text!r}" if found else f"Text {params.text!r} not found", changed=found
     )
+
+
+def _find_text(browser: Browser, text: str, depth: int) -> bool:
+    found, frames = browser.script(page_scripts.SCROLL_TO_TEXT, text)
+    for frame in frames[:_MAX_FRAMES] if depth < _MAX_FRAME_DEPTH else ():
+        found = found or _in_frame(browser, frame, lambda: _find_text(browser, text, depth + 1), False)
+    return found
+
+
+def _in_frame(browser: Browser, frame: WebElement, run: Callable[[], T], otherwise: T) -> T:
+    """Returns what `run` returns in a frame of the current one, or `otherwise` if it cannot be used."""
+    try:
+        browser.call(browser.driver.switch_to.frame, frame)
+    except (WebDriverException, PageError):
+        return otherwise
+    try:
+        return run()
+    except (WebDriverException, PageError):
+        return otherwise
+    finally:
+        with contextlib.suppress(WebDriverException, PageError):
+            browser.call(browser.driver.switch_to.parent_frame)
+
+
+@contextlib.contextmanager
+def _back_to_page(browser: Browser) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        browser.call(browser.driver.switch_to.default_content)
 
 
 def go_to_url(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -116,12 +154,21 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutc
 
 def page_markdown(browser: Browser, links: bool) -> str:
     """Returns the whole page as Markdown, without scripts, styles and hidden parts."""
-    html = browser.script(page_scripts.VISIBLE_HTML)[:_MAX_HTML_CHARS]
+    with _back_to_page(browser):
+        html = _visible_html(browser)[:_MAX_HTML_CHARS]
     try:
         text = markdownify(html, heading_style="ATX", strip=["img"] if links else ["img", "a"])
     except RecursionError:  # The converter recurses; only pages nested thousands deep fail.
         text = browser.script("return document.body.innerText")[:_MAX_HTML_CHARS]
     return "\n".join(line for line in (line.rstrip() for line in text.splitlines()) if line)
+
+
+def _visible_html(browser: Browser, depth: int = 0) -> str:
+    html, frames = browser.script(page_scripts.VISIBLE_HTML)
+    for number, frame in enumerate(frames[:_MAX_FRAMES] if depth < _MAX_FRAME_DEPTH else ()):
+        inner = _in_frame(browser, frame, lambda: _visible_html(browser, depth + 1), "")
+        html = html.replace(page_scripts.FRAME_MARK.format(number), f"<div>{inner}</div>", 1)
+    return html
 
 
 def execute_js(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:

@@ -73,7 +73,8 @@ for (const r of el.getClientRects()) {
 return null;
 """)
 
-# 'type': the element takes keys; 'set': only its value can be set; 'none': it has no text.
+# 'type': the element takes keys; 'set': only its value can be set; 'none': it has no text; 'focus': a click
+# on it may give the focus to what takes the keys.
 TYPING_KIND = with_builtins("""
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
@@ -82,7 +83,7 @@ if (el.tagName === 'INPUT') {
   return /^(checkbox|radio|button|submit|reset|image|file|hidden)$/.test(el.type) ? 'none' : 'type';
 }
 if (el.tagName === 'SELECT' || el.tagName === 'OPTION') return 'none';
-return 'type';
+return el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable ? 'type' : 'focus';
 """)
 
 SET_VALUE = """
@@ -116,6 +117,20 @@ return el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-autocompl
   || el.hasAttribute('list') || /autocomplete|typeahead/i.test(el.getAttribute('class') || '');
 """
 
+# Returns the kind and the text of the field that takes the keys: the element, or one that has the focus. The
+# kind is '' if there is none; null says that it cannot be known.
+TYPED = with_builtins("""
+let el = arguments[0];
+if (!el.isConnected) return null;
+const takes = (one) => one && (/^(INPUT|TEXTAREA)$/.test(one.tagName) || one.isContentEditable);
+if (!takes(el)) {
+  el = document.activeElement;
+  while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+  if (el && /^(IFRAME|FRAME|OBJECT|EMBED)$/.test(el.tagName)) return null;
+}
+return takes(el) ? [el.type || 'text', el.isContentEditable ? el.innerText : el.value] : ['', ''];
+""")
+
 SELECT_FOCUSED = """
 let el = document.activeElement;
 while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
@@ -146,18 +161,38 @@ el.scrollBy({ top: amount * el.clientHeight, behavior: 'instant' });
 return el.scrollTop !== before;
 """
 
-SCROLL_TO_TEXT = with_builtins("""
+# The nodes that are shown in an element: of its shadow root, or those assigned to a slot.
+_CONTENT = """
+const notes = window['rmsweb.preload'];
+function content(el) {
+  if (el.tagName === 'SLOT' && el.assignedNodes().length) return el.assignedNodes();
+  return Array.from((el.shadowRoot || (notes && notes.closedRoots.get(el)) || el).childNodes);
+}
+const isFrame = (el) => /^I?FRAME$/i.test(el.tagName);
+"""
+
+# Returns whether the text was found, and otherwise the frames in which it may be.
+SCROLL_TO_TEXT = with_builtins(
+    _CONTENT
+    + """
 const wanted = arguments[0].toLowerCase().replace(/\\s+/g, ' ').trim();
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-  const el = node.parentElement;
-  if (!node.data.toLowerCase().replace(/\\s+/g, ' ').includes(wanted)) continue;
+const stack = [document.body], frames = [];
+while (stack.length) {
+  const node = stack.pop();
+  if (node.nodeType === 1) {
+    if (isFrame(node)) frames.push(node);
+    else stack.push(...content(node).reverse());
+    continue;
+  }
+  if (node.nodeType !== 3 || !node.data.toLowerCase().replace(/\\s+/g, ' ').includes(wanted)) continue;
+  const el = node.parentElement || node.getRootNode().host;
   if (!el.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
   el.scrollIntoView({ block: 'center', behavior: 'instant' });
-  return true;
+  return [true, []];
 }
-return false;
-""")
+return [false, frames];
+"""
+)
 
 # Returns [text, value] of every enabled option of a <select>, a <datalist>, or an ARIA or list widget; with
 # `anywhere`, of any list on the page, because widgets open their list far from their element in the document.
@@ -235,18 +270,37 @@ for (let level = 0; part && part !== document.body && level < 4; level++, part =
 return null;
 """)
 
-VISIBLE_HTML = with_builtins("""
-const copy = document.body.cloneNode(true);
-const originals = document.body.querySelectorAll('*');
-const copies = copy.querySelectorAll('*');
-const gone = [];
-originals.forEach((el, i) => {
-  const dropped = /^(SCRIPT|STYLE|NOSCRIPT|TEMPLATE|SVG)$/i.test(el.tagName);
-  if (dropped || !el.checkVisibility({ visibilityProperty: true })) gone.push(copies[i]);
-  else if (el.tagName === 'A' && el.href) copies[i].setAttribute('href', el.href);
-});
-gone.forEach((el) => el.remove());
-return copy.innerHTML;
-""")
+# What marks the place of a frame, by its number.
+FRAME_MARK = '<div data-frame="{}"></div>'
+# Returns the HTML of what is shown, with the content of shadow roots in its place, and the frames in it.
+VISIBLE_HTML = with_builtins(
+    _CONTENT
+    + """
+const inert = document.implementation.createHTMLDocument('');
+const frames = [], stack = [[document.body, inert.body]];
+const left = /^(SCRIPT|STYLE|NOSCRIPT|TEMPLATE|SVG)$/i;
+const shows = (el) => !left.test(el.tagName)
+  && (el.checkVisibility({ visibilityProperty: true }) || getComputedStyle(el).display === 'contents');
+while (stack.length) {
+  const [el, copy] = stack.pop();
+  for (const node of content(el)) {
+    if (node.nodeType === 3) copy.appendChild(inert.createTextNode(node.data));
+    if (node.nodeType !== 1 || !shows(node)) continue;
+    if (isFrame(node)) {
+      const mark = inert.createElement('div');
+      mark.setAttribute('data-frame', frames.length);
+      copy.appendChild(mark);
+      frames.push(node);
+      continue;
+    }
+    const inner = inert.importNode(node, false);
+    if (node.tagName === 'A' && node.href) inner.setAttribute('href', node.href);
+    copy.appendChild(inner);
+    stack.push([node, inner]);
+  }
+}
+return [inert.body.innerHTML, frames];
+"""
+)
 
 RUN = "return (0, eval)(arguments[0]);"

@@ -55,6 +55,7 @@ const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'get
 const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
   'tagName', 'type', 'onclick'];
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
+const FORMATS = { date: 'YYYY-MM-DD', time: 'HH:MM', month: 'YYYY-MM', week: 'YYYY-Www', 'datetime-local': 'YYYY-MM-DDTHH:MM' };
 const VW = innerWidth, VH = innerHeight;
 const cross = (a, b) => ({
   left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
@@ -118,10 +119,22 @@ function disabled(el) {
   return el.matches(':disabled') || el.getAttribute('aria-disabled') === 'true' || el.closest('[inert]') !== null;
 }
 
+// The box, button or file field that a label is the only visible part of; null if it can be seen itself.
+function hiddenControl(label) {
+  const el = label.control;
+  if (!el || tagOf(el) !== 'INPUT' || !/^(checkbox|radio|file)$/.test(el.type)) return null;
+  const rect = rectOf(el);
+  const seen = el.checkVisibility({ visibilityProperty: true }) && area(rect) > 4
+    && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
+  return seen ? null : el;
+}
+
 // A handler on an element that fills half the window is delegation for the elements inside it.
 function evidence(el, tag, style, rect, context) {
-  if (tag === 'LABEL' || tag === 'BODY' || tag === 'HTML') return NO;
+  if (tag === 'LABEL') return hiddenControl(el) ? WIDGET : NO;
+  if (tag === 'BODY' || tag === 'HTML') return NO;
   if (tag === 'INPUT' && el.type === 'hidden') return NO;
+  if (tag === 'INPUT' && el.labels && el.labels[0] && hiddenControl(el.labels[0]) && shown(rectOf(el.labels[0]))) return NO;
   if (CONTROLS.has(tag) || (tag === 'A' && el.hasAttribute('href'))) return WIDGET;
   const role = el.getAttribute('role');
   if (ROLES.has(role)) return CONTAINER_ROLES.has(role) ? CLICK : WIDGET;
@@ -229,6 +242,17 @@ function attributesOf(el, tag) {
   if (role !== 'presentation' && role !== 'none') put('role', role);
   for (const name of ['placeholder', 'aria-label', 'aria-expanded', 'aria-checked', 'title', 'alt']) put(name, el.getAttribute(name));
   if (el.getAttribute('aria-selected') === 'true') put('aria-selected', 'true');
+  const on = (name) => el.getAttribute(name) !== null && el.getAttribute(name) !== 'false';
+  if (el.required || on('aria-required')) put('required', 'true');
+  if (el.readOnly || on('aria-readonly')) put('readonly', 'true');
+  if (on('aria-invalid') || (CONTROLS.has(tag) && el.matches(':user-invalid'))) put('invalid', 'true');
+  if (on('aria-pressed')) put('pressed', el.getAttribute('aria-pressed'));
+  if (on('aria-current')) put('current', el.getAttribute('aria-current'));
+  if (tag === 'INPUT') {
+    if (/^(number|range|date|time|month|week|datetime-local)$/.test(el.type)) { put('min', el.min); put('max', el.max); }
+    put('format', FORMATS[el.type]);
+  }
+  for (const name of ['aria-valuenow', 'aria-valuetext', 'aria-valuemin', 'aria-valuemax']) put(name, el.getAttribute(name));
   if (tag === 'A') put('href', shortLink(el));
   return attributes;
 }
@@ -359,7 +383,8 @@ function line(el, tag, style, part, rect, context, inner) {
   let marker = el.shadowRoot ? 'SHADOW(open)' : closed ? 'SHADOW(closed)' : '';
   const scroll = scrollOf(el, style);
   let sure = evidence(el, tag, style, rect, context);
-  if (sure && (disabled(el) || repeatsAncestor(el, tag, rect, context))) sure = NO;
+  const control = sure && tag === 'LABEL' ? hiddenControl(el) : null;
+  if (sure && (disabled(control || el) || repeatsAncestor(el, tag, rect, context))) sure = NO;
   if (sure && tag === 'A') counts.links += 1;
   const candidate = sure > NO || scroll !== null;
   const hidden = candidate && covered(el, part);
@@ -380,7 +405,7 @@ function line(el, tag, style, part, rect, context, inner) {
     const x = rect.left + el.clientLeft, y = rect.top + el.clientTop;
     frames.push([el, x, y, covered(el, part), shifted(part, x, y), shifted(cross(part, VIEW), x, y)]);
   }
-  const attributes = candidate && !hidden ? attributesOf(el, tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
+  const attributes = candidate && !hidden ? attributesOf(control || el, control ? 'INPUT' : tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
   if (tag === 'INPUT' && isSecret(el) && el.type !== 'password' && el.value) flags |= SECRET;
   add([inner.depth, tagOf(el).toLowerCase(), '', attributes, flags, uid, short(cross(part, VIEW)), marker,
     scroll ? scroll[0] : 0, scroll ? scroll[1] : 0, frameState, tag === 'A' ? sound(String(el.href).slice(0, MAX_URL)) : '', scroll || marker ? WIDGET : sure]);

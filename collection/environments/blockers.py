@@ -63,6 +63,9 @@ _CAPTCHA_TITLE = _any(
     r"^access to this page has been denied",
     r"^pardon our interruption",
     r"^ddos-guard$",
+    r"^robot or human\b",
+    r"^(?:nur )?einen moment\b",
+    r"^un (?:instant|momento)\b",
 )
 _CAPTCHA_TEXT = _any(
     r"\b(?:verify|confirm|prove|check|make sure|ensure)(?: that)? (?:you(?:'re| are)(?: a)?|if you are) "
@@ -82,6 +85,13 @@ _CAPTCHA_TEXT = _any(
     r"\bhuman verification required\b",
     r"\bselect all (?:images|squares) (?:with|containing)\b",
     r"\bslide (?:right|to) (?:to )?(?:complete|verify|the puzzle)",
+    r"\brobot or human\?",
+    r"\bbestätigen sie,? dass sie (?:ein mensch|kein (?:ro)?bot)",
+    r"\bich bin kein roboter\b",
+    r"\b(?:vérifi(?:ez|ons)|confirmez) que vous (?:êtes|n'êtes pas)(?: bien)? (?:un )?(?:humain|robot)",
+    r"\bje ne suis pas un robot\b",
+    r"\bverifi(?:que|car) que (?:usted )?(?:es|eres) (?:un )?(?:humano|ser humano)",
+    r"\bno soy un robot\b",
 )
 _CAPTCHA_FRAME = _any(
     r"title=[^\n]*(?:reCAPTCHA|hCaptcha|security challenge|captcha challenge|FunCaptcha|arkose)",
@@ -97,6 +107,9 @@ _REFUSAL_TITLE = _any(
     r"^(?:error )?(?:401|429|451)\b",
     r"^unauthorized$",
     r"^unavailable for legal reasons",
+    r"^(?:zugriff|zugang) verweigert",
+    r"^accès (?:refusé|interdit)",
+    r"^acceso (?:denegado|prohibido)",
 )
 _REFUSAL_TEXT = _any(
     r"\baccess (?:to (?:this|the) (?:page|site|website|resource|server) )?(?:is|was|has been) "

@@ -34,7 +34,8 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
     """A pool of at most one browser, which serves one environment and one user agent at a time.
 
     Args:
-      secrets: environment variables whose values the agent may type without seeing them.
+      secrets: environment variables whose values the agent may type without seeing them; see
+        `EpisodeSettings`.
 
     Raises:
       UserError: a secret is not set; from `browser`: none starts, or the guard's settings are wrong.
@@ -48,7 +49,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         secrets: Sequence[str] = (),
     ):
         self._config, self._guard_config, self._recycle = browser, guard, recycle
-        self._secrets = _read_secrets(secrets)
+        self._secrets, self._secret_hosts = _read_secrets(secrets)
         self._kind = ("", "")  # Environment and user agent of the browser.
         self._server: MiniWobServer | None = None
         self._guard: Guard | None = None
@@ -100,7 +101,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
             rules = () if config.proxy else self._server.host_rules
         try:
-            self._guard = Guard(config, hosts, self._secrets)
+            self._guard = Guard(config, hosts, self._secrets, self._secret_hosts)
             self._guard.start()
             browser = dataclasses.replace(self._config, host_rules=rules, user_agent=user_agent)
             self._browser = Browser(browser, self._guard)
@@ -119,8 +120,12 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         return 0 < self._recycle.browser_max_mb < self._browser.memory_mb()
 
 
-def _read_secrets(names: Sequence[str]) -> dict[str, str]:
-    missing = [name for name in names if name not in os.environ]
+def _read_secrets(entries: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Values and hosts of secrets, by name; each entry is `NAME`, or `NAME=HOST` for each host."""
+    hosts: dict[str, list[str]] = {}
+    for name, _, host in (entry.partition("=") for entry in entries):
+        hosts.setdefault(name, []).extend(filter(None, (host,)))
+    missing = [name for name in hosts if name not in os.environ]
     if missing:
         raise UserError(f"config.secrets: the environment variable {missing[0]} is not set; export it first")
-    return {name: os.environ[name] for name in names}
+    return {name: os.environ[name] for name in hosts}, hosts

@@ -54,7 +54,7 @@ class EpisodeSettings:
       search_urls: on live pages, engine name -> URL with `{query}`; the guard must allow their hosts.
       allow_js: on live pages, allow the agent to run scripts.
       secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
-        them.
+        them: `NAME` at the task's own site, `NAME=HOST` at HOST (`*.HOST` is all below it).
       fleet: where and how fast episodes run; it does not change their results.
     """
 

@@ -87,7 +87,7 @@ def _guidance(history: TaskHistory, attempt: int, reflect: Reflect, append: Appe
     if attempt == 0:
         return ""
     if history.trajectories[attempt].outcome in REFUSED:
-        # There is nothing to learn from a site that let nobody in.
+        # A refusal teaches the agent nothing about the task.
         return _guidance(history, attempt - 1, reflect, append)
     # Missing for a new round, and for an earlier one if a kill came between the round and its reflection.
     if attempt not in history.reflections:

@@ -121,6 +121,11 @@ def _play(
         try:
             fleet.run(show)
             display.finish(fleet.status())
+        except StoppedError:
+            if stop.count == 1 and index.tasks:
+                # Later stages can use what there is; the same command goes on and replaces it.
+                publish(jobs, workdir, config.worker.actor, index)
+            raise
         finally:
             display.close()
             fleet.close()
@@ -307,7 +312,7 @@ class Fleet:
         site = _site(job)
         played = next((entry for entry in entries if entry.round is not None), None)
         outcome = played.round.outcome if played is not None and played.round is not None else None
-        refused = bool(site) and outcome in REFUSED  # Local pages refuse nobody.
+        refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
         self._scheduler.ended(task_id, self._now(), outcome)
         self._refusals[task_id] = self._refusals[task_id] + 1 if refused else 0
         if job.is_over(self._index.successes(task_id)):

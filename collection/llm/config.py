@@ -93,7 +93,7 @@ class ModelConfig(ModelEndpoint):
     requests_per_minute: float = safe(0.0)
     tokens_per_minute: float = safe(0.0)
     cap_usd: float = safe(0.0)
-    outage_hours: float = safe(6.0)
+    outage_hours: float = safe(0.0)
 
     def resolve(self, section: str = "config.actor") -> Self:
         """The config, checked and with the default model. Warns if calls have no known price.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import hashlib
 import json
@@ -97,15 +98,18 @@ def read_queries(path: Path) -> ParsedLines[Query]:
     return read_lines(path, lambda line: Query(query=line), "search queries, one a line")
 
 
-def write_task(query: Query, model: Model) -> WrittenTask:
+def write_task(query: Query, model: Model, today: datetime.date) -> WrittenTask:
     """Asks the model for the task of a query.
+
+    Args:
+      today: date from which relative dates count.
 
     Raises:
       UserError: the model cannot be reached, or the budget is spent.
     """
     usage, written = CallUsage(), None
     for attempt in range(_ATTEMPTS):
-        reply = model.complete(_request(query, attempt))
+        reply = model.complete(_request(query, attempt, today))
         usage = _add(usage, reply.usage)
         written = _read(query, reply)
         if written.drop not in ("no_answer", "invalid_answer"):
@@ -121,8 +125,13 @@ def answer_schema() -> dict[str, Any]:
     return schema
 
 
-def _request(query: Query, attempt: int) -> ModelRequest:
-    text = _template().render(query=query.query, locale=query.locale or "", categories=CATEGORIES)
+def _request(query: Query, attempt: int, today: datetime.date) -> ModelRequest:
+    text = _template().render(
+        query=query.query,
+        locale=query.locale or "",
+        today=f"{today:%A}, {today.isoformat()}",
+        categories=CATEGORIES,
+    )
     message = Message(role="user", content=(TextPart(text=text),))
     # The attempt is part of the seed, so that the second answer can differ.
     return ModelRequest((message,), "task", call_seed("task", query.key, attempt), schema=answer_schema())

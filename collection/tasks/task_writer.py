@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
 import json
 from collections import Counter
@@ -35,23 +36,34 @@ class MakeTasksSettings:
 
     Attributes:
       queries: one query per line; a .jsonl file has objects with `query` and optionally `locale`.
+      today: date (YYYY-MM-DD) from which words such as "tomorrow" in a query count; empty is the present.
       workers: concurrent calls.
       actor: the model that writes the tasks.
     """
 
     queries: str = required("a file of search queries, one a line")
+    today: str = ""
     benchmarks: BenchmarkFiles = BenchmarkFiles()
     thresholds: OverlapThresholds = OverlapThresholds()
     workers: int = safe(16)
     actor: ModelConfig = WRITER
 
+    @property
+    def date(self) -> datetime.date:
+        """Raises `UserError` if `today` is no date."""
+        try:
+            return datetime.date.fromisoformat(self.today) if self.today else datetime.date.today()
+        except ValueError as error:
+            raise UserError(f"config.today={self.today!r}: write it as YYYY-MM-DD") from error
+
 
 def write_tasks(
-    queries: Iterable[Query], model: Model, workdir: Path, workers: int
+    queries: Iterable[Query], model: Model, today: datetime.date, workdir: Path, workers: int
 ) -> dict[str, WrittenTask]:
     """Returns the result for each query, by its key; queries in the workdir's journal are not sent again.
 
     Args:
+      today: date from which relative dates count.
       workers: concurrent calls; the model's limits hold for all of them together.
 
     Raises:
@@ -65,7 +77,7 @@ def write_tasks(
     before = len(different) - len(left)
     progress = Progress(workdir, "make_tasks", total=len(different), done=before)
     with Journal(workdir / JOURNAL) as journal:
-        for number, one in enumerate(_ask(left, model, workers), start=1):
+        for number, one in enumerate(_ask(left, model, today, workers), start=1):
             journal.append(one.model_dump_json().encode())
             written[one.key] = one
             progress.update(before + number)
@@ -73,13 +85,13 @@ def write_tasks(
     return written
 
 
-def _ask(queries: Sequence[Query], model: Model, workers: int) -> Iterator[WrittenTask]:
+def _ask(queries: Sequence[Query], model: Model, today: datetime.date, workers: int) -> Iterator[WrittenTask]:
     """Yields answers as they arrive. After an error it still waits for running calls: they are paid for."""
     waiting = iter(queries)
     error: BaseException | None = None
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tasks") as pool:
         running: set[Future[WrittenTask]] = {
-            pool.submit(write_task, query, model) for query in itertools.islice(waiting, workers)
+            pool.submit(write_task, query, model, today) for query in itertools.islice(waiting, workers)
         }
         while running:
             try:
@@ -96,7 +108,8 @@ def _ask(queries: Sequence[Query], model: Model, workers: int) -> Iterator[Writt
                     yield future.result()
             if error is None:
                 running |= {
-                    pool.submit(write_task, query, model) for query in itertools.islice(waiting, len(done))
+                    pool.submit(write_task, query, model, today)
+                    for query in itertools.islice(waiting, len(done))
                 }
     if error is not None:
         raise error

@@ -63,7 +63,7 @@ case $stage in
   play)
     set -- collect --config=configs/collect.py:paper_policy --config.actor.kind=chat --config.actor.model=policy \
       "--config.actor.base_url=${POLICY_URL:?set POLICY_URL to the address of stage serve}" \
-      --config.actor.api_key_env=POLICY_KEY \
+      --config.actor.api_key_env=POLICY_KEY --config.guard.task_site=True \
       "--config.tasks_from=$STORE/collect-$part" "--workdir=$STORE/collect_policy-$part" "$@"
     ;;
   mine)

@@ -8,6 +8,11 @@ URL = "https://shop.test/lamps"
 TEXT_FIELD = "[1]<input id=q type=text />\n"
 
 CAPTCHAS = (
+    (URL, "Robot or human?", "Activate and hold the button to confirm that you’re human. Thank You!", 200),
+    (URL, "Nur einen Moment...", "", 403),
+    (URL, "Laden", "Bitte bestätigen Sie, dass Sie kein Roboter sind.", 200),
+    (URL, "Boutique", "Vérifiez que vous êtes humain", 200),
+    (URL, "Tienda", "No soy un robot", 200),
     (URL, "Just a moment...", "Enable JavaScript and cookies to continue", 403),
     (URL, "Just a moment…", "", 503),
     (URL, "Attention Required! | Cloudflare", "Please complete the security check to access shop.test", 403),
@@ -28,6 +33,9 @@ CAPTCHAS = (
     (URL, "Security Check", "Enter the code shown below\n[1]<input id=code />", 200),
 )
 REFUSALS = (
+    (URL, "Zugriff verweigert", "Fehler 15", 200),
+    (URL, "Accès refusé", "", 200),
+    (URL, "Acceso denegado", "", 200),
     (URL, "403 Forbidden", "nginx", 403),
     (URL, "Access Denied", "You don't have permission to access this server.\nReference #18.7a.1", 403),
     (URL, "Shop", "Sorry, you have been blocked", 403),

@@ -97,6 +97,7 @@ def write_prompts(folder: Path, count: int) -> None:
     write_dataset(folder, prompts, "rl_prompts")
 
 
+@pytest.mark.slow
 def test_add_an_ablation(tmp_path, random_policy):
     write_prompts(tmp_path / "prompts", 12)
     printed = run("add_an_ablation", tmp_path, "prompts", "run", random_policy)

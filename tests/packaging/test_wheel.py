@@ -45,6 +45,7 @@ def test_folders_with_modules_are_packages():
             assert (ROOT / path).with_name("__init__.py").exists(), f"{path.parent} has no __init__.py"
 
 
+@pytest.mark.slow
 def test_every_module_imports_from_the_wheel(wheel_python, tmp_path):
     script = _IMPORT_ALL.format(packages=PACKAGES)
     result = subprocess.run(

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -81,7 +82,8 @@ def read_made(root: AnyPath, folder: Path) -> Made:
     made = Made()
 
     def plain(text: str) -> str:
-        return text.replace(str(root), "ROOT")
+        # In a bucket, stages name the version that they have read.
+        return re.sub(r"(ROOT/[\w/-]+)@[0-9a-f]{12}", r"\1", text.replace(str(root), "ROOT"))
 
     for name in _DATASETS:
         made.records[name] = Counter(plain(one) for one in _records(root / name))

@@ -78,6 +78,7 @@ def test_weights_are_within_half_a_step_of_each_output(models):
         assert (np.abs(small.weight() - linear.kernel[...]) <= 0.501 * step).all()
 
 
+@pytest.mark.slow
 def test_the_tiny_bases_predictions_move_little(tmp_path):
     model = load_model("tiny_base")
     images = ImageStore(tmp_path)
@@ -120,6 +121,7 @@ def test_gradients_are_those_of_the_weights_as_they_count(models):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_decoding_computes_what_training_does(models):
     (drawn,) = draw(models[1], [TOKENS], Sampling(2, 4), seeds=1, sizes=with_sizes(prompt_width=24))
     length = len(TOKENS)

@@ -139,7 +139,14 @@ def saved_gradients() -> list[jax.Array]:
     return adapter_gradients("none")
 
 
-@pytest.mark.parametrize("policy", [policy for policy in REMAT_POLICIES if policy != "none"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, marks=() if policy == "named" else pytest.mark.slow)
+        for policy in REMAT_POLICIES
+        if policy != "none"
+    ],
+)
 def test_rematerialization_changes_no_gradient(saved_gradients, policy):
     for found, expected in zip(adapter_gradients(policy), saved_gradients, strict=True):
         assert np.linalg.norm(expected) > 0

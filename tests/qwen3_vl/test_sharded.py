@@ -66,6 +66,7 @@ def test_eight_devices_sample_the_same_tokens_as_one(compared):
     assert compared["samples"]["distinct"] > 10
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(compared):
     coordinator = f"127.0.0.1:{free_port()}"
     found = figures([start(4, coordinator, "2", str(process)) for process in range(2)])

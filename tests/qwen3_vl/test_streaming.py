@@ -39,6 +39,7 @@ def finish(process):
     return json.loads(out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_memory_holds_the_model_once(tmp_path, monkeypatch):
     """A 2B-shaped checkpoint took its parameters + 0.3 GB, interpreter included."""
     tiny = SIZES["tiny"]
@@ -99,6 +100,7 @@ def test_eight_devices_load_and_save(tiny, tmp_path):
     assert report["read"] == report["params"]
 
 
+@pytest.mark.slow
 def test_two_processes_read_their_own_shards_and_one_saves(tiny, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

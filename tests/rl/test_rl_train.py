@@ -126,6 +126,7 @@ def test_a_bandit_is_learned(config, tmp_path, random_policy):
     assert (tmp_path / "export" / "tokenizer.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_path, monkeypatch):
     """Killed in its second iteration, asked to stop in its third."""
     config.iterations = 4

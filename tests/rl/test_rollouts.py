@@ -71,6 +71,7 @@ def test_each_of_two_processes_encodes_and_scores_half(folder):
         assert own["groups"] == alone["groups"]
 
 
+@pytest.mark.slow
 def test_each_of_two_processes_sends_half_to_an_endpoint(folder):
     source = folder / "policy"
     config = ServeSettings(

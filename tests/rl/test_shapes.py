@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import dataclasses, jax, numpy as np, pytest
@@ -88,5 +90,6 @@ with pytest.raises(TypeCheckError):
 """
 
 
+@pytest.mark.slow
 def test_annotated_shapes_are_those_of_rollouts_and_their_objective():
     subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], cwd=ROOT, check=True)

@@ -145,6 +145,7 @@ def test_rows_do_not_change_an_iteration(policy, rows, width):
         np.testing.assert_allclose(one[2], other[2], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_processes_with_eight_devices_update_as_one_device_does(policy, tmp_path):
     arguments = [f"127.0.0.1:{free_port()}", "2"]
     processes = [

@@ -487,6 +487,7 @@ def start(model: Path, workdir: Path, *more: str, devices: int = 1) -> subproces
     )
 
 
+@pytest.mark.slow
 def test_the_script_serves_from_two_devices_until_sigterm_and_answers_all_it_has_taken(
     model_folder, url, tmp_path
 ):

@@ -113,6 +113,7 @@ def test_replies_are_to_the_same_held_out_actions_in_every_run(data):
     assert not tasks[0] & tasks[1]
 
 
+@pytest.mark.slow
 def test_two_processes_evaluate_as_one_does_share_the_work_and_stop_together(
     data, evaluated, random_policy, tmp_path
 ):

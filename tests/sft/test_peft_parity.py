@@ -177,6 +177,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     return Both(ours, train_theirs(folder, work / "adapters", data, images), data, start)
 
 
+@pytest.mark.slow
 def test_a_step_has_packed_rows_and_several_micro_batches(both):
     """So that the layout of a real run is compared below, not one sample a row."""
     steps = [both.data.step(step) for step in range(SETTINGS.steps)]

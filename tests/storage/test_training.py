@@ -136,6 +136,7 @@ def test_a_killed_run_goes_on_elsewhere_and_ends_like_one_on_a_disk(
     assert not list((cache / "workdirs").iterdir())
 
 
+@pytest.mark.slow
 def test_training_keeps_to_a_version_of_a_corpus_that_grows(
     random_policy, bucket, machine, tmp_path, monkeypatch
 ):

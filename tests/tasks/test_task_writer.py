@@ -1,5 +1,6 @@
 """Queries into tasks by a model of plain answers, interrupted and resumed."""
 
+import datetime
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from collection.llm.model import BudgetError, ModelReply
 from collection.tasks.contamination import BenchmarkIndex, BenchmarkQuestion
 from collection.tasks.files import BadLine, ParsedLines, read_tasks
 from collection.tasks.seeds import CATEGORIES, Query, answer_schema, write_task
-from collection.tasks.task_writer import JOURNAL, publish_tasks, write_tasks
+from collection.tasks.task_writer import JOURNAL, MakeTasksSettings, publish_tasks, write_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import read_journal
 from rmsweb_jax.records.schema import CallUsage
@@ -21,6 +22,7 @@ from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
 
 ROOT = Path(__file__).parent.parent.parent
+TODAY = datetime.date(2026, 11, 25)
 
 
 def answer(query="tea", **change):
@@ -60,7 +62,7 @@ class ScriptedAnswers:
 
 def test_a_query_becomes_a_task_that_names_its_site():
     model = ScriptedAnswers()
-    written = write_task(Query(query="green tea", locale="de-AT"), model)
+    written = write_task(Query(query="green tea", locale="de-AT"), model, TODAY)
     task = written.task
     assert task is not None and written.drop is None and written.usage.cost == 0.25
     assert task.website == "https://www.tea-house.example.com/" and task.site == "example.com"
@@ -72,7 +74,8 @@ def test_a_query_becomes_a_task_that_names_its_site():
     assert "de-AT" in request.messages[0].text and all(
         name in request.messages[0].text for name in CATEGORIES
     )
-    nameless = write_task(Query(query="q"), ScriptedAnswers({"q": answer(objective="Find tea.")})).task
+    assert "<today>Wednesday, 2026-11-25</today>" in request.messages[0].text
+    nameless = write_task(Query(query="q"), ScriptedAnswers({"q": answer(objective="Find tea.")}), TODAY).task
     assert nameless is not None and nameless.objective == "On example.com: Find tea."
 
 
@@ -93,13 +96,14 @@ def test_a_query_becomes_a_task_that_names_its_site():
 )
 def test_invalid_replies_are_dropped_with_the_reason(text, drop, reason, asks):
     model = ScriptedAnswers({"tea": text})
-    written = write_task(Query(query="tea"), model)
+    written = write_task(Query(query="tea"), model, TODAY)
     assert written.task is None and written.drop == drop and reason in written.reason
     assert len(model.requests) == asks == len({request.seed for request in model.requests})
 
 
 def test_an_answer_of_another_shape_is_asked_for_once_more_and_both_are_paid():
-    written = write_task(Query(query="tea"), ScriptedAnswers({"tea": ["prose", f"```json\n{answer()}\n```"]}))
+    answers = ScriptedAnswers({"tea": ["prose", f"```json\n{answer()}\n```"]})
+    written = write_task(Query(query="tea"), answers, TODAY)
     assert written.task is not None and written.usage.cost == 0.5
 
 
@@ -122,7 +126,7 @@ def test_tasks_are_published_in_order_with_reasons_for_the_others(tmp_path):
         [BenchmarkQuestion("webvoyager", "Tea--0", "Compare the prices of tea, milk and honey.")]
     )
     given = queries(*texts, bad=[BadLine(7, "not UTF-8 at byte 1")])
-    written = write_tasks((query for _, query in given.good), model, tmp_path, workers=3)
+    written = write_tasks((query for _, query in given.good), model, TODAY, tmp_path, workers=3)
     assert len(model.requests) == 5
     report = publish_tasks(given, written, index, tmp_path)
     assert [task.objective[17:20] for _, task in read_tasks(tmp_path / "tasks.jsonl").good] == ["tea", "cof"]
@@ -147,12 +151,12 @@ def test_answers_before_an_error_are_reused(tmp_path):
     texts = [f"query {number}" for number in range(12)]
     broken = ScriptedAnswers(fail={"query 5": BudgetError("spent")})
     with pytest.raises(BudgetError):
-        write_tasks([Query(query=text) for text in texts], broken, tmp_path, workers=2)
+        write_tasks([Query(query=text) for text in texts], broken, TODAY, tmp_path, workers=2)
     kept = len(read_journal(tmp_path / JOURNAL))
     # Every call that was begun is kept, but for the one that failed; none is begun after it.
     assert kept == len(broken.requests) - 1 and 5 <= kept <= 7
     model = ScriptedAnswers()
-    written = write_tasks([Query(query=text) for text in texts], model, tmp_path, workers=2)
+    written = write_tasks([Query(query=text) for text in texts], model, TODAY, tmp_path, workers=2)
     assert len(model.requests) == 12 - kept and len(written) == 12
     assert {one.key for one in written.values() if one.task} == {Query(query=text).key for text in texts}
 
@@ -160,12 +164,18 @@ def test_answers_before_an_error_are_reused(tmp_path):
 def test_no_task_at_all_is_an_error(tmp_path):
     given = queries("tea")
     written = write_tasks(
-        [Query(query="tea")], ScriptedAnswers({"tea": answer(website="no")}), tmp_path, workers=1
+        [Query(query="tea")], ScriptedAnswers({"tea": answer(website="no")}), TODAY, tmp_path, workers=1
     )
     with pytest.raises(UserError, match=r"no query made a task: .*dropped\.jsonl"):
         publish_tasks(given, written, None, tmp_path)
     with pytest.raises(UserError, match="workers=0"):
-        write_tasks([], ScriptedAnswers(), tmp_path, workers=0)
+        write_tasks([], ScriptedAnswers(), TODAY, tmp_path, workers=0)
+
+
+def test_a_day_that_is_none_is_refused():
+    assert MakeTasksSettings(queries="q", today="2027-02-03").date == datetime.date(2027, 2, 3)
+    with pytest.raises(UserError, match=r"config\.today='tomorrow': write it as YYYY-MM-DD"):
+        _ = MakeTasksSettings(queries="q", today="tomorrow").date
 
 
 def make_tasks(tmp_path, *arguments):
@@ -186,6 +196,7 @@ def test_the_script_makes_tasks_up_to_its_cap_and_resumes_with_another(tmp_path)
             "--config.actor.price_prompt=1.0",
             "--config.actor.price_response=1.0",
             "--config.workers=1",
+            "--config.today=2027-02-03",
         )
         capped = make_tasks(tmp_path, *settings, "--config.actor.cap_usd=0.0055")
         assert capped.returncode == 4 and "error: budget: $0.0011 spent of a cap of $0.0055" in capped.stderr
@@ -193,6 +204,7 @@ def test_the_script_makes_tasks_up_to_its_cap_and_resumes_with_another(tmp_path)
         ended = make_tasks(tmp_path, *settings, "--config.actor.cap_usd=1.0")
         assert ended.returncode == 0, ended.stderr
         assert len(server.calls) == 2
+        assert all("<today>Wednesday, 2027-02-03</today>" in json.dumps(call.body) for call in server.calls)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["tasks"] == 2 and report["cost_usd"] == pytest.approx(0.0022)
     assert report["calls"]["task"]["calls"] == 2 and report["malformed_lines"] == [2]

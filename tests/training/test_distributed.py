@@ -152,7 +152,9 @@ def test_differences_name_the_host_that_is_not_like_most():
     assert "; and 4 more: start" in differences(names[:2], many)
 
 
-@pytest.mark.parametrize("cluster", [slurm, open_mpi], ids=["slurm", "open_mpi"])
+@pytest.mark.parametrize(
+    "cluster", [slurm, pytest.param(open_mpi, marks=pytest.mark.slow)], ids=["slurm", "open_mpi"]
+)
 def test_hosts_with_other_code_data_settings_or_workdir_are_refused(random_policy, corpus, tmp_path, cluster):
     shutil.copytree(corpus, tmp_path / "corpus")
     other = tmp_path / "other"
@@ -234,6 +236,7 @@ def whole(random_policy, corpus, tmp_path_factory) -> Run:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_the_loss_of_a_host_ends_the_other_and_the_run_goes_on_as_if_nothing_was(
     whole, random_policy, corpus, tmp_path, lost

@@ -52,6 +52,7 @@ def test_golden_logits_of_transformers_are_ours(checkpoint):
     assert len(found) == 4 and not names(found)
 
 
+@pytest.mark.slow
 def test_texts_are_encoded_as_by_transformers(tmp_path):
     write_golden(tmp_path / "golden", resolve_model("tiny_base"))
     found = compare(resolve_model("tiny_base"), tmp_path / "golden")
@@ -168,6 +169,7 @@ def run(*arguments: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_on_two_devices(checkpoint, tmp_path):
     golden = f"--golden={checkpoint.parent / 'golden.safetensors'}"
     done = run(f"--model={checkpoint}", f"--output={tmp_path}", golden, devices=2)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 import ada_url
 import tldextract
 
+from collection.browser.config import PageError
 from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.policy import PolicyVerdict, RequestTarget, UrlPolicy, read_url
+from collection.browser.guard.policy import HostSource, PolicyVerdict, RequestTarget, UrlPolicy, read_url
 from collection.browser.guard.proxy import EgressProxy, ProxyReport
 from collection.browser.guard.redaction import Redactor
 from rmsweb_jax.records.schema import Incident
@@ -27,6 +29,8 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
       hosts: fixed addresses of names, as in /etc/hosts: `name` or `name:port` -> `127.0.0.1:PORT`. The
         addresses may be private; the names must be allowed by sources.
       secrets: values by name; they are removed from all text that is written.
+      secret_hosts: sources at which a secret may be typed, by name; a secret without any is typed at the
+        task's own site.
 
     Attributes:
       redactor: removes the secrets and card numbers from text, and fills secrets in.
@@ -41,12 +45,17 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         config: GuardConfig,
         hosts: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        secret_hosts: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.config = config
         self.redactor = Redactor(secrets or {}, cards=True)
         self._proxy = EgressProxy(config, hosts or {}) if config.proxy else None
         self._ports: set[int] = set()
         self._sources: tuple[str, ...] = ()
+        self._website = ""
+        self._secret_hosts = {name: tuple(hosts) for name, hosts in (secret_hosts or {}).items()}
+        for host in itertools.chain(*self._secret_hosts.values()):
+            HostSource.parse(host)
         self._policy = self._make_policy()
 
     def __enter__(self) -> Guard:
@@ -107,6 +116,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         Raises:
           UserError: a source is malformed.
         """
+        self._website = website
         own = site_sources(website) if self.config.task_site and website else ()
         before, self._sources = self._sources, (*sites, *own)
         try:
@@ -119,6 +129,22 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     def check(self, url: str) -> PolicyVerdict:
         """Judges an address that the browser is to open, or shows."""
         return self._policy.judge(url)
+
+    def fill(self, text: str, url: str) -> str:
+        """Returns a text to type into a page, with its secrets.
+
+        Raises:
+          PageError: a secret does not belong to the page's site, or a frame has no site.
+        """
+        target = read_url(url)
+        for name in self.redactor.secrets_in(text):
+            sources = self._secret_hosts.get(name) or site_sources(self._website)
+            matching = (HostSource.parse(source) for source in sources)
+            if not isinstance(target, RequestTarget) or not any(one.matches(target) for one in matching):
+                hosts = ", ".join(sources) or "no site"
+                where = target.host if isinstance(target, RequestTarget) else "a frame without a site"
+                raise PageError(f"The secret {name} is for {hosts}, so it was not typed at {where}")
+        return self.redactor.fill(text)
 
     def incidents(self) -> tuple[Incident, ...]:
         """Returns the proxy's refusals since the last call, one incident per place and reason.

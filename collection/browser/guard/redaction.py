@@ -93,6 +93,10 @@ class Redactor:
         assert found.lastindex is not None
         return f"<secret>{self._names[found.lastindex - 1]}</secret>"
 
+    def secrets_in(self, text: str) -> list[str]:
+        """Returns the names of known secrets whose placeholders are in the text."""
+        return [name for name in _PLACEHOLDER.findall(text) if name in self._values]
+
     def fill(self, text: str) -> str:
         """Returns the text with placeholders replaced by their secrets; unknown placeholders stay."""
         return _PLACEHOLDER.sub(lambda found: self._values.get(found[1], found[0]), text)

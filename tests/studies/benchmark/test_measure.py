@@ -44,6 +44,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return run(small(), tmp_path_factory.mktemp("benchmark"))
 
 
+@pytest.mark.slow
 def test_both_sides_compute_the_same(report):
     for program, result in report["programs"].items():
         ours, theirs = result["sides"]["ours"], result["sides"]["transformers"]

@@ -43,6 +43,7 @@ def test_its_tokenizer_equals_the_scripts(tmp_path):
         assert (tmp_path / name).read_text() == (FOLDER / name).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "high"), [(2, 4), (9, 20)])
 def test_it_points_at_the_goals_element(model, tmp_path, low, high):
     config = from_config(BaseConfig, get_config("tiny"))

@@ -116,6 +116,7 @@ def test_parameters_split_and_join(tokenizer):
     assert all(np.array_equal(params[name], again[name]) for name in params)
 
 
+@pytest.mark.slow
 def test_a_run_goes_through_its_phases_and_resumes(tokenizer, tmp_path):
     config = config_of(phases=phases("one", "two"))
     whole, seen = Recalls(tokenizer), []

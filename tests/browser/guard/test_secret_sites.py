@@ -1,0 +1,151 @@
+"""A secret is typed at the sites that it is for, whatever the page says about itself."""
+
+import http.server
+import threading
+from urllib.parse import parse_qs
+
+import pytest
+
+from collection.browser.action_types import ActionContext
+from collection.browser.actions import execute
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.guard import Guard
+from collection.browser.session import Browser, BrowserConfig
+from collection.browser.snapshot import take_snapshot
+from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.errors import UserError
+
+SECRET = "correct horse battery"
+FIELD = "<form action=/take method=post><input name=field aria-label=Field></form>"
+LIES = """<script>
+Object.defineProperty(window, 'origin', {value: 'http://shop-a.com'});
+Object.defineProperty(Document.prototype, 'URL', {get: () => 'http://shop-a.com/'});
+Array.prototype.toJSON = String.prototype.toJSON = function () { return 'http://shop-a.com'; };
+</script>"""
+PAGES = {
+    "/": FIELD,
+    "/lies": LIES + FIELD,
+    "/frame": "<iframe src=http://evil-b.com/lies width=300 height=220></iframe>",
+    "/own-frame": "<iframe src=/ width=300 height=220></iframe>",
+    "/srcdoc": f'<iframe srcdoc="{FIELD}" width=300 height=220></iframe>',
+    "/sandbox": f'<iframe sandbox="allow-scripts" srcdoc="{FIELD}" width=300 height=220></iframe>',
+}
+
+
+TAKEN: list[tuple[str, str]] = []
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = PAGES.get(self.path, "").encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        TAKEN.append((self.headers["Host"], form["field"][0]))
+        self.do_GET()
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(server):
+    hosts = dict.fromkeys(("shop-a.com", "www.shop-a.com", "evil-b.com", "bank-c.com"), server)
+    config = GuardConfig(private=tuple(f"http://{name}" for name in hosts))
+    secrets = {"password": SECRET, "pin": "9381 2205 tulip"}
+    with (
+        Guard(config, hosts, secrets, {"pin": ["bank-c.com", "evil-b.com"]}) as guard,
+        Browser(BrowserConfig(width=400, height=300, quiet_ms=20), guard) as browser,
+    ):
+        yield browser
+
+
+def enter(browser, url, text, by_focus=False):
+    browser.guard.admit(website="http://www.shop-a.com/")
+    browser.goto(url)
+    snapshot = take_snapshot(browser)
+    (index,) = (number for number in snapshot.targets)
+    if by_focus:
+        do(browser, "click_element_by_index", index=index)
+    TAKEN.clear()
+    result = do(browser, "input_text", index=0 if by_focus else index, text=text)
+    do(browser, "send_keys", keys="Enter")
+    return result, list(TAKEN)
+
+
+def do(browser, name, **params):
+    return execute(browser, normalize_action({name: params}), ActionContext())
+
+
+@pytest.mark.parametrize("by_focus", [False, True], ids=["by index", "by focus"])
+@pytest.mark.parametrize("url", ["http://shop-a.com/", "http://www.shop-a.com/lies"])
+def test_it_is_typed_at_the_tasks_own_site(browser, url, by_focus):
+    result, taken = enter(browser, url, "<secret>password</secret>", by_focus)
+    assert not result.error and [text for _, text in taken] == [SECRET]
+    assert SECRET not in result.text
+
+
+@pytest.mark.parametrize(
+    "url,by_focus",
+    [
+        ("http://evil-b.com/", False),
+        ("http://evil-b.com/", True),
+        ("http://evil-b.com/lies", False),
+        ("http://evil-b.com/lies", True),
+        ("http://shop-a.com/frame", False),
+        ("http://shop-a.com/frame", True),
+        ("http://shop-a.com/sandbox", False),
+        ("http://shop-a.com/srcdoc", False),
+    ],
+)
+def test_it_is_not_typed_elsewhere(browser, url, by_focus):
+    result, taken = enter(browser, url, "my <secret>password</secret>", by_focus)
+    assert result.error and not any(text for _, text in taken)
+    reason = (
+        "The focus is in a frame" if by_focus and "frame" in url else "The secret password is for shop-a.com"
+    )
+    assert result.text.startswith(reason)
+
+
+def test_a_frame_of_the_site_is_the_site(browser):
+    result, taken = enter(browser, "http://shop-a.com/own-frame", "<secret>password</secret>")
+    assert not result.error and taken == [("shop-a.com", SECRET)]
+
+
+def test_hosts_that_are_named_replace_the_tasks_site(browser):
+    result, taken = enter(browser, "http://bank-c.com/", "<secret>pin</secret>")
+    assert not result.error and [text for _, text in taken] == ["9381 2205 tulip"]
+    result, taken = enter(browser, "http://shop-a.com/", "<secret>pin</secret>")
+    assert result.error and not taken
+    assert result.text == "The secret pin is for bank-c.com, evil-b.com, so it was not typed at shop-a.com"
+
+
+def test_without_a_site_it_is_typed_nowhere(browser):
+    browser.guard.admit()
+    browser.goto("http://shop-a.com/")
+    take_snapshot(browser)
+    result = do(browser, "input_text", index=1, text="<secret>password</secret>")
+    assert result.error and "is for no site" in result.text
+    # Other text is typed as ever.
+    assert not do(browser, "input_text", index=1, text="<secret>unknown</secret>").error
+
+
+def test_a_host_that_is_none_is_refused():
+    with pytest.raises(UserError, match="names no hosts"):
+        Guard(GuardConfig(proxy=False), {}, {"pin": "123456 tulip"}, {"pin": ["a b"]})
