@@ -20,7 +20,8 @@ from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
 S = TypeVar("S")
 # Files that a run leaves which has failed before its first result; also those with a dot, and empty ones.
-_NO_RESULTS = (CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite")
+_NO_RESULTS = (CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite", "versions.json")
+_NO_RESULTS += ("benchmark.json", "notes.jsonl")  # Descriptions of an evaluation.
 # Folders that this process has opened.
 _open: set[Path] = set()
 

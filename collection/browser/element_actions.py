@@ -68,49 +68,50 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome
     if params.index:
         with LocatedElement(browser, params.index) as (element, _target):
             return _type_into(browser, element, params)
-    params = _fill(browser, params, browser.call(lambda: browser.driver.switch_to.active_element))
+    if _names_secret(browser, params):
+        return _type_secret(browser, browser.script(page_scripts.FOCUSED), params)
     if params.clear_existing:
         browser.script(page_scripts.SELECT_FOCUSED)
-    if _holds_secret(browser, params.text):
-        browser.cdp("Input.insertText", text=params.text)
-    else:
-        _send_keys(browser, params)
+    _send(browser, params, None)
     return ActionOutcome(f"Typed {params.text!r} into the focused element", changed=True)
-
-
-def _send_keys(browser: Browser, params: Any) -> None:
-    """Types into what has the focus."""
-    browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
 
 
 def _type_into(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
     kind = browser.script(page_scripts.TYPING_KIND, element)
     if kind == "none":
         raise ActionError(f"Element [{params.index}] takes no text")
-    params = _fill(browser, params, element)
+    if kind == "slider":
+        raise ActionError(f"[{params.index}] takes no text: click it, then move it with send_keys ArrowRight")
+    if _names_secret(browser, params):
+        return _type_secret(browser, element, params)
     if kind == "set":
         # Date, time, colour and range fields have no text to type into.
+        before = _typed(browser, element)
         browser.script(page_scripts.SET_VALUE, element, params.text)
-        return _check_typed(browser, element, params, None)
+        return _check_typed(browser, element, params, before)
     _click_at(browser, element, params.index)
+    suggests = False
     if kind == "type":
         suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
-    else:
-        suggests = False
-        if params.clear_existing:
-            browser.script(page_scripts.SELECT_FOCUSED)
+    elif params.clear_existing:
+        browser.script(page_scripts.SELECT_FOCUSED)
     before = _typed(browser, element)
+    _send(browser, params, element if kind == "type" else None)
+    if suggests:
+        browser.settle(first_ms=_SUGGESTION_MS)
+    return _check_typed(browser, element, params, before)
+
+
+def _send(browser: Browser, params: Any, element: WebElement | None) -> None:
+    """Types into an element, or into what has the focus."""
     if _holds_secret(browser, params.text):
         # In one event: requests of the page while typing must not contain a part of the secret, which
         # redaction would not find.
         browser.cdp("Input.insertText", text=params.text)
-    elif kind == "type":
+    elif element is not None:
         browser.call(element.send_keys, _keys(params))
     else:
-        _send_keys(browser, params)
-    if suggests:
-        browser.settle(first_ms=_SUGGESTION_MS)
-    return _check_typed(browser, element, params, before)
+        browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
 
 
 def _typed(browser: Browser, element: WebElement) -> tuple[str, str] | None:
@@ -124,20 +125,25 @@ def _typed(browser: Browser, element: WebElement) -> tuple[str, str] | None:
 def _check_typed(
     browser: Browser, element: WebElement, params: Any, before: tuple[str, str] | None
 ) -> ActionOutcome:
-    """Reads back what a field holds after typing; a text that it did not take is an error."""
+    """Reads back what a field holds after typing.
+
+    A text that certainly was not taken is an error; otherwise the result says what the field holds: fields of
+    tags and codes, for example, empty themselves.
+    """
     where, text, done = f"[{params.index}]", params.text, f"Typed {params.text!r} into [{params.index}]"
     after = _typed(browser, element)
     # The Enter key may send a form, which may empty its fields.
-    if after is None or not text or "\n" in text:
+    if before is None or after is None or not text or "\n" in text:
         return ActionOutcome(done, changed=True)
     kind, value = after
     if not kind:
-        raise ActionError(f"{where} takes no text. A slider moves with send_keys: click it, then ArrowRight")
-    if _plain(text) in _plain(value):
+        return ActionOutcome(f"{done}, but no text field has the focus", changed=True)
+    # What a password field holds is not for the result.
+    if kind == "password" or _plain(text) in _plain(value):
         return ActionOutcome(done, changed=True)
-    if kind in _FORMATS:
+    if kind in _FORMATS and value in ("", before[1]):
         raise ActionError(f"{where} did not take {text!r}: write it as {_FORMATS[kind]}")
-    if before is not None and value == before[1]:
+    if value and value == before[1] and params.clear_existing:
         raise ActionError(f"{where} did not take {text!r}; it holds {short_value(value)!r}")
     return ActionOutcome(f"{done}, which now holds {short_value(value)!r}", changed=True)
 
@@ -147,14 +153,24 @@ def _plain(text: str) -> str:
     return "".join(filter(str.isalnum, text)).casefold() or text
 
 
-def _fill(browser: Browser, params: Any, element: WebElement) -> Any:
-    """Fills secrets in that may be typed into the element; neither the reply nor the result contains them."""
-    guard = browser.guard
-    if guard is None or not guard.redactor.secrets_in(params.text):
-        return params
-    if params.index == 0 and element.tag_name.lower() in ("iframe", "frame"):
-        raise ActionError("The focus is in a frame: give the index of the field that the secret is for")
-    return params.model_copy(update={"text": guard.fill(params.text, _frame_url(browser, element))})
+def _names_secret(browser: Browser, params: Any) -> bool:
+    return browser.guard is not None and bool(browser.guard.redactor.secrets_in(params.text))
+
+
+def _type_secret(browser: Browser, element: WebElement | None, params: Any) -> ActionOutcome:
+    """Sets the text of a field with its secrets, if they belong to the field's site.
+
+    Keys would go to what has the focus, which a page can move to a frame of another site meanwhile. The
+    result has the placeholders.
+    """
+    where = f"[{params.index}]" if params.index else "the focused element"
+    if element is None or element.tag_name.lower() not in ("input", "textarea"):
+        raise ActionError(f"A secret can only be typed into a field, and {where} is none")
+    assert browser.guard is not None
+    text = browser.guard.fill(params.text, _frame_url(browser, element))
+    if not browser.script(page_scripts.SET_TEXT, element, text, params.clear_existing):
+        raise ActionError(f"{where} did not take all of the text")
+    return ActionOutcome(f"Typed {params.text!r} into {where}", changed=True)
 
 
 def _frame_url(browser: Browser, element: WebElement) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -28,8 +29,8 @@ T = TypeVar("T")
 MAX_EXTRACT_CHARS = 30_000  # browser-use's limit for its extraction action.
 # Converting this much HTML to Markdown takes about 1 s.
 _MAX_HTML_CHARS = 2_000_000
-# Frames of a frame that are read, and how deep.
-_MAX_FRAMES, _MAX_FRAME_DEPTH = 20, 2
+# Frames that are read, and for how long.
+_MAX_FRAMES, _FRAME_SECONDS = 20, 30.0
 
 
 def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -45,34 +46,44 @@ def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     return ActionOutcome(text, changed=bool(moved))
 
 
-def scroll_to_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+def scroll_to_text(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
     with _back_to_page(browser):
-        found = _find_text(browser, params.text, 0)
+        found = _find_text(browser, params.text, _Frames(context.deadline))
     return ActionOutcome(
         f"Scrolled to {params.text!r}" if found else f"Text {params.text!r} not found", changed=found
     )
 
 
-def _find_text(browser: Browser, text: str, depth: int) -> bool:
+class _Frames:
+    """Visits the frames of a page, up to `_MAX_FRAMES` of them and up to a deadline."""
+
+    def __init__(self, deadline: float):
+        self._left = _MAX_FRAMES
+        self._deadline = min(deadline, time.monotonic() + _FRAME_SECONDS)
+
+    def visit(self, browser: Browser, frame: WebElement, run: Callable[[], T], otherwise: T) -> T:
+        """Returns what `run` returns in a frame of the current one, or `otherwise` if it cannot be used."""
+        self._left -= 1
+        if self._left < 0 or time.monotonic() > self._deadline:
+            return otherwise
+        try:
+            browser.call(browser.driver.switch_to.frame, frame)
+        except (WebDriverException, PageError):
+            return otherwise
+        try:
+            return run()
+        except (WebDriverException, PageError):
+            return otherwise
+        finally:
+            with contextlib.suppress(WebDriverException, PageError):
+                browser.call(browser.driver.switch_to.parent_frame)
+
+
+def _find_text(browser: Browser, text: str, visited: _Frames) -> bool:
     found, frames = browser.script(page_scripts.SCROLL_TO_TEXT, text)
-    for frame in frames[:_MAX_FRAMES] if depth < _MAX_FRAME_DEPTH else ():
-        found = found or _in_frame(browser, frame, lambda: _find_text(browser, text, depth + 1), False)
+    for frame in frames:
+        found = found or visited.visit(browser, frame, lambda: _find_text(browser, text, visited), False)
     return found
-
-
-def _in_frame(browser: Browser, frame: WebElement, run: Callable[[], T], otherwise: T) -> T:
-    """Returns what `run` returns in a frame of the current one, or `otherwise` if it cannot be used."""
-    try:
-        browser.call(browser.driver.switch_to.frame, frame)
-    except (WebDriverException, PageError):
-        return otherwise
-    try:
-        return run()
-    except (WebDriverException, PageError):
-        return otherwise
-    finally:
-        with contextlib.suppress(WebDriverException, PageError):
-            browser.call(browser.driver.switch_to.parent_frame)
 
 
 @contextlib.contextmanager
@@ -142,7 +153,7 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutc
     if context.extract is None:
         raise ActionError("Extraction is not available")
     # Before the cut, which could split a secret.
-    text = browser.redact(page_markdown(browser, params.extract_links))
+    text = browser.redact(page_markdown(browser, params.extract_links, context.deadline))
     part = text[params.start_from_char : params.start_from_char + MAX_EXTRACT_CHARS]
     if not part.strip():
         raise ActionError(f"The page has no text from character {params.start_from_char} on")
@@ -152,10 +163,10 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutc
     return ActionOutcome(f"Extracted {params.query!r}{rest}", output=answer)
 
 
-def page_markdown(browser: Browser, links: bool) -> str:
+def page_markdown(browser: Browser, links: bool, deadline: float = math.inf) -> str:
     """Returns the whole page as Markdown, without scripts, styles and hidden parts."""
     with _back_to_page(browser):
-        html = _visible_html(browser)[:_MAX_HTML_CHARS]
+        html = _visible_html(browser, _Frames(deadline))[:_MAX_HTML_CHARS]
     try:
         text = markdownify(html, heading_style="ATX", strip=["img"] if links else ["img", "a"])
     except RecursionError:  # The converter recurses; only pages nested thousands deep fail.
@@ -163,10 +174,10 @@ def page_markdown(browser: Browser, links: bool) -> str:
     return "\n".join(line for line in (line.rstrip() for line in text.splitlines()) if line)
 
 
-def _visible_html(browser: Browser, depth: int = 0) -> str:
+def _visible_html(browser: Browser, visited: _Frames) -> str:
     html, frames = browser.script(page_scripts.VISIBLE_HTML)
-    for number, frame in enumerate(frames[:_MAX_FRAMES] if depth < _MAX_FRAME_DEPTH else ()):
-        inner = _in_frame(browser, frame, lambda: _visible_html(browser, depth + 1), "")
+    for number, frame in enumerate(frames):
+        inner = visited.visit(browser, frame, lambda: _visible_html(browser, visited), "")
         html = html.replace(page_scripts.FRAME_MARK.format(number), f"<div>{inner}</div>", 1)
     return html
 

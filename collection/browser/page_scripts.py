@@ -73,8 +73,8 @@ for (const r of el.getClientRects()) {
 return null;
 """)
 
-# 'type': the element takes keys; 'set': only its value can be set; 'none': it has no text; 'focus': a click
-# on it may give the focus to what takes the keys.
+# 'type': the element takes keys; 'set': only its value can be set; 'none', 'slider': no text; 'focus': a
+# click on it may give the focus to what takes the keys.
 TYPING_KIND = with_builtins("""
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
@@ -83,7 +83,8 @@ if (el.tagName === 'INPUT') {
   return /^(checkbox|radio|button|submit|reset|image|file|hidden)$/.test(el.type) ? 'none' : 'type';
 }
 if (el.tagName === 'SELECT' || el.tagName === 'OPTION') return 'none';
-return el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable ? 'type' : 'focus';
+if (el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable) return 'type';
+return el.getAttribute('role') === 'slider' ? 'slider' : 'focus';
 """)
 
 SET_VALUE = """
@@ -117,6 +118,25 @@ return el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-autocompl
   || el.hasAttribute('list') || /autocomplete|typeahead/i.test(el.getAttribute('class') || '');
 """
 
+# Returns the field that has the focus, also in a shadow root; null if that is none, or is in a frame.
+FOCUSED = """
+let el = document.activeElement;
+while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+return el && /^(INPUT|TEXTAREA)$/.test(el.tagName) ? el : null;
+"""
+
+# Sets or extends the text of a field in one event; returns whether the field has taken it.
+SET_TEXT = """
+const [el, text, clear] = arguments;
+const owner = el.tagName === 'TEXTAREA' ? HTMLTextAreaElement : HTMLInputElement;
+const value = clear ? text : el.value + text;
+el.focus();
+Object.getOwnPropertyDescriptor(owner.prototype, 'value').set.call(el, value);
+for (const name of ['input', 'change']) el.dispatchEvent(new Event(name, { bubbles: true }));
+el.dispatchEvent(new KeyboardEvent('keyup', { bubbles: true }));
+return el.value === value;
+"""
+
 # Returns the kind and the text of the field that takes the keys: the element, or one that has the focus. The
 # kind is '' if there is none; null says that it cannot be known.
 TYPED = with_builtins("""
@@ -128,7 +148,8 @@ if (!takes(el)) {
   while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
   if (el && /^(IFRAME|FRAME|OBJECT|EMBED)$/.test(el.tagName)) return null;
 }
-return takes(el) ? [el.type || 'text', el.isContentEditable ? el.innerText : el.value] : ['', ''];
+if (!takes(el)) return ['', ''];
+return [String(el.type || 'text'), String(el.isContentEditable ? el.innerText : el.value).slice(0, 10000)];
 """)
 
 SELECT_FOCUSED = """
@@ -180,8 +201,8 @@ const stack = [document.body], frames = [];
 while (stack.length) {
   const node = stack.pop();
   if (node.nodeType === 1) {
-    if (isFrame(node)) frames.push(node);
-    else stack.push(...content(node).reverse());
+    if (isFrame(node)) { if (node.checkVisibility({ visibilityProperty: true })) frames.push(node); }
+    else for (const inner of content(node).reverse()) stack.push(inner);
     continue;
   }
   if (node.nodeType !== 3 || !node.data.toLowerCase().replace(/\\s+/g, ' ').includes(wanted)) continue;

@@ -124,7 +124,7 @@ def _read_secrets(entries: Sequence[str]) -> tuple[dict[str, str], dict[str, lis
     """Values and hosts of secrets, by name; each entry is `NAME`, or `NAME=HOST` for each host."""
     hosts: dict[str, list[str]] = {}
     for name, _, host in (entry.partition("=") for entry in entries):
-        hosts.setdefault(name, []).extend(filter(None, (host,)))
+        hosts.setdefault(name, []).append(host)
     missing = [name for name in hosts if name not in os.environ]
     if missing:
         raise UserError(f"config.secrets: the environment variable {missing[0]} is not set; export it first")

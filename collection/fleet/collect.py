@@ -22,7 +22,7 @@ from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
 from collection.fleet.run import RunResult, run_tasks
 from collection.fleet.scheduler import REFUSED
-from collection.fleet.set_aside import read_set_aside
+from collection.fleet.set_aside import SET_ASIDE, read_set_aside
 from collection.fleet.worker import WorkerConfig
 from collection.judges.config import JudgeSettings
 from collection.llm.ledger import LEDGER, CallLedger
@@ -31,9 +31,9 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.records.sealing import REPORT, finish_stage
-from rmsweb_jax.settings import from_config
-from rmsweb_jax.storage import AnyPath, local_path, parse_path
-from rmsweb_jax.workdir import run_stage
+from rmsweb_jax.settings import from_config, safe_keys, to_config_dict
+from rmsweb_jax.storage import local_path, parse_path
+from rmsweb_jax.workdir import open_workdir, run_stage
 
 
 def collect(
@@ -54,26 +54,30 @@ def collect(
       UserError: no tasks, or none that can be played; no browser; an actor or a policy that cannot be used;
         or a workdir that was begun with other settings.
     """
-    settings = from_config(CollectSettings, settings)
-    if settings.fleet.retry_set_aside:
-        _reopen(parse_path(str(workdir), "workdir"))
-    return run_stage(_collect, settings, workdir)
+    settings, path = from_config(CollectSettings, settings), parse_path(str(workdir), "workdir")
+    if not settings.fleet.retry_set_aside:
+        return run_stage(_collect, settings, workdir)
+    if not isinstance(path, Path):
+        raise UserError(f"config.fleet.retry_set_aside: {path} is in a bucket; {_ELSEWHERE}")
+    with open_workdir(path, to_config_dict(settings), safe_keys(CollectSettings)):
+        _reopen(path)
+        return run_stage(_collect, settings, path)
 
 
-def _reopen(workdir: AnyPath) -> None:
+_ELSEWHERE = "its data set stays as it is: play these tasks with another --workdir"
+
+
+def _reopen(workdir: Path) -> None:
     """Lets a finished run go on with the tasks that it has set aside.
 
     Raises:
-      UserError: it has finished in a bucket, where its journals are not.
+      UserError: it has finished in a bucket, and its journals are gone.
     """
-    if isinstance(workdir, Path):
-        if read_set_aside(workdir):
-            (workdir / REPORT).unlink(missing_ok=True)
-    elif (workdir / REPORT).exists():
-        raise UserError(
-            f"config.fleet.retry_set_aside: {workdir} has finished, and its data set in the bucket "
-            "stays as it is; play these tasks with another --workdir"
-        )
+    report = workdir / REPORT
+    if read_set_aside(workdir):
+        report.unlink(missing_ok=True)
+    elif report.exists() and json.loads(report.read_bytes()).get("set_aside"):
+        raise UserError(f"config.fleet.retry_set_aside: {workdir} has no {SET_ASIDE}; {_ELSEWHERE}")
 
 
 def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:

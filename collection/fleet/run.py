@@ -36,12 +36,14 @@ from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Rate
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.journal import Journal
-from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.schema import Outcome, Trajectory
 
 # Number of successive tasks given up that stops the run: the cause is then not a single task.
 _MAX_GIVEN_UP = 3
 # The status shows seconds left, of sites in backoff for example.
 _STATUS_INTERVAL_S = 1.0
+# So long all sites may be unreachable before they count as gone.
+_NETWORK_S = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,16 +83,16 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     workdir.mkdir(parents=True, exist_ok=True)
     clock = RunClock(workdir / "elapsed.json")
     index = JournalIndex(workdir)
-    if config.retry_set_aside:
-        (workdir / SET_ASIDE).unlink(missing_ok=True)
-    # On a cluster workers are on other machines.
-    host = "" if config.ray_address else "127.0.0.1"
+    # Ray's workers may be on other machines.
+    host = "" if config.engine == "ray" else "127.0.0.1"
     with serve_ledger(workdir / LEDGER, host) as (ledger, address):
         for model in ledger.outages():
             ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
         config = config.with_ledger(address)
         if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
             check_models(config.worker, address)
+        if config.retry_set_aside:
+            (workdir / SET_ASIDE).unlink(missing_ok=True)
         return _play(jobs, workdir, config, stage, index, clock, ledger)
 
 
@@ -118,20 +120,23 @@ def _play(
             display.show(status)
             clock.tick()
 
+        stopped: StoppedError | None = None
         try:
             fleet.run(show)
             display.finish(fleet.status())
-        except StoppedError:
-            if stop.count == 1 and index.tasks:
-                # Later stages can use what there is; the same command goes on and replaces it.
-                publish(jobs, workdir, config.worker.actor, index)
-            raise
+        except StoppedError as error:
+            if stop.count > 1 or not index.tasks:
+                raise
+            stopped = error
         finally:
             display.close()
             fleet.close()
             shutil.rmtree(workdir / FILES, ignore_errors=True)
             clock.save()
+        # Also after a stop: later stages can use what there is; the same command goes on and replaces it.
         reflections = publish(jobs, workdir, config.worker.actor, index)
+        if stopped is not None:
+            raise stopped
     return RunResult(workdir, reflections, clock.seconds)
 
 
@@ -178,7 +183,8 @@ class Fleet:
         self._playing: dict[int, str] = {}  # Busy worker -> task id.
         self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
         self._lost: Counter[str] = Counter()  # The same, in its current round.
-        self._refusals: Counter[str] = Counter()  # Task id -> its refused episodes in a row.
+        self._refusals: Counter[str] = Counter()  # Task id, or site -> its refused episodes in a row.
+        self._answered, self._silent = now(), set[str]()  # Last answer of any site; sites without one since.
         self._set_aside = read_set_aside(workdir)
         self._given_up = 0
         self._error: UserError | None = None
@@ -314,7 +320,7 @@ class Fleet:
         outcome = played.round.outcome if played is not None and played.round is not None else None
         refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
         self._scheduler.ended(task_id, self._now(), outcome)
-        self._refusals[task_id] = self._refusals[task_id] + 1 if refused else 0
+        self._count_refusal(task_id, site, outcome)
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
         else:
@@ -324,18 +330,33 @@ class Fleet:
         if refused and played is not None:
             self._set_refused_aside(task_id, site, played)
 
+    def _count_refusal(self, task_id: str, site: str, outcome: Outcome | None) -> None:
+        """Counts refusals in a row of a task and its site."""
+        if not site or outcome in (None, "crashed"):
+            return
+        if outcome not in REFUSED:
+            self._refusals[task_id] = self._refusals[site] = 0
+        if outcome != "unreachable":
+            self._answered, self._silent = self._now(), set()
+        else:
+            self._silent.add(site)
+            # Several sites at once, and none answers: that may be this machine's network.
+            if len(self._silent) > 1 and self._now() - self._answered < _NETWORK_S:
+                return
+        if outcome in REFUSED:
+            self._refusals.update((task_id, site))
+
     def _set_refused_aside(self, task_id: str, site: str, last: JournalEntry) -> None:
         """Sets a task or all tasks of its site aside if they are refused too often; `last` is an episode."""
         limit = self._config.max_refusals or math.inf
-        if self._scheduler.refusals(site) >= limit:
-            tasks = self._scheduler.remove(site)
+        if self._refusals[site] >= limit:
+            what, tasks = site, self._scheduler.remove(site)
         elif self._refusals[task_id] >= limit:
-            tasks = self._scheduler.remove(site, task_id)
+            what, tasks = task_id, self._scheduler.remove(site, task_id)
         else:
             return
         record = read_entry(self._workdir, last)
         assert isinstance(record, Trajectory)
-        what = site if len(tasks) > 1 else task_id
         last_refusal = ": ".join(filter(None, (record.outcome, record.detail)))
         reason = f"{what} was refused {limit} times in a row, the last was {last_refusal}"
         for task_id in tasks:

@@ -93,10 +93,6 @@ class Scheduler(Generic[J]):
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0
 
-    def refusals(self, site: str) -> int:
-        """Returns the number of refused episodes in a row."""
-        return self._sites[site].refusals
-
     def remove(self, site: str, job: J | None = None) -> list[J]:
         """Takes a job out of a site's queue, or all; those that run stay."""
         queue = self._sites[site]

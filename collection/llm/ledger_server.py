@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import resource
 import secrets
 import socket
 import threading
@@ -24,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BACKLOG = 4096  # Workers that connect at the same moment.
+_PATIENCE_S = 300.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,11 @@ class RemoteLedger:
     """
 
     def __init__(self, address: LedgerAddress):
-        self._link = Client((address.host, address.port), authkey=address.key)
+        self._link = Client((address.host, address.port))
+        if not self._link.poll(_PATIENCE_S):
+            raise ConnectionError("the process of this run's ledger does not answer")
+        answer_challenge(self._link, address.key)
+        deliver_challenge(self._link, address.key)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -69,6 +75,8 @@ class RemoteLedger:
         with self._lock:
             try:
                 self._link.send((method, arguments))
+                if not self._link.poll(_PATIENCE_S):
+                    raise ConnectionError("the process of this run's ledger does not answer")
                 result, error = self._link.recv()
             except EOFError as lost:
                 raise ConnectionError("the process of this run's ledger has ended") from lost
@@ -103,6 +111,9 @@ def serve_ledger(path: Path, host: str = "127.0.0.1") -> Iterator[tuple[CallLedg
       UserError: as `CallLedger`.
     """
     key, over = secrets.token_bytes(32), threading.Event()
+    # Each worker has some connections.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with (
         contextlib.closing(CallLedger(path, alone=True)) as ledger,
         Listener((host, 0), backlog=_BACKLOG) as listener,
@@ -111,7 +122,11 @@ def serve_ledger(path: Path, host: str = "127.0.0.1") -> Iterator[tuple[CallLedg
 
         def accept() -> None:
             while not over.is_set():
-                link = listener.accept()
+                try:
+                    link = listener.accept()
+                except OSError:  # Descriptors may be free again later.
+                    over.wait(0.1)
+                    continue
                 threading.Thread(target=_answer, args=(link, ledger, key), daemon=True).start()
 
         thread = threading.Thread(target=accept, daemon=True)

@@ -131,9 +131,12 @@ def run(
     script: Script,
     setup: FleetConfig,
     stop: Callable[[float], bool] = lambda now: False,
+    pools: list[ActedPool] | None = None,
 ) -> tuple[ActedPool, Fleet]:
-    """Plays all jobs; `stop(now)`: whether to stop."""
+    """Plays all jobs; `stop(now)`: whether to stop; `pools` gets the pool before."""
     pool = ActedPool(workdir, script)
+    if pools is not None:
+        pools.append(pool)
     fleet = Fleet(
         jobs,
         workdir,

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import sys
 import tempfile
@@ -134,6 +135,22 @@ def test_a_task_whose_start_is_refused_is_set_aside_while_others_of_its_site_are
     _, fleet = run(jobs, tmp_path, script, config(LIMITS))
     assert fleet.status().tasks_done == 2
     assert {task: row.rounds for task, row in read_set_aside(tmp_path).items()} == {"a/bad": 3}
+
+
+@pytest.mark.parametrize("seconds", [1800.0, math.inf])
+def test_an_hour_without_any_site_gives_up_none(tmp_path, seconds):
+    """Until then it may be this machine's network."""
+    jobs = [web_job(f"s{number % 4}/{number}", attempts=5) for number in range(20)]
+    pools = []
+
+    def script(task, number):
+        return Act(outcome="unreachable" if pools[0].now < seconds else "done", seconds=30.0)
+
+    _, fleet = run(jobs, tmp_path, script, config(LIMITS), pools=pools)
+    status = fleet.status()
+    assert sum(status.set_aside.values()) + status.tasks_done == 20
+    assert (status.tasks_done == 20) == (seconds < 3600)
+    assert pools[0].now < 4 * 3600
 
 
 def test_refused_rounds_are_not_reflected_on(tmp_path):

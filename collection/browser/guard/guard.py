@@ -29,8 +29,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
       hosts: fixed addresses of names, as in /etc/hosts: `name` or `name:port` -> `127.0.0.1:PORT`. The
         addresses may be private; the names must be allowed by sources.
       secrets: values by name; they are removed from all text that is written.
-      secret_hosts: sources at which a secret may be typed, by name; a secret without any is typed at the
-        task's own site.
+      secret_hosts: sources at which a secret may be typed, by name; "" and none are the task's own site.
 
     Attributes:
       redactor: removes the secrets and card numbers from text, and fills secrets in.
@@ -54,7 +53,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self._sources: tuple[str, ...] = ()
         self._website = ""
         self._secret_hosts = {name: tuple(hosts) for name, hosts in (secret_hosts or {}).items()}
-        for host in itertools.chain(*self._secret_hosts.values()):
+        for host in filter(None, itertools.chain(*self._secret_hosts.values())):
             HostSource.parse(host)
         self._policy = self._make_policy()
 
@@ -138,12 +137,14 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         """
         target = read_url(url)
         for name in self.redactor.secrets_in(text):
-            sources = self._secret_hosts.get(name) or site_sources(self._website)
+            own = site_sources(self._website)
+            hosts = self._secret_hosts.get(name) or ("",)
+            sources = tuple(source for host in hosts for source in ((host,) if host else own))
             matching = (HostSource.parse(source) for source in sources)
             if not isinstance(target, RequestTarget) or not any(one.matches(target) for one in matching):
-                hosts = ", ".join(sources) or "no site"
+                allowed = ", ".join(sources) or "no site"
                 where = target.host if isinstance(target, RequestTarget) else "a frame without a site"
-                raise PageError(f"The secret {name} is for {hosts}, so it was not typed at {where}")
+                raise PageError(f"The secret {name} is for {allowed}, so it was not typed at {where}")
         return self.redactor.fill(text)
 
     def incidents(self) -> tuple[Incident, ...]:

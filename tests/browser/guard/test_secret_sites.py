@@ -22,10 +22,23 @@ Object.defineProperty(window, 'origin', {value: 'http://shop-a.com'});
 Object.defineProperty(Document.prototype, 'URL', {get: () => 'http://shop-a.com/'});
 Array.prototype.toJSON = String.prototype.toJSON = function () { return 'http://shop-a.com'; };
 </script>"""
+FOCUS_THE_FRAME = """
+const host = document.getElementById('host');
+(host ? host.shadowRoot : document).querySelector('iframe, object').focus();
+"""
 PAGES = {
     "/": FIELD,
     "/lies": LIES + FIELD,
     "/frame": "<iframe src=http://evil-b.com/lies width=300 height=220></iframe>",
+    "/wrapped": "<div tabindex=0><iframe src=http://evil-b.com/ width=300 height=60></iframe></div>",
+    "/object": "<object data=http://evil-b.com/ type=text/html width=300 height=220></object>",
+    "/shadow": """<div id=host></div><script>
+host.attachShadow({mode: 'open'}).innerHTML =
+  '<iframe src="http://evil-b.com/" width=300 height=220></iframe>';
+</script>""",
+    "/thief": FIELD + "<iframe src=http://evil-b.com/grab width=300 height=60></iframe>",
+    "/grab": FIELD + "<script>setInterval(() => document.querySelector('input').focus(), 5)</script>",
+    "/short": "<input type=password maxlength=12>",
     "/own-frame": "<iframe src=/ width=300 height=220></iframe>",
     "/srcdoc": f'<iframe srcdoc="{FIELD}" width=300 height=220></iframe>',
     "/sandbox": f'<iframe sandbox="allow-scripts" srcdoc="{FIELD}" width=300 height=220></iframe>',
@@ -46,7 +59,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        TAKEN.append((self.headers["Host"], form["field"][0]))
+        TAKEN.append((self.headers["Host"], form.get("field", [""])[0]))
         self.do_GET()
 
     def log_message(self, format, *args):
@@ -117,10 +130,43 @@ def test_it_is_typed_at_the_tasks_own_site(browser, url, by_focus):
 def test_it_is_not_typed_elsewhere(browser, url, by_focus):
     result, taken = enter(browser, url, "my <secret>password</secret>", by_focus)
     assert result.error and not any(text for _, text in taken)
-    reason = (
-        "The focus is in a frame" if by_focus and "frame" in url else "The secret password is for shop-a.com"
-    )
-    assert result.text.startswith(reason)
+    in_frame = by_focus and "frame" in url
+    assert result.text.startswith("A secret can only" if in_frame else "The secret password is for")
+
+
+@pytest.mark.parametrize("url,index", [("wrapped", 1), ("wrapped", 0), ("object", 0), ("shadow", 0)])
+def test_it_does_not_follow_the_focus_into_a_frame(browser, url, index):
+    browser.guard.admit(website="http://www.shop-a.com/")
+    browser.goto(f"http://shop-a.com/{url}")
+    browser.script(FOCUS_THE_FRAME)
+    take_snapshot(browser)
+    TAKEN.clear()
+    result = do(browser, "input_text", index=index, text="<secret>password</secret>")
+    do(browser, "send_keys", keys="Enter")
+    assert result.error and result.text.startswith("A secret can only be typed into a field")
+    assert not any(text for _, text in TAKEN)
+
+
+def test_a_frame_that_takes_the_focus_does_not_get_it(browser):
+    browser.guard.admit(website="http://www.shop-a.com/")
+    browser.goto("http://shop-a.com/thief")
+    index = min(take_snapshot(browser).targets)
+    TAKEN.clear()
+    result = do(browser, "input_text", index=index, text="<secret>password</secret>")
+    assert not result.error
+    assert browser.script("return document.querySelector('input').value") == SECRET
+    do(browser, "send_keys", keys="Enter")
+    assert SECRET not in [text for host, text in TAKEN if host == "evil-b.com"]
+
+
+def test_a_part_of_it_is_not_quoted(browser):
+    browser.guard.admit(website="http://www.shop-a.com/")
+    browser.goto("http://shop-a.com/short")
+    take_snapshot(browser)
+    result = do(browser, "input_text", index=1, text="<secret>password</secret>")
+    assert "correct" not in result.text
+    typed = do(browser, "input_text", index=1, text="too long a word for it")
+    assert not typed.error and typed.text == "Typed 'too long a word for it' into [1]"
 
 
 def test_a_frame_of_the_site_is_the_site(browser):
