@@ -82,7 +82,7 @@ if (el.tagName === 'INPUT') {
   if (['date', 'time', 'month', 'week', 'datetime-local', 'color', 'range'].includes(el.type)) return 'set';
   return /^(checkbox|radio|button|submit|reset|image|file|hidden)$/.test(el.type) ? 'none' : 'type';
 }
-if (el.tagName === 'SELECT' || el.tagName === 'OPTION') return 'none';
+if (/^(SELECT|OPTION|LABEL)$/.test(el.tagName)) return 'none';
 if (el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable) return 'type';
 return el.getAttribute('role') === 'slider' ? 'slider' : 'focus';
 """)

@@ -66,4 +66,4 @@ def test_a_file_goes_to_the_field_behind_the_label(labels, tmp_path):
 def test_a_label_takes_no_text(labels):
     take_snapshot(labels)
     result = do(labels, "input_text", index=1, text="words")
-    assert result.error and result.text.startswith("[1] takes no text")
+    assert result.error and result.text == "Element [1] takes no text"
