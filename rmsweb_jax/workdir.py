@@ -19,9 +19,11 @@ from rmsweb_jax.settings import safe_keys, to_config_dict
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
 S = TypeVar("S")
-# Files that a run leaves which has failed before its first result; also those with a dot, and empty ones.
-_NO_RESULTS = (CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite", "versions.json")
-_NO_RESULTS += ("benchmark.json", "notes.jsonl")  # Descriptions of an evaluation.
+# A workdir with only these files has no results yet: settings, logs, counts, and what an evaluation asks.
+_NO_RESULTS = (
+    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite", "versions.json"),
+    *("benchmark.json", "notes.jsonl"),
+)
 # Folders that this process has opened.
 _open: set[Path] = set()
 
@@ -69,7 +71,7 @@ def open_run(
         if isinstance(workdir, Path) or process:
             yield folder
             return
-        with begun(folder, workdir / CONFIG):
+        with provisional_settings(folder, workdir / CONFIG):
             (workdir / CONFIG).write_bytes((folder / CONFIG).read_bytes())
             yield folder
 
@@ -102,7 +104,7 @@ def open_workdir(
     with contextlib.ExitStack() as stack:
         if first:
             stack.enter_context(lock_workdir(workdir))
-            stack.enter_context(begun(workdir, workdir / CONFIG))
+            stack.enter_context(provisional_settings(workdir, workdir / CONFIG))
         check_config(config, workdir, frozenset(safe_keys), write=first)
         _open.add(folder)
         stack.callback(_open.remove, folder)
@@ -110,7 +112,7 @@ def open_workdir(
 
 
 @contextlib.contextmanager
-def begun(folder: Path, config: AnyPath) -> Iterator[None]:
+def provisional_settings(folder: Path, config: AnyPath) -> Iterator[None]:
     """Removes the settings that its block has written if it raises `UserError` before the first result.
 
     Args:
@@ -127,6 +129,7 @@ def begun(folder: Path, config: AnyPath) -> Iterator[None]:
 
 
 def _holds_results(folder: Path) -> bool:
+    """Returns whether a workdir holds a file that counts as a result; empty and hidden ones do not."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return any(
         path.name not in _NO_RESULTS and path.name[0] != "." and path.stat().st_size > 0 for path in files

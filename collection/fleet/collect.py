@@ -35,6 +35,8 @@ from rmsweb_jax.settings import from_config, safe_keys, to_config_dict
 from rmsweb_jax.storage import local_path, parse_path
 from rmsweb_jax.workdir import open_workdir, run_stage
 
+_ELSEWHERE = "its data set stays as it is: play these tasks with another --workdir"
+
 
 def collect(
     settings: CollectSettings | ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str]
@@ -62,9 +64,6 @@ def collect(
     with open_workdir(path, to_config_dict(settings), safe_keys(CollectSettings)):
         _reopen(path)
         return run_stage(_collect, settings, path)
-
-
-_ELSEWHERE = "its data set stays as it is: play these tasks with another --workdir"
 
 
 def _reopen(workdir: Path) -> None:

@@ -24,7 +24,7 @@ from collection.fleet.journals import (
 )
 from collection.fleet.rounds import Job, Reflected
 from collection.fleet.scheduler import REFUSED, Scheduler
-from collection.fleet.set_aside import SET_ASIDE, SetAside, read_set_aside, write_set_aside
+from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_aside, write_set_aside
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
@@ -36,14 +36,12 @@ from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Rate
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.journal import Journal
-from rmsweb_jax.records.schema import Outcome, Trajectory
+from rmsweb_jax.records.schema import Trajectory
 
 # Number of successive tasks given up that stops the run: the cause is then not a single task.
 _MAX_GIVEN_UP = 3
 # The status shows seconds left, of sites in backoff for example.
 _STATUS_INTERVAL_S = 1.0
-# So long all sites may be unreachable before they count as gone.
-_NETWORK_S = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +103,7 @@ def _play(
     clock: RunClock,
     ledger: CallLedger,
 ) -> RunResult:
+    """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
 
     def on_signal() -> None:
@@ -183,8 +182,7 @@ class Fleet:
         self._playing: dict[int, str] = {}  # Busy worker -> task id.
         self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
         self._lost: Counter[str] = Counter()  # The same, in its current round.
-        self._refusals: Counter[str] = Counter()  # Task id, or site -> its refused episodes in a row.
-        self._answered, self._silent = now(), set[str]()  # Last answer of any site; sites without one since.
+        self._refusals = Refusals(now())
         self._set_aside = read_set_aside(workdir)
         self._given_up = 0
         self._error: UserError | None = None
@@ -320,7 +318,8 @@ class Fleet:
         outcome = played.round.outcome if played is not None and played.round is not None else None
         refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
         self._scheduler.ended(task_id, self._now(), outcome)
-        self._count_refusal(task_id, site, outcome)
+        if site and outcome is not None:
+            self._refusals.count(task_id, site, outcome, self._now())
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
         else:
@@ -330,28 +329,12 @@ class Fleet:
         if refused and played is not None:
             self._set_refused_aside(task_id, site, played)
 
-    def _count_refusal(self, task_id: str, site: str, outcome: Outcome | None) -> None:
-        """Counts refusals in a row of a task and its site."""
-        if not site or outcome in (None, "crashed"):
-            return
-        if outcome not in REFUSED:
-            self._refusals[task_id] = self._refusals[site] = 0
-        if outcome != "unreachable":
-            self._answered, self._silent = self._now(), set()
-        else:
-            self._silent.add(site)
-            # Several sites at once, and none answers: that may be this machine's network.
-            if len(self._silent) > 1 and self._now() - self._answered < _NETWORK_S:
-                return
-        if outcome in REFUSED:
-            self._refusals.update((task_id, site))
-
     def _set_refused_aside(self, task_id: str, site: str, last: JournalEntry) -> None:
         """Sets a task or all tasks of its site aside if they are refused too often; `last` is an episode."""
         limit = self._config.max_refusals or math.inf
-        if self._refusals[site] >= limit:
+        if self._refusals.of_site(site) >= limit:
             what, tasks = site, self._scheduler.remove(site)
-        elif self._refusals[task_id] >= limit:
+        elif self._refusals.of_task(task_id) >= limit:
             what, tasks = task_id, self._scheduler.remove(site, task_id)
         else:
             return

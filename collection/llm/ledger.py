@@ -94,8 +94,8 @@ class CallLedger:
 
     Args:
       path: SQLite file; None keeps the ledger in this process's memory.
-      alone: no other process opens the file meanwhile. Calls then are not on the disk at once, which only a
-        crash of the machine shows, and cost a hundredth of the time.
+      alone: no other process opens the file meanwhile. That is faster; a crash of the machine, not of this
+        process, may lose the last calls.
 
     Raises:
       UserError: the file is not a ledger.

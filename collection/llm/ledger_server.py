@@ -1,7 +1,7 @@
 """A fleet's ledger in its parent process, which all workers reach by its address.
 
-A file that a thousand processes lock in turn takes some tens of calls a second, and none on a disk that the
-machines do not share. One process that has the file to itself takes thousands.
+Only this process opens the file. Workers that open it themselves wait for each other's locks, and need a disk
+that all of them share (`make proof-ledger`).
 """
 
 from __future__ import annotations

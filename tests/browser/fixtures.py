@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import http.server
 import pathlib
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from collection.browser.session import Browser, BrowserConfig
 from collection.environments.miniwob import MiniWobEpisode, MiniWobServer
+from tests.loopback import serving
 
 PAGES = pathlib.Path(__file__).with_name("pages")
 
@@ -31,13 +31,8 @@ def miniwob_server() -> Iterator[MiniWobServer]:
 def local_pages() -> Iterator[str]:
     """The URL of the test pages, at `http://127.0.0.1:PORT`; `other.test` is the same server."""
     handler = functools.partial(_QuietHandler, directory=str(PAGES))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(handler) as address:
+        yield f"http://{address}"
 
 
 # Of a module: tests of other modules end the drivers of their process to see what is left.

@@ -1,12 +1,10 @@
 """The machine that pages see: the same in headers, pages and workers."""
 
-import http.server
-import threading
-
 import pytest
 
 from collection.browser.session import Browser, BrowserConfig
 from rmsweb_jax.errors import UserError
+from tests.loopback import PageHandler, serving
 
 # Of a page and of a worker.
 SEEN = """
@@ -24,23 +22,14 @@ def asked():
     """Headers of the requests to a server, whose URL is under its name."""
     headers = {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+    class Handler(PageHandler):
+        def get(self):
             headers.update(self.headers)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<title>Page</title>")
+            self.reply("<title>Page</title>")
 
-        def log_message(self, format, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        headers["url"] = f"http://127.0.0.1:{server.server_port}/"
+    with serving(Handler) as address:
+        headers["url"] = f"http://{address}/"
         yield headers
-        server.shutdown()
-        thread.join()
 
 
 def test_it_is_the_same_everywhere(asked):

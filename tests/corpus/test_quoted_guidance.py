@@ -2,10 +2,8 @@
 
 import dataclasses
 import html
-import http.server
 import json
 import re
-import threading
 import urllib.parse
 from typing import Literal
 
@@ -26,6 +24,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Message, Observation, Reflection, SftSample, Tab, Task, TextPart
 from rmsweb_jax.records.sealing import finish_stage
+from tests.loopback import PageHandler, serving
 from tests.trajectories import trajectory
 
 FIRST = "The supplier at the top was chosen by mistake in the last round."
@@ -123,26 +122,15 @@ class QuotingModel:
         return ModelReply(reply.replace("PORT", str(self._port)))
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(PAGE.encode())
-
-    def log_message(self, format, *args):
-        pass
+class _Handler(PageHandler):
+    def get(self):
+        self.reply(PAGE)
 
 
 @pytest.fixture(scope="module")
 def site():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_Handler) as address:
+        yield int(address.partition(":")[2])
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,5 @@
 """The user agent in real Chromium, on the run's pages and on sites with their own setting."""
 
-import http.server
-import threading
-
 import pytest
 
 from collection.browser.config import BrowserConfig
@@ -11,6 +8,7 @@ from collection.browser.session import Browser
 from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
+from tests.loopback import PageHandler, serving
 
 OWN = "Mozilla/5.0 (Macintosh) Somebody/1.0"
 PAGES = {
@@ -34,24 +32,15 @@ def echo():
     """A server on two names, and the headers that came: (host, path) -> (user agent, client hints)."""
     seen = {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+    class Handler(PageHandler):
+        def get(self):
             host = self.headers["Host"].partition(":")[0]
             seen[host, self.path] = self.headers["User-Agent"], self.headers.get("Sec-CH-UA", "")
-            self.send_response(200)
             kind = "javascript" if self.path.endswith(".js") else "html"
-            self.send_header("Content-Type", f"text/{kind}")
-            self.end_headers()
-            self.wfile.write(PAGES.get(self.path, "").encode())
+            self.reply(PAGES.get(self.path, ""), f"text/{kind}")
 
-        def log_message(self, format, *args): ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield server.server_address[1], seen
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as address:
+        yield int(address.partition(":")[2]), seen
 
 
 def look(browser: Browser, url: str) -> list[str]:

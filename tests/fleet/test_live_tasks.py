@@ -1,6 +1,5 @@
 """Tasks on live pages: a teacher's collection, and a policy that plays the same tasks."""
 
-import http.server
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
+from tests.loopback import PageHandler, serving
 
 ROOT = Path(__file__).parents[2]
 DONE = {"done": {"text": "12 EUR", "success": True}}
@@ -27,29 +27,17 @@ SHOP = "<title>Shop</title><h1>Lamps</h1><p>Green lamp: 12 EUR</p>"
 WALL = "<title>Just a moment...</title><p>Verify you are human by completing the action below.</p>"
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(PageHandler):
     walls = True
 
-    def do_GET(self):
-        page = WALL if self.walls and self.headers["Host"].startswith("wall") else SHOP
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(page.encode())
-
-    def log_message(self, format, *args):
-        pass
+    def get(self):
+        self.reply(WALL if self.walls and self.headers["Host"].startswith("wall") else SHOP)
 
 
 @pytest.fixture(scope="module")
 def site():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_Handler) as address:
+        yield address
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ LIMITS = UsageLimits(requests_per_minute=1e9, tokens_per_minute=1e12, cap_usd=1e
 def measure() -> Figures:
     with tempfile.TemporaryDirectory(dir="build") as folder:
         rows = [
-            {"ledger": "a file that all lock in turn", **_shared_file(Path(folder) / "shared.sqlite", 16)},
+            {"ledger": "a shared file", **_shared_file(Path(folder) / "shared.sqlite", 16)},
             {"ledger": "a server", **_served(Path(folder) / "few.sqlite", 16)},
             {"ledger": "a server", **_served(Path(folder) / "many.sqlite", WORKERS)},
         ]

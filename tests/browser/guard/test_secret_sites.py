@@ -1,7 +1,5 @@
-"""A secret is typed at the sites that it is for, whatever the page says about itself."""
+"""Secrets are typed only at their own sites, also when page scripts lie about the address."""
 
-import http.server
-import threading
 from urllib.parse import parse_qs
 
 import pytest
@@ -14,6 +12,7 @@ from collection.browser.session import Browser, BrowserConfig
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
+from tests.loopback import PageHandler, serving
 
 SECRET = "correct horse battery"
 FIELD = "<form action=/take method=post><input name=field aria-label=Field></form>"
@@ -48,33 +47,20 @@ host.attachShadow({mode: 'open'}).innerHTML =
 TAKEN: list[tuple[str, str]] = []
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        body = PAGES.get(self.path, "").encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+class _Handler(PageHandler):
+    def get(self):
+        self.reply(PAGES.get(self.path, ""))
 
-    def do_POST(self):
+    def post(self):
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         TAKEN.append((self.headers["Host"], form.get("field", [""])[0]))
-        self.do_GET()
-
-    def log_message(self, format, *args):
-        pass
+        self.get()
 
 
 @pytest.fixture(scope="module")
 def server():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_Handler) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
