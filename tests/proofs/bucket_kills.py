@@ -319,7 +319,8 @@ def look_at_training(
     fetched = _patient(lambda: fetch(workdir, step, copies), found)
     if fetched is None or state_digest(fetched) != state_digest(straight.workdir / "checkpoints" / str(step)):
         found.half_visible += 1
-        found.note(f"{workdir}: checkpoint {step} differs")
+        files = sorted(str(path.relative_to(copies)) for path in copies.rglob("*") if path.is_file())
+        found.note(f"{workdir}: checkpoint {step} differs; files {files}")
     if there is not None and len(there) < step:
         found.lost += step - len(there)
         found.note(f"{workdir}: {len(there)} rows for checkpoint {step}")
@@ -336,12 +337,11 @@ def segments(workdir: StorePath) -> list[dict[str, Any]]:
 
 def newest(workdir: StorePath) -> int | None:
     """The newest checkpoint that says that it is whole: Orbax's mark on `gs://`, ours on `s3://`."""
+    # Orbax's mark is also among the files that are copied to `s3://`, where it says nothing about the others.
+    mark = "commit_success.txt" if workdir.scheme == "gs" else "committed"
     skip = len((workdir / "checkpoints").key) + 1
-    marks = [entry.key[skip:].split("/") for entry in (workdir / "checkpoints").entries()]
-    steps = [
-        int(mark[0]) for mark in marks if len(mark) == 2 and mark[1] in ("commit_success.txt", "committed")
-    ]
-    return max(steps, default=None)
+    parts = [entry.key[skip:].split("/") for entry in (workdir / "checkpoints").entries()]
+    return max((int(part[0]) for part in parts if len(part) == 2 and part[1] == mark), default=None)
 
 
 def fetch(workdir: StorePath, step: int, copies: Path) -> Path:
@@ -354,11 +354,12 @@ def fetch(workdir: StorePath, step: int, copies: Path) -> Path:
     return copies
 
 
-def state_digest(checkpoint: Path) -> str:
-    """SHA-256 of all arrays of a checkpoint on disk, and of its other values but for times."""
+def state_digest(checkpoint: Path) -> str | None:
+    """SHA-256 of all arrays of a checkpoint on disk, and of its other values but for times; None without."""
     reader, folder = ocp.StandardCheckpointer(), (checkpoint / "state").resolve()
     stored = reader.metadata(folder).item_metadata
-    assert stored is not None, f"{folder}: no checkpoint"
+    if stored is None:
+        return None
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), stored.tree)
     digest = hashlib.sha256()
