@@ -21,6 +21,9 @@ from rmsweb_jax.records.files import replacing
 from rmsweb_jax.storage.store import Entry
 
 T = TypeVar("T")
+# A request fails, and is repeated, when nothing arrives for so long: a router may drop a connection and tell
+# neither side.
+SILENCE_S = 60.0
 
 
 class _Client(Protocol):
@@ -148,6 +151,7 @@ class ObjectStore:
 
 class _Gcs:
     def __init__(self) -> None:
+        import aiohttp
         import gcsfs
         from google.cloud import storage
 
@@ -157,7 +161,13 @@ class _Gcs:
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
         # Emulators have no accounts.
         token = "anon" if endpoint else None
-        self.fs = gcsfs.GCSFileSystem(token=token, use_listings_cache=False, skip_instance_cache=True)
+        self.fs = gcsfs.GCSFileSystem(
+            token=token,
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            # It waits for ever by default.
+            requests_timeout=aiohttp.ClientTimeout(sock_connect=SILENCE_S, sock_read=SILENCE_S),
+        )
         self._client = storage.Client.create_anonymous_client() if endpoint else storage.Client()
 
     def version(self, bucket: str, key: str) -> str:
@@ -176,6 +186,7 @@ class _Gcs:
                 content_type="application/octet-stream",
                 if_generation_match=int(version or 0),
                 retry=DEFAULT_RETRY,
+                timeout=SILENCE_S,
             )
         except PreconditionFailed:
             return False
@@ -196,7 +207,8 @@ class _S3:
         # They tell where they found the account.
         for name in ("botocore", "aiobotocore"):
             logging.getLogger(name).setLevel(logging.WARNING)
-        self.fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+        silence = {"connect_timeout": SILENCE_S, "read_timeout": SILENCE_S}
+        self.fs = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True, config_kwargs=silence)
 
     def version(self, bucket: str, key: str) -> str:
         head: Any = self.fs.call_s3("head_object", Bucket=bucket, Key=key)

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -40,8 +41,9 @@ logging.getLogger("absl").addFilter(_is_not_missing_metric)
 
 
 _THREADS = 8
-# Of this project, or of `restore` about the contents of a checkpoint.
-_OWN_ERRORS = (UserError, ValueError, KeyError, FileNotFoundError)
+_POLL_S = 0.02
+# What Orbax raises when a checkpoint does not fit.
+_MISFITS = (ValueError, KeyError, FileNotFoundError)
 
 
 class Checkpoints:
@@ -64,7 +66,7 @@ class Checkpoints:
             options.multiprocessing_options, options.create = _alone(), False
         place = self._copies.disk if self._copies else epath.Path(str(self._folder))
         with _one_line(self._folder):
-            self._manager = ocp.CheckpointManager(place, options=options)
+            self._manager = _Manager(place, options=options)
             self._latest = _agreed(self._manager.latest_step())
 
     def latest_step(self) -> int | None:
@@ -131,9 +133,9 @@ class Checkpoints:
             state=ocp.args.StandardRestore(abstract_state), extra=ocp.args.JsonRestore()
         )
         try:
-            with _one_line(self._folder):
+            with _one_line(self._folder, _MISFITS):
                 restored = self._manager.restore(step, args=items)
-        except (ValueError, KeyError, FileNotFoundError) as error:
+        except _MISFITS as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(
                 f"{self._folder}/{step}: this checkpoint is damaged or does not fit the run ({reason}): give "
@@ -166,13 +168,37 @@ class Checkpoints:
         self.close()
 
 
+class _Manager(ocp.CheckpointManager):
+    """Raises at once when a background write has failed.
+
+    Orbax raises only after all hosts have met; those whose writes succeeded wait at another place, for 20
+    minutes. The error ends this process, and `Hosts` ends the others.
+    """
+
+    failure: Exception | None = None
+
+    def _wait_for_checkpointers(self) -> None:
+        try:
+            super()._wait_for_checkpointers()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def wait_until_finished(self) -> None:
+        while self.is_saving_in_progress():
+            if self.failure is not None:
+                raise self.failure
+            time.sleep(_POLL_S)
+        super().wait_until_finished()
+
+
 @contextlib.contextmanager
-def _one_line(folder: AnyPath) -> Iterator[None]:
-    """Makes one line of the errors that Orbax and its clients raise for a bucket."""
+def _one_line(folder: AnyPath, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Makes one line of the errors that Orbax and its clients raise for a bucket, but for those named."""
     try:
         yield
     except Exception as error:
-        if isinstance(folder, Path) or isinstance(error, _OWN_ERRORS):
+        if isinstance(folder, Path) or isinstance(error, (UserError, *but)):
             raise
         reason = " ".join(str(error).split())[:200]
         raise UnreachableError(

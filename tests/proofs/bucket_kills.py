@@ -143,7 +143,9 @@ class Publishing:
         look_at_records(self.target, self.said, self.folder / f"cache-{name}", self.found)
 
     def _wait(self, process: BaseProcess, condition: Callable[[], bool]) -> None:
-        wait_until(lambda: condition() or not process.is_alive())
+        wait_until(
+            lambda: condition() or not process.is_alive(), f"a publisher: {''.join(self.lines()[-1:])}"
+        )
 
 
 def kill_publishers(
@@ -274,7 +276,7 @@ def kill_trainers(
 
 
 def _reach(point: int, machines: Path, processes: list[subprocess.Popen[bytes]]) -> None:
-    wait_until(lambda: _logged(machines / "0") >= point or any(_ended(processes)))
+    wait_until(lambda: _logged(machines / "0") >= point or any(_ended(processes)), f"step {point}")
 
 
 def _training(model: object, corpus: object, kept: int) -> list[str]:
@@ -397,9 +399,9 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + _WAIT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit("error: what a kill waits for never came")
+            raise SystemExit(f"error: waited {_WAIT_S:.0f} s for {what}")
         time.sleep(_POLL_S)

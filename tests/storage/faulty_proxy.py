@@ -29,14 +29,18 @@ class Faults:
       refused: the share answered 503, not forwarded.
       cut: the share whose connection is cut during the response; the store has done what was asked.
       cut_after: bytes of the response, its head included, that arrive before the cut; 0: nothing arrives.
+      silent: the share that is never answered; the connection stays open.
       bytes_per_s: bound on all responses together; None: no bound.
+      only: only requests whose first line has this text are refused, cut or not answered.
     """
 
     delay_s: float = 0.0
     refused: float = 0.0
     cut: float = 0.0
     cut_after: int = 0
+    silent: float = 0.0
     bytes_per_s: float | None = None
+    only: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Count:
       requests: by method, refused ones too.
       refused: requests answered 503.
       cut: responses that were cut.
+      silent: requests that were not answered.
       sent: bytes of the bodies of requests.
       received: bytes of responses that the clients got, heads included.
     """
@@ -54,6 +59,7 @@ class Count:
     requests: dict[str, int]
     refused: int
     cut: int
+    silent: int
     sent: int
     received: int
 
@@ -75,7 +81,7 @@ class FaultyProxy:
         self.upstream = 0
         self._random = random.Random(seed)
         self._requests: Counter[str] = Counter()
-        self._refused = self._cut = self._sent = self._received = 0
+        self._refused = self._cut = self._silent = self._sent = self._received = 0
         self._free_at = 0.0
         self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -95,7 +101,7 @@ class FaultyProxy:
         self._loop.close()
 
     def count(self) -> Count:
-        return Count(dict(self._requests), self._refused, self._cut, self._sent, self._received)
+        return Count(dict(self._requests), self._refused, self._cut, self._silent, self._sent, self._received)
 
     def cut_all(self) -> None:
         """Cuts all open connections now, as a router that restarts does."""
@@ -130,8 +136,14 @@ class FaultyProxy:
         body = b"".join([part async for part in _read_body(reader, headers)])
         self._sent += len(body)
         faults = self.faults
+        if faults.only not in first.decode():
+            faults = dataclasses.replace(faults, refused=0.0, cut=0.0, silent=0.0)
         # Both are drawn for each request, so that one share does not change the draws of the other.
         refused, cut = self._random.random() < faults.refused, self._random.random() < faults.cut
+        if faults.silent and self._random.random() < faults.silent:
+            self._silent += 1
+            await reader.read()
+            return False
         if faults.delay_s:
             await asyncio.sleep(faults.delay_s)
         if refused:

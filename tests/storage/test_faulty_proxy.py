@@ -6,6 +6,7 @@ import urllib.request
 
 import pytest
 
+from rmsweb_jax.storage import objects
 from rmsweb_jax.storage.objects import ObjectStore
 from tests.storage.faulty_proxy import Faults, FaultyProxy
 from tests.storage.servers import gcs_command, has_client, s3_command, serve, variables
@@ -48,6 +49,20 @@ def test_clients_get_over_refusals_and_cuts(proxied):
         store.write(f"b/{number}", b"%d" % number * 1000)
         assert store.read(f"b/{number}") == b"%d" % number * 1000
     assert proxy.count().refused and proxy.count().cut
+
+
+def test_clients_repeat_what_is_never_answered(proxied, monkeypatch):
+    _, proxy = proxied
+    monkeypatch.setattr(objects, "SILENCE_S", 0.5)
+    store = ObjectStore(proxied[0]._url[:2], "runs")
+    store.write("d", b"0")
+    proxy.faults = Faults(silent=0.3)
+    for number in range(3):
+        store.write("d", b"%d" % number)
+        assert store.read("d") == b"%d" % number
+        _, version = store.read_version("d")
+        assert store.replace("d", b"x", version) and store.size("d") == 1
+    assert proxy.count().silent
 
 
 def test_requests_are_delayed_and_responses_slowed(proxied):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rmsweb_jax
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import UnreachableError, UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.publish import publish_dataset
 from rmsweb_jax.records.versions import pinned
@@ -16,6 +16,11 @@ from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.metrics import METRICS_FILE, REPLIES_FILE, MetricWriter, SampledReply, read_rows
 from tests.policies import KilledError, weights, write_corpus
 from tests.sft.test_train import curves, kill_after, make_config
+from tests.storage.chain import start
+from tests.storage.faulty_proxy import Faults, FaultyProxy
+from tests.storage.servers import gcs_command, has_client, serve
+
+PATIENCE_S = 300
 
 
 @pytest.fixture
@@ -68,6 +73,26 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(bucket, machine):
     with Checkpoints(bucket / "checkpoints") as checkpoints:
         restored, _ = checkpoints.restore(2, abstract_like(state(0)))
         jax.tree.map(np.testing.assert_array_equal, restored, state(5))
+
+
+def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path):
+    """Orbax alone would keep the host whose writes succeed waiting for 20 minutes."""
+    if not gcs_command() or not has_client("gs"):
+        pytest.skip("no gs:// server or client is installed")
+    with FaultyProxy() as proxy, serve("gs", tmp_path / "store.log", proxy) as environment:
+        # Data of the second host's arrays alone; TensorStore gives up at a reply that ends in its head.
+        proxy.faults = Faults(cut=1.0, cut_after=40, only="ocdbt.process_1")
+        saving = start(["tests.storage.saver", "gs://runs/saved"], tmp_path / "hosts", environment, hosts=2)
+        try:
+            codes = [process.wait(timeout=PATIENCE_S) for process in saving]
+        finally:
+            for process in saving:
+                process.kill()
+    assert proxy.count().cut
+    first, second = ((tmp_path / f"hosts/{number}.log").read_text() for number in range(2))
+    assert codes == [UnreachableError.exit_code] * 2, first + second
+    line = "gs://runs/saved: the store did not answer as it should"
+    assert line in second and "(process 1) ended: " + line in first
 
 
 def test_metrics_are_segments_and_those_of_repeated_steps_go(bucket, machine):
