@@ -41,6 +41,9 @@ settings.load_profile("fixed")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Test processes, and those they start, compile a program once for all of them."""
+    # Importing a thousand modules, and tracing a program, allocate so much that every eighth second went into
+    # the collector of garbage.
+    gc.set_threshold(50_000, 20, 100)
     if _CACHE not in os.environ:  # The processes of one run inherit the folder of the first.
         folder = tempfile.TemporaryDirectory(prefix="rmsweb-jax-tests-")
         config.add_cleanup(folder.cleanup)
@@ -49,8 +52,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Keeps the collector of garbage from going through modules and programs again and again."""
-    # Tracing a program allocates so much that every eighth second went into it.
-    gc.set_threshold(50_000, 20, 100)
     gc.freeze()
 
 
