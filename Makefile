@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 DEMO ?= demo
 WORKDIR ?= runs/$(DEMO)
 
+# Without compiled modules each process compiles what it imports anew: a training stage five seconds of it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test slow check fuzz lint wheel-smoke base browser-policy proofs clean
 .DELETE_ON_ERROR:
 
