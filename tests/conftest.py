@@ -17,17 +17,18 @@ compile_quickly()
 # The browser and the MiniWoB++ pages, which tests of several folders use.
 pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-# Files of half a minute and more, the longest first.
+# Files of a quarter of a minute and more, the longest first.
 _LONG = (
     "test_demo.py",
-    "training/test_distributed.py",
     "hostile/test_site.py",
-    "verify/test_verify.py",
-    "qwen3_vl/test_sharded.py",
+    "rl/test_rl_train.py",
     "decoding/test_engine.py",
-    "rl/test_rollouts.py",
+    "qwen3_vl/test_sharded.py",
+    "verify/test_verify.py",
     "qwen3_vl/test_parity.py",
     "fleet/test_local.py",
+    "rl/test_rollouts.py",
+    "training/test_distributed.py",
     "examples/test_examples.py",
 )
 
