@@ -70,7 +70,7 @@ _PAPER = {
     "actor": {"kind": "gemini", "model": "gemini-3-pro-preview", "max_tokens": 8192},
 }
 _DEMO = {"pages": PAGES, "seeds": 16, **DEMO_EPISODES}
-_SMOKE = {"pages": SMOKE_PAGES, "seeds": 2, **SMOKE_EPISODES}
+_SMOKE = {"pages": SMOKE_PAGES, "seeds": 1, **SMOKE_EPISODES}
 _WEB = {
     "pages": (),
     "browser": {"user_agent": "desktop"},

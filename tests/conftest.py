@@ -17,17 +17,18 @@ compile_quickly()
 # The browser and the MiniWoB++ pages, which tests of several folders use.
 pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-# Files of half a minute and more, the longest first.
+# Files of a quarter of a minute and more, the longest first.
 _LONG = (
     "test_demo.py",
-    "training/test_distributed.py",
     "hostile/test_site.py",
-    "verify/test_verify.py",
-    "qwen3_vl/test_sharded.py",
+    "rl/test_rl_train.py",
     "decoding/test_engine.py",
-    "rl/test_rollouts.py",
+    "qwen3_vl/test_sharded.py",
+    "verify/test_verify.py",
     "qwen3_vl/test_parity.py",
     "fleet/test_local.py",
+    "rl/test_rollouts.py",
+    "training/test_distributed.py",
     "examples/test_examples.py",
 )
 
@@ -41,6 +42,9 @@ settings.load_profile("fixed")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Test processes, and those they start, compile a program once for all of them."""
+    # Importing a thousand modules, and tracing a program, allocate so much that every eighth second went into
+    # the collector of garbage.
+    gc.set_threshold(50_000, 20, 100)
     if _CACHE not in os.environ:  # The processes of one run inherit the folder of the first.
         folder = tempfile.TemporaryDirectory(prefix="rmsweb-jax-tests-")
         config.add_cleanup(folder.cleanup)
@@ -49,8 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Keeps the collector of garbage from going through modules and programs again and again."""
-    # Tracing a program allocates so much that every eighth second went into it.
-    gc.set_threshold(50_000, 20, 100)
     gc.freeze()
 
 

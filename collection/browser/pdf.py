@@ -8,8 +8,6 @@ import resource
 import subprocess
 import sys
 
-import pypdf
-
 MAX_PAGES = 50
 MAX_CHARS = 200_000
 _SECONDS = 30  # CPU time; wall-clock time may be twice as long on a busy machine.
@@ -49,6 +47,9 @@ def pdf_text(path: pathlib.Path) -> str:
 
 
 def _extract(path: str) -> str:
+    # Imported here: only the separate process needs it, and each browser's would wait half a second.
+    import pypdf
+
     try:
         reader = pypdf.PdfReader(path)
         # Many files are encrypted with an empty password, which only forbids printing.

@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 # The standard error of a 2.5 % tail estimated from this many resamples is 0.16 points.
 RESAMPLES = 10_000
@@ -157,6 +156,8 @@ def student_interval(values: Sequence[float]) -> Interval | None:
     """
     if len(values) < 2:
         return None
+    from scipy import stats  # See `mcnemar`.
+
     mean = float(np.mean(values))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stats.sem(values))
     return Interval(mean, mean - half, mean + half, len(values))
@@ -232,6 +233,9 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
 
     Only tasks on which the two disagree count; with none, p = 1.
     """
+    # Imported here: it takes two seconds to load, and workers that import this module compute no p-values.
+    from scipy import stats
+
     wins, losses = disagreements(first, second)
     return float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 

@@ -26,11 +26,18 @@ from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from tests.compilations import compilations
 from tests.decoding.drawing import SIZES, draw, requests, text_example, tokens_of, with_sizes
-from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN
+from tests.qwen3_vl import conftest as models
+from tests.qwen3_vl.conftest import IMAGE_TOKEN
 from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import log_probs, logits, text_inputs
 from tests.tiny import TINY
 
+# A layer of each kind, with DeepStack and without: these tests compile many programs.
+BASE = dataclasses.replace(
+    models.BASE,
+    text=dataclasses.replace(models.BASE.text, num_hidden_layers=2),
+    vision=dataclasses.replace(models.BASE.vision, depth=1),
+)
 PROMPTS = [[5, 6, 7, 8, 9, 3, 1, 2, 4, 6, 11, 12, 13], [11, 12], [40, 41, 42, 43]]
 NEW = 6
 SAMPLING = Sampling(4, NEW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 import jax
@@ -11,10 +12,12 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float32
 
 from rmsweb_jax.qwen3_vl.attention import Keys, Queries
-from rmsweb_jax.qwen3_vl.tree_attention import gpu, loop, tpu
 from rmsweb_jax.qwen3_vl.tree_attention.rule import Ends, TreeKernel
 
-_IMPLEMENTATIONS = {"tpu": tpu, "gpu": gpu, "loop": loop}
+
+def _implementation(kernel: TreeKernel) -> Any:
+    # Imported when asked for: Pallas takes a second to load, and a process runs on one platform.
+    return importlib.import_module(f"rmsweb_jax.qwen3_vl.tree_attention.{kernel.implementation}")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -35,7 +38,7 @@ def _forward(
     q: Queries, k: Keys, v: Keys, until: Ends, kernel: TreeKernel
 ) -> tuple[Queries, Float32[jax.Array, "rows kv_heads group tokens"]]:
     """Returns the mixed values, and the logarithms of the sums of exponentials of scores."""
-    return _IMPLEMENTATIONS[kernel.implementation].forward(q, k, v, jnp.asarray(until), kernel)
+    return _implementation(kernel).forward(q, k, v, jnp.asarray(until), kernel)
 
 
 def _save(q: Queries, k: Keys, v: Keys, until: Ends, kernel: TreeKernel) -> tuple[Queries, tuple[Any, ...]]:
@@ -54,7 +57,7 @@ def _backward(kernel: TreeKernel, saved: tuple[Any, ...], grad: Queries) -> tupl
     products = out.reshape(flat).astype(jnp.float32) * grad.reshape(flat).astype(jnp.float32)
     delta = jnp.einsum("btx,xh->bht", products, of_head, precision=jax.lax.Precision.HIGHEST)
     delta = delta.reshape(rows, k.shape[2], -1, tokens)
-    backward = _IMPLEMENTATIONS[kernel.implementation].backward
+    backward = _implementation(kernel).backward
     return *backward(q, k, v, jnp.asarray(until), grad, log_total, delta, kernel), None
 
 

@@ -21,7 +21,6 @@ from typing import IO, Any, NamedTuple, TypeVar
 import httpx
 import jax
 import numpy as np
-import openai
 import orjson
 from PIL import Image
 from pydantic import ValidationError
@@ -355,6 +354,8 @@ class RemoteGenerator:
 @contextlib.contextmanager
 def _user_errors(url: str) -> Iterator[None]:
     """Turns errors of the client into one line."""
+    import openai
+
     try:
         yield
     except openai.APIStatusError as error:
@@ -392,6 +393,9 @@ class _Worker:
     """
 
     def __init__(self, config: EndpointConfig, key: str):
+        # Imported here: it takes a second to load, and most runs draw with an engine of their own.
+        import openai
+
         self._loop = asyncio.new_event_loop()
         self.client = openai.AsyncOpenAI(
             base_url=config.root + "/v1", api_key=key, timeout=config.timeout_s, max_retries=config.retries
