@@ -12,7 +12,8 @@ import json
 import logging
 import math
 import shutil
-import time
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
+from orbax.checkpoint import multihost
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from rmsweb_jax.errors import UnreachableError, UserError
@@ -41,7 +43,6 @@ logging.getLogger("absl").addFilter(_is_not_missing_metric)
 
 
 _THREADS = 8
-_POLL_S = 0.02
 # What Orbax raises when a checkpoint does not fit.
 _MISFITS = (ValueError, KeyError, FileNotFoundError)
 
@@ -64,9 +65,11 @@ class Checkpoints:
         if isinstance(folder, StorePath) and folder.scheme != "gs":
             self._copies = _Copies(folder)
             options.multiprocessing_options, options.create = _alone(), False
+        else:
+            options.async_options = ocp.AsyncOptions(barrier_sync_fn=_meet)
         place = self._copies.disk if self._copies else epath.Path(str(self._folder))
         with _one_line(self._folder):
-            self._manager = _Manager(place, options=options)
+            self._manager = ocp.CheckpointManager(place, options=options)
             self._latest = _agreed(self._manager.latest_step())
 
     def latest_step(self) -> int | None:
@@ -151,7 +154,8 @@ class Checkpoints:
 
     def close(self) -> None:
         self._finish()
-        self._manager.close()
+        with _one_line(self._folder):
+            self._manager.close()
         if self._copies:
             self._copies.close()
 
@@ -166,30 +170,6 @@ class Checkpoints:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class _Manager(ocp.CheckpointManager):
-    """Raises at once when a background write has failed.
-
-    Orbax raises only after all hosts have met; those whose writes succeeded wait at another place, for 20
-    minutes. The error ends this process, and `Hosts` ends the others.
-    """
-
-    failure: Exception | None = None
-
-    def _wait_for_checkpointers(self) -> None:
-        try:
-            super()._wait_for_checkpointers()
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def wait_until_finished(self) -> None:
-        while self.is_saving_in_progress():
-            if self.failure is not None:
-                raise self.failure
-            time.sleep(_POLL_S)
-        super().wait_until_finished()
 
 
 @contextlib.contextmanager
@@ -290,6 +270,18 @@ class _Copies:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+def _meet(*, key: str, timeout_ms: int) -> None:
+    """Waits for the other hosts; raises at once the error of a background write that has failed on this one.
+
+    Orbax meets them after an error too, while those without one wait elsewhere, for 20 minutes. Raised, the
+    error ends this process, and `Hosts` ends the others.
+    """
+    error = sys.exception()
+    if error is not None and threading.current_thread() is not threading.main_thread():
+        raise error
+    multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:

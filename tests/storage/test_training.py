@@ -75,13 +75,14 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(bucket, machine):
         jax.tree.map(np.testing.assert_array_equal, restored, state(5))
 
 
-def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path):
+@pytest.mark.parametrize("only", ["ocdbt.process_1", "_CHECKPOINT_METADATA"])
+def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path, only):
     """Orbax alone would keep the host whose writes succeed waiting for 20 minutes."""
     if not gcs_command() or not has_client("gs"):
         pytest.skip("no gs:// server or client is installed")
     with FaultyProxy() as proxy, serve("gs", tmp_path / "store.log", proxy) as environment:
-        # Data of the second host's arrays alone; TensorStore gives up at a reply that ends in its head.
-        proxy.faults = Faults(cut=1.0, cut_after=40, only="ocdbt.process_1")
+        # What one of the hosts writes. TensorStore gives up at a reply that ends in its head.
+        proxy.faults = Faults(cut=1.0, cut_after=40, only=only)
         saving = start(["tests.storage.saver", "gs://runs/saved"], tmp_path / "hosts", environment, hosts=2)
         try:
             codes = [process.wait(timeout=PATIENCE_S) for process in saving]
@@ -89,10 +90,11 @@ def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path):
             for process in saving:
                 process.kill()
     assert proxy.count().cut
-    first, second = ((tmp_path / f"hosts/{number}.log").read_text() for number in range(2))
-    assert codes == [UnreachableError.exit_code] * 2, first + second
+    logs = [(tmp_path / f"hosts/{number}.log").read_text() for number in range(2)]
+    assert codes == [UnreachableError.exit_code] * 2, logs
     line = "gs://runs/saved: the store did not answer as it should"
-    assert line in second and "(process 1) ended: " + line in first
+    failed = 1 if "process_1" in only else 0
+    assert line in logs[failed] and f"(process {failed}) ended: {line}" in logs[1 - failed]
 
 
 def test_metrics_are_segments_and_those_of_repeated_steps_go(bucket, machine):
