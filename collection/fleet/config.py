@@ -33,6 +33,8 @@ class FleetSettings(SiteLimits, RecyclePolicy):
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
       drain_seconds: time that running episodes get after SIGTERM.
+      publish_s: while the run goes on, new episodes are added to its data set each time this many seconds are
+        over; 0 publishes when it ends or is stopped.
       retry_set_aside: play the tasks again that this run has set aside, also after it has finished.
     """
 
@@ -42,6 +44,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     retries: int = 2
     crashes: int = 2
     drain_seconds: float = 30.0
+    publish_s: float = 60.0
     retry_set_aside: bool = False
 
 

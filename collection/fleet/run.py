@@ -19,9 +19,9 @@ from collection.fleet.journals import (
     JournalIndex,
     append_record,
     new_journal,
-    publish,
     read_entry,
 )
+from collection.fleet.publishing import Publisher
 from collection.fleet.rounds import Job, Reflected
 from collection.fleet.scheduler import REFUSED, Scheduler
 from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_aside, write_set_aside
@@ -66,9 +66,10 @@ class RunResult:
 def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
     """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
 
-    Reflections, if any, are written to `reflections.jsonl`, and tasks that are left because their site
-    refuses the run to `set_aside.jsonl`. Trajectories are sorted by id, so the
-    order does not depend on the number of workers. Calling it again resumes.
+    While it runs, the data set grows: readers see new episodes every `config.publish_s` seconds. In the end
+    trajectories are sorted by id, so their order does not depend on the number of workers. Reflections, if
+    any, are written to `reflections.jsonl`, and tasks that are left because their site refuses the run to
+    `set_aside.jsonl`. Calling it again resumes.
 
     Args:
       stage: name shown with the progress.
@@ -105,6 +106,7 @@ def _play(
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
+    publisher = Publisher(jobs, workdir, config.worker.actor, index)
 
     def on_signal() -> None:
         if stop.count > 1:  # A second signal: do not wait for running episodes.
@@ -119,23 +121,22 @@ def _play(
             display.show(status)
             clock.tick()
 
-        stopped: StoppedError | None = None
         try:
-            fleet.run(show)
-            display.finish(fleet.status())
-        except StoppedError as error:
-            if stop.count > 1 or not index.tasks:
-                raise
-            stopped = error
-        finally:
-            display.close()
-            fleet.close()
-            shutil.rmtree(workdir / FILES, ignore_errors=True)
-            clock.save()
-        # Also after a stop: later stages can use what there is; the same command goes on and replaces it.
-        reflections = publish(jobs, workdir, config.worker.actor, index)
-        if stopped is not None:
-            raise stopped
+            with publisher.publishing(config.publish_s):
+                try:
+                    fleet.run(show)
+                    display.finish(fleet.status())
+                finally:
+                    display.close()
+                    fleet.close()
+                    shutil.rmtree(workdir / FILES, ignore_errors=True)
+                    clock.save()
+        except (StoppedError, UserError):
+            if stop.count < 2:
+                # Later stages can use what there is; the same command goes on.
+                publisher.try_to_publish()
+            raise
+        reflections = publisher.finish()
     return RunResult(workdir, reflections, clock.seconds)
 
 
