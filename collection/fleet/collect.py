@@ -90,7 +90,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
     _check_live(live, setup.worker)
     rounds, reflective = settings.rounds, settings.reflection
     jobs = [Job(task, rounds, settings.stop_after, reflective) for task in tasks]
-    with serve_actor(setup.worker.actor, workdir / "server") as actor:
+    with serve_actor(setup.worker.actor, workdir / "server", setup.engine == "ray") as actor:
         played = run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
     _check_played(played)
     report = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from collection.agent.loop import EpisodeLimits
 from collection.agent.prompt import PromptConfig
@@ -27,8 +27,11 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     """The section `fleet`: number of workers, their limits, and where they run.
 
     Attributes:
-      engine: `local`, processes on this machine; `ray`, actors on a cluster whose machines share the workdir.
+      engine: `local`, processes on this machine; `ray`, actors on a cluster, which need no common disk.
       ray_address: address of the cluster; empty starts Ray on this machine.
+      ray_actor: options of each actor, as Ray takes them: `num_cpus` (1), `memory`, `resources`,
+        `scheduling_strategy`, `runtime_env`. Keys and secrets do not belong there: they come from the
+        environment of this process.
       workers: number of processes, each with a browser (RMSWeb: 16).
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
@@ -40,6 +43,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
 
     engine: Literal["local", "ray"] = "local"
     ray_address: str = ""
+    ray_actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     workers: int = 16
     retries: int = 2
     crashes: int = 2

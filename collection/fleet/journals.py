@@ -72,7 +72,7 @@ class JournalIndex:
         path, offset, new = self._workdir / FOLDER / journal, 0, []
         for line in scan_journal(path):
             if line.record is not None:
-                entry = JournalEntry.of(_parse(path, line.record), journal, offset)
+                entry = JournalEntry.of(parse_record(path, line.record), journal, offset)
                 new += [entry] if self.add(entry) else []
             elif not line.last:
                 # A kill can truncate only the last line. Any other bad line is damage, and reading it raises.
@@ -118,7 +118,7 @@ def read_entry(workdir: Path, entry: JournalEntry) -> Trajectory | Reflected:
     Raises:
       UserError: the record no longer exists.
     """
-    return _parse(workdir / FOLDER / entry.journal, read_bytes(workdir, entry))
+    return parse_record(workdir / FOLDER / entry.journal, read_bytes(workdir, entry))
 
 
 def read_bytes(workdir: Path, entry: JournalEntry) -> bytes:
@@ -128,14 +128,7 @@ def read_bytes(workdir: Path, entry: JournalEntry) -> bytes:
 
 def read_history(workdir: Path, entries: Iterable[JournalEntry]) -> TaskHistory:
     """Reads the records of one task."""
-    history = TaskHistory()
-    for entry in entries:
-        record = read_entry(workdir, entry)
-        if isinstance(record, Trajectory):
-            history.trajectories[entry.attempt] = record
-        else:
-            history.reflections[entry.attempt] = record
-    return history
+    return TaskHistory.of(read_entry(workdir, entry) for entry in entries)
 
 
 def load_histories(workdir: Path) -> dict[str, TaskHistory]:
@@ -168,7 +161,12 @@ def append_record(record: Trajectory | Reflected, journal: Journal, name: str) -
     return JournalEntry.of(record, name, journal.append(record.model_dump_json().encode()))
 
 
-def _parse(path: Path, line: bytes) -> Trajectory | Reflected:
+def parse_record(path: Path, line: bytes) -> Trajectory | Reflected:
+    """Decodes a record of the journal at `path`.
+
+    Raises:
+      UserError: it was written by another version.
+    """
     try:
         # `reflection` is the first field of `Reflected`.
         is_reflection = line.startswith(b'{"reflection":')

@@ -40,6 +40,7 @@ class Publisher:
         # Entries that a publish has seen, and those of an earlier run of this workdir.
         self._seen, self._published = 0, self._read_published()
         self._reflections = sum(isinstance(key, tuple) for key in self._published)
+        self._copied = False  # A bucket's copy is up to date.
 
     @contextlib.contextmanager
     def publishing(self, interval_s: float) -> Iterator[None]:
@@ -86,11 +87,12 @@ class Publisher:
                 map(self._reflection, reflections),
                 self._provenance(count),
             )
-            self._reflections = count
+            self._reflections, self._copied = count, False
         self._seen += len(entries)
         self._published.clear()
-        if self._data.size:
+        if self._data.size and not self._copied:
             publish_growing(self._workdir)
+            self._copied = True
 
     def finish(self) -> list[Reflected]:
         """Writes the data set of a run that has ended and, where there are any, `reflections.jsonl`.

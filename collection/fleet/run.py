@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
+from collection.fleet.activity import WORKERS, Activity, Board
 from collection.fleet.config import FleetConfig
 from collection.fleet.journals import (
     FOLDER,
@@ -27,7 +28,7 @@ from collection.fleet.scheduler import REFUSED, Scheduler
 from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_aside, write_set_aside
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
-from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
+from collection.fleet.worker_pool import LocalWorkerPool, Message, NotPlaced, WorkerDied, WorkerPool
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.ledger_server import serve_ledger
 from collection.tasks.websites import site_of
@@ -84,7 +85,8 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     index = JournalIndex(workdir)
     # Ray's workers may be on other machines.
     host = "" if config.engine == "ray" else "127.0.0.1"
-    with serve_ledger(workdir / LEDGER, host) as (ledger, address):
+    board = Board()
+    with serve_ledger(workdir / LEDGER, host, {"report": board.report}) as (ledger, address):
         for model in ledger.outages():
             ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
         config = config.with_ledger(address)
@@ -92,7 +94,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
             check_models(config.worker, address)
         if config.retry_set_aside:
             (workdir / SET_ASIDE).unlink(missing_ok=True)
-        return _play(jobs, workdir, config, stage, index, clock, ledger)
+        return _play(jobs, workdir, config, stage, index, clock, ledger, board)
 
 
 def _play(
@@ -103,6 +105,7 @@ def _play(
     index: JournalIndex,
     clock: RunClock,
     ledger: CallLedger,
+    board: Board,
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
@@ -120,6 +123,7 @@ def _play(
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
+            board.write(workdir, fleet.activities(board))
 
         try:
             with publisher.publishing(config.publish_s):
@@ -130,6 +134,7 @@ def _play(
                     display.close()
                     fleet.close()
                     shutil.rmtree(workdir / FILES, ignore_errors=True)
+                    (workdir / WORKERS).unlink(missing_ok=True)
                     clock.save()
         except (StoppedError, UserError):
             if stop.count < 2:
@@ -180,6 +185,7 @@ class Fleet:
         self._jobs = {job.task.task_id: job for job in jobs}
         self._scheduler: Scheduler[str] = Scheduler(config)
         self._journals: dict[int, str] = {}  # Worker -> its journal.
+        self._unused: list[str] = []  # Journals of workers that have never run.
         self._playing: dict[int, str] = {}  # Busy worker -> task id.
         self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
         self._lost: Counter[str] = Counter()  # The same, in its current round.
@@ -232,6 +238,19 @@ class Fleet:
         }
         return self._counts
 
+    def activities(self, board: Board) -> Iterator[Activity]:
+        """Yields what each worker does now."""
+        outages = self._ledger.outages()
+        for worker, journal in self._journals.items():
+            name, task_id = Path(journal).stem, self._playing.get(worker)
+            if task_id is None:
+                yield Activity(name)
+                continue
+            # Until it tells more, it starts.
+            attempt = len(self._index.successes(task_id)) + 1
+            assigned = Activity(name, task_id, self._jobs[task_id].task.site, attempt, waiting_for="browser")
+            yield board.activity(assigned, outages)
+
     def _is_stopping(self) -> bool:
         """True if nothing more must start; raises the reason once nothing runs or draining is over."""
         if not self._stop_requested() and self._error is None:
@@ -267,7 +286,7 @@ class Fleet:
             self._pool.submit(worker, request)
 
     def _start_worker(self) -> int:
-        journal = new_journal(self._workdir)
+        journal = self._unused.pop() if self._unused else new_journal(self._workdir)
         worker = self._pool.start(journal)
         self._journals[worker] = journal
         return worker
@@ -277,6 +296,12 @@ class Fleet:
             self._handle_death(worker, message.reason)
             return
         task_id = self._playing.pop(worker)
+        if isinstance(message, NotPlaced):
+            self._pool.kill(worker)
+            self._unused.append(self._journals.pop(worker))
+            self._scheduler.ended(task_id, self._now())
+            self._scheduler.add(task_id, _site(self._jobs[task_id]), first=True)
+            return
         if isinstance(message, RunFailure):
             self._scheduler.ended(task_id, self._now())
             self._scheduler.add(task_id, _site(self._jobs[task_id]))

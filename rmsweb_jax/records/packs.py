@@ -92,9 +92,9 @@ def write_packs(
         index = _write("index", b"".join(sorted(rows)), write)
         return Packs(index=index, packs=tuple(packs), images=len(rows))
     images = before.packs.images + len(rows)
+    if growing and not rows:
+        return before.packs
     if growing and len(before.packs.more) < _MOST_PARTS:
-        if not rows:
-            return before.packs
         more = (*before.packs.more, _write("index", b"".join(sorted(rows)), write))
         return before.packs.model_copy(update={"packs": tuple(packs), "images": images, "more": more})
     index = _write("index", b"".join(sorted([*before.rows(), *rows])), write)

@@ -31,7 +31,7 @@ from rmsweb_jax.storage.paths import VERSIONS
 CONFIG, _NAME = "config.json", ".run"
 # They are of this machine, published as a data set, or saved to the bucket while the stage runs.
 _FOLDERS = ("images", "journal", "files", "checkpoints", VERSIONS)
-_FILES = (_NAME, ".lock", "progress.json", "elapsed.json", "log.txt", MANIFEST, REPORT)
+_FILES = (_NAME, ".lock", "progress.json", "elapsed.json", "workers.json", "log.txt", MANIFEST, REPORT)
 _SUFFIXES = (".array_record", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 _THREADS = 8
 # The buckets of the stages that run in this process, by the folder in which they work.
