@@ -19,7 +19,7 @@ import psutil
 from rmsweb_jax.processes import die_with_parent
 
 ROOT = Path(__file__).parents[2]
-_START_S = 180.0
+_STARTS = 5
 _RAY = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats")
 _HIDE = (
     'mount -t tmpfs none /tmp && mkdir -p "$1" "$2" && mount -t tmpfs none "$1" && cd "$2" '
@@ -58,7 +58,6 @@ class RayNodes:
         # Short: a socket's path has 107 bytes at most.
         head += ["--include-dashboard=false", f"--temp-dir={self._folder / 'h'}"]
         self._head = self._start("head", head, self._environment)
-        self._until_listening()
         for number in range(self._count):
             # A resource by which the run asks for these nodes.
             node = [*_RAY, f"--address={self.address}", f"--node-ip-address=127.0.0.{number + 2}"]
@@ -94,16 +93,25 @@ class RayNodes:
         ]
 
     def _start(self, name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        with open(self._folder / f"{name}.log", "ab") as log:
-            return subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                cwd=self._folder,
-                preexec_fn=die_with_parent,
-            )
+        """Starts a node and waits until it has joined; again if Ray gave up, as it does on a busy machine."""
+        path = self._folder / f"{name}.log"
+        for _ in range(_STARTS):
+            with open(path, "wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                    cwd=self._folder,
+                    preexec_fn=die_with_parent,
+                )
+            while process.poll() is None:
+                if b"will now block" in path.read_bytes():
+                    return process
+                time.sleep(0.2)
+            self._kill(process)
+        raise RuntimeError(f"{name} did not start: {path.read_text()[-2000:]}")
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         family = _family(process.pid)
@@ -112,16 +120,6 @@ class RayNodes:
                 one.kill()
         process.wait()
         psutil.wait_procs(family, timeout=30)
-
-    def _until_listening(self) -> None:
-        host, _, port = self.address.partition(":")
-        deadline = time.monotonic() + _START_S
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0):
-                return
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no head of Ray: {(self._folder / 'head.log').read_text()[-2000:]}")
-            time.sleep(0.2)
 
 
 def _family(pid: int) -> list[psutil.Process]:

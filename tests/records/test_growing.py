@@ -83,7 +83,7 @@ def test_a_reader_that_began_earlier_reads_on_after_joins_and_the_end(folder, mo
     assert list(reader) == RUNS[1:2]
     # What nothing names goes when nobody can read it any more.
     unnamed = strays(folder, read_manifest(folder))
-    assert len(unnamed) == 2 + 1 + 3 + 2
+    assert len(unnamed) == 4 + 2
     for path in unnamed[:3]:
         os.utime(path, (0, time.time() - KEPT_S - 1))
     GrowingDataset(folder, "trajectories").finish(entries(RUNS), {})
