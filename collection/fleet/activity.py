@@ -1,4 +1,4 @@
-"""What each worker does now: workers tell the parent process, which writes one file for viewers."""
+"""What each worker does now: workers report to the parent process, which writes one file for viewers."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Activity:
 
 
 class Reporter:
-    """Tells the parent process what this worker does, at most once a second; never delays or fails it.
+    """Reports to the parent process what this worker does, at most once a second; never delays or fails it.
 
     Args:
-      parent: serves the run's ledger; None tells nobody.
+      parent: serves the run's ledger; None reports nothing.
       worker: see `Activity`.
     """
 
@@ -64,7 +64,7 @@ class Reporter:
         self._parent, self._activity = parent, Activity(worker)
         self._changed, self._over = threading.Event(), threading.Event()
         if parent is not None:
-            threading.Thread(target=self._tell, name="activity", daemon=True).start()
+            threading.Thread(target=self._send, name="activity", daemon=True).start()
 
     def set(self, **changes: Any) -> None:
         """Changes fields of the activity."""
@@ -84,9 +84,9 @@ class Reporter:
         self._over.set()
         self._changed.set()
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         assert self._parent is not None
-        # Without its parent a worker has no one to tell.
+        # Without its parent a worker ends anyway.
         with (
             contextlib.suppress(OSError, EOFError, AuthenticationError),
             contextlib.closing(RemoteLedger(self._parent)) as parent,
@@ -140,27 +140,27 @@ class ReportingJudge:
             return self.inner.judge(trajectory, images)
 
 
-class Board:
-    """The last report of each worker; threads may report at the same time."""
+class WorkerReports:
+    """The last report of each worker; threads may add to it at the same time."""
 
     def __init__(self) -> None:
         self._reports: dict[str, Activity] = {}
         self._written = 0.0
 
-    def report(self, activity: Activity) -> None:
+    def add(self, activity: Activity) -> None:
         self._reports[activity.worker] = activity
 
     def activity(self, assigned: Activity, outages: Collection[str]) -> Activity:
-        """Returns what a worker has told of what is assigned to it, or that if it has not told yet.
+        """Returns a worker's report on what is assigned to it, or that if there is none yet.
 
         Args:
           outages: models that do not answer.
         """
-        told = self._reports.get(assigned.worker)
-        if told is None or (told.task_id, told.attempt) != (assigned.task_id, assigned.attempt):
+        report = self._reports.get(assigned.worker)
+        if report is None or (report.task_id, report.attempt) != (assigned.task_id, assigned.attempt):
             return assigned
-        stuck = told.waiting_for == "model" and told.model in outages
-        return dataclasses.replace(told, waiting_for="outage") if stuck else told
+        stuck = report.waiting_for == "model" and report.model in outages
+        return dataclasses.replace(report, waiting_for="outage") if stuck else report
 
     def write(self, workdir: Path, activities: Iterable[Activity]) -> None:
         """Replaces `WORKERS`, at most once a second."""

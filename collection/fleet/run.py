@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet.activity import WORKERS, Activity, Board
+from collection.fleet.activity import WORKERS, Activity, WorkerReports
 from collection.fleet.config import FleetConfig
 from collection.fleet.journals import (
     FOLDER,
@@ -85,8 +85,8 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     index = JournalIndex(workdir)
     # Ray's workers may be on other machines.
     host = "" if config.engine == "ray" else "127.0.0.1"
-    board = Board()
-    with serve_ledger(workdir / LEDGER, host, {"report": board.report}) as (ledger, address):
+    reports = WorkerReports()
+    with serve_ledger(workdir / LEDGER, host, {"report": reports.add}) as (ledger, address):
         for model in ledger.outages():
             ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
         config = config.with_ledger(address)
@@ -94,7 +94,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
             check_models(config.worker, address)
         if config.retry_set_aside:
             (workdir / SET_ASIDE).unlink(missing_ok=True)
-        return _play(jobs, workdir, config, stage, index, clock, ledger, board)
+        return _play(jobs, workdir, config, stage, index, clock, ledger, reports)
 
 
 def _play(
@@ -105,7 +105,7 @@ def _play(
     index: JournalIndex,
     clock: RunClock,
     ledger: CallLedger,
-    board: Board,
+    reports: WorkerReports,
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
@@ -123,7 +123,7 @@ def _play(
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
-            board.write(workdir, fleet.activities(board))
+            reports.write(workdir, fleet.activities(reports))
 
         try:
             with publisher.publishing(config.publish_s):
@@ -238,7 +238,7 @@ class Fleet:
         }
         return self._counts
 
-    def activities(self, board: Board) -> Iterator[Activity]:
+    def activities(self, reports: WorkerReports) -> Iterator[Activity]:
         """Yields what each worker does now."""
         outages = self._ledger.outages()
         for worker, journal in self._journals.items():
@@ -246,10 +246,10 @@ class Fleet:
             if task_id is None:
                 yield Activity(name)
                 continue
-            # Until it tells more, it starts.
+            # It starts, until a report says more.
             attempt = len(self._index.successes(task_id)) + 1
             assigned = Activity(name, task_id, self._jobs[task_id].task.site, attempt, waiting_for="browser")
-            yield board.activity(assigned, outages)
+            yield reports.activity(assigned, outages)
 
     def _is_stopping(self) -> bool:
         """True if nothing more must start; raises the reason once nothing runs or draining is over."""

@@ -105,7 +105,7 @@ def serve_ledger(
 
     Args:
       host: address to listen on; "" is all of this machine, for workers on others.
-      others: functions that `RemoteLedger.ask` can call besides the ledger's.
+      others: functions that `RemoteLedger.ask` can call in addition to the ledger's.
 
     Yields:
       The ledger, and the address of `RemoteLedger`.

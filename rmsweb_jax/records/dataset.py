@@ -151,8 +151,8 @@ def version_name(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()[:12]
 
 
-# Folders of growing data sets of which this process has told.
-_told: set[str] = set()
+# Folders of growing data sets that this process has reported.
+_reported: set[str] = set()
 
 
 def load_manifest(folder: AnyPath) -> Manifest:
@@ -165,8 +165,8 @@ def load_manifest(folder: AnyPath) -> Manifest:
         missing or truncated.
     """
     manifest = check_lengths(folder)
-    if manifest.growing and str(folder) not in _told:
-        _told.add(str(folder))
+    if manifest.growing and str(folder) not in _reported:
+        _reported.add(str(folder))
         print(f"{folder}: still growing, {manifest.records} records so far", file=sys.stderr, flush=True)
     return manifest
 

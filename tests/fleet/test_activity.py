@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from collection.fleet.activity import WORKERS, Activity, Board, Reporter, ReportingActor
+from collection.fleet.activity import WORKERS, Activity, Reporter, ReportingActor, WorkerReports
 from collection.fleet.worker_pool import NotPlaced
 from collection.llm.actor import ActorReply, ReflectionRequest
 from collection.llm.ledger_server import serve_ledger
@@ -14,8 +14,8 @@ from tests.fleet.acting import Act, ActedPool, config, run, web_job
 
 
 def test_a_worker_tells_its_parent_what_it_does(tmp_path):
-    board = Board()
-    with serve_ledger(tmp_path / "calls.sqlite", others={"report": board.report}) as (_, address):
+    reports = WorkerReports()
+    with serve_ledger(tmp_path / "calls.sqlite", others={"report": reports.add}) as (_, address):
         reporter = Reporter(address, "000001")
         assigned = Activity("000001", "shop/1", "shop.com", 2, waiting_for="browser")
 
@@ -23,30 +23,30 @@ def test_a_worker_tells_its_parent_what_it_does(tmp_path):
             name = "slow"
 
             def reflect(self, request):
-                while board.activity(assigned, ()).waiting_for != "model":
+                while reports.activity(assigned, ()).waiting_for != "model":
                     pass
-                return ActorReply(board.activity(assigned, {"slow"}).waiting_for)
+                return ActorReply(reports.activity(assigned, {"slow"}).waiting_for)
 
-        assert board.activity(assigned, ()) == assigned
+        assert reports.activity(assigned, ()) == assigned
         reporter.set(task_id="shop/1", site="shop.com", attempt=2)
         request = ReflectionRequest("shop/1", 1, "", "", "", "")
         reply = ReportingActor(Slow(), reporter).reflect(request)  # pyright: ignore
         assert reply.text == "outage", "of a model that is known not to answer"
-        while board.activity(assigned, ()).waiting_for != "page":
+        while reports.activity(assigned, ()).waiting_for != "page":
             pass
-        # What it has told of an earlier round does not count.
+        # Its report on an earlier round does not count.
         later = dataclasses.replace(assigned, attempt=3)
-        assert board.activity(later, ()) == later
+        assert reports.activity(later, ()) == later
         reporter.close()
 
 
 def test_the_file_is_replaced_at_most_once_a_second(tmp_path):
-    board, path = Board(), tmp_path / WORKERS
-    board.write(tmp_path, [Activity("000001", "shop/1")])
+    reports, path = WorkerReports(), tmp_path / WORKERS
+    reports.write(tmp_path, [Activity("000001", "shop/1")])
     written = json.loads(path.read_bytes())
     assert written["workers"][0] == dataclasses.asdict(Activity("000001", "shop/1"))
     assert isinstance(written["time"], float)
-    board.write(tmp_path, [])
+    reports.write(tmp_path, [])
     assert json.loads(path.read_bytes()) == written
 
 
@@ -61,7 +61,7 @@ def test_busy_and_idle_workers_are_listed(tmp_path):
     with pytest.raises(StoppedError):
         run(jobs, tmp_path, lambda task, _: Act(seconds=5.0), config(drain_seconds=0.0), stop, pools)
     _, fleet = run(jobs, tmp_path, lambda task, _: Act(), config())
-    rows = list(fleet.activities(Board()))
+    rows = list(fleet.activities(WorkerReports()))
     assert [(row.worker, row.waiting_for) for row in rows] == [("000003", "site"), ("000004", "site")]
 
 

@@ -105,9 +105,9 @@ def test_what_each_worker_does_is_in_one_file_while_it_runs(played, seen):
     rows = [row for one in seen for row in one["workers"]]
     assert {row["worker"] for row in rows} == {"000001", "000002"}
     known = {(one.task.task_id, one.attempt): one for one in result.trajectories()}
-    told = [row for row in rows if row["step"]]
-    assert told and {row["waiting_for"] for row in rows} <= {"browser", "page", "model", "site"}
-    for row in told:
+    reported = [row for row in rows if row["step"]]
+    assert reported and {row["waiting_for"] for row in rows} <= {"browser", "page", "model", "site"}
+    for row in reported:
         played_round = known[row["task_id"], row["attempt"]]
         assert row["site"] == played_round.task.site and row["step"] <= len(played_round.steps)
         if row["screenshot"]:

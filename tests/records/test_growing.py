@@ -81,7 +81,7 @@ def test_a_reader_that_began_earlier_reads_on_after_joins_and_the_end(folder, mo
     assert [shard.records for shard in joined.shards] == [9] and before.shards[0] not in joined.shards
     data.finish(entries(RUNS), {})
     assert list(reader) == RUNS[1:2]
-    # What nothing names goes when nobody can read it any more.
+    # What nothing names goes when its time is over.
     unnamed = strays(folder, read_manifest(folder))
     assert len(unnamed) == 4 + 2
     for path in unnamed[:3]:
