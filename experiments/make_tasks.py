@@ -34,7 +34,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start, settings = time.monotonic(), from_config(MakeTasksSettings, config)
-    today, path = settings.date, local_path(settings.queries, "config.queries")
+    today, path = settings.date_of_run(workdir), local_path(settings.queries, "config.queries")
     queries = read_queries(path)
     if queries.bad:
         print(f"warning: {queries.warning(path)}", file=sys.stderr, flush=True)

@@ -21,8 +21,8 @@ from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 S = TypeVar("S")
 # A workdir with only these files has no results yet: settings, logs, counts, and what an evaluation asks.
 _NO_RESULTS = (
-    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite", "versions.json"),
-    *("benchmark.json", "notes.jsonl"),
+    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite", "versions.json", "workers.json"),
+    *("benchmark.json", "notes.jsonl", "begun.json"),
 )
 # Folders that this process has opened.
 _open: set[Path] = set()

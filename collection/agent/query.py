@@ -110,8 +110,8 @@ class StepExtractor:
     calls: list[ExtractionCall] = dataclasses.field(default_factory=list)
     outage_s: float = 0.0
 
-    def extract(self, query: str, text: str) -> str:
-        """Returns the actor's answer about a page; records every call with its cost.
+    def extract(self, query: str, text: str) -> tuple[str, float]:
+        """Answers a question about a page, as `Extractor` says; records every call with its cost.
 
         Raises:
           ExtractionError: the actor gave no answer.
@@ -133,7 +133,7 @@ class StepExtractor:
         self.calls.append(ExtractionCall(messages=reply.messages, response=answer, usage=reply.usage))
         if not answer:
             raise ExtractionError(redact(reply.problem) or "the answer was empty")
-        return answer
+        return answer, reply.outage_s
 
 
 def _add_usage(first: CallUsage, second: CallUsage) -> CallUsage:

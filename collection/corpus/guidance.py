@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from collection.llm.actor import FENCE
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import AGAIN, read_manifest
+from rmsweb_jax.records.dataset import AGAIN, iter_shard, read_manifest
 from rmsweb_jax.records.schema import Observation, Reflection, SftSample, Task
 from rmsweb_jax.records.sealing import read_side_file
 from rmsweb_jax.storage import AnyPath
@@ -51,6 +51,10 @@ def read_guidance(folders: Iterable[AnyPath]) -> Guidance:
 
 def _read_reflections(folder: AnyPath) -> Iterator[Reflection]:
     path, manifest = folder / REFLECTIONS, read_manifest(folder)
+    if manifest.growing:
+        entries = (entry for shard in manifest.reflections for entry in iter_shard(folder, shard))
+        yield from map(Reflection.model_validate_json, entries)
+        return
     stored = next((file for file in manifest.files if file.file == REFLECTIONS), None)
     if stored is None and not manifest.provenance.get("reflections"):
         return

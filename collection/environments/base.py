@@ -11,7 +11,8 @@ from rmsweb_jax.actions import Action
 from rmsweb_jax.records.schema import ActionResult, Incident, Observation, Task
 
 # (query, Markdown) -> answer of the actor; raises ExtractionError.
-Extractor = Callable[[str, str], str]
+# (query, page) -> answer, and the seconds that the call has waited for a model that did not answer.
+Extractor = Callable[[str, str], tuple[str, float]]
 
 
 class SiteUnreachableError(Exception):
@@ -83,7 +84,8 @@ class Environment(Protocol):
 
         Args:
           extract: answers a question about a page.
-          deadline: `time.monotonic` value after which no action starts.
+          deadline: `time.monotonic` value after which no action starts; later by the time that `extract` has
+            waited for its model.
         """
         ...
 

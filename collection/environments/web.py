@@ -33,6 +33,13 @@ MAX_SHOWN_FILES = 50
 MAX_DISPLAYED_CHARS = 30_000
 
 
+class _StepContext(ActionContext):
+    """The context of one step's actions, whose deadline moves while a model does not answer."""
+
+    def postpone(self, seconds: float) -> None:
+        object.__setattr__(self, "deadline", self.deadline + seconds)
+
+
 @dataclasses.dataclass(frozen=True)
 class WebConfig:
     """Capabilities of the agent on live pages.
@@ -147,11 +154,13 @@ class WebEnvironment:
         def answer(query: str, text: str) -> str:
             try:
                 # The extraction model must not see secrets either.
-                return extract(query, self.redact(text))
+                found, outage_s = extract(query, self.redact(text))
             except ExtractionError as error:
                 raise ActionError(f"Extraction failed: {error}") from error
+            context.postpone(outage_s)
+            return found
 
-        context = ActionContext(
+        context = _StepContext(
             files=self._files,
             uploads=self._config.uploads,
             search_urls=self._config.search_urls,

@@ -140,7 +140,7 @@ def play_benchmark(benchmark: Benchmark, runs: int, config: FleetConfig, workdir
       UserError: no browser, no server, a model folder that cannot be served, ...
     """
     jobs = [Job(task, attempts=runs) for task in benchmark.tasks]
-    with serve_actor(config.worker.actor, workdir / "server") as actor:
+    with serve_actor(config.worker.actor, workdir / "server", config.engine == "ray") as actor:
         played = run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
     label, model = actor.label, next(played.trajectories()).model
     results = gather_results(

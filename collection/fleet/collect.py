@@ -31,6 +31,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.records.sealing import REPORT, finish_stage
+from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config, safe_keys, to_config_dict
 from rmsweb_jax.storage import local_path, parse_path
 from rmsweb_jax.workdir import open_workdir, run_stage
@@ -80,7 +81,7 @@ def _reopen(workdir: Path) -> None:
 
 
 def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
-    tasks = _tasks(settings)
+    tasks = _tasks(settings, workdir)
     live = [task for task in tasks if task.environment == "web"]
     if not live:
         # All other environments have a reward of their own.
@@ -89,7 +90,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
     _check_live(live, setup.worker)
     rounds, reflective = settings.rounds, settings.reflection
     jobs = [Job(task, rounds, settings.stop_after, reflective) for task in tasks]
-    with serve_actor(setup.worker.actor, workdir / "server") as actor:
+    with serve_actor(setup.worker.actor, workdir / "server", setup.engine == "ray") as actor:
         played = run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
     _check_played(played)
     report = {
@@ -155,7 +156,7 @@ def _model_calls(path: Path) -> dict[str, Any]:
         return ledger.totals()
 
 
-def _tasks(settings: CollectSettings) -> list[Task]:
+def _tasks(settings: CollectSettings, workdir: Path) -> list[Task]:
     if settings.tasks_file:
         path = local_path(settings.tasks_file, "config.tasks_file")
         lines = read_tasks(path)
@@ -163,7 +164,8 @@ def _tasks(settings: CollectSettings) -> list[Task]:
             print(lines.warning(path), file=sys.stderr)
         return [task for _, task in lines.good]
     if settings.tasks_from:
-        source = read_dataset(parse_path(settings.tasks_from, "config.tasks_from"), Trajectory)
+        folder = pinned_for_run(parse_path(settings.tasks_from, "config.tasks_from"), workdir)
+        source = read_dataset(folder, Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     # Seed by seed, so that partial results cover every page.

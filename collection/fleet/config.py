@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from collection.agent.loop import EpisodeLimits
 from collection.agent.prompt import PromptConfig
@@ -27,21 +27,28 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     """The section `fleet`: number of workers, their limits, and where they run.
 
     Attributes:
-      engine: `local`, processes on this machine; `ray`, actors on a cluster whose machines share the workdir.
+      engine: `local`, processes on this machine; `ray`, actors on a cluster, which need no common disk.
       ray_address: address of the cluster; empty starts Ray on this machine.
+      ray_actor: options of each actor, as Ray takes them: `num_cpus` (1), `memory`, `resources`,
+        `scheduling_strategy`, `runtime_env`. Keys and secrets do not belong there: they come from the
+        environment of this process.
       workers: number of processes, each with a browser (RMSWeb: 16).
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
       drain_seconds: time that running episodes get after SIGTERM.
+      publish_s: while the run goes on, new episodes are added to its data set each time this many seconds are
+        over; 0 publishes when it ends or is stopped.
       retry_set_aside: play the tasks again that this run has set aside, also after it has finished.
     """
 
     engine: Literal["local", "ray"] = "local"
     ray_address: str = ""
+    ray_actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     workers: int = 16
     retries: int = 2
     crashes: int = 2
     drain_seconds: float = 30.0
+    publish_s: float = 60.0
     retry_set_aside: bool = False
 
 

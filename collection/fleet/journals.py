@@ -1,4 +1,4 @@
-"""Journals of a run: the workers' records on disk, a small index of them, and the published data set.
+"""Journals of a run: the workers' records on disk, and a small index of them.
 
 The parent process has the index in memory and reads a full record only when it needs one.
 """
@@ -11,11 +11,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from collection.fleet.rounds import Job, Reflected, Round, TaskHistory
-from collection.llm.config import ActorConfig
+from collection.fleet.rounds import Reflected, Round, TaskHistory
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.journal import Journal, read_record, scan_journal
 from rmsweb_jax.records.schema import Trajectory
 
@@ -55,12 +52,16 @@ class JournalEntry:
 class JournalIndex:
     """The entries of each task. If a record was written twice, the first one counts.
 
+    Attributes:
+      entries: all entries, in the order in which they were added; another thread may read it.
+
     Raises:
       UserError: a damaged journal, or one of another version.
     """
 
     def __init__(self, workdir: Path):
         self._workdir = workdir
+        self.entries: list[JournalEntry] = []
         self._rounds: dict[str, dict[int, JournalEntry]] = {}
         self._reflections: dict[str, dict[int, JournalEntry]] = {}
         for path in sorted((workdir / FOLDER).glob("*.jsonl")):
@@ -71,7 +72,7 @@ class JournalIndex:
         path, offset, new = self._workdir / FOLDER / journal, 0, []
         for line in scan_journal(path):
             if line.record is not None:
-                entry = JournalEntry.of(_parse(path, line.record), journal, offset)
+                entry = JournalEntry.of(parse_record(path, line.record), journal, offset)
                 new += [entry] if self.add(entry) else []
             elif not line.last:
                 # A kill can truncate only the last line. Any other bad line is damage, and reading it raises.
@@ -82,7 +83,10 @@ class JournalIndex:
     def add(self, entry: JournalEntry) -> bool:
         """Adds an entry; returns False if that attempt is known."""
         index = self._reflections if entry.round is None else self._rounds
-        return index.setdefault(entry.task_id, {}).setdefault(entry.attempt, entry) is entry
+        if index.setdefault(entry.task_id, {}).setdefault(entry.attempt, entry) is not entry:
+            return False
+        self.entries.append(entry)
+        return True
 
     def successes(self, task_id: str) -> list[bool]:
         """Success of attempts 1, 2, ... up to the first that is missing."""
@@ -114,20 +118,17 @@ def read_entry(workdir: Path, entry: JournalEntry) -> Trajectory | Reflected:
     Raises:
       UserError: the record no longer exists.
     """
-    path = workdir / FOLDER / entry.journal
-    return _parse(path, read_record(path, entry.offset))
+    return parse_record(workdir / FOLDER / entry.journal, read_bytes(workdir, entry))
+
+
+def read_bytes(workdir: Path, entry: JournalEntry) -> bytes:
+    """Returns the record of an entry as it was written; raises as `read_entry`."""
+    return read_record(workdir / FOLDER / entry.journal, entry.offset)
 
 
 def read_history(workdir: Path, entries: Iterable[JournalEntry]) -> TaskHistory:
     """Reads the records of one task."""
-    history = TaskHistory()
-    for entry in entries:
-        record = read_entry(workdir, entry)
-        if isinstance(record, Trajectory):
-            history.trajectories[entry.attempt] = record
-        else:
-            history.reflections[entry.attempt] = record
-    return history
+    return TaskHistory.of(read_entry(workdir, entry) for entry in entries)
 
 
 def load_histories(workdir: Path) -> dict[str, TaskHistory]:
@@ -160,36 +161,12 @@ def append_record(record: Trajectory | Reflected, journal: Journal, name: str) -
     return JournalEntry.of(record, name, journal.append(record.model_dump_json().encode()))
 
 
-def publish(jobs: Iterable[Job], workdir: Path, actor: ActorConfig, index: JournalIndex) -> list[Reflected]:
-    """Writes the data set `workdir` and, where there are any, `reflections.jsonl`.
+def parse_record(path: Path, line: bytes) -> Trajectory | Reflected:
+    """Decodes a record of the journal at `path`.
 
-    Returns:
-      The reflections, sorted by task and attempt.
+    Raises:
+      UserError: it was written by another version.
     """
-    tasks = sorted({job.task.task_id for job in jobs})
-    reflected = [
-        one
-        for task in tasks
-        for _, one in sorted(read_history(workdir, index.reflections(task)).reflections.items())
-    ]
-    if reflected:
-        lines = [one.reflection.model_dump_json() + "\n" for one in reflected]
-        write_atomic(workdir / "reflections.jsonl", "".join(lines).encode())
-    rounds = [entry for task in tasks for entry in index.rounds(task)]
-    rounds.sort(key=lambda entry: entry.round.trajectory_id if entry.round else "")
-    provenance = {
-        "actor": actor.label,
-        "kind": actor.kind,
-        "tasks": len(tasks),
-        "reflections": len(reflected),
-    }
-    # One record at a time, because the runs of a large fleet do not fit into memory.
-    records = (record for entry in rounds if isinstance(record := read_entry(workdir, entry), Trajectory))
-    write_dataset(workdir, records, "trajectories", provenance)
-    return reflected
-
-
-def _parse(path: Path, line: bytes) -> Trajectory | Reflected:
     try:
         # `reflection` is the first field of `Reflected`.
         is_reflection = line.startswith(b'{"reflection":')

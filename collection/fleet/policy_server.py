@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -14,12 +16,14 @@ from pathlib import Path
 import httpx
 
 from collection.llm.config import ActorConfig
+from collection.llm.ledger_server import own_address
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess, StallClock
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.storage import local_path
 
 _POLL_S = 0.2
+_KEY = "RMSWEB_POLICY_KEY"  # Variable with the key of a server that other machines reach.
 # Time without growth of log, progress or CPU time. Loading and compiling may take an hour on a busy machine.
 _STALL_S = 600.0
 # Modules that start the others' servers, and flags in addition to name and address. Their defaults
@@ -34,7 +38,7 @@ _PEERS = {
 
 
 @contextlib.contextmanager
-def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
+def serve_actor(actor: ActorConfig, workdir: Path, reachable: bool = False) -> Iterator[ActorConfig]:
     """Makes the actor ready: serves a policy while the block runs; other actors need nothing.
 
     The server is a process of its own, since the browser side imports no jax.
@@ -42,6 +46,7 @@ def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
     Args:
       actor: resolved.
       workdir: the server's folder, for its log.
+      reachable: workers on other machines call the server, with a key.
 
     Raises:
       UserError: the server is not installed, or ended or got stuck before it answered; see its last line.
@@ -51,15 +56,20 @@ def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
         return
     endpoint = workdir / "endpoint.json"
     endpoint.unlink(missing_ok=True)  # An earlier server's address.
+    if reachable and not actor.api_key_env:
+        os.environ.setdefault(_KEY, secrets.token_hex(32))
+        actor = dataclasses.replace(actor, api_key_env=_KEY)
+    host = "0.0.0.0" if reachable else "127.0.0.1"
     if actor.server == "own":
-        settings = json.dumps(dict(actor.server_settings))
+        network = {"host": host, "api_key_env": actor.api_key_env} if reachable else {}
+        settings = json.dumps(network | dict(actor.server_settings))
         command = [sys.executable, "-m", "rmsweb_jax.serve", f"--settings={settings}"]
         command += [f"--model={actor.model}", f"--workdir={workdir}"]
     else:
         port = _free_port()
-        command = peer_command(actor, port)
+        command = peer_command(actor, port, host)
         workdir.mkdir(parents=True, exist_ok=True)
-        endpoint.write_text(json.dumps({"url": f"http://127.0.0.1:{port}/v1"}))
+        endpoint.write_text(json.dumps({"url": f"http://{host}:{port}/v1"}))
     with ChildProcess("policy server", command, workdir / "log.txt", grace_s=10.0) as server:
         stall = StallClock()
         while (url := _ready_url(endpoint)) is None:
@@ -67,11 +77,11 @@ def serve_actor(actor: ActorConfig, workdir: Path) -> Iterator[ActorConfig]:
                 raise server.failure()
             if stall.seconds((server.activity(), read_progress(workdir))) > _STALL_S:
                 raise UserError(f"{server.failure()}; stuck for {_STALL_S / 60:.0f} min before it was ready")
-        yield dataclasses.replace(actor, base_url=url)
+        yield dataclasses.replace(actor, base_url=url.replace("//0.0.0.0:", f"//{own_address()}:"))
 
 
-def peer_command(actor: ActorConfig, port: int) -> list[str]:
-    """Makes the command of vLLM's or SGLang's server, which listens on loopback.
+def peer_command(actor: ActorConfig, port: int, host: str = "127.0.0.1") -> list[str]:
+    """Makes the command of vLLM's or SGLang's server, which listens on loopback or at `host`.
 
     Raises:
       UserError: it is not installed, or the model is no folder.
@@ -91,7 +101,9 @@ def peer_command(actor: ActorConfig, port: int) -> list[str]:
         raise UserError(f"config.actor.model={actor.model}: no folder, which {package} needs")
     module, flags = _PEERS[package]
     command = [python, "-m", module, *(flag.format(model=actor.model) for flag in flags)]
-    command += [f"--served-model-name={actor.model}", "--host=127.0.0.1", f"--port={port}"]
+    command += [f"--served-model-name={actor.model}", f"--host={host}", f"--port={port}"]
+    if actor.api_key_env:
+        command += [f"--api-key={os.environ[actor.api_key_env]}"]
     for name, value in actor.server_flags.items():
         # A flag without a value is on if it is there.
         text = value if isinstance(value, str) else json.dumps(value)

@@ -51,6 +51,16 @@ class TaskHistory:
     trajectories: dict[int, Trajectory] = dataclasses.field(default_factory=dict)
     reflections: dict[int, Reflected] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def of(cls, records: Iterable[Trajectory | Reflected]) -> TaskHistory:
+        history = cls()
+        for record in records:
+            if isinstance(record, Trajectory):
+                history.trajectories[record.attempt] = record
+            else:
+                history.reflections[record.reflection.attempt] = record
+        return history
+
     @property
     def successes(self) -> list[bool]:
         """Success of attempts 1, 2, ... up to the first that is missing."""

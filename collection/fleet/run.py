@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
+from collection.fleet.activity import WORKERS, Activity, WorkerReports
 from collection.fleet.config import FleetConfig
 from collection.fleet.journals import (
     FOLDER,
@@ -19,15 +20,15 @@ from collection.fleet.journals import (
     JournalIndex,
     append_record,
     new_journal,
-    publish,
     read_entry,
 )
+from collection.fleet.publishing import Publisher
 from collection.fleet.rounds import Job, Reflected
 from collection.fleet.scheduler import REFUSED, Scheduler
 from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_aside, write_set_aside
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
-from collection.fleet.worker_pool import LocalWorkerPool, Message, WorkerDied, WorkerPool
+from collection.fleet.worker_pool import LocalWorkerPool, Message, NotPlaced, WorkerDied, WorkerPool
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.ledger_server import serve_ledger
 from collection.tasks.websites import site_of
@@ -66,9 +67,10 @@ class RunResult:
 def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
     """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
 
-    Reflections, if any, are written to `reflections.jsonl`, and tasks that are left because their site
-    refuses the run to `set_aside.jsonl`. Trajectories are sorted by id, so the
-    order does not depend on the number of workers. Calling it again resumes.
+    While it runs, the data set grows: readers see new episodes every `config.publish_s` seconds. In the end
+    trajectories are sorted by id, so their order does not depend on the number of workers. Reflections, if
+    any, are written to `reflections.jsonl`, and tasks that are left because their site refuses the run to
+    `set_aside.jsonl`. Calling it again resumes.
 
     Args:
       stage: name shown with the progress.
@@ -83,7 +85,8 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     index = JournalIndex(workdir)
     # Ray's workers may be on other machines.
     host = "" if config.engine == "ray" else "127.0.0.1"
-    with serve_ledger(workdir / LEDGER, host) as (ledger, address):
+    reports = WorkerReports()
+    with serve_ledger(workdir / LEDGER, host, {"report": reports.add}) as (ledger, address):
         for model in ledger.outages():
             ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
         config = config.with_ledger(address)
@@ -91,7 +94,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
             check_models(config.worker, address)
         if config.retry_set_aside:
             (workdir / SET_ASIDE).unlink(missing_ok=True)
-        return _play(jobs, workdir, config, stage, index, clock, ledger)
+        return _play(jobs, workdir, config, stage, index, clock, ledger, reports)
 
 
 def _play(
@@ -102,9 +105,11 @@ def _play(
     index: JournalIndex,
     clock: RunClock,
     ledger: CallLedger,
+    reports: WorkerReports,
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
+    publisher = Publisher(jobs, workdir, config.worker.actor, index)
 
     def on_signal() -> None:
         if stop.count > 1:  # A second signal: do not wait for running episodes.
@@ -118,24 +123,25 @@ def _play(
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
+            reports.write(workdir, fleet.activities(reports))
 
-        stopped: StoppedError | None = None
         try:
-            fleet.run(show)
-            display.finish(fleet.status())
-        except StoppedError as error:
-            if stop.count > 1 or not index.tasks:
-                raise
-            stopped = error
-        finally:
-            display.close()
-            fleet.close()
-            shutil.rmtree(workdir / FILES, ignore_errors=True)
-            clock.save()
-        # Also after a stop: later stages can use what there is; the same command goes on and replaces it.
-        reflections = publish(jobs, workdir, config.worker.actor, index)
-        if stopped is not None:
-            raise stopped
+            with publisher.publishing(config.publish_s):
+                try:
+                    fleet.run(show)
+                    display.finish(fleet.status())
+                finally:
+                    display.close()
+                    fleet.close()
+                    shutil.rmtree(workdir / FILES, ignore_errors=True)
+                    (workdir / WORKERS).unlink(missing_ok=True)
+                    clock.save()
+        except (StoppedError, UserError):
+            if stop.count < 2:
+                # Later stages can use what there is; the same command goes on.
+                publisher.try_to_publish()
+            raise
+        reflections = publisher.finish()
     return RunResult(workdir, reflections, clock.seconds)
 
 
@@ -179,6 +185,7 @@ class Fleet:
         self._jobs = {job.task.task_id: job for job in jobs}
         self._scheduler: Scheduler[str] = Scheduler(config)
         self._journals: dict[int, str] = {}  # Worker -> its journal.
+        self._unused: list[str] = []  # Journals of workers that have never run.
         self._playing: dict[int, str] = {}  # Busy worker -> task id.
         self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
         self._lost: Counter[str] = Counter()  # The same, in its current round.
@@ -231,6 +238,19 @@ class Fleet:
         }
         return self._counts
 
+    def activities(self, reports: WorkerReports) -> Iterator[Activity]:
+        """Yields what each worker does now."""
+        outages = self._ledger.outages()
+        for worker, journal in self._journals.items():
+            name, task_id = Path(journal).stem, self._playing.get(worker)
+            if task_id is None:
+                yield Activity(name)
+                continue
+            # It starts, until a report says more.
+            attempt = len(self._index.successes(task_id)) + 1
+            assigned = Activity(name, task_id, self._jobs[task_id].task.site, attempt, waiting_for="browser")
+            yield reports.activity(assigned, outages)
+
     def _is_stopping(self) -> bool:
         """True if nothing more must start; raises the reason once nothing runs or draining is over."""
         if not self._stop_requested() and self._error is None:
@@ -266,7 +286,7 @@ class Fleet:
             self._pool.submit(worker, request)
 
     def _start_worker(self) -> int:
-        journal = new_journal(self._workdir)
+        journal = self._unused.pop() if self._unused else new_journal(self._workdir)
         worker = self._pool.start(journal)
         self._journals[worker] = journal
         return worker
@@ -276,6 +296,12 @@ class Fleet:
             self._handle_death(worker, message.reason)
             return
         task_id = self._playing.pop(worker)
+        if isinstance(message, NotPlaced):
+            self._pool.kill(worker)
+            self._unused.append(self._journals.pop(worker))
+            self._scheduler.ended(task_id, self._now())
+            self._scheduler.add(task_id, _site(self._jobs[task_id]), first=True)
+            return
         if isinstance(message, RunFailure):
             self._scheduler.ended(task_id, self._now())
             self._scheduler.add(task_id, _site(self._jobs[task_id]))

@@ -23,9 +23,10 @@ from collection.browser.session import Browser, BrowserConfig, BrowserLostError,
 from collection.environments.base import Environment
 from collection.environments.miniwob import MiniWobEnvironment
 from collection.environments.web import WebConfig, WebEnvironment
+from collection.fleet.activity import Reporter, ReportingActor, ReportingJudge
 from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
-from collection.fleet.rounds import Job, Reflected, reflect, run_round
+from collection.fleet.rounds import Job, Reflected, TaskHistory, reflect, run_round
 from collection.judges.base import Judge
 from collection.judges.config import JudgeConfig, make_judge
 from collection.llm.actor import ActorModel
@@ -111,6 +112,14 @@ class RunFailure:
     exit_code: int
 
 
+def disk_full(error: OSError, where: Path) -> RunFailure:
+    """Returns the failure of a run whose disk is full; raises all other errors."""
+    if error.errno not in _DISK_FULL:
+        raise error
+    reason = f"disk full while writing {error.filename or where}: free space, then run the same command again"
+    return RunFailure(reason, UserError.exit_code)
+
+
 class Worker(contextlib.AbstractContextManager["Worker"]):
     """Plays one round after another; created and used in one thread.
 
@@ -123,6 +132,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._images = ImageStore(workdir)
         self._journal = Journal(workdir / FOLDER / journal)
         self._lost = 0
+        self._reporter = Reporter(config.ledger, Path(journal).stem)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -131,6 +141,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         if "_browsers" in vars(self):
             self._browsers.close()
         self._journal.close()
+        self._reporter.close()
 
     def play(self, request: RoundRequest) -> RoundDone | RunFailure:
         """Plays a round. An error that the user can fix ends the run, not this worker."""
@@ -141,23 +152,25 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             entries.append(append_record(record, self._journal, self._name))
 
         try:
-            history = read_history(self._workdir, request.entries)
-            run_round(request.job, history, self._play, self._reflect, append)
+            run_round(request.job, self._read_history(request), self._play, self._reflect, append)
         except UserError as error:
             return RunFailure(str(error), error.exit_code)
         except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
-            where = error.filename or self._workdir
-            reason = f"disk full while writing {where}: free space, then run the same command again"
-            return RunFailure(reason, UserError.exit_code)
+            return disk_full(error, self._workdir)
         return RoundDone(tuple(entries))
+
+    def _read_history(self, request: RoundRequest) -> TaskHistory:
+        return read_history(self._workdir, request.entries)
 
     def _play(self, task: Task, attempt: int, guidance: str) -> Trajectory:
         """Plays one episode; starts it again in a new browser when the browser or its guard is lost."""
         reason, start = "", time.monotonic()
         for lost in range(self._lost, self._lost + self._config.crashes + 1):
+            self._reporter.set(
+                task_id=task.task_id, site=task.site, attempt=attempt, step=0, waiting_for="browser"
+            )
             browser = self._browser(task)
+            self._reporter.set(waiting_for="page")
             try:
                 with self._environment(task, browser) as environment:
                     trajectory = self._runner(environment).run_episode(task, attempt, guidance)
@@ -173,6 +186,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return crashed.model_copy(update={"retries": self._lost + self._config.crashes})
 
     def _reflect(self, trajectory: Trajectory, guidance: str) -> Reflected:
+        # It belongs to the next attempt.
+        task = trajectory.task
+        self._reporter.set(task_id=task.task_id, site=task.site, attempt=trajectory.attempt + 1, step=0)
         return reflect(trajectory, guidance, self._actor)
 
     def _browser(self, task: Task) -> Browser:
@@ -217,12 +233,15 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     @functools.cached_property
     def _actor(self) -> ActorModel:
-        return make_actor(self._config.actor, self._config.ledger or self._workdir / LEDGER)
+        actor = make_actor(self._config.actor, self._config.ledger or self._workdir / LEDGER)
+        return ReportingActor(actor, self._reporter)
 
     @functools.cached_property
     def _judge(self) -> Judge | None:
         config = self._config
-        return None if config.judge is None else make_judge(config.judge, self._workdir, config.ledger)
+        if config.judge is None:
+            return None
+        return ReportingJudge(make_judge(config.judge, self._workdir, config.ledger), self._reporter)
 
 
 def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:

@@ -25,7 +25,12 @@ class WorkerDied:
     reason: str
 
 
-Message = RoundDone | RunFailure | WorkerDied
+@dataclasses.dataclass(frozen=True)
+class NotPlaced:
+    """A cluster has had no room for a worker for a while; it has not seen the round that it was given."""
+
+
+Message = RoundDone | RunFailure | WorkerDied | NotPlaced
 
 
 class WorkerPool(Protocol):

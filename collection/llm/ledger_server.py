@@ -13,7 +13,7 @@ import resource
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
@@ -71,7 +71,7 @@ class RemoteLedger:
         self._link.close()
 
     def ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Calls a method of the served ledger; raises what it raises."""
+        """Calls a method of the served ledger, or another function there; raises what it raises."""
         with self._lock:
             try:
                 self._link.send((method, arguments))
@@ -98,11 +98,14 @@ class RemoteLedger:
 
 
 @contextlib.contextmanager
-def serve_ledger(path: Path, host: str = "127.0.0.1") -> Iterator[tuple[CallLedger, LedgerAddress]]:
+def serve_ledger(
+    path: Path, host: str = "127.0.0.1", others: Mapping[str, Callable[..., Any]] | None = None
+) -> Iterator[tuple[CallLedger, LedgerAddress]]:
     """Opens a ledger for this process alone and answers for it in threads.
 
     Args:
       host: address to listen on; "" is all of this machine, for workers on others.
+      others: functions that `RemoteLedger.ask` can call in addition to the ledger's.
 
     Yields:
       The ledger, and the address of `RemoteLedger`.
@@ -127,19 +130,21 @@ def serve_ledger(path: Path, host: str = "127.0.0.1") -> Iterator[tuple[CallLedg
                 except OSError:  # Descriptors may be free again later.
                     over.wait(0.1)
                     continue
-                threading.Thread(target=_answer, args=(link, ledger, key), daemon=True).start()
+                threading.Thread(target=_answer, args=(link, ledger, key, others or {}), daemon=True).start()
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         try:
-            yield ledger, LedgerAddress(host or _own_address(), port, key)
+            yield ledger, LedgerAddress(host or own_address(), port, key)
         finally:
             over.set()
             socket.create_connection((host or "127.0.0.1", port)).close()  # It waits for one.
             thread.join()
 
 
-def _answer(link: Connection, ledger: CallLedger, key: bytes) -> None:
+def _answer(
+    link: Connection, ledger: CallLedger, key: bytes, others: Mapping[str, Callable[..., Any]]
+) -> None:
     with link, contextlib.suppress(EOFError, OSError, AuthenticationError):
         # Here and not in the listener, which others would wait for.
         deliver_challenge(link, key)
@@ -147,13 +152,13 @@ def _answer(link: Connection, ledger: CallLedger, key: bytes) -> None:
         while True:
             method, arguments = link.recv()
             try:
-                answer = getattr(ledger, method)(*arguments), None
+                answer = (others.get(method) or getattr(ledger, method))(*arguments), None
             except Exception as error:
                 answer = None, error
             link.send(answer)
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """The address from which this machine reaches others; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect(("192.0.2.1", 9))

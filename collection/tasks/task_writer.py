@@ -28,6 +28,7 @@ from rmsweb_jax.records.schema import Task
 from rmsweb_jax.settings import required, safe
 
 JOURNAL = "tasks.journal"
+BEGUN = "begun.json"  # The date of a run without `today`.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,8 @@ class MakeTasksSettings:
 
     Attributes:
       queries: one query per line; a .jsonl file has objects with `query` and optionally `locale`.
-      today: date (YYYY-MM-DD) from which words such as "tomorrow" in a query count; empty is the present.
+      today: date (YYYY-MM-DD) from which words such as "tomorrow" in a query count; empty is the day on which
+        the run begins.
       workers: concurrent calls.
       actor: the model that writes the tasks.
     """
@@ -55,6 +57,22 @@ class MakeTasksSettings:
             return datetime.date.fromisoformat(self.today) if self.today else datetime.date.today()
         except ValueError as error:
             raise UserError(f"config.today={self.today!r}: write it as YYYY-MM-DD") from error
+
+    def date_of_run(self, workdir: Path) -> datetime.date:
+        """Returns `date` of the day on which the run in this workdir began, which it may not end on.
+
+        Raises:
+          UserError: as `date`; or its file is damaged.
+        """
+        path = workdir / BEGUN
+        if self.today:
+            return self.date
+        if not path.exists():
+            write_atomic(path, json.dumps({"today": self.date.isoformat()}).encode())
+        try:
+            return datetime.date.fromisoformat(json.loads(path.read_bytes())["today"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: damaged; use another --workdir, or set config.today") from error
 
 
 def write_tasks(

@@ -12,6 +12,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import MANIFEST, iter_records, load_manifest, read_manifest
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 from rmsweb_jax.storage.cache import fetch_folder
+from rmsweb_jax.storage.paths import VERSIONS
 
 # Provenance keys that name source data sets.
 _SOURCES = ("trajectories", "pools")
@@ -58,7 +59,7 @@ def describe(folder: AnyPath) -> DataSet | None:
         describe(parse_path(name, "provenance")) for key in _SOURCES for name in provenance.get(key, ())
     ]
     return DataSet(
-        name=(folder.resolve() if isinstance(folder, Path) else folder).name,
+        name=_name(folder),
         kind=manifest.kind,
         records=manifest.records,
         manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
@@ -70,6 +71,13 @@ def describe(folder: AnyPath) -> DataSet | None:
         sources=tuple(source for source in sources if source is not None),
         contamination=_contamination(folder),
     )
+
+
+def _name(folder: AnyPath) -> str:
+    """The name of a data set's folder, also of a version that was kept of a growing one."""
+    folder = folder.resolve() if isinstance(folder, Path) else folder
+    kept = folder.parent.name == VERSIONS
+    return f"{folder.parent.parent.name}@{folder.name}" if kept else folder.name
 
 
 def trained_tasks(folder: AnyPath) -> set[str] | None:

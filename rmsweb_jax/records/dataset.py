@@ -1,7 +1,8 @@
 """Data set folders: ArrayRecord shards, each entered in a manifest as soon as it is on disk.
 
 A stopped writer loses at most the shard that it was writing: the same call continues after the last one in
-the manifest. Readers accept finished data sets only, and read only shards that the manifest names.
+the manifest. Readers accept finished data sets, and those that grow while a run goes on (see
+`rmsweb_jax.records.growing`), and read only shards that the manifest names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import hashlib
 import itertools
 import random
+import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -53,10 +56,12 @@ class Manifest(Record):
 
     Attributes:
       schema_version: schema version of the records in the shards.
-      finished: True when all shards are written; until then only the writer reads it.
+      finished: True when all shards are written; until then only the writer reads it, unless it is growing.
+      growing: the run that makes it has not ended. What is named is whole; a later manifest names more.
       provenance: origin of the records: source folders, figures, model names.
       images: the packed screenshots of a published data set; None if they are files of their own.
       files: the files next to the records that belong to the data set, see `rmsweb_jax.records.sealing`.
+      reflections: shards with the reflections of a growing set; a finished one has `reflections.jsonl`.
       digest: SHA-256 of the manifest's bytes with "" in this place.
     """
 
@@ -68,7 +73,13 @@ class Manifest(Record):
     provenance: dict[str, Any]
     images: Packs | None = None
     files: tuple[StoredFile, ...] = ()
+    growing: bool = False
+    reflections: tuple[Shard, ...] = ()
     digest: str = ""
+
+    @property
+    def all_shards(self) -> tuple[Shard, ...]:
+        return (*self.shards, *self.reflections)
 
     def encode(self) -> bytes:
         """Returns the bytes of `manifest.json`, with their digest."""
@@ -140,15 +151,30 @@ def version_name(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()[:12]
 
 
+# Folders of growing data sets that this process has reported.
+_reported: set[str] = set()
+
+
 def load_manifest(folder: AnyPath) -> Manifest:
-    """Reads the manifest of a finished data set, and checks that every shard has its full length.
+    """Reads the manifest of a data set that is finished or growing, and checks the length of every shard.
+
+    Says in one line, once in a process, that a data set is growing.
 
     Raises:
       UserError: there is no data set or an unfinished one, it has another schema version, or a shard is
         missing or truncated.
     """
+    manifest = check_lengths(folder)
+    if manifest.growing and str(folder) not in _reported:
+        _reported.add(str(folder))
+        print(f"{folder}: still growing, {manifest.records} records so far", file=sys.stderr, flush=True)
+    return manifest
+
+
+def check_lengths(folder: AnyPath) -> Manifest:
+    """Returns and raises what `load_manifest` does, and says nothing."""
     manifest = read_manifest(folder)
-    if not manifest.finished:
+    if not (manifest.finished or manifest.growing):
         raise UserError(
             f"{folder / MANIFEST}: no finished data set here, {manifest.records} records are written so far: "
             "run the same command again to finish it"
@@ -156,11 +182,11 @@ def load_manifest(folder: AnyPath) -> Manifest:
     if isinstance(folder, StorePath):
         # One listing instead of a request for each shard.
         sizes = {entry.key: entry.size for entry in folder.entries()}
-        for shard in manifest.shards:
+        for shard in manifest.all_shards:
             path = folder / shard.file
             _compare_size(path, shard, sizes.get(path.key))
     else:
-        for shard in manifest.shards:
+        for shard in manifest.all_shards:
             check_size(folder / shard.file, shard)
     return manifest
 
@@ -291,15 +317,17 @@ def dataset_size(folder: AnyPath) -> int:
 
 def strays(folder: Path, manifest: Manifest | None) -> list[Path]:
     """Finds leftovers of a stopped writer: shards that the manifest does not name, and temporary files."""
-    named = {shard.file for shard in manifest.shards} if manifest else set()
+    named = {shard.file for shard in manifest.all_shards} if manifest else set()
     shards = [path for path in sorted(folder.glob("*.array_record")) if path.name not in named]
     temporary = [*folder.glob(".*.array_record.*.tmp"), *folder.glob(f".{MANIFEST}.*.tmp")]
     return shards + [path for path in sorted(temporary) if is_temporary(path)]
 
 
-def remove_strays(folder: Path, manifest: Manifest | None) -> None:
+def remove_strays(folder: Path, manifest: Manifest | None, unused_s: float = 0.0) -> None:
+    """Removes leftovers that have not been written or marked for so many seconds."""
     for path in strays(folder, manifest):
-        path.unlink()
+        if unused_s <= 0 or path.stat().st_mtime < time.time() - unused_s:
+            path.unlink()
 
 
 class _Build:
@@ -354,6 +382,7 @@ class _Build:
             earlier = None
         # Equal except for its progress, that is of the same kind, schema and provenance.
         begun = {"finished": False, "records": 0, "shards": (), "files": (), "digest": ""}
+        begun |= {"growing": False, "reflections": ()}
         if earlier is None or earlier.model_copy(update=begun) != self._manifest:
             remove_manifest(self._folder)
             remove_strays(self._folder, None)
@@ -377,27 +406,33 @@ _WRITER_OPTIONS = "group_size:1"
 _FREE = "free disk space and run the same command again"
 
 
-def write_shard(path: Path, entries: list[bytes]) -> Shard:
-    """Writes one file of records durably.
+def write_shard(path: Path, entries: Iterable[bytes]) -> Shard:
+    """Writes one file of records durably, with one of them in memory at a time.
 
     Raises:
       UserError: the file could not be written whole; it then does not exist.
     """
+    digest, count = hashlib.sha256(), 0
     try:
         with replacing(path) as temporary:
             writer = ArrayRecordWriter(str(temporary), _WRITER_OPTIONS)
-            for entry in entries:
-                writer.write(entry)
+            try:
+                for count, entry in enumerate(entries, start=1):  # noqa: B007
+                    writer.write(entry)
+                    _add_content(digest, entry)
+            except BaseException:
+                # It must be closed; what it says of the failed write is known.
+                with contextlib.suppress(RuntimeError):
+                    writer.close()
+                raise
             writer.close()
             # Read back, because the writer does not report every failed write.
-            if _count(temporary) != len(entries):
+            if _count(temporary) != count:
                 raise UserError(f"{path}: could not be written whole: {_FREE}")
             size, sha256 = temporary.stat().st_size, _file_sha256(temporary)
     except RuntimeError as error:
         raise UserError(f"{path}: could not be written ({' '.join(str(error).split())}): {_FREE}") from error
-    return Shard(
-        file=path.name, records=len(entries), bytes=size, sha256=sha256, content=content_sha256(entries)
-    )
+    return Shard(file=path.name, records=count, bytes=size, sha256=sha256, content=digest.hexdigest())
 
 
 def read_shard(folder: AnyPath, shard: Shard) -> list[bytes]:
@@ -502,10 +537,14 @@ def content_sha256(entries: Iterable[bytes]) -> str:
     """Hashes records independently of their compression."""
     digest = hashlib.sha256()
     for entry in entries:
-        # With each length, so that moving a boundary between records changes the digest.
-        digest.update(b"%d " % len(entry))
-        digest.update(entry)
+        _add_content(digest, entry)
     return digest.hexdigest()
+
+
+def _add_content(digest: hashlib._Hash, entry: bytes) -> None:
+    # With its length, so that moving a boundary between records changes the digest.
+    digest.update(b"%d " % len(entry))
+    digest.update(entry)
 
 
 def _count(path: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import hashlib
 import io
@@ -18,14 +17,12 @@ from typing import BinaryIO, TypeVar
 from pydantic import BaseModel
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
+from rmsweb_jax.records.files import link_or_copy, make_folder, sync_folder, write_atomic
 from rmsweb_jax.records.packs import PackReader, read_packs
 from rmsweb_jax.records.schema import ImagePart, Message
 from rmsweb_jax.storage import StorePath, parse_path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# File systems without hard links, or with the source on another one.
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 
 
 class ImageStore:
@@ -135,13 +132,7 @@ class ImageStore:
             self.put(other.get(sha256))
             return
         make_folder(path.parent)
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(other.path(sha256), path)
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                raise
-            self.put(other.get(sha256))
+        link_or_copy(other.path(sha256), path)
 
     def sync(self) -> None:
         """Makes all links durable at once, because a data set may have very many."""

@@ -1,7 +1,8 @@
 """A run's folder in a bucket: the stage works in a folder on disk, and what it made is copied there.
 
 Journals, locks, links and databases stay on the disk, where they work. Before the stage has finished only
-its settings are in the bucket, and `report.json` comes last. A stopped run continues on the machine that
+its settings are in the bucket, and its data set if that grows (`publish_growing`); `report.json` comes last.
+A stopped run continues on the machine that
 began it. Training is different: it saves checkpoints and metrics to the bucket, so that any machine can
 continue.
 """
@@ -25,13 +26,16 @@ from rmsweb_jax.records.files import is_temporary, make_folder, write_atomic
 from rmsweb_jax.records.publish import LEASE, REPORT, publish_dataset, side_files
 from rmsweb_jax.storage import AnyPath, Lease, StorePath
 from rmsweb_jax.storage.cache import cache_folder
+from rmsweb_jax.storage.paths import VERSIONS
 
 CONFIG, _NAME = "config.json", ".run"
 # They are of this machine, published as a data set, or saved to the bucket while the stage runs.
-_FOLDERS = ("images", "journal", "files", "checkpoints")
-_FILES = (_NAME, ".lock", "progress.json", "elapsed.json", "log.txt", MANIFEST, REPORT)
+_FOLDERS = ("images", "journal", "files", "checkpoints", VERSIONS)
+_FILES = (_NAME, ".lock", "progress.json", "elapsed.json", "workers.json", "log.txt", MANIFEST, REPORT)
 _SUFFIXES = (".array_record", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 _THREADS = 8
+# The buckets of the stages that run in this process, by the folder in which they work.
+_targets: dict[Path, tuple[StorePath, Lease]] = {}
 
 
 def folder_on_disk(workdir: AnyPath, process: int = 0) -> Path:
@@ -74,11 +78,24 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
         for name in (REPORT, CONFIG):
             if (data := _read(workdir / name)) is not None:
                 write_atomic(folder / name, data)
+        if lease is not None and not live:
+            _targets[folder] = workdir, lease
+            stack.callback(_targets.pop, folder)
         yield folder
         if lease is not None:
             lease.check()
             publish_folder(folder, workdir, lease)
         shutil.rmtree(folder)
+
+
+def publish_growing(folder: Path) -> None:
+    """Copies the growing data set of a stage that works in this folder to the stage's bucket, if it has one.
+
+    Raises:
+      UserError: as `publish_dataset`.
+    """
+    if folder in _targets:
+        publish_dataset(folder, *_targets[folder])
 
 
 def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:

@@ -54,12 +54,14 @@ class Check:
       records: number of readable records.
       images: number of different images that they name.
       without_screenshot: steps whose screenshot could not be taken; not a defect of the data set.
+      growing: the run that makes the data set has not ended.
       problems: one line per problem: what is wrong, where, what to do.
     """
 
     records: int = 0
     images: int = 0
     without_screenshot: int = 0
+    growing: bool = False
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -80,10 +82,11 @@ def _check_dataset(folder: AnyPath) -> Check:
     except UserError as error:
         check.problems.append(str(error))
         return check
-    if not manifest.finished:
+    if not (manifest.finished or manifest.growing):
         check.problems.append(
             f"{folder / MANIFEST}: unfinished: run the command that makes it again to finish it"
         )
+    check.growing = manifest.growing
     named = _check_records(folder, manifest, check)
     check.problems += _check_files(folder, manifest)
     images = ImageStore(folder)
@@ -157,6 +160,11 @@ def _check_records(folder: AnyPath, manifest: Manifest, check: Check) -> dict[st
                 named.setdefault(sha256, f"record {number} of {shard.file}")
             if isinstance(record, Trajectory):
                 check.without_screenshot += sum(step.observation.screenshot is None for step in record.steps)
+    for shard in manifest.reflections:
+        try:
+            read_shard(folder, shard)
+        except UserError as error:
+            check.problems.append(str(error))
     if sum(shard.records for shard in manifest.shards) != manifest.records:
         check.problems.append(f"{folder / MANIFEST}: its counts do not add up: {AGAIN}")
     return named
@@ -212,9 +220,10 @@ def dataset_folders(root: AnyPath) -> Iterator[AnyPath]:
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """Yields a folder and those below it, except for screenshots, which may be very many."""
-    for path, below, _ in os.walk(root):
-        below[:] = sorted(name for name in below if name != _IMAGES and not name.startswith("."))
+    """Yields a folder and those below it, except for screenshots, which may be very many, and versions."""
+    for path, below, files in os.walk(root):
+        skipped = (_IMAGES, VERSIONS) if MANIFEST in files else (_IMAGES,)
+        below[:] = sorted(name for name in below if name not in skipped and not name.startswith("."))
         yield Path(path)
 
 

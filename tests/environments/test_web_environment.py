@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import time
 
 import pytest
 from PIL import Image
@@ -14,6 +15,7 @@ from collection.browser.guard.redaction import secret_boxes
 from collection.browser.screenshot import _HIDDEN
 from collection.environments.web import WebConfig, WebEnvironment
 from collection.llm.actor import ActorReply
+from rmsweb_jax.actions import normalize_action
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import CallUsage, Message, Task, TextPart
 from tests.environments.conftest import SECRET
@@ -218,3 +220,19 @@ def test_a_picture_that_fails_costs_no_step(play, live_browser, monkeypatch):
     run = play("http://shop.test/details", Policy([DONE]))
     assert run.outcome == "done" and run.steps[0].observation.screenshot is None
     assert "Weight: 12 kg" in run.steps[0].messages[-1].text and len(run.steps[0].messages[-1].content) == 1
+
+
+@pytest.mark.parametrize(
+    ("outage_s", "ended"), [(600.0, "12 kg"), (0.0, "Not done: the time limit is reached")]
+)
+def test_an_outage_in_an_extraction_is_not_the_time_of_the_actions_after_it(
+    live_browser, tmp_path, outage_s, ended
+):
+    environment = WebEnvironment(live_browser, ImageStore(tmp_path / "run"), tmp_path / "files")
+    environment.reset(Task(task_id="shop/1", website="http://shop.test/details", objective="Weigh the lamp."))
+    environment.observe()
+    extract = normalize_action({"extract_structured_data": {"query": "weight"}})
+    late = time.monotonic()
+    results = environment.act([extract, extract], lambda query, text: ("12 kg", outage_s), late).results
+    environment.close()
+    assert [results[0].output, results[1].output or results[1].text] == ["12 kg", ended]

@@ -12,17 +12,17 @@ import signal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from collection.fleet import journals, run
+from collection.fleet import publishing
 from collection.fleet.collect import collect
 from collection.fleet.config import CollectSettings
 from experiments import cli
-from rmsweb_jax.records import dataset as shards
+from rmsweb_jax.records import growing
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.settings import safe_keys
 
 FOLDER = "RMSWEB_KILL"
-_append, _read, _save = Journal.append, journals.read_entry, shards.save_manifest
-_publish = run.publish
+_append, _read, _save = Journal.append, publishing.read_entry, growing.save_manifest
+_finish = publishing.Publisher.finish
 
 
 def _is_asked(what: str) -> bool:
@@ -44,14 +44,14 @@ def _torn_append(self: Journal, record: bytes) -> int:
     return _append(self, record)
 
 
-def _torn_publish(*arguments: Any) -> Any:
+def _torn_finish(*arguments: Any) -> Any:
     def read(*arguments: Any) -> Any:
         if _is_asked("publish"):
             _die()
         return _read(*arguments)
 
-    journals.read_entry = read
-    return _publish(*arguments)
+    publishing.read_entry = read
+    return _finish(*arguments)
 
 
 def _torn_save(*arguments: Any) -> Any:
@@ -63,8 +63,8 @@ def _torn_save(*arguments: Any) -> Any:
 # Only in runs that are to be killed: other tests import this module for its names.
 if FOLDER in os.environ:
     Journal.append = _torn_append
-    run.publish = _torn_publish
-    shards.save_manifest = _torn_save
+    publishing.Publisher.finish = _torn_finish
+    growing.save_manifest = _torn_save
 
 if __name__ == "__main__":
     cli.run(collect, "configs/collect.py:demo", safe_keys(CollectSettings))

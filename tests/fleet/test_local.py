@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -12,14 +13,16 @@ import pytest
 from collection import fleet
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.environments.miniwob import make_task
+from collection.fleet.activity import WORKERS
 from collection.fleet.config import CollectSettings, fleet_config
 from collection.fleet.journals import load_histories
 from collection.fleet.rounds import Job
 from collection.fleet.worker_pool import LocalWorkerPool
 from configs.collect import get_config
-from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.dataset import read_dataset, read_manifest
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.settings import from_config
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
@@ -60,9 +63,24 @@ def assert_equal(found, wanted):
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
+def seen():
+    """What `workers.json` has said of workers, each time that it was written."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory, seen):
     folder = tmp_path_factory.mktemp("whole")
-    return folder, fleet.run_tasks(jobs(), folder, setup(), "collect")
+    wait = LocalWorkerPool.wait
+
+    def watched(self, seconds):
+        if (folder / WORKERS).exists():
+            seen.append(json.loads((folder / WORKERS).read_bytes()))
+        return wait(self, min(seconds, 0.2))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalWorkerPool, "wait", watched)
+        return folder, fleet.run_tasks(jobs(), folder, setup(), "collect")
 
 
 def test_data_set_is_complete_sorted_and_without_guidance(played):
@@ -79,6 +97,21 @@ def test_data_set_is_complete_sorted_and_without_guidance(played):
     for one in trajectories:
         text = one.model_dump_json()
         assert GUIDANCE_TAG not in text and not any(line in text for line in guidance)
+
+
+def test_what_each_worker_does_is_in_one_file_while_it_runs(played, seen):
+    folder, result = played
+    assert not (folder / WORKERS).exists(), "the run has ended"
+    rows = [row for one in seen for row in one["workers"]]
+    assert {row["worker"] for row in rows} == {"000001", "000002"}
+    known = {(one.task.task_id, one.attempt): one for one in result.trajectories()}
+    reported = [row for row in rows if row["step"]]
+    assert reported and {row["waiting_for"] for row in rows} <= {"browser", "page", "model", "site"}
+    for row in reported:
+        played_round = known[row["task_id"], row["attempt"]]
+        assert row["site"] == played_round.task.site and row["step"] <= len(played_round.steps)
+        if row["screenshot"]:
+            assert row["screenshot"] in {step.observation.screenshot for step in played_round.steps}
 
 
 _PARENT = """
@@ -141,11 +174,17 @@ def assert_gone(family):
 def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, parent, tmp_path):
     """An uninterrupted run with one worker, so that the number of workers is covered too."""
     workdir = tmp_path / "run"
-    process, family = parent(workdir, 1, workers=1)
+    process, family = parent(workdir, 1, workers=1, publish_s=0.2)
+    while not (workdir / "manifest.json").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
     process.kill()
     process.communicate()
     assert_gone(family)
-    assert load_histories(workdir) and not (workdir / "manifest.json").exists()
+    # What was published stays, and is whole.
+    (first,) = read_dataset(workdir, Trajectory)
+    assert read_manifest(workdir).growing and check_dataset(workdir).problems == []
+    assert load_histories(workdir)[first.task.task_id].trajectories == {first.attempt: first}
     process, family = parent(workdir, 1, workers=1, drain_seconds=60.0)
     before = len([one for history in load_histories(workdir).values() for one in history.trajectories])
     process.terminate()
@@ -157,6 +196,7 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     assert after == before == len(list(read_dataset(workdir, Trajectory)))
     finished = fleet.run_tasks(jobs(), workdir, setup(workers=1), "collect")
     assert_equal(finished, played[1])
+    assert read_manifest(workdir).finished and not read_manifest(workdir).growing
 
 
 def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkeypatch):

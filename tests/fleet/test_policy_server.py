@@ -1,5 +1,6 @@
 """vLLM's and SGLang's servers as the actor's, by a package of their name that records how it was started."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -7,9 +8,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from collection.fleet import policy_server
+from collection.fleet.config import CollectSettings, fleet_config
 from collection.fleet.policy_server import serve_actor
-from collection.llm.config import ActorConfig
+from collection.fleet.ray_pool import credentials
+from collection.judges.config import JudgeConfig
+from collection.llm.config import ActorConfig, ModelConfig
+from collection.llm.ledger_server import own_address
+from configs.collect import get_config
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import from_config
 
 SERVER = """
 import http.server, json, pathlib, sys
@@ -57,6 +65,34 @@ def test_another_server_is_started_with_its_flags(server, module, folder_flag, t
     assert f"{folder_flag}={model}" in given and f"--served-model-name={model}" in given
     assert "--host=127.0.0.1" in given and "--enforce-eager" in given and "--max-model-len=4096" in given
     assert json.loads(next(flag for flag in given if "limit" in flag).partition("=")[2]) == {"image": 1}
+
+
+def test_a_server_that_other_machines_reach_has_a_key_and_an_address_of_this_one(tmp_path, monkeypatch):
+    install(tmp_path / "packages", "vllm.entrypoints.openai.api_server", SERVER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    monkeypatch.setattr(policy_server, "_KEY", "RMSWEB_TEST_KEY")
+    monkeypatch.setenv("RMSWEB_TEST_KEY", "k" * 64)
+    config = actor(model=str(tmp_path), server="vllm")
+    with serve_actor(config, tmp_path / "work", reachable=True) as ready:
+        port = ready.base_url.rpartition(":")[2].removesuffix("/v1")
+        given = httpx.get(f"http://127.0.0.1:{port}/health").json()
+    assert ready.base_url == f"http://{own_address()}:{port}/v1" and ready.api_key_env == "RMSWEB_TEST_KEY"
+    assert "--host=0.0.0.0" in given and f"--api-key={'k' * 64}" in given
+
+
+def test_actors_on_other_machines_get_the_keys_of_this_one():
+    judge = ModelConfig(kind="chat", base_url="http://x/v1", api_key_env="JUDGE_KEY")
+    settings = get_config("smoke")
+    settings.actor.kind = "scripted"
+    config = fleet_config(from_config(CollectSettings, settings)).worker
+    config = dataclasses.replace(
+        config,
+        actor=dataclasses.replace(config.actor, api_key_env="ACTOR_KEY"),
+        judge=JudgeConfig(method="outcome", model=judge),
+        secrets=("SHOP", "BANK=*.example.com"),
+    )
+    wanted = {"ACTOR_KEY": "a", "JUDGE_KEY": "b", "SHOP": "c", "BANK": "d", "OPENAI_ORG_ID": "e"}
+    assert credentials(config, wanted | {"HOME": "/root", "PATH": "/bin"}) == wanted
 
 
 @pytest.mark.parametrize("python", ["", sys.executable, "/nowhere/python"])

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collection.fleet import SiteLimits
-from collection.fleet.journals import JournalIndex, load_histories, publish
+from collection.fleet.journals import JournalIndex, load_histories
+from collection.fleet.publishing import Publisher
 from collection.fleet.run import make_pool
 from collection.fleet.set_aside import read_set_aside
 from collection.fleet.worker import RoundRequest, RunFailure, Worker
@@ -71,7 +72,7 @@ def test_no_round_is_lost_or_doubled_by_deaths_and_stops(attempts, acts, workers
                 assert error.exit_code == 75
         run(jobs, workdir, script, setup)
         assert kept(workdir) == wanted and lines(workdir) == len(wanted)
-        publish(jobs, workdir, setup.worker.actor, JournalIndex(workdir))
+        Publisher(jobs, workdir, setup.worker.actor, JournalIndex(workdir)).finish()
         ids = [one.trajectory_id for one in read_dataset(workdir, Trajectory)]
         assert ids == sorted(set(ids)) and len(ids) == len(wanted)
 

@@ -61,6 +61,10 @@ class Watched:
         self._read: dict[Path, int] = {}
         self.episodes = 0
 
+    def add(self, *settings: str) -> None:
+        """Adds settings to the command line of a run that has not started."""
+        self._command += settings
+
     def start(self) -> None:
         self._log = open(self.folder / "log", "ab")  # noqa: SIM115 - closed by wait()
         self.process = subprocess.Popen(

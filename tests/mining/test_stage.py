@@ -11,6 +11,7 @@ from collection.mining.pipeline import explain_task, mine, mine_runs, pool_folde
 from configs.mine import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
+from rmsweb_jax.records.growing import GrowingDataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
@@ -101,3 +102,16 @@ def test_summary_counts_every_task_once():
     assert sum(summary["decisions"].values()) == summary["tasks"] == 2
     assert set(GATES) <= summary["decisions"].keys()
     assert summary["label_sources"] == {"rule": 1}
+
+
+def test_collections_that_go_on_are_mined(tmp_path, pools):
+    data = GrowingDataset(tmp_path / "growing", "trajectories")
+    ImageStore(tmp_path / "growing").put(b"png")
+    for run in (*TEACHER, *POLICY):
+        data.publish([run.model_dump_json().encode()], [], {})
+    workdir = run_stage(tmp_path, str(tmp_path / "growing"))
+    (version,) = (tmp_path / "growing/versions").iterdir()
+    assert json.loads((workdir / "report.json").read_text())["pools"] == [str(version)]
+    (tmp_path / "again").mkdir()
+    whole = run_stage(tmp_path / "again", pools)
+    assert list(read_dataset(workdir / "prompts")) == list(read_dataset(whole / "prompts"))

@@ -1,4 +1,6 @@
-"""The same run by the local pool, on Ray and on a Selenium Grid, with an actor and a node killed. Java.
+"""The same run by the local pool, on Ray with and without a common disk, and on a Selenium Grid. Java.
+
+An actor and nodes of both clusters are killed meanwhile.
 
 Ray is installed into build/, not into the environment; the grid's jar comes from npm.
 """
@@ -6,6 +8,7 @@ Ray is installed into build/, not into the environment; the grid's jar comes fro
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +19,7 @@ import psutil
 
 from tests.apart import install_apart
 from tests.fleet.grid import Grid
+from tests.fleet.ray_nodes import RayNodes
 from tests.fleet.watched import ROOT, Watched, compare
 from tests.proofs.collector_kill import settings
 from tests.proofs.result import Claim, Figures, Proof, main, table
@@ -24,6 +28,10 @@ FOLDER = ROOT / "build" / "ray"
 REQUIREMENTS = Path(__file__).with_name("ray.txt")
 RAY = ("--config.fleet.engine=ray",)
 _MODULE = "experiments.collect"
+NODES, KILLED = 4, 2
+# A secret that the agent may type: set for the driver alone, and to something else on the nodes.
+SECRET = "RMSWEB_PROOF_SECRET"
+ACTOR = '{"num_cpus": 1, "resources": {"browser": 1}, "runtime_env": {"env_vars": {"RMSWEB_PROOF": "1"}}}'
 
 
 def with_killed_actor(run: Watched, episodes: int) -> None:
@@ -54,13 +62,30 @@ def with_killed_node(run: Watched, grid: Grid, episodes: int) -> int:
     return max(busy)
 
 
+def with_killed_ray_nodes(run: Watched, ray: RayNodes, episodes: int) -> int:
+    """A run on nodes without a common disk, of which two are killed, after a third and half of the episodes.
+
+    Returns:
+      The number of the nodes' processes that could have read the driver's folder.
+    """
+    run.start()
+    seeing = 0
+    for share in (1 / 3, 1 / 2):
+        run.until(lambda share=share: run.count_episodes() >= share * episodes and bool(ray.busy()))
+        seeing += ray.seeing()
+        ray.kill(ray.busy()[0])
+    run.finish_started()
+    return seeing
+
+
 def measure(episodes: int = 60) -> Figures:
     install_apart(REQUIREMENTS, FOLDER)
     with tempfile.TemporaryDirectory(prefix="") as name:
-        return {"episodes": episodes, "runs": _play(Path(name), episodes)}
+        runs, seeing = _play(Path(name), episodes)
+        return {"episodes": episodes, "nodes": NODES, "nodes_killed": KILLED, "seeing": seeing, "runs": runs}
 
 
-def _play(folder: Path, episodes: int) -> list[dict[str, Any]]:
+def _play(folder: Path, episodes: int) -> tuple[list[dict[str, Any]], int]:
     base = settings(episodes)
     local = Watched(folder / "a", base, _MODULE)
     seconds = [_timed(local.finish)]
@@ -77,16 +102,35 @@ def _play(folder: Path, episodes: int) -> list[dict[str, Any]]:
             sessions = with_killed_node(both, grid, episodes)
 
         seconds.append(_timed(play))
-    names = ("Ray, 2 actors; one killed", f"Ray, and a grid of 2 nodes; one killed with {sessions} sessions")
+    os.environ[SECRET] = "of the driver"
+    apart = Watched(folder / "d", base, _MODULE, [FOLDER])
+    apart_settings = [
+        *(*RAY, f"--config.fleet.workers={NODES}", f"--config.secrets=('{SECRET}',)"),
+        f"--config.fleet.ray_actor={ACTOR}",
+    ]
+    seeing = 0
+    with RayNodes(folder / "r", FOLDER, apart.folder, NODES, {SECRET: "of a node"}) as nodes:
+        apart.add(*apart_settings, f"--config.fleet.ray_address={nodes.address}")
+
+        def play_apart() -> None:
+            nonlocal seeing
+            seeing = with_killed_ray_nodes(apart, nodes, episodes)
+
+        seconds.append(_timed(play_apart))
+    names = (
+        "Ray, 2 actors; one killed",
+        f"Ray, and a grid of 2 nodes; one killed with {sessions} sessions",
+        f"Ray on {NODES} nodes without a common disk; {KILLED} killed",
+    )
     rows: list[dict[str, Any]] = [
         {"run": "local pool, 2 workers", "episodes": len(wanted), "seconds": round(seconds[0])}
     ]
-    for name, run, took in zip(names, (ray, both), seconds[1:], strict=True):
+    for name, run, took in zip(names, (ray, both, apart), seconds[1:], strict=True):
         found = compare(wanted, run.played())
         print(*found.lost, *found.doubled, *found.different, sep="\n")
         faults = {kind: len(getattr(found, kind)) for kind in _FAULTS}
         rows.append({"run": name, "episodes": found.wanted, "seconds": round(took)} | faults)
-    return rows
+    return rows, seeing
 
 
 def _timed(function: Callable[[], None]) -> float:
@@ -103,6 +147,12 @@ def claims(figures: Figures) -> list[Claim]:
             not any(row[fault] for fault in _FAULTS),
         )
         for row in figures["runs"][1:]
+    ] + [
+        Claim(
+            "the driver's folder is not there on the nodes",
+            f"{figures['seeing']} processes of nodes see it",
+            figures["seeing"] == 0,
+        )
     ]
 
 
@@ -116,7 +166,12 @@ ABOUT = """\
 and two workers: by the local pool, by actors on Ray 2.60 with browsers on the same machine, and by actors on
 Ray with browsers on a Selenium Grid 4.48 of a hub and two nodes. All is on one machine. After a third of the
 episodes an actor, or a node that is playing, gets SIGKILL. Trajectories are compared with those of the local
-pool in everything but seconds. A killed node leaves its browsers running; the proof ends them.
+pool in everything but seconds. A killed node of the grid leaves its browsers running; the proof ends them.
+
+The last run has {nodes} Ray nodes, each with an address on loopback and a mount namespace of its own, in
+which `/tmp` is empty and the driver's folder is covered. Actors ask for a resource of the nodes.
+{nodes_killed} nodes that play are killed with all their processes, after a third and half of the episodes.
+A secret of the run is set in the driver's environment, and to something else on the nodes.
 """
 PROOF = Proof(
     "The same run on Ray and on a Selenium Grid", ABOUT, measure, claims, tables, ("selenium",), browser=True

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import unittest.mock
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from collection.llm.model import BudgetError, ModelReply
 from collection.tasks.contamination import BenchmarkIndex, BenchmarkQuestion
 from collection.tasks.files import BadLine, ParsedLines, read_tasks
 from collection.tasks.seeds import CATEGORIES, Query, answer_schema, write_task
-from collection.tasks.task_writer import JOURNAL, MakeTasksSettings, publish_tasks, write_tasks
+from collection.tasks.task_writer import BEGUN, JOURNAL, MakeTasksSettings, publish_tasks, write_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import read_journal
 from rmsweb_jax.records.schema import CallUsage
@@ -217,3 +218,22 @@ def test_the_script_without_a_key_ends_in_one_line(tmp_path):
     assert ended.returncode == 2 and ended.stderr.splitlines() == [
         "error: config.actor.kind=gemini: set GEMINI_API_KEY, or take another kind"
     ]
+
+
+def test_a_run_that_goes_on_another_day_keeps_the_date_of_its_first(tmp_path):
+    class Day(datetime.date):
+        number = 25
+
+        @classmethod
+        def today(cls):
+            return cls(2026, 11, cls.number)
+
+    settings = MakeTasksSettings(queries="q")
+    with unittest.mock.patch("collection.tasks.task_writer.datetime.date", Day):
+        assert settings.date_of_run(tmp_path).isoformat() == "2026-11-25"
+        Day.number = 26
+        assert settings.date_of_run(tmp_path).isoformat() == "2026-11-25"
+    assert MakeTasksSettings(queries="q", today="2027-02-03").date_of_run(tmp_path).year == 2027
+    (tmp_path / BEGUN).write_text("{}")
+    with pytest.raises(UserError, match=r"begun\.json: damaged"):
+        settings.date_of_run(tmp_path)
