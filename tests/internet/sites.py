@@ -92,10 +92,10 @@ class Site:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Its tasks; every fifth site has two."""
+        """Its tasks; every tenth site has two."""
         stem, goal = self.domain.partition(".")[0], self.goal.format(item=self.item)
         task = f"On {stem}, {goal}, and report the confirmation code that is then shown"
-        return (f"{task}.", f"{task} to you.") if self.number % 5 == 0 else (f"{task}.",)
+        return (f"{task}.", f"{task} to you.") if self.number % 10 == 0 else (f"{task}.",)
 
     def answer(self, request: Request) -> Response:
         """Answers one request; a site that blocks does so on every page."""

@@ -33,7 +33,7 @@ class Trouble:
     Attributes:
       kind: `429` asks for a wait; `503`; `cut` breaks every third answer off in the middle, others arrive;
         `reset` closes connections.
-      after: number of answers before it begins.
+      after: number of steps that are decided before it begins.
       seconds: how long it lasts, on the run's clock.
     """
 
@@ -47,42 +47,55 @@ class Trouble:
         return self.kind != "cut"
 
 
+@dataclasses.dataclass
+class Begun:
+    """A trouble that has begun, with its calls and how many of them failed."""
+
+    trouble: Trouble
+    begin: float
+    calls: int = 0
+    failed: int = 0
+
+    @property
+    def end(self) -> float:
+        return self.begin + self.trouble.seconds
+
+
 class Schedule:
-    """Troubles in order; each begins with the first call after so many answers.
+    """Troubles in order; each begins with the first call after so many steps.
 
     Attributes:
-      met: number of failed calls, by kind.
-      down: (kind, begin, end) of each trouble that has begun, in seconds of the clock.
+      begun: the troubles so far.
     """
 
     def __init__(self, troubles: tuple[Trouble, ...], clock: Callable[[], float]):
         self._left, self._clock = list(troubles), clock
-        self.met: Counter[str] = Counter()
-        self.down: list[tuple[Trouble, float, float]] = []
-        self._calls = 0
+        self.begun: list[Begun] = []
 
     @property
     def now(self) -> float:
         return self._clock()
 
-    def next(self, answers: int) -> Failure:
+    def next(self, steps: int) -> Failure:
         """Returns how the next call fails; "" if it does not."""
-        now = self._clock()
-        if self._left and answers >= self._left[0].after and (not self.down or now >= self.down[-1][2]):
-            trouble = self._left.pop(0)
-            self.down.append((trouble, now, now + trouble.seconds))
-        if not self.down or now >= self.down[-1][2]:
+        if self._left and steps >= self._left[0].after and self._current is None:
+            self.begun.append(Begun(self._left.pop(0), self._clock()))
+        current = self._current
+        if current is None:
             return ""
-        self._calls += 1
-        kind = self.down[-1][0].kind
-        if kind == "cut" and self._calls % 3:
+        current.calls += 1
+        if current.trouble.kind == "cut" and current.calls % 3:
             return ""
-        self.met[kind] += 1
-        return kind
+        current.failed += 1
+        return current.trouble.kind
 
     def left(self) -> float:
         """Seconds until calls are answered again."""
-        return max(0.0, self.down[-1][2] - self._clock()) if self.down and self.down[-1][0].total else 0.0
+        return self._current.end - self._clock() if self._current and self._current.trouble.total else 0.0
+
+    @property
+    def _current(self) -> Begun | None:
+        return self.begun[-1] if self.begun and self._clock() < self.begun[-1].end else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,12 +259,14 @@ class ModelApi:
     Attributes:
       schedule: of failures, on the Gemini side.
       calls: all that came, in order.
+      delivered: number of steps that were decided on the Gemini side.
       port: on 127.0.0.1.
     """
 
     def __init__(self, teacher: Teacher, schedule: Schedule):
         self.teacher, self.schedule = teacher, schedule
         self.calls: list[Call] = []
+        self.delivered = 0
         self._lock = threading.Lock()
         api = self
 
@@ -297,10 +312,12 @@ class ModelApi:
         reply = ""
         with self._lock:
             # A policy's own server is part of the run, and does not fail.
-            failure = "" if chat else self.schedule.next(self.teacher.answered["reply"])
+            failure = "" if chat else self.schedule.next(self.delivered)
             self.calls.append(Call(seed, self.schedule.now, failure))
             if failure in ("", "cut"):
-                reply = self._answer(_chat_text(body) if chat else _gemini_text(body), chat)
+                text = _chat_text(body) if chat else _gemini_text(body)
+                self.delivered += not chat and not failure and "<browser_state>" in text
+                reply = self._answer(text, chat)
         if failure == "reset":
             handler.close_connection = True
         elif failure in ("429", "503"):

@@ -75,7 +75,7 @@ def test_the_same_seed_makes_the_same_sites():
     ]
     assert [site.host for site in World(200, seed=1).sites] != [site.host for site in one.sites]
     hosts = [host for site in one.sites for host in site.hosts]
-    assert len(set(hosts)) == len(hosts) and len(one.tasks) == 240
+    assert len(set(hosts)) == len(hosts) and len(one.tasks) == 220
     assert sum(site.blocks_after is not None for site in one.sites) == 40
     # Widgets need npm's packages.
     assert Counter(site.kind for site in one.sites).keys() == {kind.__name__ for kind in KINDS} - {"Widget"}
@@ -124,13 +124,13 @@ def test_a_site_blocks_after_its_visits():
 def test_a_schedule_fails_by_its_clock():
     now = [100.0]
     schedule = Schedule((Trouble("503", 2, 60.0), Trouble("cut", 3, 10.0)), lambda: now[0])
-    assert [schedule.next(answers) for answers in (0, 1, 2, 2)] == ["", "", "503", "503"]
+    assert [schedule.next(steps) for steps in (0, 1, 2, 2)] == ["", "", "503", "503"]
     now[0] += 59.0
     assert schedule.next(2) == "503" and schedule.left() == 1.0
     now[0] += 1.0
     assert schedule.next(2) == ""
     assert [schedule.next(3) for _ in range(6)] == ["", "", "cut", "", "", "cut"]
-    assert schedule.met == {"503": 3, "cut": 2} and schedule.left() == 0.0
+    assert [(one.calls, one.failed) for one in schedule.begun] == [(3, 3), (6, 2)] and schedule.left() == 0.0
 
 
 def test_the_model_answers_in_both_shapes_and_fails(world):
@@ -149,7 +149,7 @@ def test_the_model_answers_in_both_shapes_and_fails(world):
         url = f"{api.environment['GOOGLE_GEMINI_BASE_URL']}/v1beta/models/m:generateContent"
         with pytest.raises(http.client.RemoteDisconnected):
             post(url, gemini)
-        api.schedule.down.clear()
+        api.schedule.begun.clear()
         assert json.loads(post(url, gemini)["candidates"][0]["content"]["parts"][0]["text"])["executable"]
         assert [(call.seed, call.failure) for call in api.calls] == [(1, ""), (2, "reset"), (2, "")]
 

@@ -38,7 +38,7 @@ from tests.internet.authority import Authority
 from tests.internet.clock import SharedClock
 from tests.internet.network import Network
 from tests.internet.sites import PASSWORD, Site
-from tests.internet.teacher import Call, ModelApi, Schedule, Teacher, Trouble
+from tests.internet.teacher import Call, Failure, ModelApi, Schedule, Teacher, Trouble
 from tests.internet.world import SECRET, World, npm_packages, serving_world
 from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
 
@@ -53,8 +53,8 @@ SAMPLE = 6
 
 
 def troubles(tasks: int) -> tuple[Trouble, ...]:
-    """The model's failures, spread over the run: about ten answers go to a task."""
-    plan = (
+    """The model's failures, spread over the run, which has seven steps or more to a task."""
+    plan: tuple[tuple[Failure, float, float], ...] = (
         ("429", 0.05, 30.0),
         ("503", 0.15, 45.0),
         ("cut", 0.30, 60.0),
@@ -62,7 +62,7 @@ def troubles(tasks: int) -> tuple[Trouble, ...]:
         ("reset", 0.60, 180.0),
         ("429", 0.75, 20.0),
     )
-    return tuple(Trouble(kind, round(part * 10 * tasks), seconds) for kind, part, seconds in plan)
+    return tuple(Trouble(kind, round(part * 7 * tasks), seconds) for kind, part, seconds in plan)
 
 
 class Pacer(contextlib.AbstractContextManager["Pacer"]):
@@ -124,6 +124,12 @@ class Sampled:
 
     memory: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     usable: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+
+    @property
+    def counted(self) -> list[str]:
+        """Problems of the checks that are counted: there was an episode a minute before."""
+        episodes = [before for before, _ in self.usable]
+        return [problem for (_, problem), before in zip(self.usable[1:], episodes, strict=False) if before]
 
 
 @dataclasses.dataclass
@@ -238,9 +244,10 @@ def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, flo
         stage.run("mine", *mine, f"--workdir={folder / 'mine'}")
         tasks = [task for _, task in read_tasks(tasks_file).good]
         played = list(read_dataset(data, Trajectory))
-        own = _own_seconds(played, calls)
+        own = _own_seconds(played)
         kept = shutil.copy(tasks_file, folder.parent / "tasks.jsonl")
-        down = sum(min(end, began + wall) - begin for one, begin, end in stage.api.schedule.down if one.total)
+        begun = stage.api.schedule.begun
+        down = sum(min(one.end, began + wall) - one.begin for one in begun if one.trouble.total)
         return (
             {
                 "sites": sites,
@@ -252,15 +259,20 @@ def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, flo
                 "own_seconds": round(sum(own.values()) / WORKERS, 1),
                 "overhead": round((wall - down) / (sum(own.values()) / WORKERS), 3),
                 "troubles": [
-                    {"kind": one.kind, "seconds": one.seconds, "after_answers": one.after}
-                    for one, _, _ in stage.api.schedule.down
+                    {
+                        "kind": one.trouble.kind,
+                        "seconds": one.trouble.seconds,
+                        "begin": round(one.begin - began, 1),
+                        "calls": one.calls,
+                        "failed_calls": one.failed,
+                    }
+                    for one in begun
                 ],
                 "troubles_planned": len(plan),
-                "failed_calls": dict(stage.api.schedule.met),
                 "calls": len(calls),
-                "checks": len(sampled.usable),
-                "checks_usable": sum(not problem for _, problem in sampled.usable),
-                "check_problems": sorted({problem for _, problem in sampled.usable if problem})[:5],
+                "checks": len(sampled.counted),
+                "checks_usable": sum(not problem for problem in sampled.counted),
+                "check_problems": sorted({problem for problem in sampled.counted if problem})[:5],
                 "parent_mb": _early_late(sampled.memory),
                 "policy": _policy(policy, tasks),
                 "mined": json.loads((folder / "mine/report.json").read_bytes()).get("prompts"),
@@ -406,24 +418,17 @@ def _leaks(stage: Stage, folders: Sequence[Path], corpus: Path) -> list[str]:
     return found
 
 
-def _own_seconds(played: Sequence[Trajectory], calls: Sequence[Call]) -> dict[str, float]:
-    """Seconds of each episode without the time in which its calls were not answered."""
-    waited: Counter[int] = Counter()
-    failing: dict[int, float] = {}
-    for call in calls:
-        if call.seed is None:
-            continue
-        if call.failure:
-            failing.setdefault(call.seed, call.at)
-        elif call.seed in failing:
-            waited[call.seed] += call.at - failing.pop(call.seed)  # pyright: ignore
-    return {one.trajectory_id: one.seconds - sum(waited[seed] for seed in _seeds(one)) for one in played}
-
-
-def _seeds(one: Trajectory) -> list[int]:
-    name, attempt = one.task.task_id, one.attempt
-    steps = [call_seed("reply", name, attempt, step.number) for step in one.steps]
-    return [*steps, call_seed("judge", name, one.actor, attempt)]
+def _own_seconds(played: Sequence[Trajectory]) -> dict[str, float]:
+    """Seconds of each episode; a call to the model counts no more than the median call."""
+    calls = {
+        one.trajectory_id: [*(step.usage.seconds for step in one.steps), one.judge_usage.seconds]
+        for one in played
+    }
+    usual = statistics.median(seconds for some in calls.values() for seconds in some if seconds)
+    return {
+        one.trajectory_id: one.seconds - sum(max(0.0, call - usual) for call in calls[one.trajectory_id])
+        for one in played
+    }
 
 
 def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, float]) -> Figures:
@@ -440,12 +445,13 @@ def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, floa
                 f"--workdir={data}",
                 *stage.names,
             )
-        played = [one for one in read_dataset(data, Trajectory) if one.trajectory_id in own]
+        alone = _own_seconds(list(read_dataset(data, Trajectory)))
+        both = alone.keys() & own.keys()
     return {
         "tasks": len(lines),
-        "episodes": len(played),
-        "seconds": round(sum(one.seconds for one in played), 1),
-        "same_in_run": round(sum(own[one.trajectory_id] for one in played), 1),
+        "episodes": len(both),
+        "seconds": round(sum(alone[name] for name in both), 1),
+        "same_in_run": round(sum(own[name] for name in both), 1),
     }
 
 
@@ -509,8 +515,8 @@ def claims(figures: Figures) -> list[Claim]:
         ),
         Claim(
             "all failures of the model have happened",
-            f"{len(figures['troubles'])} of {figures['troubles_planned']}: "
-            + ", ".join(f"{count} calls {kind}" for kind, count in figures["failed_calls"].items()),
+            f"{len(figures['troubles'])} of {figures['troubles_planned']}, "
+            f"{sum(one['failed_calls'] for one in figures['troubles'])} of {figures['calls']} calls failed",
             len(figures["troubles"]) == figures["troubles_planned"],
         ),
         Claim(
@@ -549,8 +555,11 @@ def tables(figures: Figures) -> str:
     names = ("kind", "about", "sites", "tasks", "episodes", "solved", "failed", "set_aside")
     kinds = table(head, [[row[name] for name in names] for row in figures["by_kind"]])
     failures = table(
-        ("failure of the model", "seconds", "begins after so many answers"),
-        [(one["kind"], f"{one['seconds']:.0f}", one["after_answers"]) for one in figures["troubles"]],
+        ("failure of the model", "begins, s", "lasts, s", "calls failed", "calls made"),
+        [
+            (one["kind"], f"{one['begin']:,.0f}", f"{one['seconds']:,.0f}", one["failed_calls"], one["calls"])
+            for one in figures["troubles"]
+        ],
     )
     problems = "".join(f"\nNot usable: {problem}\n" for problem in figures["check_problems"])
     return f"{kinds}\n\n{failures}\n{problems}"
@@ -572,7 +581,7 @@ were found and must not be: requests to other sites, files of the run, SFT sampl
 
 The clock is simulated: it runs as usual while an episode goes on, and ahead while every worker that plays
 waits for the model, or while none plays and sites are in backoff. The *work's own time* is the sum of the
-seconds of all episodes, less those between the first failed attempt of a call and its answer, divided by
+seconds of all episodes, in which a call to the model counts no more than the median call, divided by
 {workers} workers. The overhead is the time of the collection on that clock, less the seconds in which the
 schedule answered no call, over the work's own time: it counts starts, backoff, late probes after an outage,
 reflection, new browsers and publishing. For comparison every sixth task is played on the same internet
