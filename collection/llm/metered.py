@@ -59,7 +59,7 @@ class RetryPolicy:
         as abandoned by a killed process.
       outage_s: time that the run waits for a model that has stopped to answer. All calls of the run wait; one
         at a time is made to see if it answers again: after `first_wait_s`, then each time after a quarter
-        of the time that the outage has lasted, at most a minute. 0 does not wait.
+        of the time that the outage has lasted, at most a minute, or as the server asks. 0 does not wait.
     """
 
     attempts: int = 5
@@ -150,7 +150,7 @@ class MeteredModel:
                     raise
                 progress.outages += 1
                 now = self._clock()
-                if self._ledger.begin_outage(self.name, now, now + self._probe_wait(0.0)):
+                if self._ledger.begin_outage(self.name, now, now + self._probe_wait(error, 0.0)):
                     hours = self._retries.outage_s / 3600
                     self._report(f"{error}; all calls wait until it answers, for at most {hours:g} hours")
 
@@ -179,7 +179,7 @@ class MeteredModel:
                     now = self._clock()
                     if not _is_retryable(error) or now - outage.since >= self._retries.outage_s:
                         raise
-                    self._ledger.postpone_probe(self.name, now + self._probe_wait(now - outage.since))
+                    self._ledger.postpone_probe(self.name, now + self._probe_wait(error, now - outage.since))
                     continue
                 except UserError:
                     self._ledger.end_outage(self.name)  # A refusal is an answer.
@@ -190,7 +190,9 @@ class MeteredModel:
                 return reply
         return None
 
-    def _probe_wait(self, lasted: float) -> float:
+    def _probe_wait(self, error: TransientError, lasted: float) -> float:
+        if error.retry_after_s:
+            return error.retry_after_s
         return min(max(self._retries.first_wait_s, _PROBE_SHARE * lasted), _MAX_PROBE_WAIT_S)
 
     def _report(self, line: str) -> None:

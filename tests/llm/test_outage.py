@@ -90,6 +90,20 @@ def test_a_short_outage_delays_a_call_by_little_more_than_itself():
         assert 120 <= clock.elapsed <= 120 * 1.25
 
 
+def test_a_server_that_names_a_wait_is_tried_after_that():
+    with ModelServer([GOOD]) as server:
+        server.always = dataclasses.replace(DOWN, headers={"Retry-After": "200"})
+
+        def then(elapsed):
+            if elapsed >= 2000:
+                server.always = None
+
+        clock = Schedule(then)
+        assert model(server.url, CallLedger(None), clock, attempts=1).complete(ask()).text == "yes"
+        # The first one, then each 200 seconds.
+        assert 2000 <= clock.elapsed <= 2200 and len(server.calls) <= 1 + 11
+
+
 def test_an_endpoint_that_is_started_again_is_found():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

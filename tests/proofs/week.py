@@ -30,12 +30,11 @@ from collection.llm.model import call_seed
 from collection.tasks.files import read_tasks
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.schema import SftSample, Task, Trajectory
+from rmsweb_jax.records.schema import RlPrompt, SftSample, Task, Trajectory
 from rmsweb_jax.records.tools import check_dataset
 from tests.hostile.scan import Scanner, artefacts, leaks
-from tests.internet import clock as shared_clock
 from tests.internet.authority import Authority
-from tests.internet.clock import SharedClock
+from tests.internet.clock import VARIABLE, SharedClock
 from tests.internet.network import Network
 from tests.internet.sites import PASSWORD, Site
 from tests.internet.teacher import Call, Failure, ModelApi, Schedule, Teacher, Trouble
@@ -47,7 +46,10 @@ WORKERS, ROUNDS, STOP_AFTER = 4, 5, 2  # Of the variant `web`.
 CHECK_S = 60.0
 MEMORY_GROWTH = 0.10
 OVERHEAD = 1.3
-STAND_IN = ROOT / "tests/internet/stand_in"  # tests.internet.stand_in.vllm.entrypoints.openai.api_server
+# Folders for PYTHONPATH: of the module that takes time from the shared clock, and of vLLM's stand-in.
+CLOCK = "tests.internet.clock.sitecustomize"
+STAND_IN = "tests.internet.stand_in.vllm.entrypoints.openai.api_server"
+FOLDERS = (ROOT / "tests/internet/clock", ROOT / "tests/internet/stand_in")
 # Every so many-th task is also played without failures, for comparison.
 SAMPLE = 6
 
@@ -145,12 +147,12 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        path = os.pathsep.join(map(str, (shared_clock.FOLDER, STAND_IN, ROOT)))
+        path = os.pathsep.join(map(str, (*FOLDERS, ROOT)))
         return {
             **os.environ,
             **self.api.environment,
             "POLICY_URL": self.api.chat_url,
-            "SHARED_CLOCK": str(self.clock.path),
+            VARIABLE: str(self.clock.path),
             "PYTHONPATH": path,
             "PATH": f"{self.browser}:{os.environ['PATH']}",
             PASSWORD: SECRET,
@@ -161,7 +163,7 @@ class Stage:
         """What README's commands do not have: this internet's addresses, and a secret."""
         return (f"--config.guard.hosts={self.network.hosts!r}", f"--config.secrets=('{PASSWORD}',)")
 
-    def run(self, name: str, *flags: str, watch: Callable[[int], None] = lambda pid: None) -> None:
+    def run(self, module: str, *flags: str, watch: Callable[[int], None] = lambda pid: None) -> None:
         """Runs a script to its end.
 
         Args:
@@ -170,15 +172,15 @@ class Stage:
         Raises:
           RuntimeError: it fails.
         """
-        log = self.folder / f"{name}.log"
+        log = self.folder / f"{module}.log"
         with log.open("ab") as file:
-            command = [sys.executable, "-m", f"experiments.{name}", *flags]
+            command = [sys.executable, "-m", module, *flags]
             process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=file, stderr=file)
         try:
             watch(process.pid)
             if code := process.wait():
                 last = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
-                raise RuntimeError(f"{name} ended with {code}:\n{last}")
+                raise RuntimeError(f"{module} ended with {code}:\n{last}")
         finally:
             if process.poll() is None:
                 process.kill()
@@ -212,7 +214,7 @@ def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, flo
         tasks_file, data = folder / "tasks/tasks.jsonl", folder / "collect"
         corpus, policy = folder / "sft_corpus", folder / "collect_policy"
         stage.run(
-            "make_tasks",
+            "experiments.make_tasks",
             "--config=configs/make_tasks.py:paper",
             f"--config.queries={folder / 'queries.txt'}",
             f"--workdir={folder / 'tasks'}",
@@ -222,17 +224,20 @@ def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, flo
         began = stage.clock.now
         with Pacer(stage.clock, data):
             stage.run(
-                "collect", *collect, f"--workdir={data}", watch=lambda pid: _sample(pid, stage, data, sampled)
+                "experiments.collect",
+                *collect,
+                f"--workdir={data}",
+                watch=lambda pid: _sample(pid, stage, data, sampled),
             )
         wall = stage.clock.now - began
         calls = list(stage.api.calls)
         build = ("--config=configs/build_sft.py:paper", f"--config.trajectories={data}")
-        stage.run("build_sft", *build, f"--workdir={corpus}")
+        stage.run("experiments.build_sft", *build, f"--workdir={corpus}")
         model = folder / "export"
         model.mkdir()
         with Pacer(stage.clock, policy):
             stage.run(
-                "collect",
+                "experiments.collect",
                 "--config=configs/collect.py:paper_policy",
                 f"--config.actor.model={model}",
                 "--config.actor.server=vllm",
@@ -241,7 +246,7 @@ def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, flo
                 *stage.names,
             )
         mine = ("--config=configs/mine.py:paper", f"--config.pools={data},{policy}")
-        stage.run("mine", *mine, f"--workdir={folder / 'mine'}")
+        stage.run("experiments.mine", *mine, f"--workdir={folder / 'mine'}")
         tasks = [task for _, task in read_tasks(tasks_file).good]
         played = list(read_dataset(data, Trajectory))
         own = _own_seconds(played)
@@ -253,7 +258,7 @@ def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, flo
                 "sites": sites,
                 **_ends(stage.world, tasks, data, played),
                 **_records(stage, data, policy, corpus, played, calls, tasks),
-                "leaked": len(_leaks(stage, (data, policy), corpus)),
+                "leaked": len(_leaks(stage, (data, policy), (corpus, folder / "mine/prompts"))),
                 "wall_seconds": round(wall, 1),
                 "model_down_seconds": round(down, 1),
                 "own_seconds": round(sum(own.values()) / WORKERS, 1),
@@ -405,14 +410,16 @@ def _code(one: Trajectory) -> str:
     return one.final_text.rpartition(": ")[2]
 
 
-def _leaks(stage: Stage, folders: Sequence[Path], corpus: Path) -> list[str]:
-    """Secrets and guidance where they must not be: at sites, in records, in samples."""
+def _leaks(stage: Stage, folders: Sequence[Path], training: Sequence[Path]) -> list[str]:
+    """Secrets and guidance where they must not be: at sites, in records, in what is trained on."""
     scanner = Scanner(SECRET)
     found = [f"{host} got {what}" for host, what in stage.world.record.leaks]
     found += [line for folder in folders for line in leaks(scanner, artefacts(folder))]
-    for sample in read_dataset(corpus, SftSample):
-        text = sample.model_dump_json()
-        found += [f"{sample.sample_id}: guidance"] * bool(stage.world.forbidden.search(text))
+    for folder, kind in zip(training, (SftSample, RlPrompt), strict=True):
+        texts = [one.model_dump_json() for one in read_dataset(folder, kind)]
+        found += [
+            f"{folder.name}: guidance in {text[:80]}" for text in filter(stage.world.forbidden.search, texts)
+        ]
     for line in found[:20]:
         print(f"leak: {line}", flush=True)
     return found
@@ -439,7 +446,7 @@ def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, floa
         some.write_text("".join(f"{line}\n" for line in lines))
         with Pacer(stage.clock, data):
             stage.run(
-                "collect",
+                "experiments.collect",
                 "--config=configs/collect.py:web",
                 f"--config.tasks_file={some}",
                 f"--workdir={data}",
@@ -503,7 +510,7 @@ def claims(figures: Figures) -> list[Claim]:
             not figures["lost"] and not figures["doubled"],
         ),
         Claim(
-            "no secret and no guidance gets to a site, a record or a sample that must not have it",
+            "no secret and no guidance gets to a site, a record, a sample or a prompt that must not have it",
             f"{figures['leaked']} places; {figures['quoted_guidance']} samples that quote guidance dropped",
             not figures["leaked"],
         ),
@@ -577,7 +584,7 @@ have seen.
 
 *Lost* are episodes that the model was asked for, or that are in a journal, and not in the data set.
 *Leaked* are places where the password of the sites with a login, in any encoding, or words of the guidance
-were found and must not be: requests to other sites, files of the run, SFT samples.
+were found and must not be: requests to other sites, files of the run, SFT samples, RL prompts.
 
 The clock is simulated: it runs as usual while an episode goes on, and ahead while every worker that plays
 waits for the model, or while none plays and sites are in backoff. The *work's own time* is the sum of the
