@@ -107,7 +107,7 @@ class Call:
     failure: Failure
 
 
-class Teacher:
+class ScriptedModel:
     """Answers prompts.
 
     Attributes:
@@ -263,7 +263,7 @@ class ModelApi:
       port: on 127.0.0.1.
     """
 
-    def __init__(self, teacher: Teacher, schedule: Schedule):
+    def __init__(self, teacher: ScriptedModel, schedule: Schedule):
         self.teacher, self.schedule = teacher, schedule
         self.calls: list[Call] = []
         self.delivered = 0

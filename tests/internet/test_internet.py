@@ -24,7 +24,7 @@ from tests.internet.authority import Authority
 from tests.internet.clock import SharedClock
 from tests.internet.network import Request
 from tests.internet.sites import KINDS, SHARED_HOSTS, Login, Shop, Widget
-from tests.internet.teacher import ModelApi, Schedule, Teacher, Trouble, hint
+from tests.internet.teacher import ModelApi, Schedule, ScriptedModel, Trouble, hint
 from tests.internet.world import SECRET, World, serving_world
 
 
@@ -143,7 +143,7 @@ def test_the_model_answers_in_both_shapes_and_fails(world):
         with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())) as answer:
             return json.loads(answer.read())
 
-    with ModelApi(Teacher(world), Schedule((Trouble("reset", 0, 1e9),), time.monotonic)) as api:
+    with ModelApi(ScriptedModel(world), Schedule((Trouble("reset", 0, 1e9),), time.monotonic)) as api:
         reply = post(f"{api.chat_url}/chat/completions", chat)["choices"][0]["message"]["content"]
         assert json.loads(reply)["objective"] == objective
         url = f"{api.environment['GOOGLE_GEMINI_BASE_URL']}/v1beta/models/m:generateContent"

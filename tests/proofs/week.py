@@ -37,7 +37,7 @@ from tests.internet.authority import Authority
 from tests.internet.clock import VARIABLE, SharedClock
 from tests.internet.network import Network
 from tests.internet.sites import PASSWORD, Site
-from tests.internet.teacher import Call, Failure, ModelApi, Schedule, Teacher, Trouble
+from tests.internet.teacher import Call, Failure, ModelApi, Schedule, ScriptedModel, Trouble
 from tests.internet.world import SECRET, World, npm_packages, serving_world
 from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
 
@@ -194,7 +194,7 @@ def staged(folder: Path, sites: int, plan: Sequence[Trouble]) -> Iterator[Stage]
     authority, clock = Authority(folder), SharedClock(folder / "clock")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or "google-chrome"
     schedule = Schedule(tuple(plan), lambda: clock.now)
-    with serving_world(world, authority) as network, ModelApi(Teacher(world), schedule) as api:
+    with serving_world(world, authority) as network, ModelApi(ScriptedModel(world), schedule) as api:
         yield Stage(folder, world, clock, api, network, authority.trusting_browser(chromium))
 
 
