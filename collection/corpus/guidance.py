@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from collection.llm.actor import FENCE
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import AGAIN, iter_shard, read_manifest
+from rmsweb_jax.records.lean import LeanTask
 from rmsweb_jax.records.schema import Observation, Reflection, SftSample, Task
 from rmsweb_jax.records.sealing import read_side_file
 from rmsweb_jax.storage import AnyPath
@@ -82,18 +83,18 @@ class QuoteFinder:
       size: number of words in a row that are a quotation.
     """
 
-    def __init__(self, guidance: str, task: Task, size: int = QUOTE_WORDS):
+    def __init__(self, guidance: str, task: Task | LeanTask, size: int = QUOTE_WORDS):
         words = _words(guidance)
         self._size = min(size, max(len(words), _FEWEST_WORDS))
         # Words that the agent can only have from the guidance.
         self._unknown = _ngrams(words, self._size)
         self._quoted: set[Ngram] = set()
-        self._show(task.objective, *task.constraints)
+        self.show(task.objective, *task.constraints)
 
     def show_page(self, page: Observation) -> None:
         """Makes the words of a page that the agent sees known."""
         tabs = (text for tab in page.tabs for text in (tab.url, tab.title))
-        self._show(page.page_text, page.title, *(element.text for element in page.elements), *tabs)
+        self.show(page.page_text, page.title, *(element.text for element in page.elements), *tabs)
 
     def find(self, sample: SftSample) -> str:
         """Returns a quotation in a sample's prompt or reply; empty if there is none."""
@@ -102,11 +103,11 @@ class QuoteFinder:
         texts = list(_strings(sample.response))
         for message in sample.messages:
             if message.role == "system":
-                self._show(message.text)
+                self.show(message.text)
             elif sample.kind == "extraction":
                 # The query comes first, then the page.
                 query, _, page = message.text.partition(f"<{FENCE}>")
-                self._show(page)
+                self.show(page)
                 texts.append(query)
             else:
                 texts.append(message.text)
@@ -114,7 +115,8 @@ class QuoteFinder:
         self._quoted |= found
         return " ".join(min(found)) if found else ""
 
-    def _show(self, *texts: str) -> None:
+    def show(self, *texts: str) -> None:
+        """Makes the words of texts known that the agent has from elsewhere."""
         if self._unknown:
             self._unknown -= set[Ngram]().union(*map(self._ngrams, texts)) - self._quoted
 

@@ -17,7 +17,9 @@ from collection.llm.prices import Prices
 from rmsweb_jax.errors import UserError
 
 _MAX_BACKOFF_S = 60.0
-_MAX_PROBE_WAIT_S = 300.0
+_MAX_PROBE_WAIT_S = 60.0
+# Waits grow with the outage: a short one is not followed by a wait as long as itself.
+_PROBE_SHARE = 0.25
 # Waiting calls look this often if the outage is over.
 _LOOK_S = 15.0
 # A call that has failed so often, while others were answered between its failures, is itself at fault.
@@ -56,8 +58,8 @@ class RetryPolicy:
       timeout_s: timeout of one attempt. The model enforces it; here it determines when an open call counts
         as abandoned by a killed process.
       outage_s: time that the run waits for a model that has stopped to answer. All calls of the run wait; one
-        at a time is made to see if it answers again, after `first_wait_s` and then twice as long each time,
-        up to five minutes. 0 does not wait.
+        at a time is made to see if it answers again: after `first_wait_s`, then each time after a quarter
+        of the time that the outage has lasted, at most a minute, or as the server asks. 0 does not wait.
     """
 
     attempts: int = 5
@@ -148,7 +150,7 @@ class MeteredModel:
                     raise
                 progress.outages += 1
                 now = self._clock()
-                if self._ledger.begin_outage(self.name, now, now + self._probe_wait(0)):
+                if self._ledger.begin_outage(self.name, now, now + self._probe_wait(error, 0.0)):
                     hours = self._retries.outage_s / 3600
                     self._report(f"{error}; all calls wait until it answers, for at most {hours:g} hours")
 
@@ -177,7 +179,7 @@ class MeteredModel:
                     now = self._clock()
                     if not _is_retryable(error) or now - outage.since >= self._retries.outage_s:
                         raise
-                    self._ledger.postpone_probe(self.name, now + self._probe_wait(outage.probes + 1))
+                    self._ledger.postpone_probe(self.name, now + self._probe_wait(error, now - outage.since))
                     continue
                 except UserError:
                     self._ledger.end_outage(self.name)  # A refusal is an answer.
@@ -188,8 +190,10 @@ class MeteredModel:
                 return reply
         return None
 
-    def _probe_wait(self, probes: int) -> float:
-        return min(self._retries.first_wait_s * 2.0 ** min(probes, 60), _MAX_PROBE_WAIT_S)
+    def _probe_wait(self, error: TransientError, lasted: float) -> float:
+        if error.retry_after_s:
+            return error.retry_after_s
+        return min(max(self._retries.first_wait_s, _PROBE_SHARE * lasted), _MAX_PROBE_WAIT_S)
 
     def _report(self, line: str) -> None:
         print(" ".join(line.split()), file=sys.stderr, flush=True)

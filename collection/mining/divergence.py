@@ -160,15 +160,15 @@ def makes_progress(success: ParsedRun, at: int) -> bool:
 def valid_sample(success: ParsedRun, at: int) -> bool:
     """Returns True if a step can be trained on.
 
-    Its prompt must end with a user message and contain no reflection guidance; its reply, with itself as the
-    target, must get the full reward.
+    Its prompt must end with a user message; prompt and reply must not contain or quote reflection guidance;
+    the reply, with itself as the target, must get the full reward.
     """
     step = success.steps[at]
     messages = step.step.messages
     if not step.complete or not messages or messages[-1].role != "user":
         return False
     # The policy never gets guidance when it acts, so no RL prompt may contain it.
-    if any(f"<{GUIDANCE_TAG}>" in message.text for message in messages):
+    if success.quoting[at] or any(f"<{GUIDANCE_TAG}>" in message.text for message in messages):
         return False
     # No sampled reply could get the full reward against such a target.
     return score_response(step.target, step.target) == 1.0

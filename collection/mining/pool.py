@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from collection.mining.runs import ParsedRun, parse_run
@@ -84,8 +84,15 @@ def open_pool(sources: Sequence[ShardSource], map_: Map = map) -> RunPool:
     )
 
 
-def read_runs(sources: Sequence[ShardSource], locations: Sequence[RunLocation]) -> Iterator[ParsedRun]:
+def read_runs(
+    sources: Sequence[ShardSource],
+    locations: Sequence[RunLocation],
+    guidance: Mapping[int, str] | None = None,
+) -> Iterator[ParsedRun]:
     """Yields the runs at some locations, in the given order.
+
+    Args:
+      guidance: of the task, by attempt.
 
     Raises:
       UserError: a record does not fit its schema version.
@@ -103,7 +110,8 @@ def read_runs(sources: Sequence[ShardSource], locations: Sequence[RunLocation]) 
     for location in locations:
         source = sources[location.source]
         try:
-            yield parse_run(decode_run(entries.pop(location)))
+            run = decode_run(entries.pop(location))
+            yield parse_run(run, (guidance or {}).get(run.attempt, ""))
         except ValueError as error:
             raise _unfit(source, location.record) from error
 

@@ -9,11 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from collection.corpus.guidance import QuoteFinder
 from collection.corpus.steps import INVALID, StepView, view
 from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.similarity import parse_url
 from rmsweb_jax.records.lean import LeanElement, LeanStep, Run, lean
-from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.schema import SftSample, Trajectory
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -26,10 +27,12 @@ class ParsedRun:
     Attributes:
       record: as it was collected.
       steps: one view for each step of the record.
+      guidance: reflection guidance that the run was played with; "" without any.
     """
 
     record: Run
     steps: tuple[StepView[LeanStep], ...]
+    guidance: str = ""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -64,6 +67,14 @@ class ParsedRun:
         """The words of the objective and the constraints."""
         return words(" ".join((self.record.task.objective, *self.record.task.constraints)))
 
+    @functools.cached_property
+    def quoting(self) -> tuple[bool, ...]:
+        """Marks the steps whose prompt or reply quotes the guidance, which a policy never gets."""
+        if not self.guidance:
+            return (False,) * len(self)
+        quotes = QuoteFinder(self.guidance, self.record.task)
+        return tuple(_quotes(step.step, quotes) for step in self.steps)
+
     @property
     def candidates(self) -> tuple[int, ...]:
         """Positions that may be a divergence: all but the `done` that ends a verified success.
@@ -76,9 +87,18 @@ class ParsedRun:
         return tuple(range(last if closing else last + 1))
 
 
-def parse_run(run: Run | Trajectory) -> ParsedRun:
+def parse_run(run: Run | Trajectory, guidance: str = "") -> ParsedRun:
     run = lean(run) if isinstance(run, Trajectory) else run
-    return ParsedRun(run, tuple(view(step) for step in run.steps))
+    return ParsedRun(run, tuple(view(step) for step in run.steps), guidance)
+
+
+def _quotes(step: LeanStep, quotes: QuoteFinder) -> bool:
+    page = step.observation
+    quotes.show(page.page_text, page.title, page.url, *(element.text for element in page.elements))
+    sample = SftSample(
+        sample_id="", task_id="", site="", kind="action", messages=step.messages, response=step.response
+    )
+    return bool(quotes.find(sample))
 
 
 def words(text: str) -> frozenset[str]:

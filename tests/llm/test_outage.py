@@ -66,8 +66,8 @@ def test_a_call_goes_on_after_an_hour_without_answers(answer, tmp_path, capfd):
         clock, ledger = Schedule(then), CallLedger(tmp_path / "calls.sqlite")
         reply = model(server.url, ledger, clock).complete(ask())
         assert reply.text == "yes"
-        # Five attempts, then after 1, 2, 4, ... 256, 300, 300, ... seconds.
-        assert 3600 <= clock.elapsed < 3600 + 301 and len(server.calls) == 5 + 9 + 11
+        # Five attempts, then each time after a quarter of what has passed, at most a minute.
+        assert 3600 <= clock.elapsed < 3600 + 61 and 3600 / 60 < len(server.calls) < 100
         assert reply.outage_s == pytest.approx(clock.elapsed)
         totals = ledger.totals()["reply"]
         assert (totals["calls"], totals["without_answer"], totals["attempts"]) == (1, 0, len(server.calls))
@@ -75,6 +75,33 @@ def test_a_call_goes_on_after_an_hour_without_answers(answer, tmp_path, capfd):
     begun, ended = capfd.readouterr().err.splitlines()
     assert "all calls wait until it answers, for at most 6 hours" in begun
     assert "m: answers again after" in ended
+
+
+def test_a_short_outage_delays_a_call_by_little_more_than_itself():
+    with ModelServer([GOOD]) as server:
+        server.always = DOWN
+
+        def then(elapsed):
+            if elapsed >= 120:
+                server.always = None
+
+        clock = Schedule(then)
+        assert model(server.url, CallLedger(None), clock).complete(ask()).text == "yes"
+        assert 120 <= clock.elapsed <= 120 * 1.25
+
+
+def test_a_server_that_names_a_wait_is_tried_after_that():
+    with ModelServer([GOOD]) as server:
+        server.always = dataclasses.replace(DOWN, headers={"Retry-After": "200"})
+
+        def then(elapsed):
+            if elapsed >= 2000:
+                server.always = None
+
+        clock = Schedule(then)
+        assert model(server.url, CallLedger(None), clock, attempts=1).complete(ask()).text == "yes"
+        # The first one, then each 200 seconds.
+        assert 2000 <= clock.elapsed <= 2200 and len(server.calls) <= 1 + 11
 
 
 def test_an_endpoint_that_is_started_again_is_found():

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
 from tests.mining.planted import CATEGORIES, Planted, planted_pair
+from tests.mining.runs import failure_of, success_of
+from tests.trajectories import CLICK, DONE, TYPE, TYPE_PASSWORD, step
 
 CHARS = 12
 GUIDANCE = "Before you finish, open the linked source document and compare every figure"
@@ -142,3 +144,23 @@ def test_no_id_of_the_failed_run_and_no_reflection_is_in_a_prompt(mined):
         assert prompt.model_dump().keys() == {
             "prompt_id", "task_id", "site", "category", "messages", "target"
         }  # fmt: skip
+
+
+def test_a_step_that_quotes_its_guidance_is_not_mined(tmp_path):
+    """The attempts of two tasks have guidance; one says it at every step, and the other does as it says."""
+    runs = []
+    for number, memory in enumerate((GUIDANCE, "typed")):
+        actions = enumerate((TYPE, TYPE_PASSWORD, CLICK, DONE), start=1)
+        steps = [step(at, action, memory=memory) for at, action in actions]
+        played = success_of(number, attempt=2)
+        runs += [played.model_copy(update={"steps": tuple(steps)}), failure_of(number)]
+    pool = put_pool(tmp_path / "pool", runs)
+    write_dataset(pool, runs, "trajectories", {"reflections": 2})
+    names = dict.fromkeys(run.task.task_id for run in runs)
+    reflections = [{"task_id": name, "attempt": 1, "guidance": GUIDANCE} for name in names]
+    (pool / "reflections.jsonl").write_text("\n".join(map(json.dumps, reflections)))
+    mine_pools_at(tmp_path / "mine", pool)
+    quoting, clean = names
+    assert [one.task_id for one in read_dataset(tmp_path / "mine/prompts", RlPrompt)] == [clean]
+    decisions = {one.task_id: one.decision for one in read_dataset(tmp_path / "mine/audit", AuditPair)}
+    assert decisions == {quoting: "invalid_model_io", clean: "kept"}

@@ -1,0 +1,51 @@
+"""A clock that several processes share, and that runs ahead while nothing happens.
+
+A test owns a `SharedClock` and moves it. The module `sitecustomize` next to this is for the processes of a
+run: with this folder in PYTHONPATH and the file's path in SHARED_CLOCK, each Python process takes its time
+from the file and waits by it. A wait of an hour then takes as long as the test wants.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent  # of tests.internet.clock.sitecustomize
+VARIABLE = "SHARED_CLOCK"
+# The file: the seconds that the clock is ahead, then slots for processes that wait: id and end of the wait.
+SLOTS = 64
+_HEAD, _SLOT = struct.Struct("d"), struct.Struct("qd")
+
+
+class SharedClock:
+    """A clock in a file.
+
+    Args:
+      path: created by this.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.write_bytes(bytes(_HEAD.size + SLOTS * _SLOT.size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+
+    @property
+    def ahead(self) -> float:
+        return _HEAD.unpack_from(self._map, 0)[0]
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds, as the processes see them."""
+        return time.monotonic() + self.ahead
+
+    def advance(self, seconds: float) -> None:
+        _HEAD.pack_into(self._map, 0, self.ahead + max(0.0, seconds))
+
+    def waits(self) -> dict[int, float]:
+        """Returns the seconds left of each living process that waits, by process id."""
+        slots = _SLOT.iter_unpack(self._map[_HEAD.size :])
+        found = {pid: until - self.now for pid, until in slots if pid and until}
+        return {pid: left for pid, left in found.items() if Path(f"/proc/{pid}").exists()}
