@@ -26,6 +26,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
 from collection.browser.driver import DriverProcess
 from collection.browser.guard.guard import Guard
+from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.processes import kill_busy_renderers, memory_mb, reap_orphans, session_members
 
 T = TypeVar("T")
@@ -68,6 +69,21 @@ class DriverConnection(abc.ABC):
         self._driver = self._process.driver
         if guard is not None and self._process.port:
             guard.protect(self._process.port)
+        if guard is not None and guard.watches:
+            self._watch(guard)
+
+    def _watch(self, guard: Guard) -> None:
+        """Lets the guard judge the browser's documents, before any page is opened."""
+        try:
+            port, url = self._process.devtools()
+            guard.protect(port)
+            guard.watch(url)
+        except ProxyLostError as error:
+            self._process.end()
+            raise BrowserLostError(f"the browser's documents cannot be watched: {error}") from error
+        except BaseException:
+            self._process.end()
+            raise
 
     def __enter__(self) -> Self:
         return self

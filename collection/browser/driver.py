@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 
 import urllib3.exceptions
@@ -65,6 +66,7 @@ _PREFERENCES = {
 }
 # The driver keeps its own time limits; it hangs if it has not answered this long after them.
 _DRIVER_GRACE_S = 5.0
+_DEVTOOLS_S = 30.0
 # The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
 # A socket's path has at most 107 bytes, and a browser that cannot create this one below TMPDIR exits at once.
@@ -118,6 +120,28 @@ class DriverProcess:
     def port(self) -> int:
         """Port of the local driver; 0 on a grid."""
         return 0 if self._service is None else self._service.port
+
+    def devtools(self) -> tuple[int, str]:
+        """Returns port and WebSocket URL of the browser's DevTools, which a flag has asked for.
+
+        Raises:
+          UserError: the browser is on a grid, or opens no port.
+        """
+        if not self.profile:
+            names = "config.guard.subresources and config.guard.redirects"
+            raise UserError(
+                f"{names}: a guard can judge documents apart from other requests in local browsers only; "
+                "set them to none and refuse, or leave config.browser.grid_url empty"
+            )
+        deadline = time.monotonic() + _DEVTOOLS_S
+        file = pathlib.Path(self.profile, "DevToolsActivePort")
+        while time.monotonic() < deadline:
+            # Written in one go, soon after the driver's own connection.
+            lines = file.read_text().split() if file.exists() else []
+            if len(lines) == 2:
+                return int(lines[0]), f"ws://127.0.0.1:{lines[0]}{lines[1]}"
+            time.sleep(0.01)
+        raise UserError(f"the browser opens no DevTools port within {_DEVTOOLS_S:g} s")
 
     def end(self) -> None:
         """Kills all processes of a local browser and removes its files."""

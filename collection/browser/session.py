@@ -115,6 +115,7 @@ class Browser(Tabs):
             raise BrowserLostError("the browser's tabs cannot be emptied")
         self.downloads.clear()
         self.dialogs.clear()
+        self._take_refused_documents()
         self.notices.clear()
         self._incidents.clear()
         self._tab_ids.clear()

@@ -76,6 +76,7 @@ class Tabs(DriverConnection):
         Closes windows at refused addresses (the last one is emptied instead) and windows beyond `max_tabs`.
         Afterwards the current tab exists.
         """
+        self._take_refused_documents()
         pages = self._list_pages()
         for handle, info in list(pages.items()):
             verdict = self.guard.check(info["url"]) if self.guard else None
@@ -262,6 +263,14 @@ class Tabs(DriverConnection):
         pages = {self._current: {}}
         self._close_page(pages, self._current)
         self.switch_handle(next(iter(pages)))
+
+    def _take_refused_documents(self) -> None:
+        """Tells the agent of documents that the guard has refused; their windows have kept their pages."""
+        try:
+            refused = self.guard.refused_documents() if self.guard else []
+        except ProxyLostError as error:
+            raise BrowserLostError(f"the browser's proxy is gone: {error}") from error
+        self.notices += [f"Not opened: {self.short_url(url)}: {detail}" for url, detail in refused]
 
     def _check_memory(self) -> None:
         """Raises BrowserLostError for a browser that uses too much memory, before the machine runs out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+from typing import Literal
 
 from rmsweb_jax.errors import UserError
 
@@ -18,6 +19,11 @@ class GuardConfig:
       allowed: sources (see `policy.HostSource`) on the public internet, in addition to those of each task.
       private: sources that may lead to private and loopback addresses.
       task_site: also allow the registrable domain of the task's website, and all hosts below it.
+      subresources: what pages may load that is not the document of a window: scripts, images, frames, data.
+        `none`: only from the sources above; `same_site`: also from the registrable domains of these sources;
+        `public`: from all of the public internet.
+      redirects: what happens when a task's start page leads to a site that is not allowed. `refuse`: it is
+        not opened; `start`: over https that site is allowed for this task.
       hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
         The names must also be allowed by a source.
       proxy: send all traffic through an egress proxy. Without it only page addresses are checked, before a
@@ -37,6 +43,8 @@ class GuardConfig:
     allowed: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     task_site: bool = False
+    subresources: Literal["none", "same_site", "public"] = "none"
+    redirects: Literal["refuse", "start"] = "refuse"
     hosts: tuple[str, ...] = ()
     proxy: bool = True
     listen: str = "127.0.0.1"
@@ -59,6 +67,11 @@ class GuardConfig:
         for entry in self.hosts:
             if not all(entry.partition("=")):
                 raise UserError(f"guard.hosts: {entry!r} has to be NAME=127.0.0.1:PORT")
+
+    @property
+    def watches_documents(self) -> bool:
+        """True if a document is judged in another way than what a page loads."""
+        return self.subresources != "none" or self.redirects != "refuse"
 
     @property
     def host_addresses(self) -> dict[str, str]:

@@ -115,11 +115,17 @@ class Connector:
 
 @dataclasses.dataclass
 class ProxyState:
-    """State of the proxy that all its connections share; `policy` changes with every episode."""
+    """State of the proxy that all its connections share. The policies change with every episode.
+
+    Attributes:
+      policy: of all requests.
+      documents: of what windows show; stricter than `policy` if pages may have parts from other sites.
+    """
 
     config: GuardConfig
     connector: Connector
     policy: UrlPolicy
+    documents: UrlPolicy
     ledger: TrafficLedger = dataclasses.field(default_factory=TrafficLedger)
 
 
