@@ -265,7 +265,7 @@ class Tabs(DriverConnection):
         self.switch_handle(next(iter(pages)))
 
     def _take_refused_documents(self) -> None:
-        """Tells the agent of documents that the guard has refused; their windows have kept their pages."""
+        """Adds notices about documents that the guard has refused; their windows have kept their pages."""
         try:
             refused = self.guard.refused_documents() if self.guard else []
         except ProxyLostError as error:
