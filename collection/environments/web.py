@@ -109,10 +109,10 @@ class WebEnvironment:
             # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
             browser.sweep()
         except (PageError, WebDriverException) as error:
-            raise SiteUnreachableError(f"{website}: {first_line(error)}", browser.take_incidents()) from error
+            raise self._unreachable(website, first_line(error)) from error
         failure = failure or " ".join(browser.notices)
         if failure:
-            raise SiteUnreachableError(f"{website}: {failure}", browser.take_incidents())
+            raise self._unreachable(website, failure)
         for move in moves:
             text = f"The start page has moved: {browser.short_url(move.origin)} leads to "
             browser.notices.append(text + browser.short_url(move.url))
@@ -124,6 +124,11 @@ class WebEnvironment:
                 "constraints": tuple(map(self.redact, task.constraints)),
             }
         )
+
+    def _unreachable(self, website: str, reason: str) -> SiteUnreachableError:
+        incidents = self._browser.take_incidents()
+        proxy = next((one.detail for one in incidents if one.kind == "proxy"), "")
+        return SiteUnreachableError(f"{website}: {proxy or reason}", incidents)
 
     def _open_start_page(self, website: str) -> tuple[Move, ...]:
         """Opens a task's website; returns the moves to other sites that the guard has admitted.

@@ -178,7 +178,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         return self.redactor.fill(text)
 
     def incidents(self) -> tuple[Incident, ...]:
-        """Returns the proxy's refusals since the last call, one incident per place and reason.
+        """Returns refusals since the last call, one per place and reason, and the upstream proxy's problem.
 
         Refusals of the browser's own background requests (`BACKGROUND_HOSTS`) are left out.
         """
@@ -193,7 +193,9 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
             lines.append(f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}")
         if report.unlisted:
             lines.append(f"{report.unlisted} more requests")
-        return tuple(Incident(kind="refused", detail=self.redactor.text(line)) for line in lines)
+        refused = tuple(Incident(kind="refused", detail=self.redactor.text(line)) for line in lines)
+        proxy = (Incident(kind="proxy", detail=report.proxy_problem),) if report.proxy_problem else ()
+        return (*proxy, *refused)
 
     def report(self) -> ProxyReport | None:
         """Returns the proxy's activity, None without a proxy. `incidents` does not repeat its refusals."""

@@ -43,6 +43,7 @@ class ProxyReport:
       unlisted: number of refused requests beyond those 200.
       requests, refused: number of requests and tunnels since the start, and of those refused.
       received, sent: bytes of bodies and tunnels since the start.
+      proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
     """
 
     refusals: tuple[Refusal, ...]
@@ -51,6 +52,7 @@ class ProxyReport:
     refused: int
     received: int
     sent: int
+    proxy_problem: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,12 @@ class EgressProxy:
 
     def __init__(self, config: GuardConfig, hosts: Mapping[str, str]) -> None:
         Connector(hosts, config.connect_seconds)  # Reports malformed entries here, not in the proxy process.
-        self._start_command = {"config": dataclasses.asdict(config), "hosts": dict(hosts)}
+        proxy = config.upstream_proxy()
+        self._start_command = {
+            "config": dataclasses.asdict(config),
+            "hosts": dict(hosts),
+            "proxy": dataclasses.asdict(proxy) if proxy else None,
+        }
         self._listen = config.listen
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

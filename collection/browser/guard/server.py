@@ -20,6 +20,7 @@ from collection.browser.guard.http_proxy import ProxyConnection
 from collection.browser.guard.policy import UrlPolicy
 from collection.browser.guard.sites import secure_sources
 from collection.browser.guard.upstream import Connector, ProxyState
+from collection.browser.guard.upstream_proxy import UpstreamProxy
 
 # A command lists all sources of a task; this is far above any list.
 _MAX_COMMAND_BYTES = 1 << 24
@@ -28,9 +29,9 @@ _MAX_COMMAND_BYTES = 1 << 24
 class _ProxyServer:
     """The connections of one browser, under one policy."""
 
-    def __init__(self, config: GuardConfig, hosts: dict[str, str]) -> None:
+    def __init__(self, config: GuardConfig, hosts: dict[str, str], proxy: UpstreamProxy | None) -> None:
         self._policy: dict[str, Any] = {}
-        connector, nothing = Connector(hosts, config.connect_seconds), UrlPolicy(())
+        connector, nothing = Connector(hosts, config.connect_seconds, proxy), UrlPolicy(())
         self._state = ProxyState(config, connector, nothing, nothing)
         self._gate = DocumentGate(self._state, self._admit)
         self._gated = False
@@ -81,7 +82,9 @@ class _ProxyServer:
     def _report(self) -> dict[str, Any]:
         ledger = self._state.ledger
         refusals, unlisted = ledger.take()
+        problem, ledger.proxy_problem = ledger.proxy_problem, ""
         return {
+            "proxy_problem": problem,
             "refusals": [dataclasses.asdict(refusal) for refusal in refusals],
             "unlisted": unlisted,
             "requests": ledger.requests,
@@ -94,7 +97,8 @@ class _ProxyServer:
 async def _serve(listener: socket.socket, control: socket.socket) -> None:
     commands, answers = await asyncio.open_connection(sock=control, limit=_MAX_COMMAND_BYTES)
     start = json.loads(await commands.readline())
-    server = _ProxyServer(GuardConfig(**start["config"]), start["hosts"])
+    proxy = UpstreamProxy(**start["proxy"]) if start["proxy"] else None
+    server = _ProxyServer(GuardConfig(**start["config"]), start["hosts"], proxy)
     await server.execute(**start["policy"])
     await asyncio.start_server(server.accept, sock=listener, backlog=128)
     while line := await commands.readline():
