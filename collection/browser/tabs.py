@@ -149,6 +149,8 @@ class Tabs(DriverConnection):
         self._current = handle
         # Indices of the other tab's snapshot must not be used in this one.
         self.snapshot = self.latest = None
+        if self.config.headed:
+            self.cdp("Page.bringToFront")  # A window draws no hidden tab.
         self._prepare_tab()
 
     def open_tab(self) -> None:
@@ -292,6 +294,9 @@ class Tabs(DriverConnection):
             # One CSS pixel is one pixel of the screenshot, as boxes and clicks assume.
             deviceScaleFactor=1,
             mobile=False,
+            # A window's screen is larger by the browser's own bars.
+            screenWidth=self.config.screen_size[0],
+            screenHeight=self.config.screen_size[1],
         )
         self.cdp("Page.addScriptToEvaluateOnNewDocument", source=_PRELOAD)
         self._prepared.add(self._current)

@@ -104,6 +104,7 @@ class WebEnvironment:
         browser.reset()
         browser.take_incidents()  # Discards incidents of the last episode.
         try:
+            browser.restore_state(website)
             moves = self._open_start_page(website)
             failure = self._read_failure()
             # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.

@@ -9,6 +9,7 @@ without the gate nothing leaves the browser.
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import itertools
 import json
@@ -26,6 +27,12 @@ from collection.browser.guard.upstream import ProxyState
 _MAX_MOVES = 5
 _MAX_REFUSED = 20
 _EMPTY = ("", "about:blank")
+# With an icon of its own, so that the browser asks for none.
+_EMPTY_PAGE = {
+    "responseCode": 200,
+    "responseHeaders": [{"name": "Content-Type", "value": "text/html"}],
+    "body": base64.b64encode(b"<link rel=icon href=data:,>").decode(),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +74,7 @@ class DocumentGate:
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrival: _Arrival | None = None
+        self._empty = ""
         self.refused: list[tuple[str, str]] = []
 
     async def open(self, url: str) -> None:
@@ -87,6 +95,10 @@ class DocumentGate:
         """Ends what `expect` has begun; returns the sites to which the start page has led."""
         arrival, self._arrival = self._arrival, None
         return arrival.moves if arrival else []
+
+    def serve_empty(self, url: str) -> None:
+        """Answers the next request for a document at `url` with an empty page; it does not leave."""
+        self._empty = url
 
     def take_refused(self) -> list[tuple[str, str]]:
         taken, self.refused = self.refused, []
@@ -117,6 +129,11 @@ class DocumentGate:
         return await self._answers[number]
 
     async def _decide(self, paused: dict[str, Any]) -> None:
+        # The browser may have made https of http.
+        if self._empty and paused["request"]["url"].partition(":")[2] == self._empty.partition(":")[2]:
+            self._empty = ""
+            await self._call("Fetch.fulfillRequest", requestId=paused["requestId"], **_EMPTY_PAGE)
+            return
         problem = await self._problem(
             paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
         )

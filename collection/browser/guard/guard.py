@@ -25,6 +25,8 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         addresses may be private; the names must be allowed by sources.
       secrets: values by name; they are removed from all text that is written.
       secret_hosts: sources at which a secret may be typed, by name; "" and none are the task's own site.
+      watch: the browser's documents are judged in the browser (see `documents`), also where the config does
+        not need it.
 
     Attributes:
       redactor: removes the secrets and card numbers from text, and fills secrets in.
@@ -40,10 +42,12 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         hosts: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         secret_hosts: Mapping[str, Sequence[str]] | None = None,
+        watch: bool = False,
     ) -> None:
         self.config = config
         self.redactor = Redactor(secrets or {}, cards=True)
         self._proxy = EgressProxy(config, hosts or {}) if config.proxy else None
+        self._watch = watch or config.watches_documents
         self._ports: set[int] = set()
         self._sources: tuple[str, ...] = ()
         self._website = ""
@@ -95,7 +99,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     @property
     def watches(self) -> bool:
         """True if documents are judged apart from other requests, so that `watch` has to be called."""
-        return self._proxy is not None and self.config.watches_documents
+        return self._proxy is not None and self._watch
 
     @property
     def own_ports(self) -> frozenset[int]:
@@ -150,6 +154,11 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
             self._policy = self._make_policy()
             self._update_proxy()
         return moves
+
+    def serve_empty(self, url: str) -> None:
+        """Answers the next request for a document at `url` with an empty page, if it `watches`."""
+        if self._proxy is not None:
+            self._proxy.serve_empty(url)
 
     def refused_documents(self) -> list[tuple[str, str]]:
         """Returns address and reason of documents that were refused since the last call, if it `watches`."""

@@ -162,6 +162,10 @@ class EgressProxy:
         """Returns the sites to which the start page has led."""
         return tuple(Move(**move) for move in self._ask({"name": "arrived"})["moves"])
 
+    def serve_empty(self, url: str) -> None:
+        """Answers the next request for a document at `url` with an empty page; it does not leave."""
+        self._ask({"name": "empty", "url": url})
+
     def refused_documents(self) -> list[tuple[str, str]]:
         """Returns address and reason of the documents refused since the last call."""
         return [(url, detail) for url, detail in self._ask({"name": "refused"})["documents"]]

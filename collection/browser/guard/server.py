@@ -59,6 +59,8 @@ class _ProxyServer:
                 self._gate.expect()
             case "arrived":
                 return {"moves": [dataclasses.asdict(move) for move in self._gate.arrived()]}
+            case "empty":
+                self._gate.serve_empty(values["url"])
             case "refused":
                 return {"documents": self._gate.take_refused()}
             case "report":
