@@ -149,8 +149,8 @@ class Incident(Record):
     Attributes:
       kind: `injection` (page text that gives the agent instructions), `refused` (a request or an address that
         the guard blocked), `redirect` (the start page led to another site, which was admitted), `proxy`
-        (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog` (dismissed),
-        `page_cut` (a page too large to be shown whole).
+        (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog` (dismissed or
+        accepted), `page_cut` (a page too large to be shown whole).
       detail: one line, without secrets.
     """
 
