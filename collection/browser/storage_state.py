@@ -125,7 +125,9 @@ def read_state(file: str) -> StorageState:
 
 
 def check_state(file: str, websites: list[str]) -> None:
-    """Raises UserError if a state has nothing for any of the tasks' sites."""
+    """Raises UserError if a state has nothing for any of the tasks' sites; "" is no state."""
+    if not file:
+        return
     state = read_state(file)
     if not any(part.cookies or part.origins for part in map(state.of, websites)):
         hosts = ", ".join(state.hosts[:3]) or "no site"

@@ -130,8 +130,7 @@ def _check_live(tasks: list[Task], config: WorkerConfig) -> None:
     Raises:
       UserError: the guard refuses the websites of all tasks, or the storage state is for other sites.
     """
-    if config.browser.storage_state:
-        check_state(config.browser.storage_state, [website_url(task) for task in tasks])
+    check_state(config.browser.storage_state, [website_url(task) for task in tasks])
     guard = Guard(dataclasses.replace(config.guard, proxy=False))
     refused = []
     for task in tasks:

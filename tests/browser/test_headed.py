@@ -7,11 +7,11 @@ import pytest
 from collection.browser.display import VirtualDisplay
 from collection.browser.session import Browser, BrowserConfig
 from collection.browser.snapshot import take_snapshot
+from collection.environments.miniwob import MiniWobEpisode, make_task, page_names
 from rmsweb_jax.errors import UserError
 from tests.browser.fixtures import PAGES
 
 NEEDS_XVFB = pytest.mark.skipif(shutil.which("Xvfb") is None, reason="Xvfb is not installed")
-# More pages than these have a proof.
 NAMES = ("elements", "fields", "scroll", "shadow", "frames", "labels")
 SEEN = """
 const done = arguments[0];
@@ -21,27 +21,58 @@ navigator.userAgentData.getHighEntropyValues(['architecture', 'fullVersionList',
 """
 
 
-def records(pages, headed):
-    """What pages see of the browser, and what the browser shows of pages, by name."""
-    config = BrowserConfig(user_agent="desktop", headed=headed, screen="1440x1100")
-    with Browser(config) as browser:
-        shown = {}
-        for name in NAMES:
-            browser.goto(f"{pages}/{name}.html")
-            browser.settle()
-            snapshot = take_snapshot(browser)
-            boxes = {index: target.box for index, target in snapshot.targets.items()}
-            shown[name] = (snapshot.page_text, snapshot.stats, snapshot.fingerprint, boxes)
-        return browser.driver.execute_async_script(SEEN), shown
+@pytest.fixture(autouse=True)
+def no_display(monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+
+
+def in_both_modes(run, **settings):
+    """Returns what `run(browser)` returns without a window and with one."""
+    answers = []
+    for headed in (False, True):
+        with Browser(BrowserConfig(user_agent="desktop", headed=headed, **settings)) as browser:
+            answers.append(run(browser))
+    return answers
+
+
+def record(browser):
+    browser.settle()
+    snapshot = take_snapshot(browser)
+    boxes = {index: target.box for index, target in snapshot.targets.items()}
+    return snapshot.page_text, snapshot.stats, snapshot.fingerprint, boxes
 
 
 @NEEDS_XVFB
-def test_both_modes_see_and_show_the_same(local_pages, monkeypatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
+def test_both_modes_see_and_show_the_same(local_pages):
     assert all((PAGES / f"{name}.html").exists() for name in NAMES)
-    (seen, shown), (headed_seen, headed_shown) = (records(local_pages, headed) for headed in (False, True))
+
+    def run(browser):
+        shown = {}
+        for name in NAMES:
+            browser.goto(f"{local_pages}/{name}.html")
+            shown[name] = record(browser)
+        return browser.driver.execute_async_script(SEEN), shown
+
+    (seen, shown), (headed_seen, headed_shown) = in_both_modes(run, screen="1440x1100")
     assert headed_seen == seen and seen[4][:2] == [1440, 1100] and "Headless" not in seen[0]
     assert headed_shown == shown
+
+
+@NEEDS_XVFB
+@pytest.mark.slow
+def test_fifty_pages_have_the_same_records(miniwob_server):
+    names = page_names()[::2][:50]
+    assert len(names) == 50
+
+    def run(browser):
+        episode, shown = MiniWobEpisode(browser), {}
+        for name in names:
+            episode.reset(make_task(name, 7))
+            shown[name] = record(browser)
+        return shown
+
+    shown, headed_shown = in_both_modes(run, host_rules=miniwob_server.host_rules, width=500, height=320)
+    assert [name for name in names if headed_shown[name] != shown[name]] == []
 
 
 @NEEDS_XVFB
@@ -55,7 +86,6 @@ def test_displays_are_apart_and_end():
 
 def test_without_xvfb_it_is_one_line(monkeypatch, tmp_path):
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="Xvfb is not found; install xvfb") as error:
         Browser(BrowserConfig(headed=True, chromium=chromium or "", chromedriver=driver or ""))
