@@ -9,8 +9,8 @@
 
 Variants: `demo`, `smoke`, `paper` (the paper's rounds and limits, full prompt), `no_reflection` (the
 demo without guidance, an ablation), `web` (tasks on live sites: a file of them with `website` and
-`objective` in each line; an LLM judges; the guard lets through each task's own site and the search engine,
-and pages that need others, such as a CDN, want `--config.guard.allowed="('*',)"`, all that is public);
+`objective` in each line; an LLM judges; the guard lets through each task's own site, a site to which its
+start page leads, the search engine, and what their pages load from the public internet, as scripts of a CDN);
 `paper_gpt`, `web_gpt` (the paper's teacher GPT-5.1, with the key in OPENAI_API_KEY; `paper` and `web` ask
 Gemini); `demo_policy`, `smoke_policy`, `paper_policy` and `paper_policy_gpt` (a policy acts: one attempt, no
 reflection; the latter two reach the same sites as `web`, and Gemini or GPT-5.1 judges).
@@ -75,7 +75,12 @@ _WEB = {
     "pages": (),
     "browser": {"user_agent": "desktop"},
     "judge": {"kind": "actor"},
-    "guard": {"task_site": True, "allowed": ("duckduckgo.com", "*.duckduckgo.com")},
+    "guard": {
+        "task_site": True,
+        "allowed": ("duckduckgo.com", "*.duckduckgo.com"),
+        "subresources": "public",
+        "redirects": "start",
+    },
     "fleet": {"workers": 4},
     "search_urls": SEARCH_URLS,
 }

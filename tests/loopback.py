@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.server
+import ipaddress
+import pathlib
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class PageHandler(http.server.BaseHTTPRequestHandler):
@@ -37,13 +45,17 @@ class PageHandler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(handler: Any) -> Iterator[str]:
+def serving(handler: Any, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Runs a server; yields its address, `127.0.0.1:PORT`.
 
     Args:
       handler: makes a `BaseHTTPRequestHandler`.
+      tls: serves HTTPS, see `tls_context`.
     """
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        if tls is not None:
+            # The handshake belongs to the connection's thread; here it would block all others.
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
@@ -51,3 +63,34 @@ def serving(handler: Any) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def tls_context(folder: pathlib.Path) -> ssl.SSLContext:
+    """Returns a server's TLS with a certificate for every name; Chromium takes it with `ANY_CERTIFICATE`."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.datetime.now(datetime.UTC)
+    names: list[x509.GeneralName] = [
+        x509.DNSName("*.test"),
+        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+    ]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(x509.SubjectAlternativeName(names), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = folder / "server.pem"
+    file.write_bytes(secret + certificate.public_bytes(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+ANY_CERTIFICATE = "--ignore-certificate-errors"

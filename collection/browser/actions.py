@@ -20,6 +20,9 @@ from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.schema import MAX_ACTIONS, Action
 from rmsweb_jax.records.schema import ActionResult
 
+# Follows the dialogs that were dismissed.
+ACCEPT_HINT = "To accept it, repeat the action with send_keys Enter as the next one"
+
 
 def execute_list(
     browser: Browser, actions: Sequence[Action], context: ActionContext
@@ -30,14 +33,20 @@ def execute_list(
     agent saw. The list stops after an error, and if the tab or address changed, a dialog opened, the next
     action's element changed or disappeared, or a new element appeared.
 
+    Dialogs are dismissed, unless `send_keys` with Enter follows the action that opens one: that accepts it.
+
     Returns:
       One result per executed action; if the list stopped early, the last one gives the reason.
     """
     results: list[ActionResult] = []
     if browser.snapshot is None and (problem := _observe_again(browser, peek=False)):
         return (ActionResult(action=actions[0].name, text=problem, error=True),)
-    for position, action in enumerate(actions[:MAX_ACTIONS]):
+    actions = actions[:MAX_ACTIONS]
+    for position, action in enumerate(actions):
         before = browser.latest
+        if position and _presses_enter(action) and "Dialog accepted" in results[-1].text:
+            results.append(ActionResult(action=action.name, text="Pressed Enter in the dialog"))
+            continue
         if position:
             if action.name == "done":
                 break
@@ -46,7 +55,8 @@ def execute_list(
             if reason:
                 results.append(ActionResult(action=action.name, text=f"Not done: {reason}"))
                 break
-        results.append(execute(browser, action, context))
+        accept = position + 1 < len(actions) and _presses_enter(actions[position + 1])
+        results.append(execute(browser, action, context, accept))
         if results[-1].error:
             break
         # No snapshot follows an action that changed nothing, but the page may have changed by itself.
@@ -55,10 +65,15 @@ def execute_list(
     return tuple(results)
 
 
-def execute(browser: Browser, action: Action, context: ActionContext) -> ActionResult:
+def execute(
+    browser: Browser, action: Action, context: ActionContext, accept_dialogs: bool = False
+) -> ActionResult:
     """Executes one action; indices refer to `browser.snapshot`.
 
     Afterwards the addresses of all windows have been checked, and downloads are among the episode's files.
+
+    Args:
+      accept_dialogs: accept dialogs that the action opens, instead of dismissing them.
 
     Returns:
       The result without secrets; mistakes of the agent or the page give an error result.
@@ -66,7 +81,9 @@ def execute(browser: Browser, action: Action, context: ActionContext) -> ActionR
     Raises:
       BrowserLostError: the browser is gone.
     """
+    browser.accept_dialogs = accept_dialogs
     outcome = _catch_errors(lambda: _execute(browser, action, context))
+    browser.accept_dialogs = False
     try:
         browser.sweep_if_needed()
     except PageError as problem:
@@ -106,15 +123,15 @@ def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:
 
 def _take_events(browser: Browser, context: ActionContext) -> tuple[str, bool]:
     """Returns dialogs, notices and downloads as text for the result, and True if files have arrived."""
-    counts = collections.Counter(squeeze(dialog) for dialog in browser.dialogs)
-    lines = [
-        f"Dialog dismissed: {dialog!r}" + (f" ({count} times)" if count > 1 else "")
-        for dialog, count in counts.items()
-    ]
-    for line in lines:
-        browser.add_incident("dialog", line)
+    lines = []
+    for what, texts in (("accepted", browser.accepted_dialogs), ("dismissed", browser.dialogs)):
+        for text, count in collections.Counter(map(squeeze, texts)).items():
+            lines.append(f"Dialog {what}: {text!r}" + (f" ({count} times)" if count > 1 else ""))
+            browser.add_incident("dialog", lines[-1])
+    lines += [ACCEPT_HINT] * bool(browser.dialogs)
     lines += browser.notices
     browser.dialogs.clear()
+    browser.accepted_dialogs.clear()
     browser.notices.clear()
     downloads = browser.downloads.take(context.files)
     for download in downloads:
@@ -147,6 +164,10 @@ def _follow(browser: Browser, action: Action, before: set[str], outcome: ActionO
         text += f". The page could not be opened: {page_problem(now.page_text)}"
     changed = earlier is None or now.fingerprint != earlier.fingerprint
     return dataclasses.replace(outcome, text=text, changed=changed)
+
+
+def _presses_enter(action: Action) -> bool:
+    return action.name == "send_keys" and getattr(action.params, "keys", "").strip().lower() == "enter"
 
 
 def _indexed(actions: Sequence[Action], position: int) -> bool:

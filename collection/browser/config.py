@@ -60,6 +60,10 @@ class BrowserConfig:
       screen: WIDTHxHEIGHT of the screen that pages see, at least that of the window.
       locale: language of the browser, in headers and for scripts.
       timezone: of scripts, such as `Europe/Vienna`; empty is the machine's (not with `grid_url`).
+      headed: a browser with a window, as people use it. Without a DISPLAY it gets a virtual one (Debian's
+        package xvfb).
+      storage_state: file with cookies and localStorage in Playwright's format. Each episode starts with those
+        of its task's registrable domain.
       user_agents: `HOST=AGENT` replaces `user_agent` for tasks that start at HOST or below it; `HOST=` is
         Chromium's own.
     """
@@ -83,6 +87,8 @@ class BrowserConfig:
     screen: str = "1920x1200"
     locale: str = "en-US"
     timezone: str = ""
+    headed: bool = False
+    storage_state: str = ""
 
     def __post_init__(self) -> None:
         self._check_identity()
@@ -92,6 +98,16 @@ class BrowserConfig:
         if self.grid_url and DESKTOP in (self.user_agent, *self._agents.values()):
             reason = "the version of a grid's browsers is unknown; give the whole string"
             raise UserError(f"config.browser.user_agent=desktop: {reason}")
+
+        for name in ("headed", "storage_state"):
+            if self.grid_url and getattr(self, name):
+                raise UserError(f"config.browser.{name}: not with grid_url; a grid's nodes have their own")
+
+    @property
+    def screen_size(self) -> tuple[int, int]:
+        """Width and height of `screen`."""
+        width, _, height = self.screen.partition("x")
+        return int(width), int(height)
 
     def _check_identity(self) -> None:
         size = re.fullmatch(r"(\d+)x(\d+)", self.screen)

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import urllib3.exceptions
 from selenium.common.exceptions import (
     InvalidSessionIdException,
+    NoAlertPresentException,
     NoSuchWindowException,
     SessionNotCreatedException,
     TimeoutException,
@@ -26,6 +27,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
 from collection.browser.driver import DriverProcess
 from collection.browser.guard.guard import Guard
+from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.processes import kill_busy_renderers, memory_mb, reap_orphans, session_members
 
 T = TypeVar("T")
@@ -49,6 +51,8 @@ class DriverConnection(abc.ABC):
 
     Attributes:
       dialogs: texts of dismissed alerts, confirms and prompts that the agent has not seen yet.
+      accepted_dialogs: texts of those that were accepted.
+      accept_dialogs: accept dialogs that a call opens.
       guard: restricts the browser; None for no restriction.
 
     Raises:
@@ -60,6 +64,8 @@ class DriverConnection(abc.ABC):
         self.config = config
         self.guard = guard
         self.dialogs: list[str] = []
+        self.accepted_dialogs: list[str] = []
+        self.accept_dialogs = False
         self._born = time.monotonic()
         self._calls = 0
         self._recovering = False
@@ -68,6 +74,21 @@ class DriverConnection(abc.ABC):
         self._driver = self._process.driver
         if guard is not None and self._process.port:
             guard.protect(self._process.port)
+        if guard is not None and guard.watches:
+            self._watch(guard)
+
+    def _watch(self, guard: Guard) -> None:
+        """Lets the guard judge the browser's documents, before any page is opened."""
+        try:
+            port, url = self._process.devtools()
+            guard.protect(port)
+            guard.watch(url)
+        except ProxyLostError as error:
+            self._process.end()
+            raise BrowserLostError(f"the browser's documents cannot be watched: {error}") from error
+        except BaseException:
+            self._process.end()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +138,10 @@ class DriverConnection(abc.ABC):
         # The driver has dismissed the dialog when it reports it, so the same call can be repeated.
         for _ in range(_MAX_DIALOG_REPORTS):
             try:
-                return function(*args)
+                result = function(*args)
+                if self.accept_dialogs:
+                    self._accept_dialog()
+                return result
             except UnexpectedAlertPresentException as error:
                 dialog = self.redact(error.alert_text or "")[:MAX_DIALOG_CHARS]
                 # The driver may report a dialog again while it closes.
@@ -146,6 +170,14 @@ class DriverConnection(abc.ABC):
                     raise BrowserLostError(first_line(error)) from error
                 raise
         raise PageError("The page keeps opening dialogs")
+
+    def _accept_dialog(self) -> None:
+        """Accepts the dialog that is open, if there is one."""
+        with contextlib.suppress(NoAlertPresentException):
+            dialog = self._driver.switch_to.alert
+            text = dialog.text
+            dialog.accept()
+            self.accepted_dialogs.append(self.redact(text)[:MAX_DIALOG_CHARS])
 
     def redact(self, text: str) -> str:
         """Returns the text without secrets; to be called before truncation, which could split a secret."""

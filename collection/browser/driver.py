@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 
 import urllib3.exceptions
@@ -20,6 +21,7 @@ from selenium.webdriver.remote.file_detector import LocalFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from collection.browser.config import DESKTOP, BrowserConfig, first_line
+from collection.browser.display import BARS_HEIGHT, VirtualDisplay
 from collection.browser.guard.chromium_policy import LOCAL_STATE, PREFERENCES, expose_policy
 from collection.browser.processes import (
     OWNER,
@@ -33,7 +35,6 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 
 FLAGS = (
-    "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -65,6 +66,7 @@ _PREFERENCES = {
 }
 # The driver keeps its own time limits; it hangs if it has not answered this long after them.
 _DRIVER_GRACE_S = 5.0
+_DEVTOOLS_S = 30.0
 # The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
 # A socket's path has at most 107 bytes, and a browser that cannot create this one below TMPDIR exits at once.
@@ -86,6 +88,7 @@ class DriverProcess:
 
     def __init__(self, config: BrowserConfig, guard_flags: Sequence[str]) -> None:
         self.profile = self._temporary = ""
+        self._display: VirtualDisplay | None = None
         self._service: Service | None = None
         options = _options(config, guard_flags)
         try:
@@ -119,12 +122,37 @@ class DriverProcess:
         """Port of the local driver; 0 on a grid."""
         return 0 if self._service is None else self._service.port
 
+    def devtools(self) -> tuple[int, str]:
+        """Returns port and WebSocket URL of the browser's DevTools, which a flag has asked for.
+
+        Raises:
+          UserError: the browser is on a grid, or opens no port.
+        """
+        if not self.profile:
+            names = "config.guard.subresources and config.guard.redirects"
+            raise UserError(
+                f"{names}: a guard can judge documents apart from other requests in local browsers only; "
+                "set them to none and refuse, or leave config.browser.grid_url empty"
+            )
+        deadline = time.monotonic() + _DEVTOOLS_S
+        file = pathlib.Path(self.profile, "DevToolsActivePort")
+        while time.monotonic() < deadline:
+            # Written in one go, soon after the driver's own connection.
+            lines = file.read_text().split() if file.exists() else []
+            if len(lines) == 2:
+                return int(lines[0]), f"ws://127.0.0.1:{lines[0]}{lines[1]}"
+            time.sleep(0.01)
+        raise UserError(f"the browser opens no DevTools port within {_DEVTOOLS_S:g} s")
+
     def end(self) -> None:
         """Kills all processes of a local browser and removes its files."""
         process = getattr(self._service, "process", None)
         if process is not None:
             kill_session(process.pid)
             process.wait()
+        if self._display is not None:
+            self._display.close()
+            self._display = None
         for folder in filter(None, (self.profile, self._temporary)):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -140,6 +168,8 @@ class DriverProcess:
         options.binary_location, chromedriver = find_programs(config)
         if config.user_agent == DESKTOP:
             options.add_argument(f"--user-agent={_desktop_agent(options.binary_location)}")
+        if config.headed and not os.environ.get("DISPLAY"):
+            self._display = VirtualDisplay(*config.screen_size)
         self.profile = make_profile()
         self._temporary = str(pathlib.Path(self.profile, "tmp"))
         if len(os.fsencode(self._temporary)) <= TEMPORARY_BYTES:
@@ -153,6 +183,7 @@ class DriverProcess:
         environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_INHERITED)},
             **({"TZ": config.timezone} if config.timezone else {}),
+            **({"DISPLAY": self._display.name} if self._display else {}),
             "TMPDIR": self._temporary,
             OWNER: f"{owner_mark()}:{self.profile}",
         }
@@ -198,14 +229,16 @@ def _command_timeout(config: BrowserConfig) -> float:
 def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.ChromeOptions:
     options = webdriver.ChromeOptions()
     rules = [f"--host-resolver-rules={', '.join(config.host_rules)}"] if config.host_rules else []
-    size = f"--window-size={config.width},{config.height}"
+    # A window has bars.
+    bars, mode = (BARS_HEIGHT, ()) if config.headed else (0, ("--headless=new",))
+    size = f"--window-size={config.width},{config.height + bars}"
     languages = ",".join(dict.fromkeys((config.locale, config.locale.partition("-")[0])))
     # Headless mode has a screen of 800x600 of its own.
     place = (f"--screen-info={{{config.screen}}}", f"--lang={config.locale}", f"--accept-lang={languages}")
     # A flag also covers new windows and workers from their first request; a setting of a tab does not.
     agent = [f"--user-agent={config.user_agent}"] if config.user_agent not in ("", DESKTOP) else []
     # The last of several equal flags counts, so the guard's come last.
-    for flag in (*FLAGS, size, *place, *rules, *agent, *config.flags, *guard_flags):
+    for flag in (*FLAGS, *mode, size, *place, *rules, *agent, *config.flags, *guard_flags):
         options.add_argument(flag)
     options.add_experimental_option("prefs", _PREFERENCES)
     options.add_experimental_option("localState", LOCAL_STATE)

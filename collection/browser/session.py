@@ -11,7 +11,9 @@ from selenium.common.exceptions import TimeoutException, WebDriverException
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line, page_problem
 from collection.browser.files import Downloads
 from collection.browser.guard.guard import Guard
+from collection.browser.storage_state import StorageState, page_state, read_state
 from collection.browser.tabs import Tabs
+from rmsweb_jax.errors import UserError
 
 _SETTLE = pathlib.Path(__file__).with_name("settle.js").read_text(encoding="utf-8")
 
@@ -115,11 +117,40 @@ class Browser(Tabs):
             raise BrowserLostError("the browser's tabs cannot be emptied")
         self.downloads.clear()
         self.dialogs.clear()
+        self.accepted_dialogs.clear()
+        self._take_refused_documents()
         self.notices.clear()
         self._incidents.clear()
         self._tab_ids.clear()
         self._tab_id(self._current)
         self.snapshot = self.latest = None
+
+    def restore_state(self, website: str) -> None:
+        """Sets what `config.storage_state` has for a task's site; to be called after `reset`.
+
+        Raises:
+          UserError: the state cannot be read, or its localStorage cannot be set without the guard's proxy.
+        """
+        if not self.config.storage_state:
+            return
+        state = read_state(self.config.storage_state).of(website)
+        for cookie in state.cookies:
+            self.cdp("Network.setCookie", **cookie.to_devtools())
+        for storage in state.origins:
+            if self.guard is None or not self.guard.watches:
+                raise UserError("config.browser.storage_state: localStorage needs config.guard.proxy=True")
+            # An empty page of the origin, which the guard makes: nothing is sent to the site.
+            self.guard.serve_empty(f"{storage.origin}/")
+            self.call(self._driver.get, f"{storage.origin}/")
+            self.script(_SET_STORAGE, [[item.name, item.value] for item in storage.local_storage])
+        if state.origins:
+            self.cdp("Page.navigate", url="about:blank")
+            self.cdp("Page.resetNavigationHistory")
+
+    def storage_state(self) -> StorageState:
+        """Returns all cookies, and the localStorage of the page that is open."""
+        origin, items = self.script("return [location.origin, Object.entries(localStorage)]")
+        return page_state(self.cdp, origin, dict(items))
 
     def _empty(self) -> None:
         pages = self._list_pages()
@@ -136,6 +167,7 @@ class Browser(Tabs):
         self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
 
 
+_SET_STORAGE = "for (const [name, value] of arguments[0]) localStorage.setItem(name, value);"
 # Returns the current address and, on the browser's error page, its text.
 _FAILURE = """
 const failed = location.protocol === 'chrome-error:';

@@ -76,6 +76,7 @@ class Tabs(DriverConnection):
         Closes windows at refused addresses (the last one is emptied instead) and windows beyond `max_tabs`.
         Afterwards the current tab exists.
         """
+        self._take_refused_documents()
         pages = self._list_pages()
         for handle, info in list(pages.items()):
             verdict = self.guard.check(info["url"]) if self.guard else None
@@ -148,6 +149,8 @@ class Tabs(DriverConnection):
         self._current = handle
         # Indices of the other tab's snapshot must not be used in this one.
         self.snapshot = self.latest = None
+        if self.config.headed:
+            self.cdp("Page.bringToFront")  # A window draws no hidden tab.
         self._prepare_tab()
 
     def open_tab(self) -> None:
@@ -263,6 +266,14 @@ class Tabs(DriverConnection):
         self._close_page(pages, self._current)
         self.switch_handle(next(iter(pages)))
 
+    def _take_refused_documents(self) -> None:
+        """Adds notices about documents that the guard has refused; their windows have kept their pages."""
+        try:
+            refused = self.guard.refused_documents() if self.guard else []
+        except ProxyLostError as error:
+            raise BrowserLostError(f"the browser's proxy is gone: {error}") from error
+        self.notices += [f"Not opened: {self.short_url(url)}: {detail}" for url, detail in refused]
+
     def _check_memory(self) -> None:
         """Raises BrowserLostError for a browser that uses too much memory, before the machine runs out."""
         now = time.monotonic()
@@ -283,6 +294,9 @@ class Tabs(DriverConnection):
             # One CSS pixel is one pixel of the screenshot, as boxes and clicks assume.
             deviceScaleFactor=1,
             mobile=False,
+            # A window's screen is larger by the browser's own bars.
+            screenWidth=self.config.screen_size[0],
+            screenHeight=self.config.screen_size[1],
         )
         self.cdp("Page.addScriptToEvaluateOnNewDocument", source=_PRELOAD)
         self._prepared.add(self._current)

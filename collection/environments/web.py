@@ -12,6 +12,7 @@ from selenium.common.exceptions import WebDriverException
 from collection.browser.action_types import ActionContext, ActionError
 from collection.browser.actions import execute_list
 from collection.browser.files import FileError, FileFolder
+from collection.browser.guard.documents import Move
 from collection.browser.session import Browser, BrowserLostError, PageError, first_line
 from collection.browser.snapshot import observe
 from collection.environments.base import (
@@ -110,16 +111,20 @@ class WebEnvironment:
         browser.reset()
         browser.take_incidents()  # Discards incidents of the last episode.
         try:
-            browser.goto(website)
-            browser.settle()
+            browser.restore_state(website)
+            moves = self._open_start_page(website)
             failure = self._read_failure()
             # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
             browser.sweep()
         except (PageError, WebDriverException) as error:
-            raise SiteUnreachableError(f"{website}: {first_line(error)}", browser.take_incidents()) from error
+            raise self._unreachable(website, first_line(error)) from error
         failure = failure or " ".join(browser.notices)
         if failure:
-            raise SiteUnreachableError(f"{website}: {failure}", browser.take_incidents())
+            raise self._unreachable(website, failure)
+        for move in moves:
+            text = f"The start page has moved: {browser.short_url(move.origin)} leads to "
+            browser.notices.append(text + browser.short_url(move.url))
+            browser.add_incident("redirect", browser.notices[-1])
         return task.model_copy(
             update={
                 "website": self.redact(task.website),
@@ -127,6 +132,35 @@ class WebEnvironment:
                 "constraints": tuple(map(self.redact, task.constraints)),
             }
         )
+
+    def _unreachable(self, website: str, reason: str) -> SiteUnreachableError:
+        incidents = self._browser.take_incidents()
+        proxy = next((one.detail for one in incidents if one.kind == "proxy"), "")
+        return SiteUnreachableError(f"{website}: {proxy or reason}", incidents)
+
+    def _open_start_page(self, website: str) -> tuple[Move, ...]:
+        """Opens a task's website; returns the moves to other sites that the guard has admitted.
+
+        Raises:
+          PageError: it cannot be opened, or leads to a site that the guard refuses.
+        """
+        browser, guard = self._browser, self._browser.guard
+        if guard is not None:
+            guard.expect_start_page()
+        problem: Exception | None = None
+        try:
+            browser.goto(website)
+            browser.settle()
+        except (PageError, WebDriverException) as error:
+            problem = error
+        moves = guard.start_page_arrived() if guard is not None else ()
+        for move in moves:
+            if not move.admitted:
+                where = browser.short_url(move.url)
+                raise PageError(f"it leads to another site, {where}, which is not allowed") from problem
+        if problem is not None:
+            raise problem
+        return moves
 
     def observe(self) -> View:
         """Returns the current page; a page that cannot be read is closed, and an empty one returned.

@@ -14,6 +14,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from collection.browser.storage_state import check_state
+from collection.environments.web import website_url
 from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.benchmarks.registry import load_benchmark
 from collection.evaluation.config import EvaluateSettings, RefreshSettings, evaluate_settings
@@ -78,6 +80,8 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
         benchmark, refreshed = _refresh(benchmark, settings.refresh, workdir)
     # Before the first episode, so that errors in these do not appear only after the last one.
     setup = fleet_config(settings, benchmark.notes)
+    live = [website_url(task) for task in benchmark.tasks if task.environment == "web"]
+    check_state(settings.browser.storage_state, live)
     contamination = contamination_report(benchmark, _paths(settings.training))
     about = begin(benchmark, workdir)
     evaluated = play_benchmark(benchmark, settings.runs, setup, workdir)

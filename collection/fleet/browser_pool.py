@@ -101,7 +101,9 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
             rules = () if config.proxy else self._server.host_rules
         try:
-            self._guard = Guard(config, hosts, self._secrets, self._secret_hosts)
+            # The guard makes the empty pages in which a state's localStorage is set.
+            watch = bool(self._config.storage_state)
+            self._guard = Guard(config, hosts, self._secrets, self._secret_hosts, watch)
             self._guard.start()
             browser = dataclasses.replace(self._config, host_rules=rules, user_agent=user_agent)
             self._browser = Browser(browser, self._guard)

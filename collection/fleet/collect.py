@@ -15,6 +15,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from collection.browser.guard.guard import Guard
+from collection.browser.storage_state import check_state
 from collection.environments.miniwob import make_task
 from collection.environments.web import website_url
 from collection.fleet.config import CollectSettings, fleet_config
@@ -128,8 +129,9 @@ def _check_live(tasks: list[Task], config: WorkerConfig) -> None:
     """Checks that tasks on live pages can be played; warns about those that cannot, and of a missing judge.
 
     Raises:
-      UserError: the guard refuses the websites of all tasks.
+      UserError: the guard refuses the websites of all tasks, or the storage state is for other sites.
     """
+    check_state(config.browser.storage_state, [website_url(task) for task in tasks])
     guard = Guard(dataclasses.replace(config.guard, proxy=False))
     refused = []
     for task in tasks:

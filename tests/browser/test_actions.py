@@ -8,7 +8,7 @@ import pytest
 
 from collection.browser import actions
 from collection.browser.action_types import ActionContext
-from collection.browser.actions import execute_list
+from collection.browser.actions import ACCEPT_HINT, execute_list
 from collection.browser.files import FileFolder
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
@@ -144,9 +144,24 @@ def test_dialogs_are_dismissed_and_reported(browser: Browser, local_pages: str) 
     open_page(browser, f"{local_pages}/dialogs.html")
     texts = [do(browser, "click_element_by_index", index=index).text for index in (1, 2)]
     # The driver may report a dialog again while it closes.
-    assert texts[0].removesuffix(" (2 times)") == "Clicked [1]. Dialog dismissed: 'Careful!'"
-    assert texts[1].removesuffix(" (2 times)") == "Clicked [2]. Dialog dismissed: 'Sure?'"
+    texts = [text.removesuffix(f". {ACCEPT_HINT}").removesuffix(" (2 times)") for text in texts]
+    assert texts[0] == "Clicked [1]. Dialog dismissed: 'Careful!'"
+    assert texts[1] == "Clicked [2]. Dialog dismissed: 'Sure?'"
     assert browser.driver.title == "false"
+
+
+def test_enter_after_the_action_accepts_its_dialog(browser: Browser, local_pages: str) -> None:
+    open_page(browser, f"{local_pages}/dialogs.html")
+    enter = normalize_action({"send_keys": {"keys": "Enter"}})
+    click = clicks(2)[0]
+    done = texts(execute_list(browser, [click, enter, click], NOTHING))
+    assert done[:2] == ["Clicked [2]. Dialog accepted: 'Sure?'", "Pressed Enter in the dialog"]
+    # The third click had no Enter after it.
+    assert done[2].startswith("Clicked [2]. Dialog dismissed: 'Sure?'")
+    assert browser.driver.title == "false"
+    assert texts(execute_list(browser, [click, enter], NOTHING))[1] == "Pressed Enter in the dialog"
+    assert browser.driver.title == "true"
+    assert "Dialog accepted: 'Sure?'" in {one.detail for one in browser.take_incidents()}
 
 
 def test_scrolling_the_page_and_a_container(browser: Browser, local_pages: str) -> None:

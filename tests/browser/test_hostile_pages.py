@@ -13,7 +13,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from collection.browser import driver, tabs
 from collection.browser.action_types import ActionContext
-from collection.browser.actions import execute
+from collection.browser.actions import ACCEPT_HINT, execute
 from collection.browser.files import FileFolder
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError
 from collection.browser.snapshot import observe, take_snapshot
@@ -155,7 +155,7 @@ def test_dialogs_are_dismissed_and_recorded_as_incidents(browser: Browser, site:
     go(browser, f"{site}/prompts")
     # The driver may report a dialog again while it closes.
     text = re.sub(r" \(\d times\)", "", click(browser).text)
-    assert text == "Clicked [1]. Dialog dismissed: '1'. Dialog dismissed: '2'"
+    assert text == f"Clicked [1]. Dialog dismissed: '1'. Dialog dismissed: '2'. {ACCEPT_HINT}"
     wait_for_title(browser, ",false")
     assert [incident.kind for incident in browser.take_incidents()] == ["dialog", "dialog"]
     assert browser.take_incidents() == ()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import random
+from typing import Literal
 
+from collection.browser.guard.upstream_proxy import UpstreamProxy
 from rmsweb_jax.errors import UserError
 
 MB = 1_000_000
@@ -18,10 +21,19 @@ class GuardConfig:
       allowed: sources (see `policy.HostSource`) on the public internet, in addition to those of each task.
       private: sources that may lead to private and loopback addresses.
       task_site: also allow the registrable domain of the task's website, and all hosts below it.
+      subresources: what pages may load that is not the document of a window: scripts, images, frames, data.
+        `none`: only from the sources above; `same_site`: also from the registrable domains of these sources;
+        `public`: from all of the public internet.
+      redirects: what happens when a task's start page leads to a site that is not allowed. `refuse`: it is
+        not opened; `start`: over https that site is allowed for this task.
       hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
         The names must also be allowed by a source.
       proxy: send all traffic through an egress proxy. Without it only page addresses are checked, before a
         page is opened and after each step; a page's own requests are not restricted.
+      upstream: proxies (`http://`, `https://` or `socks5://` HOST:PORT) through which connections to sites
+        go; each browser takes one of them at random. Names are resolved here, so that their addresses are
+        judged; those in `hosts` are reached directly.
+      upstream_auth_env: environment variable with USER:PASSWORD for these proxies.
       listen: this machine's IPv4 address on which the proxy listens. A grid's browsers on other machines must
         be able to reach it; everyone who can reach it has the browser's access.
       max_response_mb: size of a response body on the wire.
@@ -37,8 +49,12 @@ class GuardConfig:
     allowed: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     task_site: bool = False
+    subresources: Literal["none", "same_site", "public"] = "none"
+    redirects: Literal["refuse", "start"] = "refuse"
     hosts: tuple[str, ...] = ()
     proxy: bool = True
+    upstream: tuple[str, ...] = ()
+    upstream_auth_env: str = ""
     listen: str = "127.0.0.1"
     max_response_mb: float = 64.0
     max_decompressed_mb: float = 256.0
@@ -56,9 +72,22 @@ class GuardConfig:
                 raise UserError(f"guard.{field.name} is {value}: it must be above 0")
         if not _is_address(self.listen):
             raise UserError(f"guard.listen is {self.listen!r}: write one of this machine's IPv4 addresses")
+        for url in self.upstream:
+            UpstreamProxy.parse(url)
         for entry in self.hosts:
             if not all(entry.partition("=")):
                 raise UserError(f"guard.hosts: {entry!r} has to be NAME=127.0.0.1:PORT")
+
+    @property
+    def watches_documents(self) -> bool:
+        """True if a document is judged in another way than what a page loads."""
+        return self.subresources != "none" or self.redirects != "refuse"
+
+    def upstream_proxy(self) -> UpstreamProxy | None:
+        """Returns one of the upstream proxies, or None. Raises UserError without its credentials."""
+        if not self.upstream:
+            return None
+        return UpstreamProxy.parse(random.choice(self.upstream), self.upstream_auth_env)
 
     @property
     def host_addresses(self) -> dict[str, str]:

@@ -6,20 +6,15 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-import ada_url
-import tldextract
-
 from collection.browser.config import PageError
 from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.documents import Move
 from collection.browser.guard.policy import HostSource, PolicyVerdict, RequestTarget, UrlPolicy, read_url
-from collection.browser.guard.proxy import EgressProxy, ProxyReport
+from collection.browser.guard.proxy import EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
+from collection.browser.guard.sites import secure_sources, site_sources
 from rmsweb_jax.records.schema import Incident
-
-# Private suffixes such as github.io count: sites below them have different owners. The packaged list is used,
-# so that no network access is needed and runs repeat.
-_DOMAINS = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
 
 
 class Guard(contextlib.AbstractContextManager["Guard"]):
@@ -30,6 +25,8 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         addresses may be private; the names must be allowed by sources.
       secrets: values by name; they are removed from all text that is written.
       secret_hosts: sources at which a secret may be typed, by name; "" and none are the task's own site.
+      watch: the browser's documents are judged in the browser (see `documents`), also where the config does
+        not need it.
 
     Attributes:
       redactor: removes the secrets and card numbers from text, and fills secrets in.
@@ -45,10 +42,12 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         hosts: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         secret_hosts: Mapping[str, Sequence[str]] | None = None,
+        watch: bool = False,
     ) -> None:
         self.config = config
         self.redactor = Redactor(secrets or {}, cards=True)
         self._proxy = EgressProxy(config, hosts or {}) if config.proxy else None
+        self._watch = watch or config.watches_documents
         self._ports: set[int] = set()
         self._sources: tuple[str, ...] = ()
         self._website = ""
@@ -67,7 +66,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     def start(self) -> None:
         """Starts the proxy with the policy of the config only."""
         if self._proxy is not None:
-            self._proxy.start((*self.config.allowed, *self._sources), self.config.private, self._ports)
+            self._proxy.start(self._lists(), self._ports)
 
     def close(self) -> None:
         if self._proxy is not None:
@@ -91,7 +90,16 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags for Chromium, including host resolver rules."""
-        return proxy_flags(self.proxy_address) if self._proxy is not None else ()
+        if self._proxy is None:
+            return ()
+        # A port for `watch`; the driver has a pipe of its own.
+        devtools = ("--remote-debugging-port=0",) if self.watches else ()
+        return (*proxy_flags(self.proxy_address), *devtools)
+
+    @property
+    def watches(self) -> bool:
+        """True if documents are judged apart from other requests, so that `watch` has to be called."""
+        return self._proxy is not None and self._watch
 
     @property
     def own_ports(self) -> frozenset[int]:
@@ -125,6 +133,37 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
             raise
         self._update_proxy()
 
+    def watch(self, url: str) -> None:
+        """Judges every document of the browser with its DevTools at `url`, before its request leaves."""
+        if self._proxy is not None:
+            self._proxy.watch(url)
+
+    def expect_start_page(self) -> None:
+        """Takes the next document for the start page, and follows it until `start_page_arrived`."""
+        if self._proxy is not None and self.watches:
+            self._proxy.expect()
+
+    def start_page_arrived(self) -> tuple[Move, ...]:
+        """Returns the other sites to which the start page has led; those admitted belong to the task."""
+        if self._proxy is None or not self.watches:
+            return ()
+        moves = self._proxy.arrived()
+        admitted = [source for move in moves if move.admitted for source in secure_sources(move.url)]
+        if admitted:
+            self._sources = tuple(dict.fromkeys((*self._sources, *admitted)))
+            self._policy = self._make_policy()
+            self._update_proxy()
+        return moves
+
+    def serve_empty(self, url: str) -> None:
+        """Answers the next request for a document at `url` with an empty page, if it `watches`."""
+        if self._proxy is not None:
+            self._proxy.serve_empty(url)
+
+    def refused_documents(self) -> list[tuple[str, str]]:
+        """Returns address and reason of documents that were refused since the last call, if it `watches`."""
+        return self._proxy.refused_documents() if self._proxy is not None and self.watches else []
+
     def check(self, url: str) -> PolicyVerdict:
         """Judges an address that the browser is to open, or shows."""
         return self._policy.judge(url)
@@ -148,7 +187,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         return self.redactor.fill(text)
 
     def incidents(self) -> tuple[Incident, ...]:
-        """Returns the proxy's refusals since the last call, one incident per place and reason.
+        """Returns refusals since the last call, one per place and reason, and the upstream proxy's problem.
 
         Refusals of the browser's own background requests (`BACKGROUND_HOSTS`) are left out.
         """
@@ -163,28 +202,30 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
             lines.append(f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}")
         if report.unlisted:
             lines.append(f"{report.unlisted} more requests")
-        return tuple(Incident(kind="refused", detail=self.redactor.text(line)) for line in lines)
+        refused = tuple(Incident(kind="refused", detail=self.redactor.text(line)) for line in lines)
+        proxy = (Incident(kind="proxy", detail=report.proxy_problem),) if report.proxy_problem else ()
+        return (*proxy, *refused)
 
     def report(self) -> ProxyReport | None:
         """Returns the proxy's activity, None without a proxy. `incidents` does not repeat its refusals."""
         return None if self._proxy is None else self._proxy.report()
 
     def _make_policy(self) -> UrlPolicy:
-        allowed = (*self.config.allowed, *self._sources)
-        return UrlPolicy(allowed, self.config.private, lambda: self.own_ports)
+        lists = self._lists()
+        return UrlPolicy(lists.allowed, lists.private, lambda: self.own_ports)
 
     def _update_proxy(self) -> None:
         if self._proxy is not None and self._proxy.port:
-            self._proxy.admit((*self.config.allowed, *self._sources), self.config.private, self._ports)
+            self._proxy.admit(self._lists(), self._ports)
 
-
-def site_sources(website: str) -> tuple[str, ...]:
-    """Returns sources for a website's registrable domain and all hosts below it; none without a host."""
-    target = read_url(website if "://" in website else f"https://{website}")
-    if not isinstance(target, RequestTarget):
-        return ()
-    port = ada_url.URL(f"{target.scheme}://{target.host}:{target.port}").port
-    end = f":{port}" if port else ""
-    domain = _DOMAINS(target.host).top_domain_under_public_suffix
-    # The hosts next to an IP address, a local name or a public suffix belong to other owners.
-    return (domain + end, f"*.{domain}{end}") if domain else (target.host + end,)
+    def _lists(self) -> SourceLists:
+        allowed = (*self.config.allowed, *self._sources)
+        match self.config.subresources:
+            case "public":
+                parts: tuple[str, ...] = ("*",)
+            case "same_site":
+                hosts = (HostSource.parse(text).host.removeprefix("*.") for text in allowed)
+                parts = tuple(source for host in hosts if host != "*" for source in site_sources(host))
+            case _:
+                parts = ()
+        return SourceLists(allowed, self.config.private, parts)

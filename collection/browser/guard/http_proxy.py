@@ -29,6 +29,7 @@ from collection.browser.guard.upstream import (
     read_some,
     refusal_text,
 )
+from collection.browser.guard.upstream_proxy import UpstreamProxyError
 
 # A refusal is sent after up to this many bytes of the request body: a browser reads nothing while it sends.
 _DRAIN_BYTES = MB
@@ -132,6 +133,9 @@ class ProxyConnection:
             place = url if tunnel else ada_url.URL(url).host
             self._state.ledger.refuse(place, url, error)
             await self._answer(403, refusal_text(error))
+        except UpstreamProxyError as error:
+            self._state.ledger.proxy_problem = str(error)
+            await self._answer(502, str(error))
         except UpstreamUnreachableError as error:
             await self._answer(502, str(error))
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE

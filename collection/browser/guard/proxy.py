@@ -16,10 +16,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.documents import Move
 from collection.browser.guard.refusals import Refusal
 from collection.browser.guard.upstream import Connector
 from rmsweb_jax.errors import UserError
@@ -42,6 +43,7 @@ class ProxyReport:
       unlisted: number of refused requests beyond those 200.
       requests, refused: number of requests and tunnels since the start, and of those refused.
       received, sent: bytes of bodies and tunnels since the start.
+      proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
     """
 
     refusals: tuple[Refusal, ...]
@@ -50,6 +52,21 @@ class ProxyReport:
     refused: int
     received: int
     sent: int
+    proxy_problem: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceLists:
+    """Well-formed sources of a policy.
+
+    Attributes:
+      allowed, private: of documents and all else.
+      subresources: in addition, of what is not a document of a window; used once the proxy watches documents.
+    """
+
+    allowed: tuple[str, ...]
+    private: tuple[str, ...]
+    subresources: tuple[str, ...] = ()
 
 
 class EgressProxy:
@@ -65,14 +82,19 @@ class EgressProxy:
 
     def __init__(self, config: GuardConfig, hosts: Mapping[str, str]) -> None:
         Connector(hosts, config.connect_seconds)  # Reports malformed entries here, not in the proxy process.
-        self._start_command = {"config": dataclasses.asdict(config), "hosts": dict(hosts)}
+        proxy = config.upstream_proxy()
+        self._start_command = {
+            "config": dataclasses.asdict(config),
+            "hosts": dict(hosts),
+            "proxy": dataclasses.asdict(proxy) if proxy else None,
+        }
         self._listen = config.listen
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self.port = 0
 
-    def start(self, allowed: Iterable[str], private: Iterable[str], own_ports: Collection[int]) -> None:
+    def start(self, sources: SourceLists, own_ports: Collection[int]) -> None:
         """Starts the process with a first policy, as in `admit`.
 
         Returns at once: the listening socket exists already, so early connections wait in its backlog.
@@ -98,7 +120,7 @@ class EgressProxy:
         ours.settimeout(_ANSWER_S)
         self._control = ours
         self._answers = ours.makefile("rb")
-        self._send({**self._start_command, **self._policy_command(allowed, private, own_ports)})
+        self._send({**self._start_command, "policy": self._policy_command(sources, own_ports)})
 
     def close(self) -> None:
         """Ends the process."""
@@ -120,26 +142,43 @@ class EgressProxy:
         """Process id; 0 if not started."""
         return 0 if self._process is None else self._process.pid
 
-    def admit(self, allowed: Iterable[str], private: Iterable[str], own_ports: Collection[int]) -> None:
+    def admit(self, sources: SourceLists, own_ports: Collection[int]) -> None:
         """Sets the policy, and closes connections that it does not allow.
 
         Args:
-          allowed, private: well-formed sources.
           own_ports: ports of the driver and the debugger; the proxy's own is added.
         """
-        self._ask(self._policy_command(allowed, private, own_ports))
+        self._ask(self._policy_command(sources, own_ports))
+
+    def watch(self, url: str) -> None:
+        """Judges the documents of the browser whose DevTools are at a WebSocket URL, and ends with it."""
+        self._ask({"name": "watch", "url": url})
+
+    def expect(self) -> None:
+        """Takes the next document for a task's start page, and follows its redirects until `arrived`."""
+        self._ask({"name": "expect"})
+
+    def arrived(self) -> tuple[Move, ...]:
+        """Returns the sites to which the start page has led."""
+        return tuple(Move(**move) for move in self._ask({"name": "arrived"})["moves"])
+
+    def serve_empty(self, url: str) -> None:
+        """Answers the next request for a document at `url` with an empty page; it does not leave."""
+        self._ask({"name": "empty", "url": url})
+
+    def refused_documents(self) -> list[tuple[str, str]]:
+        """Returns address and reason of the documents refused since the last call."""
+        return [(url, detail) for url, detail in self._ask({"name": "refused"})["documents"]]
 
     def report(self) -> ProxyReport:
         """Returns the activity so far; each refusal is in one report only."""
-        answer = self._ask({})
+        answer = self._ask({"name": "report"})
         refusals = tuple(Refusal(**entry) for entry in answer.pop("refusals"))
         return ProxyReport(refusals=refusals, **answer)
 
-    def _policy_command(
-        self, allowed: Iterable[str], private: Iterable[str], own_ports: Collection[int]
-    ) -> dict[str, Any]:
+    def _policy_command(self, sources: SourceLists, own_ports: Collection[int]) -> dict[str, Any]:
         ports = sorted({*own_ports, self.port})
-        return {"allowed": list(allowed), "private": list(private), "own_ports": ports}
+        return {"name": "policy", "own_ports": ports, **dataclasses.asdict(sources)}
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         with self._lock:

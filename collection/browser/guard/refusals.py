@@ -59,6 +59,7 @@ class TrafficLedger:
       received, sent: bytes of bodies and tunnels from and to servers.
       refused: number of all refusals.
       unlisted: number of refusals since the last report that exceeded the list's length.
+      proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
     """
 
     requests: int = 0
@@ -66,6 +67,7 @@ class TrafficLedger:
     sent: int = 0
     refused: int = 0
     unlisted: int = 0
+    proxy_problem: str = ""
     _refusals: dict[tuple[str, str], Refusal] = dataclasses.field(default_factory=dict)
 
     def refuse(self, place: str, url: str, error: RequestRefusedError) -> None:

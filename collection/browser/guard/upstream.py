@@ -23,6 +23,7 @@ from collection.browser.guard.policy import (
     literal_address,
 )
 from collection.browser.guard.refusals import RequestRefusedError, TrafficLedger, UpstreamUnreachableError
+from collection.browser.guard.upstream_proxy import UpstreamProxy
 from rmsweb_jax.errors import UserError
 
 _LOOPBACK = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
@@ -52,14 +53,15 @@ class Connector:
       hosts: fixed addresses of names, as `name` or `name:port` -> `address:port`. They are trusted and may
         be private, because the user's configuration sets them.
       seconds: time limit for name resolution and connection together.
+      proxy: connects to all other addresses; they are resolved and judged here all the same.
 
     Raises:
       UserError: an entry of `hosts` is malformed.
     """
 
-    def __init__(self, hosts: Mapping[str, str], seconds: float) -> None:
+    def __init__(self, hosts: Mapping[str, str], seconds: float, proxy: UpstreamProxy | None = None) -> None:
         self._hosts = {name.lower(): _endpoint(name, place) for name, place in hosts.items()}
-        self._seconds = seconds
+        self._seconds, self._proxy = seconds, proxy
 
     async def open(self, policy: UrlPolicy, target: RequestTarget) -> Upstream:
         """Opens a connection.
@@ -73,7 +75,8 @@ class Connector:
             async with asyncio.timeout(self._seconds):
                 return await self._connect(target, *await self._resolve(policy, target))
         except TimeoutError:
-            raise UpstreamUnreachableError(f"{target.host} does not answer") from None
+            through = f" through {self._proxy}" if self._proxy else ""
+            raise UpstreamUnreachableError(f"{target.host} does not answer{through}") from None
 
     def judge(self, policy: UrlPolicy, target: RequestTarget, address: Address | None) -> PolicyVerdict:
         """Judges if an open connection may be used for this target under the current policy."""
@@ -102,9 +105,7 @@ class Connector:
         reason = "no address"
         for address in addresses:
             try:
-                reader, writer = await asyncio.open_connection(
-                    str(address or mapped[0]), mapped[1], limit=CHUNK
-                )
+                reader, writer = await self._dial(str(address or mapped[0]), mapped[1], address is not None)
                 # Connected to the judged address itself: a second look-up could give another one (DNS
                 # rebinding).
                 return Upstream(target, address, reader, writer)
@@ -112,14 +113,28 @@ class Connector:
                 reason = error.strerror or str(error)
         raise UpstreamUnreachableError(f"{target.host} cannot be reached: {reason}")
 
+    async def _dial(
+        self, host: str, port: int, judged: bool
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        # A mapped name leads to a server next to this machine, not one behind the proxy.
+        if self._proxy is not None and judged:
+            return await self._proxy.connect(host, port, self._seconds, CHUNK)
+        return await asyncio.open_connection(host, port, limit=CHUNK)
+
 
 @dataclasses.dataclass
 class ProxyState:
-    """State of the proxy that all its connections share; `policy` changes with every episode."""
+    """State of the proxy that all its connections share. The policies change with every episode.
+
+    Attributes:
+      policy: of all requests.
+      documents: of what windows show; stricter than `policy` if pages may have parts from other sites.
+    """
 
     config: GuardConfig
     connector: Connector
     policy: UrlPolicy
+    documents: UrlPolicy
     ledger: TrafficLedger = dataclasses.field(default_factory=TrafficLedger)
 
 

@@ -1,0 +1,190 @@
+"""The documents of a browser's windows: each is judged by its address before its request leaves.
+
+The proxy sees the host of a TLS tunnel, and not whether a document or a part of one is requested. Chromium
+knows: over a DevTools connection it pauses the request of every document, also in new windows and after
+redirects, until the gate has judged it. The gate is in the proxy's process, and both end together:
+without the gate nothing leaves the browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import ada_url
+
+from collection.browser.guard.policy import PolicyVerdict, Reason
+from collection.browser.guard.refusals import RequestRefusedError
+from collection.browser.guard.upstream import ProxyState
+
+# Redirects of a start page that may lead to further sites.
+_MAX_MOVES = 5
+_MAX_REFUSED = 20
+_EMPTY = ("", "about:blank")
+# With an icon of its own, so that the browser asks for none.
+_EMPTY_PAGE = {
+    "responseCode": 200,
+    "responseHeaders": [{"name": "Content-Type", "value": "text/html"}],
+    "body": base64.b64encode(b"<link rel=icon href=data:,>").decode(),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A start page that has led to another site.
+
+    Attributes:
+      admitted: the site belongs to the task from now on; otherwise the page was not opened.
+    """
+
+    origin: str
+    url: str
+    admitted: bool
+
+
+@dataclasses.dataclass
+class _Arrival:
+    """A task's start page on its way: its window, and its last document so far."""
+
+    frame: str = ""
+    url: str = ""
+    moves: list[Move] = dataclasses.field(default_factory=list)
+
+
+class DocumentGate:
+    """Judges the documents of one browser.
+
+    Args:
+      state: its `documents` is the policy.
+      admit: adds the site of an address to the policy.
+
+    Attributes:
+      refused: addresses and reasons that the agent has not seen yet.
+    """
+
+    def __init__(self, state: ProxyState, admit: Callable[[str], None]) -> None:
+        self._state, self._admit = state, admit
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrival: _Arrival | None = None
+        self._empty = ""
+        self.refused: list[tuple[str, str]] = []
+
+    async def open(self, url: str) -> None:
+        """Connects to a browser's DevTools; afterwards no document is requested unjudged."""
+        # Here, because importing it takes longer than the rest of a proxy that needs no gate.
+        from websockets.asyncio.client import connect
+
+        # A form may hold any number of bytes, and a busy browser may answer late.
+        self._socket = await connect(url, max_size=None, proxy=None, compression=None, ping_interval=None)
+        self._start(self._read())
+        await self._call("Fetch.enable", patterns=[{"resourceType": "Document"}])
+
+    def expect(self) -> None:
+        """Takes the next document, and what its window opens until `arrived`, for a task's start page."""
+        self._arrival = _Arrival()
+
+    def arrived(self) -> list[Move]:
+        """Ends what `expect` has begun; returns the sites to which the start page has led."""
+        arrival, self._arrival = self._arrival, None
+        return arrival.moves if arrival else []
+
+    def serve_empty(self, url: str) -> None:
+        """Answers the next request for a document at `url` with an empty page; it does not leave."""
+        self._empty = url
+
+    def take_refused(self) -> list[tuple[str, str]]:
+        taken, self.refused = self.refused, []
+        return taken
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)  # The loop keeps no reference of its own.
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read(self) -> None:
+        try:
+            async for text in self._socket:
+                message = json.loads(text)
+                if message.get("method") == "Fetch.requestPaused":
+                    self._start(self._decide(message["params"]))
+                elif "id" in message:
+                    # An error is about a request that the browser itself has given up.
+                    self._answers.pop(message["id"]).set_result(message.get("result", {}))
+        finally:
+            # The browser is gone, or documents are no longer judged.
+            os._exit(0)
+
+    async def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        await self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        return await self._answers[number]
+
+    async def _decide(self, paused: dict[str, Any]) -> None:
+        # The browser may have made https of http.
+        if self._empty and paused["request"]["url"].partition(":")[2] == self._empty.partition(":")[2]:
+            self._empty = ""
+            await self._call("Fetch.fulfillRequest", requestId=paused["requestId"], **_EMPTY_PAGE)
+            return
+        problem = await self._problem(
+            paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
+        )
+        if problem:
+            await self._call("Fetch.failRequest", requestId=paused["requestId"], errorReason=problem)
+        else:
+            await self._call("Fetch.continueRequest", requestId=paused["requestId"])
+
+    async def _problem(self, url: str, frame: str, redirected: bool) -> str:
+        """Returns the error with which a request is to fail; empty lets it go on."""
+        verdict = self._state.documents.judge(url)
+        if verdict.allowed:
+            self._follow(url, frame)
+            return ""
+        window = await self._window(frame)
+        if window is None:
+            return ""  # A frame is a part of its page, and the proxy judges it as such.
+        if self._moves(url, frame, verdict):
+            self._follow(url, frame)
+            return ""
+        self._refuse(url, verdict)
+        # A window that shows a page keeps it. One that has nothing to show gets the browser's error page.
+        return "BlockedByClient" if redirected or window in _EMPTY else "Aborted"
+
+    async def _window(self, frame: str) -> str | None:
+        """Returns the address that a window shows; None for a frame in a page."""
+        targets = (await self._call("Target.getTargets")).get("targetInfos", [])
+        # A frame may be a target of its own, of type "iframe".
+        pages = (one for one in targets if one["type"] == "page")
+        return next((one["url"] for one in pages if one["targetId"] == frame), None)
+
+    def _follow(self, url: str, frame: str) -> None:
+        arrival = self._arrival
+        if arrival is not None and arrival.frame in ("", frame):
+            arrival.frame, arrival.url = frame, url
+
+    def _moves(self, url: str, frame: str, verdict: PolicyVerdict) -> bool:
+        """Returns True if a task's start page leads here, and may."""
+        arrival = self._arrival
+        if arrival is None or arrival.frame != frame or len(arrival.moves) >= _MAX_MOVES:
+            return False
+        # Without https anyone on the way could have sent the redirect.
+        secure = arrival.url.startswith("https:") and url.startswith("https:")
+        if self._state.config.redirects == "start" and secure and verdict.reason is Reason.NOT_LISTED:
+            self._admit(url)
+        admitted = self._state.documents.judge(url).allowed
+        arrival.moves.append(Move(arrival.url, url, admitted))
+        return admitted
+
+    def _refuse(self, url: str, verdict: PolicyVerdict) -> None:
+        place = ada_url.URL(url).host if ada_url.check_url(url) else ""
+        self._state.ledger.refuse(place, url, RequestRefusedError(verdict.reason.value, verdict.detail))
+        if len(self.refused) < _MAX_REFUSED:
+            self.refused.append((url, verdict.detail))
