@@ -9,12 +9,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import urllib3.exceptions
 from selenium.common.exceptions import (
     InvalidSessionIdException,
+    NoSuchFrameException,
     NoSuchWindowException,
     SessionNotCreatedException,
     TimeoutException,
@@ -22,11 +23,15 @@ from selenium.common.exceptions import (
     WebDriverException,
 )
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+from websocket import WebSocketException
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
+from collection.browser.devtools import DevTools, Dialog, DocumentGoneError, Frame
 from collection.browser.driver import DriverProcess
 from collection.browser.guard.guard import Guard
 from collection.browser.processes import kill_busy_renderers, memory_mb, reap_orphans, session_members
+from rmsweb_jax.errors import UserError
 
 T = TypeVar("T")
 
@@ -40,15 +45,18 @@ _LOST = (
     "unable to find session",
 )
 MAX_DIALOG_CHARS = 200
-# dialogs.js limits a document to a few dialogs, and the driver may report each of them several times.
-_MAX_DIALOG_REPORTS = 24
+# The driver runs no command while a dialog is open, and a page may open one after the other.
+_DIALOG_WAIT_S, _DIALOG_POLL_S = 5.0, 0.005
+# A navigation may destroy a document between two commands.
+_MAX_ATTEMPTS = 3
 
 
 class DriverConnection(abc.ABC):
     """A driver with its browser; closed by `with` or `close()`.
 
     Attributes:
-      dialogs: texts of dismissed alerts, confirms and prompts that the agent has not seen yet.
+      dialogs: texts of dismissed alerts, confirms and prompts that the agent has not seen yet, a few of each
+        document.
       guard: restricts the browser; None for no restriction.
 
     Raises:
@@ -66,8 +74,16 @@ class DriverConnection(abc.ABC):
         reap_orphans()
         self._process = DriverProcess(config, guard.flags if guard else ())
         self._driver = self._process.driver
-        if guard is not None and self._process.port:
-            guard.protect(self._process.port)
+        self._current = ""
+        self._frames: list[Frame] = []
+        try:
+            url = self._process.devtools_url
+            self._devtools = DevTools(url, config.script_seconds, self._dialog_opened)
+        except (OSError, WebSocketException) as error:
+            self._process.end()
+            raise UserError(f"no DevTools connection to the browser: {error}") from error
+        if guard is not None and self._process.ports:
+            guard.protect(*self._process.ports)
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +93,7 @@ class DriverConnection(abc.ABC):
 
     def close(self) -> None:
         """Ends the browser, its driver and all their processes, and removes the profile."""
+        self._devtools.close()
         if not self._process.pid:
             with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
                 self._driver.quit()
@@ -106,23 +123,20 @@ class DriverConnection(abc.ABC):
         return memory_mb(self._process.pid) if self._process.pid else 0.0
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls WebDriver; if a dialog interferes, adds its text to `dialogs` and repeats the call.
+        """Calls WebDriver or DevTools; if a dialog interferes, repeats the call.
 
         Raises:
           PageError: the page keeps opening dialogs, or its process has crashed.
           BrowserLostError: the browser or its driver is gone.
         """
         self._calls += 1
-        previous = None
-        # The driver has dismissed the dialog when it reports it, so the same call can be repeated.
-        for _ in range(_MAX_DIALOG_REPORTS):
+        deadline = time.monotonic() + _DIALOG_WAIT_S
+        while time.monotonic() < deadline:
             try:
                 return function(*args)
-            except UnexpectedAlertPresentException as error:
-                dialog = self.redact(error.alert_text or "")[:MAX_DIALOG_CHARS]
-                # The driver may report a dialog again while it closes.
-                self.dialogs += [dialog] * (dialog != previous)
-                previous = dialog
+            except UnexpectedAlertPresentException:
+                # The driver has not begun, so the same call can be repeated. The dialog is being answered.
+                time.sleep(_DIALOG_POLL_S)
             except NoSuchWindowException as error:
                 raise PageError("The page has closed its window") from error
             except (InvalidSessionIdException, SessionNotCreatedException) as error:
@@ -171,7 +185,17 @@ class DriverConnection(abc.ABC):
         """Replaces the current tab by an empty one."""
 
     def script(self, code: str, *args: Any) -> Any:
-        """Runs JavaScript in the current frame and returns its value."""
+        """Runs a function body in the isolated world of the current frame and returns its value.
+
+        The page's elements may be among the arguments and in the value; nothing else of the page is there.
+        """
+        return self.call(self._run, code, args)
+
+    def page_script(self, code: str, *args: Any) -> Any:
+        """Runs JavaScript in the page's own world, in the driver's current frame, and returns its value.
+
+        Only for code that is the page's own or the agent's: the page can see it and change what it does.
+        """
         return self.call(self._driver.execute_script, code, *args)
 
     def cdp(self, command: str, **params: Any) -> dict[str, Any]:
@@ -179,3 +203,64 @@ class DriverConnection(abc.ABC):
         return self.call(self._driver.execute, "executeCdpCommand", {"cmd": command, "params": params})[
             "value"
         ]
+
+    def enter_frame(self, element: WebElement) -> None:
+        """Makes the frame in a frame element the one that scripts run in; the driver stays where it is.
+
+        Raises:
+          NoSuchFrameException: the element has no frame.
+        """
+        try:
+            self._frames.append(self.call(self._devtools.child_frame, self._frame, element.id))
+        except DocumentGoneError as error:
+            raise NoSuchFrameException(f"the frame is gone: {error}") from error
+
+    def leave_frame(self) -> None:
+        """Returns to the parent of the current frame."""
+        self._frames.pop()
+
+    def leave_frames(self) -> None:
+        """Returns to the main frame."""
+        self._frames.clear()
+
+    def find_listeners(self) -> None:
+        """Makes the page's mouse listeners known to the scripts in the current frame."""
+        with contextlib.suppress(DocumentGoneError):
+            self.call(self._devtools.find_listeners, self._frame)
+
+    @property
+    def _frame(self) -> Frame:
+        return self._frames[-1] if self._frames else self._devtools.main_frame(self._current)
+
+    def _run(self, code: str, args: Sequence[Any]) -> Any:
+        given = [{"node": value.id} if isinstance(value, WebElement) else value for value in args]
+        for _ in range(_MAX_ATTEMPTS):
+            self._wait_for_navigation()
+            try:
+                value, found = self._devtools.run(self._frame, code, given)
+            except DocumentGoneError:
+                continue
+            return self._elements(value, [WebElement(self._driver, one) for one in found]) if found else value
+        raise NoSuchFrameException("the document is gone")
+
+    def _elements(self, value: Any, found: Sequence[WebElement]) -> Any:
+        """Returns a script's value with its elements."""
+        if isinstance(value, list):
+            return [self._elements(one, found) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() == {"node"}:
+            return found[value["node"]]
+        return {key: self._elements(one, found) for key, one in value.items()}
+
+    def _wait_for_navigation(self) -> None:
+        # The driver waits for a page that loads before any command, here one that changes nothing.
+        self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
+
+    def _dialog_opened(self, dialog: Dialog, report: bool) -> bool:
+        """Decides about a dialog, in a thread of its own; returns True to accept it."""
+        if dialog.kind == "beforeunload":
+            return True  # Leaves the page.
+        if report:
+            self.dialogs.append(self.redact(dialog.text)[:MAX_DIALOG_CHARS])
+        return False

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import urllib3.exceptions
 from selenium import webdriver
@@ -45,9 +46,8 @@ FLAGS = (
     "--no-default-browser-check",
     "--mute-audio",
     "--hide-scrollbars",
-    # Permission and print dialogs would wait for a user.
+    # Permission prompts would wait for a user.
     "--deny-permission-prompts",
-    "--disable-print-preview",
     # The address bar's popups are pages with processes of their own.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
     # The same page must give the same pixels. With partial raster, repainted rounded corners differ by one
@@ -60,6 +60,8 @@ _PREFERENCES = {
     # A PDF is downloaded and read as a file; the viewer's page has no text.
     "plugins.always_open_pdf_externally": True,
     "download.prompt_for_download": False,
+    # A print dialog would wait for a user.
+    "printing.enabled": False,
     # Links followed in an earlier episode must not have the visited style in a later one.
     "history.saving_disabled": True,
 }
@@ -115,9 +117,20 @@ class DriverProcess:
         return pathlib.Path(self.profile, "incoming") if self.profile else None
 
     @property
-    def port(self) -> int:
-        """Port of the local driver; 0 on a grid."""
-        return 0 if self._service is None else self._service.port
+    def ports(self) -> tuple[int, ...]:
+        """Ports of the local driver and of the local browser's DevTools; none on a grid."""
+        return () if self._service is None else (self._service.port, urlsplit(self.devtools_url).port or 0)
+
+    @functools.cached_property
+    def devtools_url(self) -> str:
+        """WebSocket address of the browser's DevTools."""
+        if self.profile:
+            port, path = pathlib.Path(self.profile, "DevToolsActivePort").read_text().split()
+            return f"ws://127.0.0.1:{port}{path}"
+        url = self.driver.capabilities.get("se:cdp")
+        if url is None:
+            raise UserError("the grid gives no DevTools address (se:cdp); check that its nodes run Chromium")
+        return url
 
     def end(self) -> None:
         """Kills all processes of a local browser and removes its files."""
@@ -149,6 +162,7 @@ class DriverProcess:
         options.add_argument(f"--user-data-dir={self.profile}")
         # With a pipe the browser exits as soon as its driver dies.
         options.add_argument("--remote-debugging-pipe")
+        options.add_argument("--remote-debugging-port=0")
         # Temporary files of both are removed together with this folder.
         environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_INHERITED)},
@@ -211,6 +225,6 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     options.add_experimental_option("localState", LOCAL_STATE)
     # Keeps Chromium's popup blocker: one window per click, none without a click.
     options.add_experimental_option("excludeSwitches", ["disable-popup-blocking"])
-    # Dialogs are never accepted; "and notify" makes the driver report their text.
-    options.set_capability("unhandledPromptBehavior", "dismiss and notify")
+    # `DevTools` answers dialogs.
+    options.set_capability("unhandledPromptBehavior", "ignore")
     return options

@@ -2,10 +2,8 @@
 // arguments[0]: {texts: also return the visible texts}.
 // Returns {boxes, texts, frames}: boxes are [left, top, right, bottom] in the window; a text is
 // [text, left, top, right, bottom], in document order; frames of other origins are [element, left, top].
-// The page can observe this script, so the script gets no secret: texts are compared outside.
 const options = arguments[0];
-const KEY = Symbol.for('rmsweb.passwords');
-const notes = window['rmsweb.preload'];
+const KEY = Symbol.for('passwords');
 const boxes = [], texts = [], frames = [];
 const CARD = /(?<!\d)(?:\d[ -]?){13,18}\d(?!\d)/g;
 
@@ -31,6 +29,7 @@ function wasPassword(view, el) {
 }
 
 function scan(view, dx, dy) {
+  view.Node.prototype.toJSON = Node.prototype.toJSON;  // Frame elements are part of the answer.
   const add = (list, rect, ...before) => {
     if (rect.right <= rect.left || rect.bottom <= rect.top) return;
     if (rect.right < 0 || rect.bottom < 0 || rect.left > view.innerWidth || rect.top > view.innerHeight) return;
@@ -77,7 +76,7 @@ function scan(view, dx, dy) {
       const tag = node.tagName;
       if (tag === 'INPUT' || tag === 'TEXTAREA' || tag === 'SELECT') field(node);
       else if (tag === 'IFRAME' || tag === 'FRAME') frame(node);
-      const shadow = node.shadowRoot || (notes && notes.closedRoots.get(node));
+      const shadow = rmsweb.rootOf(node);
       if (shadow) walk(shadow);
     }
   };
