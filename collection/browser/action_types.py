@@ -82,8 +82,9 @@ class LocatedElement:
         self._leave()
 
     def _leave(self) -> None:
+        for _ in self.target.frames:
+            self.browser.leave_frame()
         if self.target.frames:
-            self.browser.leave_frames()
             self.browser.call(self.browser.driver.switch_to.default_content)
 
     def _find(self, uid: int) -> WebElement:

@@ -46,7 +46,12 @@ _LOST = (
 )
 MAX_DIALOG_CHARS = 200
 # The driver runs no command while a dialog is open, and a page may open one after the other.
-_DIALOG_WAIT_S, _DIALOG_POLL_S = 5.0, 0.005
+_DIALOG_WAIT_S, _DIALOG_POLL_S = 10.0, 0.002
+# The place of the content of a frame element in its own window.
+_FRAME_ORIGIN = """
+const rect = arguments[0].getBoundingClientRect();
+return [rect.left + arguments[0].clientLeft, rect.top + arguments[0].clientTop];
+"""
 # A navigation may destroy a document between two commands.
 _MAX_ATTEMPTS = 3
 
@@ -75,7 +80,7 @@ class DriverConnection(abc.ABC):
         self._process = DriverProcess(config, guard.flags if guard else ())
         self._driver = self._process.driver
         self._current = ""
-        self._frames: list[Frame] = []
+        self._frames: list[tuple[Frame, WebElement]] = []
         try:
             url = self._process.devtools_url
             self._devtools = DevTools(url, config.script_seconds, self._dialog_opened)
@@ -184,12 +189,20 @@ class DriverConnection(abc.ABC):
     def _replace_tab(self) -> None:
         """Replaces the current tab by an empty one."""
 
-    def script(self, code: str, *args: Any) -> Any:
+    def script(self, code: str, *args: Any, listeners: bool = False) -> Any:
         """Runs a function body in the isolated world of the current frame and returns its value.
 
         The page's elements may be among the arguments and in the value; nothing else of the page is there.
+
+        Args:
+          listeners: find out first at which elements the page listens for mouse events.
+
+        Raises:
+          NoSuchFrameException: the frame is gone.
         """
-        return self.call(self._run, code, args)
+        given = [{"node": value.id} if isinstance(value, WebElement) else value for value in args]
+        value, found = self.call(self._run, code, given, listeners)
+        return self._elements(value, [WebElement(self._driver, one) for one in found]) if found else value
 
     def page_script(self, code: str, *args: Any) -> Any:
         """Runs JavaScript in the page's own world, in the driver's current frame, and returns its value.
@@ -205,42 +218,49 @@ class DriverConnection(abc.ABC):
         ]
 
     def enter_frame(self, element: WebElement) -> None:
-        """Makes the frame in a frame element the one that scripts run in; the driver stays where it is.
+        """Makes the frame in a frame element the current one; the driver stays where it is.
 
         Raises:
-          NoSuchFrameException: the element has no frame.
+          NoSuchFrameException: the element has no frame any more.
         """
         try:
-            self._frames.append(self.call(self._devtools.child_frame, self._frame, element.id))
+            frame = self.call(self._devtools.child_frame, self._frame, element.id)
         except DocumentGoneError as error:
             raise NoSuchFrameException(f"the frame is gone: {error}") from error
+        self._frames.append((frame, element))
 
     def leave_frame(self) -> None:
         """Returns to the parent of the current frame."""
-        self._frames.pop()
+        del self._frames[-1:]  # There is none after a tab was replaced.
 
-    def leave_frames(self) -> None:
-        """Returns to the main frame."""
-        self._frames.clear()
+    def click(self, x: float, y: float, ctrl: bool = False) -> None:
+        """Clicks at a point of the current frame's window. Raises NoSuchFrameException if the frame is gone."""
+        try:
+            self.call(self._click, x, y, ctrl)
+        except DocumentGoneError as error:
+            raise NoSuchFrameException(f"the frame is gone: {error}") from error
 
-    def find_listeners(self) -> None:
-        """Makes the page's mouse listeners known to the scripts in the current frame."""
-        with contextlib.suppress(DocumentGoneError):
-            self.call(self._devtools.find_listeners, self._frame)
+    def _click(self, x: float, y: float, ctrl: bool) -> None:
+        frames = [self._devtools.main_frame(self._current), *(frame for frame, _ in self._frames)]
+        for outer, (_, owner) in zip(frames, self._frames, strict=False):
+            (left, top), _ = self._devtools.run(outer, _FRAME_ORIGIN, [{"node": owner.id}])
+            x, y = x + left, y + top
+        self._devtools.click(frames[0], x, y, ctrl)
 
     @property
     def _frame(self) -> Frame:
-        return self._frames[-1] if self._frames else self._devtools.main_frame(self._current)
+        return self._frames[-1][0] if self._frames else self._devtools.main_frame(self._current)
 
-    def _run(self, code: str, args: Sequence[Any]) -> Any:
-        given = [{"node": value.id} if isinstance(value, WebElement) else value for value in args]
+    def _run(self, code: str, args: Sequence[Any], listeners: bool) -> tuple[Any, list[str]]:
         for _ in range(_MAX_ATTEMPTS):
-            self._wait_for_navigation()
-            try:
-                value, found = self._devtools.run(self._frame, code, given)
-            except DocumentGoneError:
-                continue
-            return self._elements(value, [WebElement(self._driver, one) for one in found]) if found else value
+            # The driver waits for a page that loads before any command, here one that changes nothing; while a
+            # dialog is open it refuses.
+            with contextlib.suppress(UnexpectedAlertPresentException):
+                self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
+            with contextlib.suppress(DocumentGoneError):
+                if listeners:
+                    self._devtools.find_listeners(self._frame)
+                return self._devtools.run(self._frame, code, args)
         raise NoSuchFrameException("the document is gone")
 
     def _elements(self, value: Any, found: Sequence[WebElement]) -> Any:
@@ -252,10 +272,6 @@ class DriverConnection(abc.ABC):
         if value.keys() == {"node"}:
             return found[value["node"]]
         return {key: self._elements(one, found) for key, one in value.items()}
-
-    def _wait_for_navigation(self) -> None:
-        # The driver waits for a page that loads before any command, here one that changes nothing.
-        self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
 
     def _dialog_opened(self, dialog: Dialog, report: bool) -> bool:
         """Decides about a dialog, in a thread of its own; returns True to accept it."""

@@ -148,35 +148,62 @@ class DevTools:
 
     def find_listeners(self, frame: Frame) -> None:
         """Tells the world of a frame at which elements the page listens for mouse events."""
+        context, document, kinds = self._listeners_in(frame)
+        # Elements of the frames inside are in the answer, too, and belong into other worlds.
+        for inner in self._tree(frame).get("childFrames", ()) if kinds else ():
+            with contextlib.suppress(DocumentGoneError):
+                for node in self._listeners_in(Frame(inner["frame"]["id"], frame.session))[2]:
+                    kinds.pop(node, None)
+        world = document.rpartition(".")[0]  # An object's id starts with that of its world.
+        before, known = self._listeners.get(frame.id, ("", {}))
+        if before != world:
+            known = {}
+        changed = {node: kinds.get(node, 0) for node in known | kinds if known.get(node) != kinds.get(node)}
+        if changed:
+            told = self._resolve(frame, context, changed)
+            args = [{"value": [changed[node] for node in told]}]
+            args += [{"objectId": one} for one in told.values()]
+            self._call(frame, context, "function (...all) { rmsweb.learnListeners(...all); }", args)
+        self._listeners[frame.id] = (world, kinds)
+        self._release(frame)
+
+    def _listeners_in(self, frame: Frame) -> tuple[int, str, dict[int, int]]:
+        """Returns context and document of a frame, and its elements with mouse listeners.
+
+        The value is 1 for clicks, 2 for presses and 3 for both.
+        """
         context = self._world(frame)
-        document = self._evaluate(frame, context, "globalThis.rmsweb ? document : null").get("objectId")
-        if document is None:
-            self._evaluate(frame, context, _WORLD)
-            document = self._evaluate(frame, context, "document")["objectId"]
+        document = self._evaluate(frame, context, f"{_WORLD} document")["objectId"]
         with _gone_if_failed():
-            listeners = self._command(
+            answer = self._command(
                 frame.session, "DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True
-            )["listeners"]
+            )
         kinds: dict[int, int] = {}
-        for one in listeners:
+        for one in answer["listeners"]:
             kind = (one["type"] in _CLICKS) + 2 * (one["type"] in _PRESSES)
             if kind and "backendNodeId" in one:
                 kinds[one["backendNodeId"]] = kinds.get(one["backendNodeId"], 0) | kind
-        world = document.rpartition(".")[0]  # An object's id starts with that of its world.
-        before, known = self._listeners.get(frame.id, ("", {}))
-        known = known if before == world else {}
-        changed = {
-            node: kinds.get(node, 0) for node in {**known, **kinds} if known.get(node) != kinds.get(node)
-        }
-        if changed:
-            told = self._resolve(frame, context, changed)
-            values = [
-                {"value": [changed[node] for node in told]},
-                *({"objectId": one} for one in told.values()),
-            ]
-            self._call(frame, context, "function (...all) { rmsweb.learnListeners(...all); }", values)
-            self._release(frame)
-        self._listeners[frame.id] = (world, kinds)
+        return context, document, kinds
+
+    def _tree(self, frame: Frame) -> dict[str, Any]:
+        """Returns the part of the frame tree below a frame, without frames of other processes."""
+        with _gone_if_failed():
+            waiting = [self._command(frame.session, "Page.getFrameTree")["frameTree"]]
+        while waiting:
+            tree = waiting.pop()
+            if tree["frame"]["id"] == frame.id:
+                return tree
+            waiting += tree.get("childFrames", ())
+        raise DocumentGoneError("the frame is gone")
+
+    def click(self, frame: Frame, x: float, y: float, ctrl: bool) -> None:
+        """Clicks at a point of a tab's window, whatever frame is there; `frame` is the main one."""
+        place = {"x": x, "y": y, "modifiers": 2 if ctrl else 0}
+        press = {**place, "button": "left", "clickCount": 1}
+        with _gone_if_failed():
+            self._command(frame.session, "Input.dispatchMouseEvent", type="mouseMoved", **place)
+            self._command(frame.session, "Input.dispatchMouseEvent", type="mousePressed", **press)
+            self._command(frame.session, "Input.dispatchMouseEvent", type="mouseReleased", **press)
 
     def _find_roots(self, frame: Frame, context: int) -> bool:
         """Tells the world of a frame about closed shadow roots of suspect elements; True if there are any."""
@@ -196,14 +223,7 @@ class DevTools:
     def _references(self, frame: Frame, objects: Sequence[str]) -> list[str]:
         if not objects:
             return []
-        with _gone_if_failed():
-            waiting = [self._command(frame.session, "Page.getFrameTree")["frameTree"]]
-        loader = ""
-        while waiting:
-            tree = waiting.pop()
-            waiting += tree.get("childFrames", ())
-            if tree["frame"]["id"] == frame.id:
-                loader = tree["frame"]["loaderId"]
+        loader = self._tree(frame)["frame"]["loaderId"]
         nodes = self._describe(frame, objects)
         self._release(frame)
         return [f"f.{frame.id}.d.{loader}.e.{node['backendNodeId']}" for node in nodes]

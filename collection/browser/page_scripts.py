@@ -6,7 +6,7 @@ return el && el.isConnected ? el : null;
 """
 
 # Scrolls the element into view. Returns the first of its centre and inset corners at which a click would hit
-# the element itself, as an offset from WebDriver's origin (the visible centre of the first box).
+# the element itself, in the window of its frame.
 CLICK_POINT = """
 const el = arguments[0];
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
@@ -30,18 +30,14 @@ function within(node) {
   }
   return false;
 }
-let origin = null;
 for (const r of el.getClientRects()) {
   const left = Math.max(r.left, 0), top = Math.max(r.top, 0);
   const right = Math.min(r.right, innerWidth), bottom = Math.min(r.bottom, innerHeight);
-  if (!origin) origin = [Math.floor((left + right) / 2), Math.floor((top + bottom) / 2)];
   if (right <= left || bottom <= top) continue;
   const dx = Math.min(4, (right - left) / 4), dy = Math.min(4, (bottom - top) / 4);
   const points = [[(left + right) / 2, (top + bottom) / 2], [left + dx, top + dy], [right - dx, top + dy],
     [left + dx, bottom - dy], [right - dx, bottom - dy]];
-  for (const [x, y] of points) {
-    if (within(at(x, y))) return [Math.round(x) - origin[0], Math.round(y) - origin[1]];
-  }
+  for (const [x, y] of points) if (within(at(x, y))) return [Math.round(x), Math.round(y)];
 }
 return null;
 """
@@ -97,6 +93,8 @@ let el = document.activeElement;
 while (el && rmsweb.activeIn(el)) el = rmsweb.activeIn(el);
 return el && /^(INPUT|TEXTAREA)$/.test(el.tagName) ? el : null;
 """
+
+IS_FIELD = "return /^(INPUT|TEXTAREA)$/.test(arguments[0].tagName);"
 
 # Sets or extends the text of a field in one event; returns whether the field has taken it.
 SET_TEXT = """

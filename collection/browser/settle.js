@@ -13,7 +13,7 @@ let waits = new AbortController(), missing = null, late = false;
 
 const left = () => start + limit - performance.now();
 const after = (delay, step) => {
-  scheduler.postTask(step, { delay: Math.max(0, delay), signal: waits.signal }).catch(() => {});
+  scheduler.postTask(() => { try { step(); } catch { finish(); } }, { delay: Math.max(0, delay), signal: waits.signal }).catch(() => {});
 };
 const finish = () => {
   waits.abort();

@@ -125,8 +125,7 @@ def _walk_frame(
     offset: tuple[float, float],
 ) -> dict[str, Any]:
     limits = {"max_lines": MAX_LINES - len(parts.lines), "max_chars": MAX_CHARS - parts.chars}
-    browser.find_listeners()
-    answer = browser.script(_SCRIPT, {**options, **limits})
+    answer = browser.script(_SCRIPT, {**options, **limits}, listeners=True)
     parts.links += answer["counts"]["links"]
     parts.elements += answer["counts"]["elements"]
     parts.chars += answer["chars"]

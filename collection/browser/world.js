@@ -30,8 +30,13 @@
     suspects.push(el);
   }
 
-  // Answers are sent as JSON; nodes in them become references.
-  Node.prototype.toJSON = function () { return { node: found.push(this) - 1 }; };
+  // Answers are sent as JSON; elements in them become references.
+  function refer(value) {
+    if (value === null || typeof value !== 'object') return value;
+    if (value.nodeType) return { node: found.push(value) - 1 };
+    for (const key in value) if (typeof value[key] === 'object') value[key] = refer(value[key]);
+    return value;
+  }
 
   globalThis.rmsweb = {
     requests,
@@ -65,7 +70,7 @@
       pending = null;
       suspects = [];
       found = [];
-      let text = JSON.stringify({ value: (await code.apply(null, args)) ?? null });
+      let text = JSON.stringify({ value: refer((await code.apply(null, args)) ?? null) });
       // Half a surrogate pair, the only character that is written as \ud..., cannot be written as UTF-8.
       if (text.includes('\\ud')) text = text.replace(/\\(?:\\|ud[89a-f]..)/g, (one) => (one === '\\\\' ? one : '\ufffd'));
       return `${text.slice(0, -1)},"found":${found.length},"suspects":${suspects.length}}`;

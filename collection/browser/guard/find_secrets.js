@@ -29,7 +29,6 @@ function wasPassword(view, el) {
 }
 
 function scan(view, dx, dy) {
-  view.Node.prototype.toJSON = Node.prototype.toJSON;  // Frame elements are part of the answer.
   const add = (list, rect, ...before) => {
     if (rect.right <= rect.left || rect.bottom <= rect.top) return;
     if (rect.right < 0 || rect.bottom < 0 || rect.left > view.innerWidth || rect.top > view.innerHeight) return;
