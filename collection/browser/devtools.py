@@ -33,6 +33,8 @@ _CLICKS, _PRESSES = {"click", "dblclick"}, {"mousedown", "mouseup", "pointerdown
 _MAX_RUNS = 6
 # Pages can open any number of dialogs: all are answered, the first ones of a document are reported.
 _MAX_DIALOGS = 5
+# Time for a page that opens many at once.
+_STORM_S = 15.0
 _GROUP = "collector"
 
 _Answer = concurrent.futures.Future[dict[str, Any]]
@@ -85,6 +87,7 @@ class DevTools:
         self._sessions: dict[str, str] = {}  # By the target id of a tab or a frame.
         self._dialogs: dict[str, int] = {}  # Number in the tab's document, by session.
         self._listeners: dict[str, tuple[str, dict[int, int]]] = {}  # Kinds by node, by frame and world.
+        self._opened = 0
         self._sending = threading.Lock()
         self._lost = False
         # Answers are as large as pages: checking their encoding in Python would take seconds.
@@ -324,10 +327,16 @@ class DevTools:
         return answer
 
     def _result(self, answer: _Answer) -> dict[str, Any]:
-        try:
-            return answer.result(self._timeout_s)
-        except concurrent.futures.TimeoutError:
-            raise TimeoutException("script timeout") from None
+        opened, limit = self._opened, self._timeout_s
+        while True:
+            try:
+                return answer.result(limit)
+            except concurrent.futures.TimeoutError:
+                # A page that opens dialog after dialog answers between them, or afterwards.
+                if self._opened == opened or limit <= 0:
+                    raise TimeoutException("script timeout") from None
+                limit = _STORM_S - self._timeout_s
+                opened = self._opened
 
     def _read(self) -> None:
         try:
@@ -362,6 +371,7 @@ class DevTools:
             case "Page.frameNavigated" if "parentId" not in params["frame"]:
                 self._dialogs[session] = 0
             case "Page.javascriptDialogOpening":
+                self._opened += 1
                 self._dialogs[session] = self._dialogs.get(session, 0) + 1
                 dialog = Dialog(params["type"], params["message"])
                 accept = self._answer(dialog, self._dialogs[session] <= _MAX_DIALOGS)

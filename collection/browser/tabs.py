@@ -7,7 +7,11 @@ import re
 import time
 from typing import Any
 
-from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.common.exceptions import (
+    TimeoutException,
+    UnexpectedAlertPresentException,
+    WebDriverException,
+)
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError
 from collection.browser.connection import DriverConnection
@@ -247,6 +251,8 @@ class Tabs(DriverConnection):
         try:
             self._driver.set_page_load_timeout(_PROBE_S)
             self._driver.execute("executeCdpCommand", {"cmd": "Page.stopLoading", "params": {}})
+        except UnexpectedAlertPresentException:
+            pass  # It does something.
         except TimeoutException:
             self._replace_tab()
             raise PageError("The page does not respond; it was closed") from None
