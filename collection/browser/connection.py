@@ -83,7 +83,7 @@ class DriverConnection(abc.ABC):
         self._frames: list[tuple[Frame, WebElement]] = []
         try:
             url = self._process.devtools_url
-            self._devtools = DevTools(url, config.script_seconds, self._dialog_opened)
+            self._devtools = DevTools(url, config.script_seconds, self._dialog_opened, self._let_driver_wait)
         except (OSError, WebSocketException) as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
@@ -234,18 +234,18 @@ class DriverConnection(abc.ABC):
         del self._frames[-1:]  # There is none after a tab was replaced.
 
     def click(self, x: float, y: float, ctrl: bool = False) -> None:
-        """Clicks at a point of the current frame's window. Raises NoSuchFrameException if the frame is gone."""
+        """Clicks at a point of the current frame's window. Raises NoSuchFrameException if it is gone."""
         try:
             self.call(self._click, x, y, ctrl)
         except DocumentGoneError as error:
             raise NoSuchFrameException(f"the frame is gone: {error}") from error
 
     def _click(self, x: float, y: float, ctrl: bool) -> None:
-        frames = [self._devtools.main_frame(self._current), *(frame for frame, _ in self._frames)]
-        for outer, (_, owner) in zip(frames, self._frames, strict=False):
-            (left, top), _ = self._devtools.run(outer, _FRAME_ORIGIN, [{"node": owner.id}])
-            x, y = x + left, y + top
-        self._devtools.click(frames[0], x, y, ctrl)
+        frame = main = self._devtools.main_frame(self._current)
+        for inner, owner in self._frames:
+            (left, top), _ = self._devtools.run(frame, _FRAME_ORIGIN, [{"node": owner.id}])
+            frame, x, y = inner, x + left, y + top
+        self._devtools.click(main, x, y, ctrl)
 
     @property
     def _frame(self) -> Frame:
@@ -253,15 +253,17 @@ class DriverConnection(abc.ABC):
 
     def _run(self, code: str, args: Sequence[Any], listeners: bool) -> tuple[Any, list[str]]:
         for _ in range(_MAX_ATTEMPTS):
-            # The driver waits for a page that loads before any command, here one that changes nothing; while a
-            # dialog is open it refuses.
-            with contextlib.suppress(UnexpectedAlertPresentException):
-                self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
+            self._let_driver_wait()
             with contextlib.suppress(DocumentGoneError):
                 if listeners:
                     self._devtools.find_listeners(self._frame)
                 return self._devtools.run(self._frame, code, args)
         raise NoSuchFrameException("the document is gone")
+
+    def _let_driver_wait(self) -> None:
+        """Waits until the page has loaded, as the driver does before any command, here one without effect."""
+        with contextlib.suppress(UnexpectedAlertPresentException):
+            self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
 
     def _elements(self, value: Any, found: Sequence[WebElement]) -> Any:
         """Returns a script's value with its elements."""

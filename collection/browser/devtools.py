@@ -14,6 +14,7 @@ import itertools
 import json
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -31,10 +32,14 @@ _RUN = "function () {{ return globalThis.rmsweb ? rmsweb.run(function () {{\n{co
 _CLICKS, _PRESSES = {"click", "dblclick"}, {"mousedown", "mouseup", "pointerdown", "pointerup"}
 # Closed shadow trees inside one another: a script that meets new ones runs again with them.
 _MAX_RUNS = 6
-# Pages can open any number of dialogs: all are answered, the first ones of a document are reported.
+# A page can open any number of dialogs, and while it does, Chromium cannot leave it. After these many a document
+# may open no more, as browsers let a user decide. Only then is anything of the page's own replaced.
 _MAX_DIALOGS = 5
-# Time for a page that opens many at once.
-_STORM_S = 15.0
+_NO_MORE_DIALOGS = "alert = () => {}; confirm = () => false; prompt = () => null; void 0"
+# More time for a page that opens many at once.
+_STORM_S = 10.0
+# Meanwhile the driver gets work to do: until it has seen a new window, `window.open` does not return.
+_SLICE_S = 0.3
 _GROUP = "collector"
 
 _Answer = concurrent.futures.Future[dict[str, Any]]
@@ -72,6 +77,7 @@ class DevTools:
       timeout_s: time limit for every answer of a page.
       answer: called in the reading thread with every dialog, and with True for those to report; returns True
         to accept the dialog.
+      meanwhile: called now and then while a page does not answer.
 
     Raises:
       ConnectionError: from all methods, once the browser is gone.
@@ -79,9 +85,16 @@ class DevTools:
       DocumentGoneError: from methods that take a frame.
     """
 
-    def __init__(self, url: str, timeout_s: float, answer: Callable[[Dialog, bool], bool]) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        answer: Callable[[Dialog, bool], bool],
+        meanwhile: Callable[[], None],
+    ) -> None:
         self._timeout_s = timeout_s
         self._answer = answer
+        self._meanwhile = meanwhile
         self._ids = itertools.count(1)
         self._waiting: dict[int, tuple[str, _Answer]] = {}
         self._sessions: dict[str, str] = {}  # By the target id of a tab or a frame.
@@ -200,13 +213,17 @@ class DevTools:
         raise DocumentGoneError("the frame is gone")
 
     def click(self, frame: Frame, x: float, y: float, ctrl: bool) -> None:
-        """Clicks at a point of a tab's window, whatever frame is there; `frame` is the main one."""
+        """Clicks at a point of a tab, whatever frame is there; `frame` is the main one."""
         place = {"x": x, "y": y, "modifiers": 2 if ctrl else 0}
-        press = {**place, "button": "left", "clickCount": 1}
+        sent = [self._send(frame.session, "Input.dispatchMouseEvent", type="mouseMoved", **place)]
+        for kind in ("mousePressed", "mouseReleased"):
+            press = {"type": kind, "button": "left", "clickCount": 1}
+            sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **press, **place))
+        # The click may open a window.
+        self._meanwhile()
         with _gone_if_failed():
-            self._command(frame.session, "Input.dispatchMouseEvent", type="mouseMoved", **place)
-            self._command(frame.session, "Input.dispatchMouseEvent", type="mousePressed", **press)
-            self._command(frame.session, "Input.dispatchMouseEvent", type="mouseReleased", **press)
+            for answer in sent:
+                self._result(answer)
 
     def _find_roots(self, frame: Frame, context: int) -> bool:
         """Tells the world of a frame about closed shadow roots of suspect elements; True if there are any."""
@@ -327,16 +344,16 @@ class DevTools:
         return answer
 
     def _result(self, answer: _Answer) -> dict[str, Any]:
-        opened, limit = self._opened, self._timeout_s
+        deadline, opened = time.monotonic() + self._timeout_s, self._opened
         while True:
             try:
-                return answer.result(limit)
+                return answer.result(_SLICE_S)
             except concurrent.futures.TimeoutError:
                 # A page that opens dialog after dialog answers between them, or afterwards.
-                if self._opened == opened or limit <= 0:
+                late = _STORM_S if self._opened > opened else 0.0
+                if time.monotonic() > deadline + late:
                     raise TimeoutException("script timeout") from None
-                limit = _STORM_S - self._timeout_s
-                opened = self._opened
+                self._meanwhile()
 
     def _read(self) -> None:
         try:
@@ -376,6 +393,8 @@ class DevTools:
                 dialog = Dialog(params["type"], params["message"])
                 accept = self._answer(dialog, self._dialogs[session] <= _MAX_DIALOGS)
                 self._send(session, "Page.handleJavaScriptDialog", accept=accept)
+                if self._dialogs[session] == _MAX_DIALOGS:
+                    self._send(session, "Runtime.evaluate", expression=_NO_MORE_DIALOGS)
 
     def _prepare(self, target: str, session: str) -> None:
         if target in self._sessions:

@@ -43,6 +43,7 @@ BROKEN = {
     "promises": f"window.Promise = {THROW}; JSON.stringify = JSON.parse = {THROW}; window.performance = null",
 }
 
+
 def look(browser: Browser, local_pages: str, code: str) -> Snapshot:
     """Takes a snapshot of a small page after running `code` in it."""
     browser.goto(f"{local_pages}/small.html")
