@@ -83,7 +83,7 @@ class DriverConnection(abc.ABC):
         self._frames: list[tuple[Frame, WebElement]] = []
         try:
             url = self._process.devtools_url
-            self._devtools = DevTools(url, config.script_seconds, self._dialog_opened, self._let_driver_wait)
+            self._devtools = DevTools(url, config.script_seconds, self._dialog_opened)
         except (OSError, WebSocketException) as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
@@ -253,17 +253,15 @@ class DriverConnection(abc.ABC):
 
     def _run(self, code: str, args: Sequence[Any], listeners: bool) -> tuple[Any, list[str]]:
         for _ in range(_MAX_ATTEMPTS):
-            self._let_driver_wait()
+            # The driver waits for a page that loads before any command, here one without effect; while a
+            # dialog is open it refuses.
+            with contextlib.suppress(UnexpectedAlertPresentException):
+                self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
             with contextlib.suppress(DocumentGoneError):
                 if listeners:
                     self._devtools.find_listeners(self._frame)
                 return self._devtools.run(self._frame, code, args)
         raise NoSuchFrameException("the document is gone")
-
-    def _let_driver_wait(self) -> None:
-        """Waits until the page has loaded, as the driver does before any command, here one without effect."""
-        with contextlib.suppress(UnexpectedAlertPresentException):
-            self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
 
     def _elements(self, value: Any, found: Sequence[WebElement]) -> Any:
         """Returns a script's value with its elements."""

@@ -14,7 +14,6 @@ import itertools
 import json
 import pathlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,14 +31,12 @@ _RUN = "function () {{ return globalThis.rmsweb ? rmsweb.run(function () {{\n{co
 _CLICKS, _PRESSES = {"click", "dblclick"}, {"mousedown", "mouseup", "pointerdown", "pointerup"}
 # Closed shadow trees inside one another: a script that meets new ones runs again with them.
 _MAX_RUNS = 6
-# A page can open any number of dialogs, and while it does, Chromium cannot leave it. After these many a document
-# may open no more, as browsers let a user decide. Only then is anything of the page's own replaced.
+# A page can open any number of dialogs, and while it does, Chromium cannot leave it. After this many a
+# document may open no more, as browsers let a user decide. Only then is anything of the page's own replaced.
 _MAX_DIALOGS = 5
 _NO_MORE_DIALOGS = "alert = () => {}; confirm = () => false; prompt = () => null; void 0"
 # More time for a page that opens many at once.
 _STORM_S = 10.0
-# Meanwhile the driver gets work to do: until it has seen a new window, `window.open` does not return.
-_SLICE_S = 0.3
 _GROUP = "collector"
 
 _Answer = concurrent.futures.Future[dict[str, Any]]
@@ -77,7 +74,6 @@ class DevTools:
       timeout_s: time limit for every answer of a page.
       answer: called in the reading thread with every dialog, and with True for those to report; returns True
         to accept the dialog.
-      meanwhile: called now and then while a page does not answer.
 
     Raises:
       ConnectionError: from all methods, once the browser is gone.
@@ -90,11 +86,9 @@ class DevTools:
         url: str,
         timeout_s: float,
         answer: Callable[[Dialog, bool], bool],
-        meanwhile: Callable[[], None],
     ) -> None:
         self._timeout_s = timeout_s
         self._answer = answer
-        self._meanwhile = meanwhile
         self._ids = itertools.count(1)
         self._waiting: dict[int, tuple[str, _Answer]] = {}
         self._sessions: dict[str, str] = {}  # By the target id of a tab or a frame.
@@ -109,9 +103,8 @@ class DevTools:
         )
         self._socket.settimeout(None)
         threading.Thread(target=self._read, name="devtools", daemon=True).start()
-        pages = [{"type": "page"}, {"exclude": True}]
-        settings = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True, "filter": pages}
-        self._command("", "Target.setAutoAttach", **settings)
+        # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
+        self._command("", "Target.setDiscoverTargets", discover=True)
 
     def close(self) -> None:
         with contextlib.suppress(OSError, websocket.WebSocketException):
@@ -219,8 +212,6 @@ class DevTools:
         for kind in ("mousePressed", "mouseReleased"):
             press = {"type": kind, "button": "left", "clickCount": 1}
             sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **press, **place))
-        # The click may open a window.
-        self._meanwhile()
         with _gone_if_failed():
             for answer in sent:
                 self._result(answer)
@@ -344,16 +335,15 @@ class DevTools:
         return answer
 
     def _result(self, answer: _Answer) -> dict[str, Any]:
-        deadline, opened = time.monotonic() + self._timeout_s, self._opened
-        while True:
-            try:
-                return answer.result(_SLICE_S)
-            except concurrent.futures.TimeoutError:
-                # A page that opens dialog after dialog answers between them, or afterwards.
-                late = _STORM_S if self._opened > opened else 0.0
-                if time.monotonic() > deadline + late:
-                    raise TimeoutException("script timeout") from None
-                self._meanwhile()
+        opened = self._opened
+        try:
+            return answer.result(self._timeout_s)
+        except concurrent.futures.TimeoutError:
+            # A page that opens dialog after dialog answers between them, or afterwards.
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                if self._opened > opened:
+                    return answer.result(_STORM_S)
+            raise TimeoutException("script timeout") from None
 
     def _read(self) -> None:
         try:
@@ -376,6 +366,10 @@ class DevTools:
             return
         params, session = message["params"], message.get("sessionId", "")
         match message["method"]:
+            case "Target.targetCreated" if params["targetInfo"]["type"] == "page":
+                self._send(
+                    "", "Target.attachToTarget", targetId=params["targetInfo"]["targetId"], flatten=True
+                )
             case "Target.attachedToTarget" if params["targetInfo"]["type"] == "page":
                 self._prepare(params["targetInfo"]["targetId"], params["sessionId"])
             case "Target.detachedFromTarget":
