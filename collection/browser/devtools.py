@@ -184,8 +184,17 @@ class DevTools:
         context = self._world(frame)
         document = self._evaluate(frame, context, f"{_WORLD} document")["objectId"]
         with _gone_if_failed():
+            number = self._command(frame.session, "DOM.describeNode", objectId=document)["node"][
+                "backendNodeId"
+            ]
+            # Handlers in attributes are compiled for the world that the object is from; it must be the page's.
+            own = self._command(frame.session, "DOM.resolveNode", backendNodeId=number, objectGroup=_GROUP)
             answer = self._command(
-                frame.session, "DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True
+                frame.session,
+                "DOMDebugger.getEventListeners",
+                objectId=own["object"]["objectId"],
+                depth=-1,
+                pierce=True,
             )
         kinds: dict[int, int] = {}
         for one in answer["listeners"]:
