@@ -187,7 +187,7 @@ class DevTools:
             number = self._command(frame.session, "DOM.describeNode", objectId=document)["node"][
                 "backendNodeId"
             ]
-            # Handlers in attributes are compiled for the world that the object is from; it must be the page's.
+            # Handlers in attributes are compiled for the object's world, which has to be the page's.
             own = self._command(frame.session, "DOM.resolveNode", backendNodeId=number, objectGroup=_GROUP)
             answer = self._command(
                 frame.session,
