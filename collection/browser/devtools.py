@@ -37,6 +37,8 @@ _MAX_DIALOGS = 5
 _NO_MORE_DIALOGS = "alert = () => {}; confirm = () => false; prompt = () => null; void 0"
 # More time for a page that opens many at once.
 _STORM_S = 10.0
+# Worlds whose listeners are remembered, so that only changes are told.
+_MAX_WORLDS = 100
 _GROUP = "collector"
 
 _Answer = concurrent.futures.Future[dict[str, Any]]
@@ -173,6 +175,8 @@ class DevTools:
             args = [{"value": [changed[node] for node in told]}]
             args += [{"objectId": one} for one in told.values()]
             self._call(frame, context, "function (...all) { rmsweb.learnListeners(...all); }", args)
+        if len(self._listeners) >= _MAX_WORLDS:
+            self._listeners.clear()
         self._listeners[frame.id] = (world, kinds)
         self._release(frame)
 
@@ -403,6 +407,7 @@ class DevTools:
         if target in self._sessions:
             return
         self._sessions[target] = session
+        self._send(session, "Inspector.enable")
         self._send(session, "Page.enable")
         # Before the page's own scripts, so that no request is missed.
         self._send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)

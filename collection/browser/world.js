@@ -2,12 +2,18 @@
 // its own global object and built-ins, so that neither side sees or changes what the other has defined.
 (() => {
   if (globalThis.rmsweb) return;
-  // Elements that may host a shadow tree, next to those of a page's own names.
+  // Elements that may host a shadow tree, besides custom ones.
   const HOSTS = new Set(['ARTICLE', 'ASIDE', 'BLOCKQUOTE', 'BODY', 'DIV', 'FOOTER', 'H1', 'H2', 'H3', 'H4', 'H5', 'H6', 'HEADER',
     'MAIN', 'NAV', 'P', 'SECTION', 'SPAN']);
   const MAX_SUSPECTS = 300;
   const closedRoots = new WeakMap(), judged = new WeakMap(), listening = new WeakMap();
   let suspects = [], found = [], pending = null;
+  // Fields of a form shadow its properties, so prototype getters are used.
+  const getter = (name) => {
+    const { get } = Object.getOwnPropertyDescriptor(Element.prototype, name);
+    return (el) => get.call(el);
+  };
+  const nameOf = getter('localName'), openRootOf = getter('shadowRoot');
 
   // Finished requests, and those that settle.js has waited for in vain. The browser's own list of requests is short,
   // and the page may clear it.
@@ -22,7 +28,7 @@
   // An element without light content, or whose content is not rendered although it is visible itself. Its size says
   // when to look again.
   function suspect(el) {
-    const custom = el.localName.includes('-'), child = el.firstElementChild;
+    const custom = nameOf(el).includes('-'), child = el.firstElementChild;
     if (!custom && (!HOSTS.has(el.tagName) || (child ? child.checkVisibility() : el.firstChild))) return;
     const key = `${el.offsetWidth}x${el.offsetHeight}`;
     if (judged.get(el) === key || suspects.length >= MAX_SUSPECTS) return;
@@ -44,7 +50,7 @@
     elements: new Map(),
     // The shadow root of an element, also a closed one.
     rootOf(el) {
-      const root = el.shadowRoot || closedRoots.get(el) || null;
+      const root = openRootOf(el) || closedRoots.get(el) || null;
       if (!root) suspect(el);
       return root;
     },

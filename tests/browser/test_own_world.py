@@ -65,7 +65,9 @@ def test_reading_for_an_action_leaves_nothing_in_the_page(
     snapshot = take_snapshot(browser)
     index = {target.label[0] or target.text: number for number, target in snapshot.targets.items()}
     assert "Closed" in page_markdown(browser, links=True)
-    assert do(browser, "get_dropdown_options", index=index["list"]) == f"Options of [{index['list']}]: One | Two"
+    assert (
+        do(browser, "get_dropdown_options", index=index["list"]) == f"Options of [{index['list']}]: One | Two"
+    )
     assert do(browser, "input_text", index=index["box"], text="x").endswith("takes no text")
     assert do(browser, "select_dropdown_option", index=index["list"], text="Ten").startswith("[")
     assert do(browser, "scroll", down=False, num_pages=1) == "Cannot scroll further up"
