@@ -58,7 +58,7 @@ class ActionOutcome:
 
 
 class LocatedElement:
-    """An indexed element; inside the `with` block the driver is in the element's frame."""
+    """An indexed element; inside the `with` block, scripts and the driver are in the element's frame."""
 
     def __init__(self, browser: Browser, index: int) -> None:
         snapshot = browser.snapshot or take_snapshot(browser)
@@ -70,7 +70,9 @@ class LocatedElement:
     def __enter__(self) -> tuple[WebElement, ActionTarget]:
         try:
             for uid in self.target.frames:
-                self.browser.call(self.browser.driver.switch_to.frame, self._find(uid))
+                element = self._find(uid)
+                self.browser.call(self.browser.driver.switch_to.frame, element)
+                self.browser.enter_frame(element)
             return self._find(self.target.uid), self.target
         except BaseException:
             self._leave()
@@ -80,6 +82,8 @@ class LocatedElement:
         self._leave()
 
     def _leave(self) -> None:
+        for _ in self.target.frames:
+            self.browser.leave_frame()
         if self.target.frames:
             self.browser.call(self.browser.driver.switch_to.default_content)
 

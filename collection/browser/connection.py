@@ -9,13 +9,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import urllib3.exceptions
 from selenium.common.exceptions import (
     InvalidSessionIdException,
-    NoAlertPresentException,
+    NoSuchFrameException,
     NoSuchWindowException,
     SessionNotCreatedException,
     TimeoutException,
@@ -23,12 +23,16 @@ from selenium.common.exceptions import (
     WebDriverException,
 )
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+from websocket import WebSocketException
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
+from collection.browser.devtools import DevTools, Dialog, DocumentGoneError, Frame
 from collection.browser.driver import DriverProcess
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.processes import kill_busy_renderers, memory_mb, reap_orphans, session_members
+from rmsweb_jax.errors import UserError
 
 T = TypeVar("T")
 
@@ -42,17 +46,25 @@ _LOST = (
     "unable to find session",
 )
 MAX_DIALOG_CHARS = 200
-# dialogs.js limits a document to a few dialogs, and the driver may report each of them several times.
-_MAX_DIALOG_REPORTS = 24
+# The driver runs no command while a dialog is open, and a page may open one after the other.
+_DIALOG_WAIT_S, _DIALOG_POLL_S = 10.0, 0.002
+# The place of the content of a frame element in its own window.
+_FRAME_ORIGIN = """
+const rect = arguments[0].getBoundingClientRect();
+return [rect.left + arguments[0].clientLeft, rect.top + arguments[0].clientTop];
+"""
+# A navigation may destroy a document between two commands.
+_MAX_ATTEMPTS = 3
 
 
 class DriverConnection(abc.ABC):
     """A driver with its browser; closed by `with` or `close()`.
 
     Attributes:
-      dialogs: texts of dismissed alerts, confirms and prompts that the agent has not seen yet.
+      dialogs: texts of dismissed alerts, confirms and prompts that the agent has not seen yet, a few of each
+        document.
       accepted_dialogs: texts of those that were accepted.
-      accept_dialogs: accept dialogs that a call opens.
+      accept_dialogs: accept dialogs that open.
       guard: restricts the browser; None for no restriction.
 
     Raises:
@@ -72,17 +84,18 @@ class DriverConnection(abc.ABC):
         reap_orphans()
         self._process = DriverProcess(config, guard.flags if guard else ())
         self._driver = self._process.driver
-        if guard is not None and self._process.port:
-            guard.protect(self._process.port)
-        if guard is not None and guard.watches:
-            self._watch(guard)
-
-    def _watch(self, guard: Guard) -> None:
-        """Lets the guard judge the browser's documents, before any page is opened."""
+        self._current = ""
+        self._frames: list[tuple[Frame, WebElement]] = []
         try:
-            port, url = self._process.devtools()
-            guard.protect(port)
-            guard.watch(url)
+            self._devtools = DevTools(self._process.devtools_url, config.script_seconds, self._dialog_opened)
+            if guard is not None and self._process.ports:
+                guard.protect(*self._process.ports)
+            if guard is not None and guard.watches:
+                # Before any page is opened.
+                guard.watch(self._process.local_devtools_url)
+        except (OSError, WebSocketException) as error:
+            self._process.end()
+            raise UserError(f"no DevTools connection to the browser: {error}") from error
         except ProxyLostError as error:
             self._process.end()
             raise BrowserLostError(f"the browser's documents cannot be watched: {error}") from error
@@ -98,6 +111,7 @@ class DriverConnection(abc.ABC):
 
     def close(self) -> None:
         """Ends the browser, its driver and all their processes, and removes the profile."""
+        self._devtools.close()
         if not self._process.pid:
             with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
                 self._driver.quit()
@@ -127,26 +141,20 @@ class DriverConnection(abc.ABC):
         return memory_mb(self._process.pid) if self._process.pid else 0.0
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls WebDriver; if a dialog interferes, adds its text to `dialogs` and repeats the call.
+        """Calls WebDriver or DevTools; if a dialog interferes, repeats the call.
 
         Raises:
           PageError: the page keeps opening dialogs, or its process has crashed.
           BrowserLostError: the browser or its driver is gone.
         """
         self._calls += 1
-        previous = None
-        # The driver has dismissed the dialog when it reports it, so the same call can be repeated.
-        for _ in range(_MAX_DIALOG_REPORTS):
+        deadline = time.monotonic() + _DIALOG_WAIT_S
+        while time.monotonic() < deadline:
             try:
-                result = function(*args)
-                if self.accept_dialogs:
-                    self._accept_dialog()
-                return result
-            except UnexpectedAlertPresentException as error:
-                dialog = self.redact(error.alert_text or "")[:MAX_DIALOG_CHARS]
-                # The driver may report a dialog again while it closes.
-                self.dialogs += [dialog] * (dialog != previous)
-                previous = dialog
+                return function(*args)
+            except UnexpectedAlertPresentException:
+                # The driver has not begun, so the same call can be repeated. The dialog is being answered.
+                time.sleep(_DIALOG_POLL_S)
             except NoSuchWindowException as error:
                 raise PageError("The page has closed its window") from error
             except (InvalidSessionIdException, SessionNotCreatedException) as error:
@@ -171,14 +179,6 @@ class DriverConnection(abc.ABC):
                 raise
         raise PageError("The page keeps opening dialogs")
 
-    def _accept_dialog(self) -> None:
-        """Accepts the dialog that is open, if there is one."""
-        with contextlib.suppress(NoAlertPresentException):
-            dialog = self._driver.switch_to.alert
-            text = dialog.text
-            dialog.accept()
-            self.accepted_dialogs.append(self.redact(text)[:MAX_DIALOG_CHARS])
-
     def redact(self, text: str) -> str:
         """Returns the text without secrets; to be called before truncation, which could split a secret."""
         return self.guard.redactor.text(text) if self.guard else text
@@ -202,8 +202,26 @@ class DriverConnection(abc.ABC):
     def _replace_tab(self) -> None:
         """Replaces the current tab by an empty one."""
 
-    def script(self, code: str, *args: Any) -> Any:
-        """Runs JavaScript in the current frame and returns its value."""
+    def script(self, code: str, *args: Any, listeners: bool = False) -> Any:
+        """Runs a function body in the isolated world of the current frame and returns its value.
+
+        The page's elements may be among the arguments and in the value; nothing else of the page is there.
+
+        Args:
+          listeners: find out first at which elements the page listens for mouse events.
+
+        Raises:
+          NoSuchFrameException: the frame is gone.
+        """
+        given = [{"node": value.id} if isinstance(value, WebElement) else value for value in args]
+        value, found = self.call(self._run, code, given, listeners)
+        return self._elements(value, [WebElement(self._driver, one) for one in found]) if found else value
+
+    def page_script(self, code: str, *args: Any) -> Any:
+        """Runs JavaScript in the page's own world, in the driver's current frame, and returns its value.
+
+        Only for code that is the page's own or the agent's: the page can see it and change what it does.
+        """
         return self.call(self._driver.execute_script, code, *args)
 
     def cdp(self, command: str, **params: Any) -> dict[str, Any]:
@@ -211,3 +229,68 @@ class DriverConnection(abc.ABC):
         return self.call(self._driver.execute, "executeCdpCommand", {"cmd": command, "params": params})[
             "value"
         ]
+
+    def enter_frame(self, element: WebElement) -> None:
+        """Makes the frame in a frame element the current one; the driver stays where it is.
+
+        Raises:
+          NoSuchFrameException: the element has no frame any more.
+        """
+        try:
+            frame = self.call(self._devtools.child_frame, self._frame, element.id)
+        except DocumentGoneError as error:
+            raise NoSuchFrameException(f"the frame is gone: {error}") from error
+        self._frames.append((frame, element))
+
+    def leave_frame(self) -> None:
+        """Returns to the parent of the current frame."""
+        del self._frames[-1:]  # There is none after a tab was replaced.
+
+    def click(self, x: float, y: float, ctrl: bool = False) -> None:
+        """Clicks at a point of the current frame's window. Raises NoSuchFrameException if it is gone."""
+        try:
+            self.call(self._click, x, y, ctrl)
+        except DocumentGoneError as error:
+            raise NoSuchFrameException(f"the frame is gone: {error}") from error
+
+    def _click(self, x: float, y: float, ctrl: bool) -> None:
+        frame = main = self._devtools.main_frame(self._current)
+        for inner, owner in self._frames:
+            (left, top), _ = self._devtools.run(frame, _FRAME_ORIGIN, [{"node": owner.id}])
+            frame, x, y = inner, x + left, y + top
+        self._devtools.click(main, x, y, ctrl)
+
+    @property
+    def _frame(self) -> Frame:
+        return self._frames[-1][0] if self._frames else self._devtools.main_frame(self._current)
+
+    def _run(self, code: str, args: Sequence[Any], listeners: bool) -> tuple[Any, list[str]]:
+        for _ in range(_MAX_ATTEMPTS):
+            # The driver waits for a page that loads before any command, here one without effect; while a
+            # dialog is open it refuses.
+            with contextlib.suppress(UnexpectedAlertPresentException):
+                self._driver.execute("executeCdpCommand", {"cmd": "Browser.getVersion", "params": {}})
+            with contextlib.suppress(DocumentGoneError):
+                if listeners:
+                    self._devtools.find_listeners(self._frame)
+                return self._devtools.run(self._frame, code, args)
+        raise NoSuchFrameException("the document is gone")
+
+    def _elements(self, value: Any, found: Sequence[WebElement]) -> Any:
+        """Returns a script's value with its elements."""
+        if isinstance(value, list):
+            return [self._elements(one, found) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() == {"node"}:
+            return found[value["node"]]
+        return {key: self._elements(one, found) for key, one in value.items()}
+
+    def _dialog_opened(self, dialog: Dialog, report: bool) -> bool:
+        """Decides about a dialog, in a thread of its own; returns True to accept it."""
+        if dialog.kind == "beforeunload":
+            return True  # Leaves the page.
+        if report:
+            texts = self.accepted_dialogs if self.accept_dialogs else self.dialogs
+            texts.append(self.redact(dialog.text)[:MAX_DIALOG_CHARS])
+        return self.accept_dialogs

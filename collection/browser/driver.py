@@ -8,8 +8,8 @@ import pathlib
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import urllib3.exceptions
 from selenium import webdriver
@@ -46,9 +46,8 @@ FLAGS = (
     "--no-default-browser-check",
     "--mute-audio",
     "--hide-scrollbars",
-    # Permission and print dialogs would wait for a user.
+    # Permission prompts would wait for a user.
     "--deny-permission-prompts",
-    "--disable-print-preview",
     # The address bar's popups are pages with processes of their own.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
     # The same page must give the same pixels. With partial raster, repainted rounded corners differ by one
@@ -61,12 +60,13 @@ _PREFERENCES = {
     # A PDF is downloaded and read as a file; the viewer's page has no text.
     "plugins.always_open_pdf_externally": True,
     "download.prompt_for_download": False,
+    # A print dialog would wait for a user.
+    "printing.enabled": False,
     # Links followed in an earlier episode must not have the visited style in a later one.
     "history.saving_disabled": True,
 }
 # The driver keeps its own time limits; it hangs if it has not answered this long after them.
 _DRIVER_GRACE_S = 5.0
-_DEVTOOLS_S = 30.0
 # The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
 # A socket's path has at most 107 bytes, and a browser that cannot create this one below TMPDIR exits at once.
@@ -118,31 +118,31 @@ class DriverProcess:
         return pathlib.Path(self.profile, "incoming") if self.profile else None
 
     @property
-    def port(self) -> int:
-        """Port of the local driver; 0 on a grid."""
-        return 0 if self._service is None else self._service.port
+    def ports(self) -> tuple[int, ...]:
+        """Ports of the local driver and of the local browser's DevTools; none on a grid."""
+        return () if self._service is None else (self._service.port, urlsplit(self.devtools_url).port or 0)
 
-    def devtools(self) -> tuple[int, str]:
-        """Returns port and WebSocket URL of the browser's DevTools, which a flag has asked for.
+    @functools.cached_property
+    def devtools_url(self) -> str:
+        """WebSocket address of the browser's DevTools."""
+        if self.profile:
+            port, path = pathlib.Path(self.profile, "DevToolsActivePort").read_text().split()
+            return f"ws://127.0.0.1:{port}{path}"
+        url = self.driver.capabilities.get("se:cdp")
+        if url is None:
+            raise UserError("the grid gives no DevTools address (se:cdp); check that its nodes run Chromium")
+        return url
 
-        Raises:
-          UserError: the browser is on a grid, or opens no port.
-        """
-        if not self.profile:
-            names = "config.guard.subresources and config.guard.redirects"
-            raise UserError(
-                f"{names}: a guard can judge documents apart from other requests in local browsers only; "
-                "set them to none and refuse, or leave config.browser.grid_url empty"
-            )
-        deadline = time.monotonic() + _DEVTOOLS_S
-        file = pathlib.Path(self.profile, "DevToolsActivePort")
-        while time.monotonic() < deadline:
-            # Written in one go, soon after the driver's own connection.
-            lines = file.read_text().split() if file.exists() else []
-            if len(lines) == 2:
-                return int(lines[0]), f"ws://127.0.0.1:{lines[0]}{lines[1]}"
-            time.sleep(0.01)
-        raise UserError(f"the browser opens no DevTools port within {_DEVTOOLS_S:g} s")
+    @property
+    def local_devtools_url(self) -> str:
+        """`devtools_url` for a guard, which connects to it from this machine. Raises UserError on a grid."""
+        if self.profile:
+            return self.devtools_url
+        names = "config.guard.subresources and config.guard.redirects"
+        raise UserError(
+            f"{names}: a guard can judge documents apart from other requests in local browsers only; "
+            "set them to none and refuse, or leave config.browser.grid_url empty"
+        )
 
     def end(self) -> None:
         """Kills all processes of a local browser and removes its files."""
@@ -179,6 +179,7 @@ class DriverProcess:
         options.add_argument(f"--user-data-dir={self.profile}")
         # With a pipe the browser exits as soon as its driver dies.
         options.add_argument("--remote-debugging-pipe")
+        options.add_argument("--remote-debugging-port=0")
         # Temporary files of both are removed together with this folder.
         environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_INHERITED)},
@@ -244,6 +245,6 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     options.add_experimental_option("localState", LOCAL_STATE)
     # Keeps Chromium's popup blocker: one window per click, none without a click.
     options.add_experimental_option("excludeSwitches", ["disable-popup-blocking"])
-    # Dialogs are never accepted; "and notify" makes the driver report their text.
-    options.set_capability("unhandledPromptBehavior", "dismiss and notify")
+    # `DevTools` answers dialogs.
+    options.set_capability("unhandledPromptBehavior", "ignore")
     return options

@@ -7,7 +7,6 @@ from typing import Any
 
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
@@ -41,27 +40,16 @@ def click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     with LocatedElement(browser, params.index) as (element, target):
         if target.tag == "select":
             return _options(browser, element, params.index)
-        _click_at(browser, element, params.index, Keys.CONTROL if params.while_holding_ctrl else "")
+        _click_at(browser, element, params.index, params.while_holding_ctrl)
     return ActionOutcome(f"Clicked [{params.index}]", changed=True)
 
 
-def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "") -> None:
+def _click_at(browser: Browser, element: WebElement, index: int, ctrl: bool = False) -> None:
     """Clicks a point where the element is not covered, after scrolling it into view."""
     point = browser.script(page_scripts.CLICK_POINT, element)
     if point is None:
         raise ActionError(f"Element [{index}] is covered or hidden")
-    builder = ActionBuilder(browser.driver, duration=0)
-    if modifier:
-        builder.key_action.key_down(modifier)
-        builder.pointer_action.pause(0)
-    builder.pointer_action.move_to(element, point[0], point[1])
-    builder.pointer_action.pointer_down()
-    builder.pointer_action.pointer_up()
-    if modifier:
-        for _ in range(3):
-            builder.key_action.pause(0)
-        builder.key_action.key_up(modifier)
-    browser.call(builder.perform)
+    browser.click(*point, ctrl=ctrl)
 
 
 def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -164,7 +152,7 @@ def _type_secret(browser: Browser, element: WebElement | None, params: Any) -> A
     result has the placeholders.
     """
     where = f"[{params.index}]" if params.index else "the focused element"
-    if element is None or element.tag_name.lower() not in ("input", "textarea"):
+    if element is None or not browser.script(page_scripts.IS_FIELD, element):
         raise ActionError(f"A secret can only be typed into a field, and {where} is none")
     assert browser.guard is not None
     text = browser.guard.fill(params.text, _frame_url(browser, element))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from markdownify import markdownify
@@ -47,8 +46,7 @@ def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
 
 
 def scroll_to_text(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
-    with _back_to_page(browser):
-        found = _find_text(browser, params.text, _Frames(context.deadline))
+    found = _find_text(browser, params.text, _Frames(context.deadline))
     return ActionOutcome(
         f"Scrolled to {params.text!r}" if found else f"Text {params.text!r} not found", changed=found
     )
@@ -67,7 +65,7 @@ class _Frames:
         if self._left < 0 or time.monotonic() > self._deadline:
             return otherwise
         try:
-            browser.call(browser.driver.switch_to.frame, frame)
+            browser.enter_frame(frame)
         except (WebDriverException, PageError):
             return otherwise
         try:
@@ -75,8 +73,7 @@ class _Frames:
         except (WebDriverException, PageError):
             return otherwise
         finally:
-            with contextlib.suppress(WebDriverException, PageError):
-                browser.call(browser.driver.switch_to.parent_frame)
+            browser.leave_frame()
 
 
 def _find_text(browser: Browser, text: str, visited: _Frames) -> bool:
@@ -84,14 +81,6 @@ def _find_text(browser: Browser, text: str, visited: _Frames) -> bool:
     for frame in frames:
         found = found or visited.visit(browser, frame, lambda: _find_text(browser, text, visited), False)
     return found
-
-
-@contextlib.contextmanager
-def _back_to_page(browser: Browser) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        browser.call(browser.driver.switch_to.default_content)
 
 
 def go_to_url(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -165,8 +154,7 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutc
 
 def page_markdown(browser: Browser, links: bool, deadline: float = math.inf) -> str:
     """Returns the whole page as Markdown, without scripts, styles and hidden parts."""
-    with _back_to_page(browser):
-        html = _visible_html(browser, _Frames(deadline))[:_MAX_HTML_CHARS]
+    html = _visible_html(browser, _Frames(deadline))[:_MAX_HTML_CHARS]
     try:
         text = markdownify(html, heading_style="ATX", strip=["img"] if links else ["img", "a"])
     except RecursionError:  # The converter recurses; only pages nested thousands deep fail.
@@ -186,7 +174,7 @@ def execute_js(browser: Browser, params: Any, context: ActionContext) -> ActionO
     if not context.allow_js:
         raise ActionError("execute_js is switched off")
     try:
-        value = browser.script(page_scripts.RUN, params.code)
+        value = browser.page_script(page_scripts.RUN, params.code)
     except JavascriptException as problem:
         raise ActionError(f"Script failed: {first_line(problem)}") from problem
     output = browser.redact(str(value))[:MAX_EXTRACT_CHARS] if value is not None else ""

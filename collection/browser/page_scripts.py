@@ -1,41 +1,14 @@
-"""Scripts that actions run in a page."""
+"""Scripts that actions run in the isolated world of a page; `rmsweb` is defined in world.js."""
 
-
-def with_builtins(code: str) -> str:
-    """Wraps a script so that it runs with the original built-ins, also if the page has replaced them.
-
-    Only for scripts that read the page. A script that triggers the page's own code must leave its changes.
-    """
-    return (
-        "const guard = window['rmsweb.preload'], undo = guard && guard.restoreBuiltins();\n"
-        f"try {{ return (function () {{\n{code}\n}}).apply(this, arguments); }}\n"
-        "finally { if (guard) guard.undoRestore(undo); }"
-    )
-
-
-# For a page in which no other script runs any more.
-RESTORE_BUILTINS = "void (window['rmsweb.preload'] && window['rmsweb.preload'].restoreBuiltins())"
-
-# Runs in an isolated world; returns the text only.
-READ_TEXT = """({
-  url: location.href, title: document.title.slice(0, 500).toWellFormed(),
-  text: (document.body ? document.body.innerText : '').slice(0, 40000).toWellFormed(),
-  scroll: [scrollY / innerHeight,
-    Math.max(0, document.documentElement.scrollHeight - innerHeight - scrollY) / innerHeight],
-  document: performance.timeOrigin,
-})"""
-
-FIND = with_builtins("""
-const state = window['rmsweb.snapshot'];
-const el = state && state.elements.get(arguments[0]);
+FIND = """
+const el = rmsweb.elements.get(arguments[0]);
 return el && el.isConnected ? el : null;
-""")
+"""
 
 # Scrolls the element into view. Returns the first of its centre and inset corners at which a click would hit
-# the element itself, as an offset from WebDriver's origin (the visible centre of the first box).
-CLICK_POINT = with_builtins("""
+# the element itself, in the window of its frame.
+CLICK_POINT = """
 const el = arguments[0];
-const notes = window['rmsweb.preload'];
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
 // A frame does not know if it is in view itself.
 if (window !== top || !inView(el.getBoundingClientRect())) {
@@ -44,7 +17,7 @@ if (window !== top || !inView(el.getBoundingClientRect())) {
 function at(x, y) {
   let hit = Document.prototype.elementFromPoint.call(document, x, y);
   while (hit) {
-    const root = hit.shadowRoot || (notes && notes.closedRoots.get(hit));
+    const root = rmsweb.rootOf(hit);
     const inner = root && root.elementFromPoint(x, y);
     if (!inner || inner === hit) break;
     hit = inner;
@@ -57,25 +30,21 @@ function within(node) {
   }
   return false;
 }
-let origin = null;
 for (const r of el.getClientRects()) {
   const left = Math.max(r.left, 0), top = Math.max(r.top, 0);
   const right = Math.min(r.right, innerWidth), bottom = Math.min(r.bottom, innerHeight);
-  if (!origin) origin = [Math.floor((left + right) / 2), Math.floor((top + bottom) / 2)];
   if (right <= left || bottom <= top) continue;
   const dx = Math.min(4, (right - left) / 4), dy = Math.min(4, (bottom - top) / 4);
   const points = [[(left + right) / 2, (top + bottom) / 2], [left + dx, top + dy], [right - dx, top + dy],
     [left + dx, bottom - dy], [right - dx, bottom - dy]];
-  for (const [x, y] of points) {
-    if (within(at(x, y))) return [Math.round(x) - origin[0], Math.round(y) - origin[1]];
-  }
+  for (const [x, y] of points) if (within(at(x, y))) return [Math.round(x), Math.round(y)];
 }
 return null;
-""")
+"""
 
 # 'type': the element takes keys; 'set': only its value can be set; 'none', 'slider': no text; 'focus': a
 # click on it may give the focus to what takes the keys.
-TYPING_KIND = with_builtins("""
+TYPING_KIND = """
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
 if (el.tagName === 'INPUT') {
@@ -85,7 +54,7 @@ if (el.tagName === 'INPUT') {
 if (/^(SELECT|OPTION|LABEL)$/.test(el.tagName)) return 'none';
 if (el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable) return 'type';
 return el.getAttribute('role') === 'slider' ? 'slider' : 'focus';
-""")
+"""
 
 SET_VALUE = """
 const [el, text] = arguments;
@@ -121,9 +90,11 @@ return el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-autocompl
 # Returns the field that has the focus, also in a shadow root; null if that is none, or is in a frame.
 FOCUSED = """
 let el = document.activeElement;
-while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+while (el && rmsweb.activeIn(el)) el = rmsweb.activeIn(el);
 return el && /^(INPUT|TEXTAREA)$/.test(el.tagName) ? el : null;
 """
+
+IS_FIELD = "return /^(INPUT|TEXTAREA)$/.test(arguments[0].tagName);"
 
 # Sets or extends the text of a field in one event; returns whether the field has taken it.
 SET_TEXT = """
@@ -139,22 +110,22 @@ return el.value === value;
 
 # Returns the kind and the text of the field that takes the keys: the element, or one that has the focus. The
 # kind is '' if there is none; null says that it cannot be known.
-TYPED = with_builtins("""
+TYPED = """
 let el = arguments[0];
 if (!el.isConnected) return null;
 const takes = (one) => one && (/^(INPUT|TEXTAREA)$/.test(one.tagName) || one.isContentEditable);
 if (!takes(el)) {
   el = document.activeElement;
-  while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+  while (el && rmsweb.activeIn(el)) el = rmsweb.activeIn(el);
   if (el && /^(IFRAME|FRAME|OBJECT|EMBED)$/.test(el.tagName)) return null;
 }
 if (!takes(el)) return ['', ''];
 return [String(el.type || 'text'), String(el.isContentEditable ? el.innerText : el.value).slice(0, 10000)];
-""")
+"""
 
 SELECT_FOCUSED = """
 let el = document.activeElement;
-while (el && el.shadowRoot && el.shadowRoot.activeElement) el = el.shadowRoot.activeElement;
+while (el && rmsweb.activeIn(el)) el = rmsweb.activeIn(el);
 if (el && el.select) el.select();
 else if (el && el.isContentEditable) getSelection().selectAllChildren(el);
 """
@@ -184,16 +155,15 @@ return el.scrollTop !== before;
 
 # The nodes that are shown in an element: of its shadow root, or those assigned to a slot.
 _CONTENT = """
-const notes = window['rmsweb.preload'];
 function content(el) {
   if (el.tagName === 'SLOT' && el.assignedNodes().length) return el.assignedNodes();
-  return Array.from((el.shadowRoot || (notes && notes.closedRoots.get(el)) || el).childNodes);
+  return Array.from((rmsweb.rootOf(el) || el).childNodes);
 }
 const isFrame = (el) => /^I?FRAME$/i.test(el.tagName);
 """
 
 # Returns whether the text was found, and otherwise the frames in which it may be.
-SCROLL_TO_TEXT = with_builtins(
+SCROLL_TO_TEXT = (
     _CONTENT
     + """
 const wanted = arguments[0].toLowerCase().replace(/\\s+/g, ' ').trim();
@@ -242,7 +212,7 @@ function optionsOf(el, anywhere) {
 const textOf = (option) => (option.label || option.innerText || option.textContent || option.value || '')
   .replace(/\\s+/g, ' ').trim();
 """
-OPTIONS = with_builtins(
+OPTIONS = (
     _LIST
     + """
 const valueOf = (option) => String(option.value ?? option.dataset.value ?? '');
@@ -251,11 +221,11 @@ return optionsOf(arguments[0], arguments[1]).map((option) => [textOf(option), va
 )
 
 # Returns true if a click may open a list.
-OPENS = with_builtins("""
+OPENS = """
 const el = arguments[0];
 return el.tagName !== 'SELECT' && (el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-expanded')
   || /^(true|listbox|menu)$/.test(el.getAttribute('aria-haspopup') || ''));
-""")
+"""
 
 # Chooses option number n; if the list is not a form control, returns the element to click instead.
 CHOOSE = (
@@ -276,7 +246,7 @@ return null;
 """
 )
 
-FILE_FIELD = with_builtins("""
+FILE_FIELD = """
 const el = arguments[0];
 const isFile = (one) => one && one.tagName === 'INPUT' && one.type === 'file';
 if (isFile(el)) return el;
@@ -289,12 +259,12 @@ for (let level = 0; part && part !== document.body && level < 4; level++, part =
   if (field) return field;
 }
 return null;
-""")
+"""
 
 # What marks the place of a frame, by its number.
 FRAME_MARK = '<div data-frame="{}"></div>'
 # Returns the HTML of what is shown, with the content of shadow roots in its place, and the frames in it.
-VISIBLE_HTML = with_builtins(
+VISIBLE_HTML = (
     _CONTENT
     + """
 const inert = document.implementation.createHTMLDocument('');

@@ -96,10 +96,9 @@ class Browser(Tabs):
 
     def _wait(self, first_ms: int, quiet_ms: int) -> None:
         # A navigation ends the script; the next call then waits for the load. Pages that break scripts fail
-        # here in several ways; the next snapshot recovers.
+        # here in several ways.
         with contextlib.suppress(WebDriverException):
-            limit = self.config.settle_ms
-            self.call(self._driver.execute_async_script, _SETTLE, first_ms, quiet_ms, limit)
+            self.script(_SETTLE, first_ms, quiet_ms, self.config.settle_ms)
 
     def screenshot(self) -> bytes:
         """Returns the viewport as PNG."""

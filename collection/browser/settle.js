@@ -1,49 +1,46 @@
 // Waits until the page is unchanged for `quiet` ms, and its visible images (of <img> and of styles) and fonts have
 // loaded. It starts no requests of its own: the page's resource timing shows when an image of a style has loaded
 // or failed. Frames, and elements beyond the limits below, are not checked.
-const [first, quiet, limit, done] = arguments;
+// Timers of the page would show in the numbers that it gets for its own, so tasks of the scheduler are used.
+const [first, quiet, limit] = arguments;
 const POLL = 20, PAINT = 100, VISITED = 5000, SHOWN = 1000;
 const IMAGE_STYLES = ['backgroundImage', 'listStyleImage', 'borderImageSource', 'maskImage', 'content'];
 const start = performance.now();
-const notes = window['rmsweb.preload'];
 // Requests that timed out once are not waited for again.
-const { finished, timedOut } = notes ? notes.requests : { finished: {}, timedOut: {} };
-let timer, early, painted, missing = null, late = false;
+const { finished, timedOut } = rmsweb.requests;
+const { promise, resolve: done } = Promise.withResolvers();
+let waits = new AbortController(), missing = null, late = false;
 
 const left = () => start + limit - performance.now();
-const clear = () => { clearTimeout(timer); clearTimeout(early); };
-const finish = () => {
-  clear();
-  clearTimeout(painted);
-  observer.disconnect();
-  done(null);
+const after = (delay, step) => {
+  scheduler.postTask(() => { try { step(); } catch { finish(); } }, { delay: Math.max(0, delay), signal: waits.signal }).catch(() => {});
 };
-// The page may have broken functions that are used here. Then the wait ends at once.
-const safely = (step) => () => { try { step(); } catch (error) { finish(); } };
+const finish = () => {
+  waits.abort();
+  observer.disconnect();
+  done();
+};
 
 function arm(wait) {
-  clear();
+  waits.abort();
+  waits = new AbortController();
   missing = null;
   const rest = Math.max(0, Math.min(wait, left()));
   // The search runs during the wait for changes, so that it costs no extra time.
-  early = setTimeout(safely(() => { missing = findMissing(); }), rest / 2);
-  timer = setTimeout(safely(check), rest);
+  after(rest / 2, () => { missing = findMissing(); });
+  after(rest, check);
 }
 
 function check() {
   missing = (missing || findMissing()).filter((one) => !one.loaded());
   if (!missing.length) {
-    // Late images have to be painted first. A background tab paints no frames, hence the timeout.
+    // Late images have to be painted first. A background tab paints no frames, hence the time limit.
     if (!late) return finish();
-    requestAnimationFrame(() => requestAnimationFrame(finish));
-    painted = setTimeout(finish, Math.max(0, Math.min(PAINT, left())));
-    return;
+    new IntersectionObserver((_, frame) => { frame.disconnect(); after(POLL, finish); }).observe(document.documentElement);
+    return after(Math.min(PAINT, left()), finish);
   }
   late = true;
-  if (left() > 0) {
-    timer = setTimeout(safely(check), Math.min(POLL, left()));
-    return;
-  }
+  if (left() > 0) return after(Math.min(POLL, left()), check);
   for (const one of missing) timedOut[one.name] = true;
   finish();
 }
@@ -85,7 +82,7 @@ function findMissing() {
       const own = getComputedStyle(el, part);
       if (own.content !== 'none' && own.content !== 'normal') styled(own);
     }
-    for (const root of [el, el.shadowRoot]) {
+    for (const root of [el, rmsweb.rootOf(el)]) {
       for (let child = root && root.lastElementChild; child; child = child.previousElementSibling) stack.push(child);
     }
   }
@@ -99,3 +96,4 @@ const observer = new MutationObserver((records) => {
 });
 observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
 arm(first);
+return promise;

@@ -7,20 +7,14 @@
 // empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose entries are
 // [element, x, y, covered, bounds, view].
 const options = arguments[0];
-const KEY = 'rmsweb.snapshot';
 const NEW = 1, INTERACTIVE = 2, SECRET = 4;
 const INLINE = 0, SPACE = 1, BLOCK = 2;  // Separator after an element's text.
 // Evidence that an element is interactive, weakest first.
 const NO = 0, PRESS = 1, CLICK = 2, WIDGET = 3;
 // Bounds on the time and the answer for pages of any size.
 const MAX_VISITED = 100000, MAX_TEXT = 40000, MAX_URL = 4096, MAX_OPTIONS = 50, BIG_PAGE = 3000;
-const notes = window['rmsweb.preload'];
-let state = window[KEY];
-const first = !state;
-if (first) {
-  state = { ids: new WeakMap(), elements: new Map(), seen: new WeakSet(), secrets: new WeakSet(), next: 1 };
-  Object.defineProperty(window, KEY, { value: state });
-}
+const state = (rmsweb.snapshots ??= { first: true, ids: new WeakMap(), seen: new WeakSet(), secrets: new WeakSet(), next: 1 });
+const first = state.first;
 const markNew = !first || options.known;
 
 // Named form fields and images shadow properties of the form and the document, so prototype getters are used.
@@ -39,7 +33,6 @@ if (window === window.top && !getter(Document.prototype, 'documentElement')(docu
 }
 const body = getter(Document.prototype, 'body')(document), html = getter(Document.prototype, 'documentElement')(document);
 const childOf = getter(Element.prototype, 'firstElementChild');
-const rootOf = getter(Element.prototype, 'shadowRoot');
 const page = getter(Document.prototype, 'scrollingElement')(document) || html;
 
 const SKIP = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'HEAD', 'META', 'LINK', 'TITLE', 'BR', 'DEFS', 'SYMBOL', 'DESC', 'METADATA']);
@@ -54,7 +47,6 @@ const PLAIN_ROLES = new Set(['none', 'presentation', 'heading', 'list', 'listite
 const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'getClientRects', 'contains'];
 const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
   'tagName', 'type', 'onclick'];
-const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
 const FORMATS = { date: 'YYYY-MM-DD', time: 'HH:MM', month: 'YYYY-MM', week: 'YYYY-Www', 'datetime-local': 'YYYY-MM-DDTHH:MM' };
 const VW = innerWidth, VH = innerHeight;
 const cross = (a, b) => ({
@@ -107,13 +99,8 @@ function addText(text, depth, tag) {
   if (run.text.length < MAX_TEXT) run.text += text;
 }
 
-function listensForClick(el) {
-  return (notes && notes.clicks.has(el)) || typeof el.onclick === 'function' || typeof el.ondblclick === 'function';
-}
-
-function listensForPress(el) {
-  return (notes && notes.presses.has(el)) || PRESS_HANDLERS.some((name) => typeof el[name] === 'function');
-}
+const listensForClick = (el) => (rmsweb.listensTo(el) & 1) > 0;
+const listensForPress = (el) => (rmsweb.listensTo(el) & 2) > 0;
 
 function disabled(el) {
   return el.matches(':disabled') || el.getAttribute('aria-disabled') === 'true' || el.closest('[inert]') !== null;
@@ -158,7 +145,7 @@ function repeatsAncestor(el, tag, rect, context) {
 function deepElementAt(x, y) {
   let hit = hitAt(x, y);
   while (hit) {
-    const root = hit.shadowRoot || (notes && notes.closedRoots.get(hit));
+    const root = rmsweb.rootOf(hit);
     const inner = root && root.elementFromPoint(x, y);
     if (!inner || inner === hit) return hit;
     hit = inner;
@@ -280,7 +267,7 @@ function childrenOf(el, context, close) {
     const assigned = el.assignedNodes();
     if (assigned.length) return { list: assigned, at: 0, node: null, el, context, close };
   }
-  const root = rootOf(el) || (notes && notes.closedRoots.get(el));
+  const root = rmsweb.rootOf(el);
   return { list: null, at: 0, node: firstOf(root || el), el, context, close };
 }
 
@@ -379,7 +366,7 @@ function element(el, context) {
 
 // Adds the element's own line if it has one; its content is then one level deeper.
 function line(el, tag, style, part, rect, context, inner) {
-  const closed = notes && notes.closedRoots.has(el);
+  const closed = rmsweb.isClosed(el);
   let marker = el.shadowRoot ? 'SHADOW(open)' : closed ? 'SHADOW(closed)' : '';
   const scroll = scrollOf(el, style);
   let sure = evidence(el, tag, style, rect, context);
@@ -451,10 +438,12 @@ flush();
 dropContainers();
 nameByClass();
 
-if (!options.peek) {
-  state.elements = present;
+rmsweb.later(() => {
+  state.first = false;
+  if (options.peek) return;
+  rmsweb.elements = present;
   for (const entry of lines) if (entry[4] & INTERACTIVE) state.seen.add(present.get(entry[5]));
-}
+});
 return {
   url: location.href.slice(0, 8 * MAX_URL), title: sound(getter(Document.prototype, 'title')(document).slice(0, 500)), lines, frames, counts, cut, chars,
   scroll: page ? [page.scrollTop / VH, Math.max(0, page.scrollHeight - VH - page.scrollTop) / VH] : [0, 0], first,

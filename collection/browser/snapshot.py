@@ -11,16 +11,9 @@ import hashlib
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from selenium.common.exceptions import (
-    JavascriptException,
-    NoSuchFrameException,
-    StaleElementReferenceException,
-    TimeoutException,
-    WebDriverException,
-)
+from selenium.common.exceptions import JavascriptException, NoSuchFrameException
 
 from collection.browser.page import MAX_PAGE_CHARS, ActionTarget, PageNode, Snapshot, render_node, squeeze
-from collection.browser.page_scripts import READ_TEXT, RESTORE_BUILTINS, with_builtins
 from collection.browser.screenshot import take_screenshot
 from collection.browser.session import Browser, PageError
 from rmsweb_jax.records.schema import Element, Observation
@@ -34,7 +27,7 @@ MAX_FRAMES = 20
 # end.
 MAX_LINES = 6000
 MAX_CHARS = 3 * MAX_PAGE_CHARS
-_SCRIPT = with_builtins(pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8"))
+_SCRIPT = pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8")
 _NEW, _INTERACTIVE, _SECRET = 1, 2, 4
 
 
@@ -71,50 +64,13 @@ def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
       The snapshot, also stored in `browser.latest` and, unless `peek`, in `browser.snapshot`.
     """
     browser.sweep_if_needed()
-    try:
-        snapshot = _take_snapshot(browser, peek)
-    except TimeoutException:
-        raise
-    except WebDriverException:
-        # The page has replaced built-ins that scripts need to start. They are restored for good.
-        browser.cdp("Runtime.evaluate", expression=RESTORE_BUILTINS)
-        try:
-            snapshot = _take_snapshot(browser, peek)
-        except TimeoutException:
-            raise
-        except WebDriverException:
-            snapshot = _take_text_snapshot(browser)
+    parts = _SnapshotParts()
+    options = {"peek": peek, "known": False, "covered": False, "bounds": None, "view": None}
+    snapshot = _assemble(_walk_frame(browser, parts, options, (), 0, (0, 0)), parts)
     browser.latest = snapshot
     if not peek:
         browser.snapshot = snapshot
     return snapshot
-
-
-def _take_snapshot(browser: Browser, peek: bool) -> Snapshot:
-    parts = _SnapshotParts()
-    options = {"peek": peek, "known": False, "covered": False, "bounds": None, "view": None}
-    return _assemble(_walk_frame(browser, parts, options, (), 0, (0, 0)), parts)
-
-
-def _take_text_snapshot(browser: Browser) -> Snapshot:
-    """Reads only the text of a page in which no script works, from an isolated world."""
-    frame = browser.cdp("Page.getFrameTree")["frameTree"]["frame"]["id"]
-    world = browser.cdp("Page.createIsolatedWorld", frameId=frame, worldName="rmsweb")
-    answer = browser.cdp(
-        "Runtime.evaluate",
-        contextId=world["executionContextId"],
-        expression=READ_TEXT,
-        returnByValue=True,
-        timeout=browser.config.script_seconds * 1000,
-    )["result"]["value"]
-    lines = [
-        _SnapshotLine(
-            0, [0, "", text, None, 0, 0, None, "", 0, 0, 0, "body"], answer["document"], (), (0, 0, 0, 0)
-        )
-        for text in answer["text"].splitlines()[:MAX_LINES]
-        if text.strip()
-    ]
-    return _assemble(answer, _SnapshotParts(lines, cut=True))
 
 
 def observe(browser: Browser, images: ImageStore | None, boxes: bool = True) -> tuple[Observation, str]:
@@ -169,10 +125,7 @@ def _walk_frame(
     offset: tuple[float, float],
 ) -> dict[str, Any]:
     limits = {"max_lines": MAX_LINES - len(parts.lines), "max_chars": MAX_CHARS - parts.chars}
-    answer = browser.script(_SCRIPT, {**options, **limits})
-    # A page can change the answer by replacing built-ins that the script or the driver uses.
-    if not isinstance(answer, dict) or not isinstance(answer.get("lines"), list):
-        raise JavascriptException("the page has changed what scripts answer")
+    answer = browser.script(_SCRIPT, {**options, **limits}, listeners=True)
     parts.links += answer["counts"]["links"]
     parts.elements += answer["counts"]["elements"]
     parts.chars += answer["chars"]
@@ -213,15 +166,15 @@ def _enter_frame(
 ) -> None:
     """Walks a frame inside the current one; a frame that is gone or unreadable stays empty."""
     try:
-        browser.call(browser.driver.switch_to.frame, element)
-    except (NoSuchFrameException, StaleElementReferenceException):
+        browser.enter_frame(element)
+    except NoSuchFrameException:
         return
     try:
         _walk_frame(browser, parts, options, frames, depth, offset)
-    except JavascriptException:
+    except (JavascriptException, NoSuchFrameException):
         parts.cut = True
     finally:
-        browser.call(browser.driver.switch_to.parent_frame)
+        browser.leave_frame()
 
 
 def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:

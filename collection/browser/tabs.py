@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import pathlib
 import re
 import time
 from typing import Any
 
-from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.common.exceptions import (
+    TimeoutException,
+    UnexpectedAlertPresentException,
+    WebDriverException,
+)
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError
 from collection.browser.connection import DriverConnection
@@ -18,10 +21,6 @@ from collection.browser.guard.refusals import merge_refusals
 from collection.browser.page import Snapshot
 from rmsweb_jax.records.schema import Incident, IncidentKind, Tab
 
-_PRELOAD = "".join(
-    pathlib.Path(__file__).with_name(name).read_text(encoding="utf-8")
-    for name in ("dialogs.js", "preload.js")
-)
 # Targets of type "page" that belong to the browser's own UI: toolbars, bubbles and panels, and the start page
 # of a first tab that appears late. Neither pages nor keys can open them.
 _BROWSER_UI = re.compile(r"chrome://[a-z-]+\.top-chrome(?:[/?#]|$)")
@@ -147,6 +146,7 @@ class Tabs(DriverConnection):
     def switch_handle(self, handle: str) -> None:
         self.call(self._driver.switch_to.window, handle)
         self._current = handle
+        self._frames.clear()
         # Indices of the other tab's snapshot must not be used in this one.
         self.snapshot = self.latest = None
         if self.config.headed:
@@ -253,7 +253,9 @@ class Tabs(DriverConnection):
         """Stops loading after a time-out; replaces a page that does not even respond to that."""
         try:
             self._driver.set_page_load_timeout(_PROBE_S)
-            self._driver.execute_script("window.stop()")
+            self._driver.execute("executeCdpCommand", {"cmd": "Page.stopLoading", "params": {}})
+        except UnexpectedAlertPresentException:
+            pass  # It does something.
         except TimeoutException:
             self._replace_tab()
             raise PageError("The page does not respond; it was closed") from None
@@ -298,7 +300,6 @@ class Tabs(DriverConnection):
             screenWidth=self.config.screen_size[0],
             screenHeight=self.config.screen_size[1],
         )
-        self.cdp("Page.addScriptToEvaluateOnNewDocument", source=_PRELOAD)
         self._prepared.add(self._current)
 
     def _tab_id(self, handle: str) -> str:

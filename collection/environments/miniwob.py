@@ -129,7 +129,7 @@ class MiniWobEpisode:
         self.browser.notices.clear()
         self.browser.snapshot = None
         self.browser.goto(task.website)
-        utterance = self.browser.script(_START, str(task.seed), EPISODE_SECONDS * 1000)
+        utterance = self.browser.page_script(_START, str(task.seed), EPISODE_SECONDS * 1000)
         if utterance is None:
             if not (html_root() / "miniwob" / f"{task.site}.html").is_file():
                 raise UserError(f"MiniWoB++ has no page {task.site!r}; choose one of miniwob.page_names()")
@@ -144,7 +144,7 @@ class MiniWobEpisode:
         The first result is final: an episode that the agent restarts on the page does not count.
         """
         if not self._latched[0]:
-            result = self.browser.script(_STATUS)
+            result = self.browser.page_script(_STATUS)
             if result is not None:
                 self._latched = (True, float(result))
         return self._latched

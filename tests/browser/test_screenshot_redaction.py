@@ -63,11 +63,11 @@ def test_frames_of_other_origins_as_well(browser, local_pages):
         f"{other}/' sandbox='allow-scripts'></iframe>`"
     )
     frame = browser.driver.find_element("tag name", "iframe")
-    browser.call(browser.driver.switch_to.frame, frame)
+    browser.enter_frame(frame)
     browser.script(
         "document.body.innerHTML = \"<input type=password style='position:absolute;left:1px;top:2px'>\""
     )
-    browser.call(browser.driver.switch_to.default_content)
+    browser.leave_frame()
     ((left, top, *_),) = secret_boxes(browser, REDACTOR)
     assert (left, top) == (41, 52)
 
@@ -80,19 +80,19 @@ def test_a_password_shown_in_plain_text_is_redacted(page):
 
 def test_a_page_that_breaks_the_language_hides_no_secret(page):
     before = secret_boxes(page, REDACTOR)
-    page.script("Array.prototype.push = () => 0; RegExp.prototype.test = () => false")
+    page.page_script("Array.prototype.push = () => 0; RegExp.prototype.test = () => false")
     assert secret_boxes(page, REDACTOR) == before
 
 
 def test_the_page_learns_no_secret(page):
-    page.script(
+    page.page_script(
         "window.seen = []; for (const name of ['includes', 'matchAll', 'replace', 'trim', 'split'])"
         "{ const own = String.prototype[name]; String.prototype[name] = function (...a) "
         "{ seen.push(String(this), ...a.map(String)); return own.apply(this, a); }; }"
     )
     page.script("for (const el of document.querySelectorAll('body > *')) el.remove()")
     secret_boxes(page, REDACTOR)
-    assert SECRET not in SCRIPT and not any(SECRET in text for text in page.script("return seen"))
+    assert SECRET not in SCRIPT and not any(SECRET in text for text in page.page_script("return seen"))
 
 
 def test_the_picture_has_no_trace_of_it(page):

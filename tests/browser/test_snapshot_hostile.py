@@ -7,7 +7,6 @@ import re
 
 import pytest
 from PIL import Image
-from selenium.common.exceptions import WebDriverException
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
@@ -29,8 +28,6 @@ for (const name of ['tagName', 'nodeType', 'firstChild', 'nextSibling']) for (co
   if (one.prototype.hasOwnProperty(name)) Object.defineProperty(one.prototype, name, {{
     get: {THROW}, configurable: true }});
 }}"""
-# The driver itself needs these to click.
-DRIVERLESS = {"styles", "strings", "properties"}
 BROKEN = {
     "arrays": f"Array.prototype.map = Array.prototype.push = Array.prototype.splice = Array.from = {THROW}; "
     f"Array.prototype[Symbol.iterator] = {THROW}",
@@ -42,10 +39,9 @@ BROKEN = {
     "prototypes": "Object.prototype.toJSON = Array.prototype.toJSON = () => 'forged'; "
     "Object.defineProperty(Object.prototype, 'left', {get: () => 7, configurable: true})",
     "properties": PROPERTIES,
+    "answers": "Object.defineProperty(Object.prototype, 'toJSON', {value: () => 'forged'})",
     "promises": f"window.Promise = {THROW}; JSON.stringify = JSON.parse = {THROW}; window.performance = null",
 }
-
-FINAL = "Object.defineProperty(Object.prototype, 'toJSON', {value: () => 'forged'})"
 
 
 def look(browser: Browser, local_pages: str, code: str) -> Snapshot:
@@ -65,34 +61,23 @@ def test_a_page_that_breaks_the_language_is_seen_like_any_other(
 ) -> None:
     snapshot = look(browser, local_pages, BROKEN[name])
     assert snapshot.page_text == PLAIN and "more" not in snapshot.stats
-    if name not in DRIVERLESS:
-        click = normalize_action({"click_element_by_index": {"index": 1}})
-        assert not execute(browser, click, ActionContext()).error
-        assert take_snapshot(browser).title == "clicked"
+    click = normalize_action({"click_element_by_index": {"index": 1}})
+    assert not execute(browser, click, ActionContext()).error
+    assert take_snapshot(browser).title == "clicked"
 
 
 def test_no_page_can_break_the_wait_for_it(browser: Browser, local_pages: str) -> None:
-    failed = 0
-    for code in (*BROKEN.values(), FINAL):
+    for code in BROKEN.values():
         browser.goto(f"{local_pages}/small.html")
         browser.cdp("Runtime.evaluate", expression=code)
-        try:
-            browser.driver.execute_async_script("arguments[0]()")
-        except WebDriverException:
-            failed += 1
-        browser.settle()
-    assert failed
+        browser.script("setTimeout(() => document.body.append('Late'), 10)")
+        browser.settle(first_ms=500)
+        assert "Late" in take_snapshot(browser).page_text
 
 
-def test_changes_of_the_page_are_reapplied_afterwards(browser: Browser, local_pages: str) -> None:
+def test_a_look_undoes_no_change_of_the_page(browser: Browser, local_pages: str) -> None:
     look(browser, local_pages, "Array.prototype.map = () => 'theirs'; Array.prototype.extra = 1")
-    assert browser.script("return [].map() + [].extra") == "theirs1"
-
-
-def test_where_no_script_runs_the_text_is_read(browser: Browser, local_pages: str) -> None:
-    snapshot = look(browser, local_pages, FINAL)
-    assert "GoLink" in snapshot.page_text and not snapshot.targets
-    assert snapshot.title == "Small" and snapshot.stats.endswith("more not looked at")
+    assert browser.page_script("return [].map() + [].extra") == "theirs1"
 
 
 def test_fields_cannot_hide_their_form(browser: Browser, local_pages: str) -> None:

@@ -2,10 +2,8 @@
 // arguments[0]: {texts: also return the visible texts}.
 // Returns {boxes, texts, frames}: boxes are [left, top, right, bottom] in the window; a text is
 // [text, left, top, right, bottom], in document order; frames of other origins are [element, left, top].
-// The page can observe this script, so the script gets no secret: texts are compared outside.
 const options = arguments[0];
-const KEY = Symbol.for('rmsweb.passwords');
-const notes = window['rmsweb.preload'];
+const KEY = Symbol.for('passwords');
 const boxes = [], texts = [], frames = [];
 const CARD = /(?<!\d)(?:\d[ -]?){13,18}\d(?!\d)/g;
 
@@ -77,7 +75,7 @@ function scan(view, dx, dy) {
       const tag = node.tagName;
       if (tag === 'INPUT' || tag === 'TEXTAREA' || tag === 'SELECT') field(node);
       else if (tag === 'IFRAME' || tag === 'FRAME') frame(node);
-      const shadow = node.shadowRoot || (notes && notes.closedRoots.get(node));
+      const shadow = rmsweb.rootOf(node);
       if (shadow) walk(shadow);
     }
   };

@@ -92,9 +92,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         """Flags for Chromium, including host resolver rules."""
         if self._proxy is None:
             return ()
-        # A port for `watch`; the driver has a pipe of its own.
-        devtools = ("--remote-debugging-port=0",) if self.watches else ()
-        return (*proxy_flags(self.proxy_address), *devtools)
+        return proxy_flags(self.proxy_address)
 
     @property
     def watches(self) -> bool:

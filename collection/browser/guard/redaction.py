@@ -14,12 +14,11 @@ from __future__ import annotations
 import base64
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from selenium.common.exceptions import NoSuchFrameException, StaleElementReferenceException
+from selenium.common.exceptions import NoSuchFrameException
 
-from collection.browser.page_scripts import with_builtins
 from rmsweb_jax.errors import UserError
 
 # Shorter values occur everywhere: redacting every "1" would reveal more than it hides.
@@ -36,7 +35,7 @@ _ISSUED = re.compile(
     r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}", re.ASCII
 )
 CARD_PLACEHOLDER = "<secret>card</secret>"
-SCRIPT = with_builtins(pathlib.Path(__file__).with_name("find_secrets.js").read_text(encoding="utf-8"))
+SCRIPT = pathlib.Path(__file__).with_name("find_secrets.js").read_text(encoding="utf-8")
 # As deep as the snapshot goes; frames below are not shown to the agent either.
 _MAX_FRAME_DEPTH = 5
 Box = tuple[int, int, int, int]
@@ -169,12 +168,11 @@ def _in_base64(data: bytes, lead: int) -> str:
 class ScriptedPage(Protocol):
     """The part of a `Browser` that this module uses; the browser itself imports the guard."""
 
-    @property
-    def driver(self) -> Any: ...
-
     def script(self, code: str, *args: Any) -> Any: ...
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any: ...
+    def enter_frame(self, element: Any) -> None: ...
+
+    def leave_frame(self) -> None: ...
 
 
 def secret_boxes(page: ScriptedPage, redactor: Redactor) -> list[Box]:
@@ -215,13 +213,13 @@ def _collect(
     ]
     for element, x, y in answer["frames"] if depth < _MAX_FRAME_DEPTH else ():
         try:
-            page.call(page.driver.switch_to.frame, element)
-        except (NoSuchFrameException, StaleElementReferenceException):
+            page.enter_frame(element)
+        except NoSuchFrameException:
             continue  # The page has removed the frame meanwhile.
         try:
             _collect(page, redactor, (offset[0] + x, offset[1] + y), depth + 1, boxes)
         finally:
-            page.call(page.driver.switch_to.parent_frame)
+            page.leave_frame()
 
 
 def _box(entry: list[int]) -> Box:

@@ -166,4 +166,4 @@ def test_a_browser_on_a_grid_cannot_be_watched():
     process = DriverProcess.__new__(DriverProcess)
     process.profile = ""
     with pytest.raises(UserError, match=r"config\.guard\.subresources .* local browsers only"):
-        process.devtools()
+        _ = process.local_devtools_url

@@ -1,0 +1,433 @@
+"""A DevTools connection beside the driver's: scripts in isolated worlds, and dialogs.
+
+An isolated world has the nodes of a page and nothing else of it: our scripts leave no name, no function and
+no listener in the page, and the page cannot change what they see. DevTools tells what no script can find out:
+event listeners and closed shadow roots.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+import json
+import pathlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import websocket
+from selenium.common.exceptions import (
+    JavascriptException,
+    StaleElementReferenceException,
+    TimeoutException,
+    WebDriverException,
+)
+
+_WORLD_NAME = "collector"
+_WORLD = pathlib.Path(__file__).with_name("world.js").read_text(encoding="utf-8")
+_RUN = "function () {{ return globalThis.rmsweb ? rmsweb.run(function () {{\n{code}\n}}, arguments) : ''; }}"
+_CLICKS, _PRESSES = {"click", "dblclick"}, {"mousedown", "mouseup", "pointerdown", "pointerup"}
+# Closed shadow trees inside one another: a script that meets new ones runs again with them.
+_MAX_RUNS = 6
+# A page can open any number of dialogs, and while it does, Chromium cannot leave it. After this many a
+# document may open no more, as browsers let a user decide. Only then is anything of the page's own replaced.
+_MAX_DIALOGS = 5
+_NO_MORE_DIALOGS = "alert = () => {}; confirm = () => false; prompt = () => null; void 0"
+# More time for a page that opens many at once.
+_STORM_S = 10.0
+# Worlds whose listeners are remembered, so that only changes are told.
+_MAX_WORLDS = 100
+_GROUP = "collector"
+
+_Answer = concurrent.futures.Future[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialog:
+    """A dialog of a page: `kind` is alert, confirm, prompt or beforeunload."""
+
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A frame, with the DevTools session of its process."""
+
+    id: str
+    session: str
+
+
+class DocumentGoneError(Exception):
+    """The document, or its frame or tab, has gone before or while a script ran in it."""
+
+
+class _CommandError(Exception):
+    """A command failed."""
+
+
+class DevTools:
+    """A connection to a browser; a thread reads it and answers dialogs as they open.
+
+    Args:
+      url: WebSocket address of the browser.
+      timeout_s: time limit for every answer of a page.
+      answer: called in the reading thread with every dialog, and with True for those to report; returns True
+        to accept the dialog.
+
+    Raises:
+      ConnectionError: from all methods, once the browser is gone.
+      TimeoutException: from all methods, if a page does not answer in time.
+      DocumentGoneError: from methods that take a frame.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        answer: Callable[[Dialog, bool], bool],
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._answer = answer
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, tuple[str, _Answer]] = {}
+        self._sessions: dict[str, str] = {}  # By the target id of a tab or a frame.
+        self._dialogs: dict[str, int] = {}  # Number in the tab's document, by session.
+        self._listeners: dict[str, tuple[str, dict[int, int]]] = {}  # Kinds by node, by frame and world.
+        self._opened = 0
+        self._sending = threading.Lock()
+        self._lost = False
+        # Answers are as large as pages: checking their encoding in Python would take seconds.
+        self._socket = websocket.create_connection(
+            url, timeout=30, suppress_origin=True, skip_utf8_validation=True
+        )
+        self._socket.settimeout(None)
+        threading.Thread(target=self._read, name="devtools", daemon=True).start()
+        # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
+        self._command("", "Target.setDiscoverTargets", discover=True)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, websocket.WebSocketException):
+            self._socket.shutdown()
+
+    def main_frame(self, target: str) -> Frame:
+        """Returns the main frame of a tab."""
+        return Frame(target, self._session(target))
+
+    def child_frame(self, frame: Frame, owner: str) -> Frame:
+        """Returns the frame in a frame element of `frame`, which is given by its reference."""
+        with _gone_if_failed():
+            inner = self._command(frame.session, "DOM.describeNode", backendNodeId=_node_of(owner))[
+                "node"
+            ].get("frameId", "")
+        with contextlib.suppress(DocumentGoneError):
+            self._world(Frame(inner, frame.session))
+            return Frame(inner, frame.session)
+        # A frame of another site has a process of its own.
+        return Frame(inner, self._session(inner))
+
+    def run(self, frame: Frame, code: str, args: Sequence[Any]) -> tuple[Any, list[str]]:
+        """Runs a function body in the isolated world of a frame.
+
+        Args:
+          args: JSON values; `{"node": REFERENCE}` is an element.
+
+        Returns:
+          The value, in which `{"node": N}` is an element, and the references of these elements by N. They are
+          the ids of the driver's elements.
+
+        Raises:
+          JavascriptException: the script failed.
+          StaleElementReferenceException: an element of `args` is gone.
+        """
+        for _ in range(_MAX_RUNS):
+            context = self._world(frame)
+            given = [self._argument(frame, context, value) for value in args]
+            text = self._call(frame, context, _RUN.format(code=code), given)
+            if not text:  # The document is older than our connection to its tab.
+                self._evaluate(frame, context, _WORLD)
+                continue
+            answer = json.loads(text)
+            if not (answer["suspects"] and self._find_roots(frame, context)):
+                break
+        else:
+            raise JavascriptException("the page has shadow trees without end")
+        found = self._objects(frame, context, "rmsweb.found()") if answer["found"] else []
+        return answer["value"], self._references(frame, found)
+
+    def find_listeners(self, frame: Frame) -> None:
+        """Tells the world of a frame at which elements the page listens for mouse events."""
+        context, document, kinds = self._listeners_in(frame)
+        # Elements of the frames inside are in the answer, too, and belong into other worlds.
+        for inner in self._tree(frame).get("childFrames", ()) if kinds else ():
+            with contextlib.suppress(DocumentGoneError):
+                for node in self._listeners_in(Frame(inner["frame"]["id"], frame.session))[2]:
+                    kinds.pop(node, None)
+        world = document.rpartition(".")[0]  # An object's id starts with that of its world.
+        before, known = self._listeners.get(frame.id, ("", {}))
+        if before != world:
+            known = {}
+        changed = {node: kinds.get(node, 0) for node in known | kinds if known.get(node) != kinds.get(node)}
+        if changed:
+            told = self._resolve(frame, context, changed)
+            args = [{"value": [changed[node] for node in told]}]
+            args += [{"objectId": one} for one in told.values()]
+            self._call(frame, context, "function (...all) { rmsweb.learnListeners(...all); }", args)
+        if len(self._listeners) >= _MAX_WORLDS:
+            self._listeners.clear()
+        self._listeners[frame.id] = (world, kinds)
+        self._release(frame)
+
+    def _listeners_in(self, frame: Frame) -> tuple[int, str, dict[int, int]]:
+        """Returns context and document of a frame, and its elements with mouse listeners.
+
+        The value is 1 for clicks, 2 for presses and 3 for both.
+        """
+        context = self._world(frame)
+        document = self._evaluate(frame, context, f"{_WORLD} document")["objectId"]
+        with _gone_if_failed():
+            number = self._command(frame.session, "DOM.describeNode", objectId=document)["node"][
+                "backendNodeId"
+            ]
+            # Handlers in attributes are compiled for the object's world, which has to be the page's.
+            own = self._command(frame.session, "DOM.resolveNode", backendNodeId=number, objectGroup=_GROUP)
+            answer = self._command(
+                frame.session,
+                "DOMDebugger.getEventListeners",
+                objectId=own["object"]["objectId"],
+                depth=-1,
+                pierce=True,
+            )
+        kinds: dict[int, int] = {}
+        for one in answer["listeners"]:
+            kind = (one["type"] in _CLICKS) + 2 * (one["type"] in _PRESSES)
+            if kind and "backendNodeId" in one:
+                kinds[one["backendNodeId"]] = kinds.get(one["backendNodeId"], 0) | kind
+        return context, document, kinds
+
+    def _tree(self, frame: Frame) -> dict[str, Any]:
+        """Returns the part of the frame tree below a frame, without frames of other processes."""
+        with _gone_if_failed():
+            waiting = [self._command(frame.session, "Page.getFrameTree")["frameTree"]]
+        while waiting:
+            tree = waiting.pop()
+            if tree["frame"]["id"] == frame.id:
+                return tree
+            waiting += tree.get("childFrames", ())
+        raise DocumentGoneError("the frame is gone")
+
+    def click(self, frame: Frame, x: float, y: float, ctrl: bool) -> None:
+        """Clicks at a point of a tab, whatever frame is there; `frame` is the main one."""
+        place = {"x": x, "y": y, "modifiers": 2 if ctrl else 0}
+        sent = [self._send(frame.session, "Input.dispatchMouseEvent", type="mouseMoved", **place)]
+        for kind in ("mousePressed", "mouseReleased"):
+            press = {"type": kind, "button": "left", "clickCount": 1}
+            sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **press, **place))
+        with _gone_if_failed():
+            for answer in sent:
+                self._result(answer)
+
+    def _find_roots(self, frame: Frame, context: int) -> bool:
+        """Tells the world of a frame about closed shadow roots of suspect elements; True if there are any."""
+        objects = self._objects(frame, context, "rmsweb.suspects()")
+        roots = {}
+        for host, node in zip(objects, self._describe(frame, objects), strict=True):
+            for root in node.get("shadowRoots", ()):
+                if root.get("shadowRootType") == "closed":
+                    roots[root["backendNodeId"]] = host
+        told = self._resolve(frame, context, roots)
+        pairs = [{"objectId": one} for root, found in told.items() for one in (roots[root], found)]
+        if pairs:
+            self._call(frame, context, "function (...all) { rmsweb.learnRoots(...all); }", pairs)
+        self._release(frame)
+        return bool(pairs)
+
+    def _references(self, frame: Frame, objects: Sequence[str]) -> list[str]:
+        if not objects:
+            return []
+        loader = self._tree(frame)["frame"]["loaderId"]
+        nodes = self._describe(frame, objects)
+        self._release(frame)
+        return [f"f.{frame.id}.d.{loader}.e.{node['backendNodeId']}" for node in nodes]
+
+    def _argument(self, frame: Frame, context: int, value: Any) -> dict[str, Any]:
+        if not (isinstance(value, dict) and "node" in value):
+            return {"value": value}
+        found = self._resolve(frame, context, [_node_of(value["node"])])
+        if not found:
+            raise StaleElementReferenceException("the element is gone")
+        return {"objectId": next(iter(found.values()))}
+
+    def _resolve(self, frame: Frame, context: int, nodes: Iterable[int]) -> dict[int, str]:
+        """Returns objects of the world by node; nodes that are gone are left out."""
+        params = {"executionContextId": context, "objectGroup": _GROUP}
+        sent = {
+            node: self._send(frame.session, "DOM.resolveNode", backendNodeId=node, **params) for node in nodes
+        }
+        found = {}
+        for node, answer in sent.items():
+            with contextlib.suppress(_CommandError):
+                found[node] = self._result(answer)["object"]["objectId"]
+        return found
+
+    def _describe(self, frame: Frame, objects: Sequence[str]) -> list[dict[str, Any]]:
+        sent = [self._send(frame.session, "DOM.describeNode", objectId=one) for one in objects]
+        with _gone_if_failed():
+            return [self._result(answer)["node"] for answer in sent]
+
+    def _objects(self, frame: Frame, context: int, expression: str) -> list[str]:
+        """Returns the elements of an array."""
+        array = self._evaluate(frame, context, expression)["objectId"]
+        with _gone_if_failed():
+            answer = self._command(frame.session, "Runtime.getProperties", objectId=array, ownProperties=True)
+        return [one["value"]["objectId"] for one in answer["result"] if one["name"].isdigit()]
+
+    def _evaluate(self, frame: Frame, context: int, expression: str) -> dict[str, Any]:
+        with _gone_if_failed():
+            return self._command(
+                frame.session,
+                "Runtime.evaluate",
+                expression=expression,
+                contextId=context,
+                objectGroup=_GROUP,
+            )["result"]
+
+    def _call(self, frame: Frame, context: int, function: str, args: Sequence[Any]) -> Any:
+        with _gone_if_failed():
+            answer = self._command(
+                frame.session,
+                "Runtime.callFunctionOn",
+                functionDeclaration=function,
+                executionContextId=context,
+                arguments=args,
+                returnByValue=True,
+                awaitPromise=True,
+            )
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            text = details.get("exception", {}).get("description") or details["text"]
+            raise JavascriptException(f"javascript error: {text}")
+        return answer["result"].get("value")
+
+    def _release(self, frame: Frame) -> None:
+        self._send(frame.session, "Runtime.releaseObjectGroup", objectGroup=_GROUP)
+
+    def _world(self, frame: Frame) -> int:
+        """Returns the number of the isolated world of a frame, which is made if there is none."""
+        with _gone_if_failed():
+            return self._command(
+                frame.session, "Page.createIsolatedWorld", frameId=frame.id, worldName=_WORLD_NAME
+            )["executionContextId"]
+
+    def _session(self, target: str) -> str:
+        if target not in self._sessions:
+            with _gone_if_failed():
+                found = self._command("", "Target.attachToTarget", targetId=target, flatten=True)
+            # The reading thread knows the session of a tab already.
+            self._sessions.setdefault(target, found["sessionId"])
+        return self._sessions[target]
+
+    def _command(self, session: str, method: str, **params: Any) -> dict[str, Any]:
+        return self._result(self._send(session, method, **params))
+
+    def _send(self, session: str, method: str, **params: Any) -> _Answer:
+        number, answer = next(self._ids), _Answer()
+        message = {"id": number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        self._waiting[number] = (session, answer)
+        try:
+            with self._sending:
+                self._socket.send(json.dumps(message))
+        except (OSError, websocket.WebSocketException) as error:
+            raise ConnectionError(f"DevTools is gone: {error}") from error
+        if self._lost:
+            self._fail(ConnectionError("DevTools is gone"))
+        return answer
+
+    def _result(self, answer: _Answer) -> dict[str, Any]:
+        opened = self._opened
+        try:
+            return answer.result(self._timeout_s)
+        except concurrent.futures.TimeoutError:
+            # A page that opens dialog after dialog answers between them, or afterwards.
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                if self._opened > opened:
+                    return answer.result(_STORM_S)
+            raise TimeoutException("script timeout") from None
+
+    def _read(self) -> None:
+        try:
+            while text := self._socket.recv():
+                self._receive(json.loads(text))
+        except (OSError, ValueError, websocket.WebSocketException):
+            pass
+        self._lost = True
+        self._fail(ConnectionError("DevTools is gone"))
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if "id" in message:
+            _, answer = self._waiting.pop(message["id"], ("", None))
+            if answer is None:
+                return
+            if "error" in message:
+                answer.set_exception(_CommandError(message["error"].get("message", "")))
+            else:
+                answer.set_result(message["result"])
+            return
+        params, session = message["params"], message.get("sessionId", "")
+        match message["method"]:
+            case "Target.targetCreated" if params["targetInfo"]["type"] == "page":
+                self._send(
+                    "", "Target.attachToTarget", targetId=params["targetInfo"]["targetId"], flatten=True
+                )
+            case "Target.attachedToTarget" if params["targetInfo"]["type"] == "page":
+                self._prepare(params["targetInfo"]["targetId"], params["sessionId"])
+            case "Target.detachedFromTarget":
+                gone = params["sessionId"]
+                self._sessions = {key: one for key, one in self._sessions.items() if one != gone}
+                self._dialogs.pop(gone, None)
+                self._fail(_CommandError("detached"), gone)
+            case "Inspector.targetCrashed":
+                self._fail(WebDriverException("tab crashed"), session)
+            case "Page.frameNavigated" if "parentId" not in params["frame"]:
+                self._dialogs[session] = 0
+            case "Page.javascriptDialogOpening":
+                self._opened += 1
+                self._dialogs[session] = self._dialogs.get(session, 0) + 1
+                dialog = Dialog(params["type"], params["message"])
+                accept = self._answer(dialog, self._dialogs[session] <= _MAX_DIALOGS)
+                self._send(session, "Page.handleJavaScriptDialog", accept=accept)
+                if self._dialogs[session] == _MAX_DIALOGS:
+                    self._send(session, "Runtime.evaluate", expression=_NO_MORE_DIALOGS)
+
+    def _prepare(self, target: str, session: str) -> None:
+        if target in self._sessions:
+            return
+        self._sessions[target] = session
+        self._send(session, "Inspector.enable")
+        self._send(session, "Page.enable")
+        # Before the page's own scripts, so that no request is missed.
+        self._send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)
+
+    def _fail(self, error: Exception, session: str | None = None) -> None:
+        """Ends the waiting for answers of a session, or of all."""
+        for number, (owner, answer) in list(self._waiting.items()):
+            if session in (None, owner) and self._waiting.pop(number, None):
+                answer.set_exception(error)
+
+
+@contextlib.contextmanager
+def _gone_if_failed() -> Any:
+    """The commands that are used here fail only if what they refer to is gone."""
+    try:
+        yield
+    except _CommandError as error:
+        raise DocumentGoneError(str(error)) from error
+
+
+def _node_of(reference: str) -> int:
+    """The number of a node, from the driver's id `f.FRAME.d.DOCUMENT.e.NODE`."""
+    return int(reference.rpartition(".")[2])
