@@ -25,7 +25,7 @@ class ActionContext:
       uploads: files outside that folder which may be uploaded.
       search_urls: engine name -> URL with `{query}`.
       extract: (query, Markdown) -> answer of the extraction model; None refuses extraction.
-      allow_js: permit `execute_js`.
+      extra_actions: names of `EXTRA_ACTIONS` that are permitted.
       deadline: `time.monotonic` value after which no action starts, and up to which actions may wait.
     """
 
@@ -33,7 +33,7 @@ class ActionContext:
     uploads: tuple[pathlib.Path, ...] = ()
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extract: Callable[[str, str], str] | None = None
-    allow_js: bool = False
+    extra_actions: tuple[str, ...] = ()
     deadline: float = math.inf
 
 

@@ -17,7 +17,7 @@ from collection.browser.files import FileError
 from collection.browser.page import squeeze
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
-from rmsweb_jax.actions.schema import MAX_ACTIONS, Action
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS, MAX_ACTIONS, Action
 from rmsweb_jax.records.schema import ActionResult
 
 
@@ -82,6 +82,8 @@ def execute(browser: Browser, action: Action, context: ActionContext) -> ActionR
 
 
 def _execute(browser: Browser, action: Action, context: ActionContext) -> ActionOutcome:
+    if action.name in EXTRA_ACTIONS and action.name not in context.extra_actions:
+        raise ActionError(f"{action.name} is switched off")
     before = set(browser.handles())
     outcome = _ACTIONS[action.name](browser, action.params, context)
     # Nothing happened, so there is nothing to wait for.
@@ -204,4 +206,8 @@ _ACTIONS: dict[str, Callable[[Browser, Any, ActionContext], ActionOutcome]] = {
     "replace_file_str": page_actions.replace_in_file,
     "read_file": page_actions.read_file,
     "execute_js": page_actions.execute_js,
+    "click_coordinates": element_actions.click_coordinates,
+    "double_click_element": element_actions.double_click,
+    "drag_element": element_actions.drag,
+    "hover_element": element_actions.hover,
 }

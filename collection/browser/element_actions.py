@@ -45,8 +45,13 @@ def click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     return ActionOutcome(f"Clicked [{params.index}]", changed=True)
 
 
-def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "") -> None:
-    """Clicks a point where the element is not covered, after scrolling it into view."""
+def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "", times: int = 1) -> None:
+    """Clicks a point where the element is not covered, after scrolling it into view.
+
+    Args:
+      modifier: key that is held meanwhile.
+      times: number of clicks; 0 only moves the mouse there.
+    """
     point = browser.script(page_scripts.CLICK_POINT, element)
     if point is None:
         raise ActionError(f"Element [{index}] is covered or hidden")
@@ -55,13 +60,26 @@ def _click_at(browser: Browser, element: WebElement, index: int, modifier: str =
         builder.key_action.key_down(modifier)
         builder.pointer_action.pause(0)
     builder.pointer_action.move_to(element, point[0], point[1])
-    builder.pointer_action.pointer_down()
-    builder.pointer_action.pointer_up()
+    for _ in range(times):
+        builder.pointer_action.pointer_down()
+        builder.pointer_action.pointer_up()
     if modifier:
-        for _ in range(3):
+        for _ in range(1 + 2 * times):
             builder.key_action.pause(0)
         builder.key_action.key_up(modifier)
     browser.call(builder.perform)
+
+
+def double_click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    with LocatedElement(browser, params.index) as (element, _target):
+        _click_at(browser, element, params.index, times=2)
+    return ActionOutcome(f"Double-clicked [{params.index}]", changed=True)
+
+
+def hover(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    with LocatedElement(browser, params.index) as (element, _target):
+        _click_at(browser, element, params.index, times=0)
+    return ActionOutcome(f"Moved the mouse over [{params.index}]", changed=True)
 
 
 def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -309,3 +327,19 @@ _KEY_NAMES = {
     "insert": Keys.INSERT,
     **{f"f{number}": getattr(Keys, f"F{number}") for number in range(1, 13)},
 }
+
+
+def click_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    width, height = browser.config.width, browser.config.height
+    if params.x >= width or params.y >= height:
+        raise ActionError(f"({params.x}, {params.y}) is outside the screenshot of {width} by {height} pixels")
+    builder = ActionBuilder(browser.driver, duration=0)
+    builder.pointer_action.move_to_location(params.x, params.y)
+    builder.pointer_action.pointer_down()
+    builder.pointer_action.pointer_up()
+    browser.call(builder.perform)
+    return ActionOutcome(f"Clicked ({params.x}, {params.y})", changed=True)
+
+
+def drag(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    raise ActionError("todo")
