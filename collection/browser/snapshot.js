@@ -55,6 +55,9 @@ const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'get
 const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
   'tagName', 'type', 'onclick'];
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
+const HAND_CURSORS = new Set(['pointer', 'move', 'grab']);
+// Roles of fields that may be listed although they are transparent: widgets draw them in their own way.
+const FIELD_ROLES = '[role=combobox], [role=spinbutton], [role=searchbox], [role=textbox]';
 const FORMATS = { date: 'YYYY-MM-DD', time: 'HH:MM', month: 'YYYY-MM', week: 'YYYY-Www', 'datetime-local': 'YYYY-MM-DDTHH:MM' };
 const VW = innerWidth, VH = innerHeight;
 const cross = (a, b) => ({
@@ -119,14 +122,31 @@ function disabled(el) {
   return el.matches(':disabled') || el.getAttribute('aria-disabled') === 'true' || el.closest('[inert]') !== null;
 }
 
+// A control that the mouse cannot reach: another element shows it.
+function unreachable(el) {
+  const rect = rectOf(el);
+  if (!el.checkVisibility({ visibilityProperty: true }) || area(rect) <= 4) return true;
+  if (rect.right + scrollX <= 0 || rect.bottom + scrollY <= 0) return true;
+  const { pointerEvents, clip, clipPath } = getComputedStyle(el);
+  return pointerEvents === 'none' || /^rect\((0|1)px,? (0|1)px/.test(clip) || /^inset\((50|100)%/.test(clipPath);
+}
+
 // The box, button or file field that a label is the only visible part of; null if it can be seen itself.
 function hiddenControl(label) {
   const el = label.control;
   if (!el || tagOf(el) !== 'INPUT' || !/^(checkbox|radio|file)$/.test(el.type)) return null;
-  const rect = rectOf(el);
-  const seen = el.checkVisibility({ visibilityProperty: true }) && area(rect) > 4
-    && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
-  return seen ? null : el;
+  return unreachable(el) ? el : null;
+}
+
+// The one field that an element without a role shows in its place: a slider's thumb, a list's box.
+function innerField(el, tag) {
+  if (tag === 'LABEL') return hiddenControl(el);
+  if (CONTROLS.has(tag) || el.hasAttribute('role')) return null;
+  const fields = el.querySelectorAll('input:not([type=hidden]), [role=combobox]');
+  if (fields.length !== 1) return null;
+  const [field] = fields;
+  const known = field.type === 'range' || field.getAttribute('role') === 'combobox';
+  return known && (unreachable(field) || parseFloat(getComputedStyle(field).opacity) < 0.02) ? field : null;
 }
 
 // A handler on an element that fills half the window is delegation for the elements inside it.
@@ -143,7 +163,8 @@ function evidence(el, tag, style, rect, context) {
   if (REGION_ROLES.has(role)) return NO;
   if (listensForClick(el)) return CLICK;
   if (role && !PLAIN_ROLES.has(role) && isIcon(rect) && !context.widget) return PRESS;
-  if (style.cursor === 'pointer' && context.cursor !== 'pointer') return CLICK;
+  if (HAND_CURSORS.has(style.cursor) && context.cursor !== style.cursor) return CLICK;
+  if (el.getAttribute('draggable') === 'true' && tag !== 'IMG') return CLICK;
   if (el.hasAttribute('tabindex') && el.tabIndex >= 0) return CLICK;
   return listensForPress(el) ? PRESS : NO;
 }
@@ -246,6 +267,7 @@ function attributesOf(el, tag) {
   if (el.required || on('aria-required')) put('required', 'true');
   if (el.readOnly || on('aria-readonly')) put('readonly', 'true');
   if (on('aria-invalid') || (CONTROLS.has(tag) && el.matches(':user-invalid'))) put('invalid', 'true');
+  if (role !== 'combobox' && on('aria-haspopup')) put('haspopup', el.getAttribute('aria-haspopup'));
   if (on('aria-pressed')) put('pressed', el.getAttribute('aria-pressed'));
   if (on('aria-current')) put('current', el.getAttribute('aria-current'));
   if (tag === 'INPUT') {
@@ -265,7 +287,7 @@ function scrollOf(el, style) {
 }
 
 function textNode(node, el, context) {
-  if (!context.visible) return;
+  if (!context.visible || context.faint) return;
   const text = node.length > MAX_TEXT ? node.substringData(0, MAX_TEXT) : node.data;
   if (!text.trim()) { if (run) run.text += ' '; return; }
   range.selectNodeContents(node);
@@ -355,13 +377,15 @@ function element(el, context) {
   const display = style.display;
   if (display === 'none') return null;
   const overlay = tag === 'INPUT' && /checkbox|radio|file/.test(el.type);
-  if (parseFloat(style.opacity) < 0.02 && !overlay) return null;
+  const faint = context.faint || (parseFloat(style.opacity) < 0.02 && !overlay);
+  if (faint && !context.faint && !el.matches(FIELD_ROLES) && !el.querySelector(FIELD_ROLES)) return null;
   const clips = clipsOf(el, style, display, rect, context);
   const visible = style.visibility === 'visible';
   const part = cross(rect, clips.own);
-  const here = visible && shown(part);
+  // Of what is transparent, only fields that the mouse reaches count.
+  const here = visible && shown(part) && (!faint || (el.matches(FIELD_ROLES) && shown(cross(part, VIEW)) && !covered(el, part)));
   const inline = display.startsWith('inline') || display === 'contents';
-  const inner = { depth: context.depth, visible, clip: clips.inner, clipAbsolute: clips.absolute,
+  const inner = { depth: context.depth, visible, faint, clip: clips.inner, clipAbsolute: clips.absolute,
     cursor: style.cursor, widget: context.widget };
   if (!inline) flush();
   let own = false;
@@ -383,7 +407,7 @@ function line(el, tag, style, part, rect, context, inner) {
   let marker = el.shadowRoot ? 'SHADOW(open)' : closed ? 'SHADOW(closed)' : '';
   const scroll = scrollOf(el, style);
   let sure = evidence(el, tag, style, rect, context);
-  const control = sure && tag === 'LABEL' ? hiddenControl(el) : null;
+  const control = sure ? innerField(el, tag) : null;
   if (sure && (disabled(control || el) || repeatsAncestor(el, tag, rect, context))) sure = NO;
   if (sure && tag === 'A') counts.links += 1;
   const candidate = sure > NO || scroll !== null;
@@ -444,14 +468,16 @@ function nameByClass() {
   });
 }
 
-const top = { depth: 0, visible: true, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
+const top = { depth: 0, visible: true, faint: false, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
 findReached();
 if (body) walk(top);
 flush();
 dropContainers();
 nameByClass();
 
-if (!options.peek) {
+if (options.peek) {
+  for (const [uid, el] of present) state.elements.set(uid, el);
+} else {
   state.elements = present;
   for (const entry of lines) if (entry[4] & INTERACTIVE) state.seen.add(present.get(entry[5]));
 }

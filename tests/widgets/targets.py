@@ -171,7 +171,7 @@ def target(
 
 
 def combobox(label: str) -> Find:
-    return Find("combobox/listbox", after=label)
+    return Find("combobox/listbox/aria-expanded", after=label)
 
 
 def choice(page: str, key: str, label: str, option: str, wanted: str = "") -> Target:
@@ -202,7 +202,7 @@ TARGETS = (
         click("Zhejiang"),
         click("Hangzhou"),
     ),
-    target("antd", "rows", "row Carol is checked", "Carol", click(Find("checkbox", "Age", 4))),
+    target("antd", "rows", "row Carol is checked", "Carol", click(Find("checkbox", "Bob"))),
     choice("mui", "age", "Age", "Thirty", "30"),
     target(
         "mui",
@@ -255,7 +255,14 @@ TARGETS = (
     ),
     target("bootstrap", "kind", "radio button B", "B", click("Radio B")),
     target("bootstrap", "item", "Archive in the menu", "Archive", click("More"), click("Archive")),
-    choice("headlessui", "assignee", "Assignee", "Therese Wunsch"),
+    target(
+        "headlessui",
+        "assignee",
+        "Assignee is Therese Wunsch",
+        "Therese Wunsch",
+        select(Find("button", "Assignee"), "Therese Wunsch"),
+        theirs=(click(Find("button", "Assignee")), click("Therese Wunsch")),
+    ),
     target(
         "headlessui",
         "reviewer",
