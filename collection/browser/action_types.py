@@ -88,7 +88,7 @@ class LocatedElement:
             self.browser.call(self.browser.driver.switch_to.default_content)
 
     def _find_like(self) -> WebElement:
-        """Finds the element that a page has put in the place of one that is gone, by all that identifies it."""
+        """Finds what a page has put in the place of an element that is gone, by all that identifies it."""
         self._leave()
         now = take_snapshot(self.browser, peek=True)
         alike = [one for one in now.targets.values() if one.looks_like(self.target)]
@@ -96,7 +96,8 @@ class LocatedElement:
             raise ActionError(f"Element [{self.index}] is gone")
         nearest = min(alike, key=lambda one: math.dist(one.box, self.target.box))
         for uid in nearest.frames:
-            self.browser.call(self.browser.driver.switch_to.frame, self.browser.script(page_scripts.FIND, uid))
+            frame = self.browser.script(page_scripts.FIND, uid)
+            self.browser.call(self.browser.driver.switch_to.frame, frame)
         element = self.browser.script(page_scripts.FIND, nearest.uid)
         if element is None:
             raise StaleElementReferenceException(f"element [{self.index}] was replaced again")

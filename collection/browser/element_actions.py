@@ -154,10 +154,14 @@ def _slide(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
     if not low <= wanted <= high:
         raise ActionError(f"{where} takes numbers from {low:g} to {high:g}")
     browser.script("arguments[0].focus()", element)
-    if value != wanted and not _press_arrows(browser, element, wanted):
-        _drag_thumb(browser, element, (wanted - low) / (high - low))
-        _press_arrows(browser, element, wanted)
-    value = _slider_value(browser, element)
+    for attempt in range(_TRIES):  # Pages that are slow to draw may miss a key.
+        if value == wanted:
+            break
+        if not _press_arrows(browser, element, wanted):
+            if attempt:
+                break
+            _drag_thumb(browser, element, (wanted - low) / (high - low))
+        value = _slider_value(browser, element)
     if value != wanted:
         raise ActionError(f"{where} did not take {params.text}; it is at {value:g}")
     return ActionOutcome(f"Set {where} to {value:g}", changed=True)
@@ -166,17 +170,18 @@ def _slide(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
 def _press_arrows(browser: Browser, element: WebElement, wanted: float) -> bool:
     """Moves a slider with the focus by keys; returns False if they do nothing, or if it is too far."""
     start = _slider_value(browser, element)
-    ahead, back = (Keys.ARROW_RIGHT, Keys.ARROW_LEFT) if wanted > start else (Keys.ARROW_LEFT, Keys.ARROW_RIGHT)
+    more, less = Keys.ARROW_RIGHT, Keys.ARROW_LEFT
+    ahead, back = (more, less) if wanted > start else (less, more)
     browser.call(ActionChains(browser.driver, duration=0).send_keys(ahead).perform)
     value = _slider_value(browser, element)
     if value == start:
         return False
-    steps = round((wanted - value) / abs(value - start))
+    steps = round((wanted - value) / (value - start))
     if abs(steps) > _MAX_STEPS:
         return False
-    key = ahead if (wanted > start) == (steps > 0) else back
     if steps:
-        browser.call(ActionChains(browser.driver, duration=0).send_keys(key * abs(steps)).perform)
+        keys = (ahead if steps > 0 else back) * abs(steps)
+        browser.call(ActionChains(browser.driver, duration=0).send_keys(keys).perform)
     return True
 
 
@@ -360,14 +365,15 @@ class _OptionList:
         """Adds what is listed now to `found`; returns True if something was new."""
         before = len(self.found)
         options = self._browser.script(page_scripts.OPTIONS, self._element, self._anywhere)
-        self.found |= {(name, value): None for name, value in options}
+        self.found |= dict.fromkeys(options)
         return len(self.found) > before
 
     def find_all(self, wanted: str | None = None) -> tuple[str, str] | None:
         """Scrolls a list that shows a part of its options, until `wanted` is among them; returns that."""
         match, start = self._match(wanted), True
         for _ in range(_MAX_SCROLLS):
-            if match or not self._browser.script(page_scripts.SCROLL_LIST, self._element, self._anywhere, start):
+            where = (self._element, self._anywhere, start)
+            if match or not self._browser.script(page_scripts.SCROLL_LIST, *where):
                 break
             self._browser.settle(first_ms=_SCROLLED_MS)
             if not self.look() and not start:
@@ -405,10 +411,9 @@ def select_option(browser: Browser, params: Any, _: ActionContext) -> ActionOutc
         options.open()
         match = options.find_all(params.text) or options.search(params.text)
         if match is None:
-            shown = " | ".join([name for name, _value in options.found][:_SHOWN_OPTIONS])
-            raise ActionError(
-                f"[{params.index}] has no option {params.text!r}. Options of [{params.index}]: {shown or 'none'}"
-            )
+            names = [name for name, _value in options.found][:_SHOWN_OPTIONS] or ["none"]
+            shown = f"Options of [{params.index}]: {' | '.join(names)}"
+            raise ActionError(f"[{params.index}] has no option {params.text!r}. {shown}")
         options.choose(match)
     return ActionOutcome(f"Selected {match[0]!r} in [{params.index}]", changed=True)
 

@@ -1,5 +1,7 @@
 """Scripts that actions run in a page."""
 
+import pathlib
+
 
 def with_builtins(code: str) -> str:
     """Wraps a script so that it runs with the original built-ins, also if the page has replaced them.
@@ -31,9 +33,9 @@ const el = state && state.elements.get(arguments[0]);
 return el && el.isConnected ? el : null;
 """)
 
-# Scrolls the element into view. Returns the first of its centre and inset corners at which a click would hit the
-# element itself, as [element, x, y]: an offset from WebDriver's origin, the visible centre of that element's first
-# box. For an area of an image map that element is the image.
+# Scrolls the element into view. Returns the first of its centre and inset corners at which a click would hit
+# the element itself, as [element, x, y]: an offset from WebDriver's origin, the visible centre of that
+# element's first box. For an area of an image map that element is the image.
 CLICK_POINT = with_builtins("""
 const el = arguments[0];
 const notes = window['rmsweb.preload'];
@@ -102,8 +104,8 @@ const fields = el.querySelectorAll('input[type=range], [role=slider]');
 return fields.length === 1 && !el.matches('[role=slider]') ? fields[0] : el;
 """)
 
-# 'type': the element takes keys; 'set': only its value can be set; 'none': no text; 'slider': a number by keys or
-# mouse; 'focus': a click on it may give the focus to what takes the keys.
+# 'type': the element takes keys; 'set': only its value can be set; 'none': no text; 'slider': a number by
+# keys or mouse; 'focus': a click on it may give the focus to what takes the keys.
 TYPING_KIND = with_builtins("""
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
@@ -116,20 +118,22 @@ if (el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable)
 return el.getAttribute('role') === 'slider' ? 'slider' : 'focus';
 """)
 
-# Returns value, minimum and maximum of a slider; null for what is not known. Then the way of a mouse from the middle
-# of its thumb to `share` of its track, the nearest element around it that is much longer.
+# Returns value, minimum and maximum of a slider; null for what is not known. Then the way of a mouse from the
+# middle of its thumb to `share` of its track, the nearest element around it that is much longer.
 SLIDER = with_builtins("""
 const [el, share] = arguments;
 const number = (name) => (el.hasAttribute(name) ? Number(el.getAttribute(name)) : null);
 const box = el.getBoundingClientRect();
 let track = el;
 const length = (r) => Math.max(r.width, r.height);
-for (let up = el.parentElement; up && length(track.getBoundingClientRect()) < 3 * length(box); up = up.parentElement) track = up;
+const isTrack = (one) => length(one.getBoundingClientRect()) >= 3 * length(box);
+while (!isTrack(track) && track.parentElement) track = track.parentElement;
 const way = track.getBoundingClientRect();
 const across = way.width >= way.height;
 const x = across ? way.left + share * way.width - (box.left + box.right) / 2 : 0;
 const y = across ? 0 : way.bottom - share * way.height - (box.top + box.bottom) / 2;
-return [number('aria-valuenow'), number('aria-valuemin'), number('aria-valuemax'), Math.round(x), Math.round(y)];
+const numbers = ['aria-valuenow', 'aria-valuemin', 'aria-valuemax'].map(number);
+return [...numbers, Math.round(x), Math.round(y)];
 """)
 
 SET_VALUE = """
@@ -260,92 +264,16 @@ return [false, frames];
 """
 )
 
-# Options of a <select>, a <datalist>, or an ARIA or list widget; with `anywhere`, of any list on the page, because
-# widgets open their list far from their element in the document.
-_LIST = (
-    _CONTENT
-    + """
-const roleOf = (el) => el.getAttribute('role');
-const ITEM = /^(option|menuitem|menuitemradio|menuitemcheckbox|treeitem)$/, LIST = /^(listbox|menu|tree)$/;
-// All elements below one that fit, through shadow roots and slots.
-function inside(root, fits) {
-  const found = [], stack = Array.from(content(root)).reverse();
-  while (stack.length) {
-    const node = stack.pop();
-    if (node.nodeType !== 1) continue;
-    if (fits(node)) found.push(node);
-    stack.push(...Array.from(content(node)).reverse());
-  }
-  return found;
-}
-const isNative = (el) => el.tagName === 'SELECT' || Boolean(el.list);
-const isOpener = (el) => roleOf(el) === 'combobox' || el.hasAttribute('aria-expanded')
-  || /^(true|listbox|menu|tree)$/.test(el.getAttribute('aria-haspopup') || '');
-// What opens the list: the element, or one in it.
-const openerOf = (el) => (isNative(el) || isOpener(el) ? el : inside(el, isOpener)[0] || null);
-const parentOf = (el) => el.parentElement || el.getRootNode().host || null;
-const small = (el) => { const box = el.getBoundingClientRect(); return box.width < 2 || box.height < 2; };
-// Lists for screen readers only have no size.
-function shows(el) {
-  if (small(el) || !el.checkVisibility({ visibilityProperty: true })) return false;
-  for (let up = parentOf(el), level = 0; up && level < 6; up = parentOf(up), level++) {
-    if (small(up) && getComputedStyle(up).overflow !== 'visible' && getComputedStyle(up).display !== 'contents') return false;
-  }
-  return true;
-}
-const enabled = (el) => roleOf(el) !== 'presentation' && el.getAttribute('aria-disabled') !== 'true' && !el.matches(':disabled');
-// What can be clicked beside a list that only screen readers see.
-function rowsBeside(list) {
-  const clickable = (el) => getComputedStyle(el).cursor === 'pointer' && el.innerText && shows(el);
-  for (let up = list, level = 0; up && up !== document.body && level < 5; up = parentOf(up), level++) {
-    const rows = inside(up, clickable).filter((el) => !clickable(parentOf(el)));
-    if (rows.length) return rows;
-  }
-  return [];
-}
-function optionsOf(el, anywhere) {
-  if (isNative(el)) {
-    const options = Array.from((el.list || el).options);
-    return options.filter((one) => !one.matches(':disabled, optgroup:disabled *'));
-  }
-  const opener = openerOf(el) || el, tree = opener.getRootNode();
-  const ids = ['aria-controls', 'aria-owns'].flatMap((name) => (opener.getAttribute(name) || '').split(' '));
-  const owned = ids.map((id) => id && ((tree.getElementById && tree.getElementById(id)) || document.getElementById(id))).filter(Boolean);
-  const isList = (one) => LIST.test(roleOf(one)) && shows(one);
-  const near = [...owned, ...inside(el, isList)];
-  const roots = anywhere ? [...near, el, ...inside(document, isList), document] : [...near, el];
-  const isItem = (one) => ITEM.test(roleOf(one)) && shows(one) && enabled(one);
-  const fits = [isItem, (one) => one.tagName === 'LI' && shows(one) && enabled(one)];
-  for (const root of near) {
-    const found = inside(root, isItem);
-    if (found.length) return found;
-  }
-  for (const list of owned) {
-    const found = anywhere ? rowsBeside(list) : [];
-    if (found.length) return found;
-  }
-  for (const fit of fits) {
-    for (const root of roots) {
-      const found = root === document && fit !== isItem ? [] : inside(root, fit);
-      if (found.length) return found;
-    }
-  }
-  return [];
-}
-const textOf = (option) => (option.tagName === 'OPTION' && option.label || option.innerText || option.textContent || '')
-  .replace(/\\s+/g, ' ').trim();
-const valueOf = (option) => String(option.value ?? option.dataset.value ?? '');
-"""
-)
+_LIST = _CONTENT + pathlib.Path(__file__).with_name("options.js").read_text(encoding="utf-8")
 # Returns [text, value] of every enabled option.
 OPTIONS = with_builtins(
     _LIST
     + """
-return optionsOf(arguments[0], arguments[1]).map((option) => [textOf(option) || valueOf(option), valueOf(option)]);
+return optionsOf(arguments[0], arguments[1]).map((option) => [nameOf(option), valueOf(option)]);
 """
 )
 
-# Returns 'open', 'closed', or '' if the element opens no list; then, if text can be typed to search in the list.
+# Returns 'open', 'closed', or '' if the element opens no list; then, if a text can be typed to search in it.
 OPENS = with_builtins(
     _LIST
     + """
@@ -356,8 +284,8 @@ return [opener.getAttribute('aria-expanded') === 'true' ? 'open' : 'closed', edi
 """
 )
 
-# Scrolls an open list, to its start or by most of its height. Returns false if it cannot, or need not since all
-# options are in the document.
+# Scrolls an open list, to its start or by most of its height. Returns false if it cannot, or need not since
+# all options are in the document.
 SCROLL_LIST = (
     _LIST
     + """
@@ -377,12 +305,12 @@ return start || list.scrollTop !== before;
 """
 )
 
-# Chooses the option with this text and value; if the list is not a form control, returns the element to click.
+# Chooses the option with this text and value; if the list is no form control, returns the element to click.
 CHOOSE = (
     _LIST
     + """
 const [el, text, value, anywhere] = arguments;
-const option = optionsOf(el, anywhere).find((one) => valueOf(one) === value && (textOf(one) || value) === text);
+const option = optionsOf(el, anywhere).find((one) => valueOf(one) === value && nameOf(one) === text);
 if (!isNative(el)) return option || null;
 if (el.tagName === 'SELECT') {
   el.focus();

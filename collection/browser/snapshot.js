@@ -146,7 +146,7 @@ function innerField(el, tag) {
   if (fields.length !== 1) return null;
   const [field] = fields;
   const known = field.type === 'range' || field.getAttribute('role') === 'combobox';
-  return known && (unreachable(field) || parseFloat(getComputedStyle(field).opacity) < 0.02) ? field : null;
+  return known && (unreachable(field) || covered(field, rectOf(field))) ? field : null;
 }
 
 // A handler on an element that fills half the window is delegation for the elements inside it.

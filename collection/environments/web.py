@@ -52,7 +52,9 @@ class WebConfig:
     def __post_init__(self) -> None:
         if unknown := set(self.extra_actions) - set(EXTRA_ACTIONS):
             known = ", ".join(EXTRA_ACTIONS)
-            raise UserError(f"config.extra_actions: no action {', '.join(sorted(unknown))}; there are {known}")
+            raise UserError(
+                f"config.extra_actions: no action {', '.join(sorted(unknown))}; there are {known}"
+            )
 
 
 def website_url(task: Task) -> str:

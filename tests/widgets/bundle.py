@@ -1,4 +1,4 @@
-"""The pages of the widgets: libraries from npm, each in a page of its own, bundled into `build/widgets/dist`."""
+"""The pages of the widgets: libraries from npm, a page for each, bundled into `build/widgets/dist`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _HTML = """\
 _FLAGS = (
     *("--bundle", "--minify", "--jsx=automatic", "--outdir=dist", "--log-level=error"),
     '--define:process.env.NODE_ENV="production"',
+    # Some libraries also ask what else a process has.
+    '--banner:js=var process = {env: {NODE_ENV: "production"}};',
     *(f"--loader:.{kind}=dataurl" for kind in ("svg", "png", "gif", "woff", "woff2", "ttf", "eot")),
 )
 

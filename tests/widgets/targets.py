@@ -1,6 +1,7 @@
 """Forty goals in real widgets, and the moves of an agent that sees only the list of elements.
 
-Both players import this module, also the one in browser-use's environment: it needs the standard library only.
+Both players import this module, also the one in browser-use's environment: it needs only the standard
+library.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Target:
     theirs: tuple[Move, ...]
 
 
+# For each line, its index or None.
+_Indices = list[re.Match[str] | None]
+
+
 class NotListedError(Exception):
     """No line of the element list fits."""
 
@@ -76,6 +81,9 @@ def locate(lines: list[str], find: Find) -> int:
     Raises:
       NotListedError: none fits.
     """
+    indices = [_INDEXED.match(line) for line in lines]
+    # An index is no word of an element.
+    lines = [re.sub(r"(?<=[\[+])\d+(?=\]<)", "", line) for line in lines]
     start = 0
     if find.after:
         start = next((at + 1 for at, line in enumerate(lines) if _has(line, find.after)), -1)
@@ -86,13 +94,13 @@ def locate(lines: list[str], find: Find) -> int:
             fits = [
                 (len(text), at)
                 for at in range(start, len(lines))
-                if _INDEXED.match(lines[at])
-                and all(_has(text := reach(lines, at), word) for word in words.split("+"))
+                if indices[at]
+                and all(_has(text := reach(lines, indices, at), word) for word in words.split("+"))
             ]
             if len(fits) >= find.number:
                 # With a label before it, the next one is meant.
                 fits.sort(key=(lambda fit: fit[1]) if find.after or find.number > 1 else None)
-                found = _INDEXED.match(lines[fits[find.number - 1][1]])
+                found = indices[fits[find.number - 1][1]]
                 assert found is not None
                 return int(found[1])
     raise NotListedError(f"no element says {find.words!r}" + (f" after {find.after!r}" if find.after else ""))
@@ -106,22 +114,22 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip("\t"))
 
 
-def _whole_text(lines: list[str], at: int) -> str:
+def _whole_text(lines: list[str], _: _Indices, at: int) -> str:
     end = at + 1
     while end < len(lines) and _depth(lines[end]) > _depth(lines[at]):
         end += 1
     return "\n".join(lines[at:end])
 
 
-def _own_text(lines: list[str], at: int) -> str:
+def _own_text(lines: list[str], indices: _Indices, at: int) -> str:
     """The element's line and the text below it that no other element has."""
     parts, cover = [lines[at]], None
-    for line in lines[at + 1 :]:
+    for line, index in zip(lines[at + 1 :], indices[at + 1 :], strict=True):
         if _depth(line) <= _depth(lines[at]):
             break
         if cover is not None and _depth(line) > cover:
             continue
-        cover = _depth(line) if _INDEXED.match(line) else None
+        cover = _depth(line) if index else None
         if cover is None:
             parts.append(line)
     return "\n".join(parts)
@@ -151,6 +159,15 @@ def keys(text: str) -> Move:
     return Move("keys", None, text)
 
 
+def presses(key: str, times: int) -> tuple[Move, ...]:
+    return (keys(key),) * times
+
+
+def slide(key: str, times: int) -> tuple[Move, ...]:
+    """For browser-use, which cannot type into such sliders: a click for the focus, then keys."""
+    return (click("slider"), *presses(key, times))
+
+
 def drag(words: str | Find, onto: str | Find) -> Move:
     return Move("drag", _find(words), onto=_find(onto))
 
@@ -168,6 +185,46 @@ def target(
     page: str, key: str, goal: str, wanted: str, *ours: Move, theirs: tuple[Move, ...] | None = None
 ) -> Target:
     return Target(f"{page}: {goal}", page, key, wanted, ours, ours if theirs is None else theirs)
+
+
+# browser-use has no action that drags.
+_DRAG = """\
+(async () => {
+  const find = (text) => [...document.querySelectorAll('li')].find((one) => one.textContent === text);
+  const from = find('Write'), to = find('Sleep').parentElement;
+  const fire = (el, Kind, type, where, more) => {
+    const { left, top, width, height } = where.getBoundingClientRect();
+    const point = { clientX: left + width / 2, clientY: top + height / 2 };
+    const settings = { bubbles: true, cancelable: true, view: window, buttons: 1, ...point, ...more };
+    el.dispatchEvent(new Kind(type, settings));
+  };
+  const rest = () => new Promise((done) => setTimeout(done, 100));
+  %s
+})()"""
+DRAG_BY_MOUSE = (
+    _DRAG
+    % """
+  fire(from, MouseEvent, 'mousedown', from);
+  for (const where of [from, to, to]) {
+    fire(document, MouseEvent, 'mousemove', where);
+    await rest();
+  }
+  fire(document, MouseEvent, 'mouseup', to);"""
+)
+DRAG_AND_DROP = (
+    _DRAG
+    % """
+  const dataTransfer = new DataTransfer();
+  fire(from, PointerEvent, 'pointerdown', from, { pointerType: 'mouse' });
+  await rest();
+  fire(from, DragEvent, 'dragstart', from, { dataTransfer });
+  await rest();
+  for (const type of ['dragenter', 'dragover', 'dragover', 'drop']) {
+    fire(to, DragEvent, type, to, { dataTransfer });
+    await rest();
+  }
+  fire(from, DragEvent, 'dragend', to, { dataTransfer });"""
+)
 
 
 def combobox(label: str) -> Find:
@@ -188,10 +245,19 @@ def choice(page: str, key: str, label: str, option: str, wanted: str = "") -> Ta
 
 TARGETS = (
     choice("antd", "country", "Country", "Country 3", "c2"),
-    choice("antd", "birthplace", "Birthplace", "Country 45", "c44"),
+    target(
+        "antd",
+        "birthplace",
+        "Birthplace is Country 45",
+        "c44",
+        select(combobox("Birthplace"), "Country 45"),
+        theirs=(type_(combobox("Birthplace"), "Country 45"), click("Country 45")),
+    ),
     target("antd", "day", "the day is 24 December", DATE, type_(Find("input", "Day"), DATE), keys("Enter")),
-    target("antd", "size", "radio button Medium", "Medium", click("radio+Medium/Medium")),
-    target("antd", "volume", "the slider is at 70", "70", type_("slider", "70")),
+    target("antd", "size", "radio button Medium", "Medium", click("Medium")),
+    target(
+        "antd", "volume", "the slider is at 70", "70", type_("slider", "70"), theirs=slide("ArrowRight", 70)
+    ),
     target("antd", "file", "a file goes to the hidden input", FILE, upload("type=file/Choose a file")),
     target(
         "antd",
@@ -202,7 +268,7 @@ TARGETS = (
         click("Zhejiang"),
         click("Hangzhou"),
     ),
-    target("antd", "rows", "row Carol is checked", "Carol", click(Find("checkbox", "Bob"))),
+    target("antd", "rows", "row Carol is checked", "Carol", click(Find("checkbox/label", "Bob"))),
     choice("mui", "age", "Age", "Thirty", "30"),
     target(
         "mui",
@@ -213,7 +279,7 @@ TARGETS = (
         theirs=(type_(combobox("Film"), "The Godfather"), click("option+The Godfather")),
     ),
     target("mui", "volume", "the slider is at 70", "70", type_("range/slider", "70")),
-    target("mui", "rating", "four stars", "4", click("4 Stars")),
+    target("mui", "rating", "four stars", "4", click("4 Stars"), theirs=(click("value=4"),)),
     target("mui", "day", "the day is 24 December", DATE, type_(Find("spinbutton/input", "Day"), "12242026")),
     choice("select2", "country", "Country", "Country 7"),
     target(
@@ -225,7 +291,16 @@ TARGETS = (
         theirs=(click(Find("combobox/listbox/searchbox/textarea", "Colours")), click("option+Blue/Blue")),
     ),
     choice("choices", "country", "Country", "Country 3"),
-    target("jquery-ui", "volume", "the slider is at 70", "70", type_(Find("slider/span", "Volume"), "70")),
+    target(
+        "jquery-ui",
+        "volume",
+        "the slider is at 70",
+        "70",
+        click(Find("slider/span", "Volume")),
+        keys("Home"),
+        *presses("PageUp", 3),
+        *presses("ArrowRight", 10),
+    ),
     choice("jquery-ui", "speed", "Speed", "Fast"),
     target("jquery-ui", "size", "radio button Large", "Large", click("Large")),
     target(
@@ -234,6 +309,7 @@ TARGETS = (
         "Write is dragged to Done",
         "Sleep,Write",
         drag("Write", "Sleep"),
+        theirs=(script(DRAG_BY_MOUSE),),
     ),
     target(
         "tom-select",
@@ -252,8 +328,13 @@ TARGETS = (
         click(Find("input", "Day")),
         click("flatpickr-next-month/next-month"),
         click("December 24, 2026/24"),
+        theirs=(
+            click(Find("input", "Day")),
+            click(Find("span", "aria-label=Year")),
+            click("December 24, 2026"),
+        ),
     ),
-    target("bootstrap", "kind", "radio button B", "B", click("Radio B")),
+    target("bootstrap", "kind", "radio button B", "B", click("Radio B"), theirs=(click("value=B"),)),
     target("bootstrap", "item", "Archive in the menu", "Archive", click("More"), click("Archive")),
     target(
         "headlessui",
@@ -279,9 +360,18 @@ TARGETS = (
         select("combobox", "Cherry"),
         theirs=(click("combobox"), click("option+Cherry")),
     ),
-    target("radix", "volume", "the slider is at 70", "70", type_("slider", "70")),
+    target(
+        "radix", "volume", "the slider is at 70", "70", type_("slider", "70"), theirs=slide("ArrowRight", 20)
+    ),
     choice("react-select", "country", "Country", "Country 5"),
-    choice("vuetify", "state", "State", "Florida"),
+    target(
+        "vuetify",
+        "state",
+        "State is Florida",
+        "Florida",
+        select("combobox+State", "Florida"),
+        theirs=(click(combobox("State")), click("Florida")),
+    ),
     choice("element-plus", "zone", "Zone", "South"),
     target(
         "element-plus",
@@ -291,7 +381,15 @@ TARGETS = (
         type_(Find("Pick a day/combobox", "Day"), DATE),
         keys("Enter"),
     ),
-    choice("shoelace", "meal", "Meal", "Lunch"),
+    target(
+        "shoelace",
+        "meal",
+        "Meal is Lunch",
+        "Lunch",
+        select(combobox("Meal"), "Lunch"),
+        # Its list shows no options, but the screenshot does.
+        theirs=(click("Meal"), *presses("ArrowDown", 2), keys("Enter")),
+    ),
     target("shoelace", "volume", "the slider is at 70", "70", type_("range", "70")),
     target(
         "air-datepicker",
@@ -301,11 +399,26 @@ TARGETS = (
         click(Find("input", "Day")),
         click(Find("button/air-datepicker-nav--action", "", 2)),
         click("24"),
+        theirs=(click(Find("input", "Day")), click(Find("div", "2026")), click("24")),
     ),
-    target("nouislider", "volume", "the slider is at 70", "70", type_("slider", "70")),
+    target(
+        "nouislider",
+        "volume",
+        "the slider is at 70",
+        "70",
+        type_("slider", "70"),
+        theirs=slide("ArrowRight", 50),
+    ),
     target("filepond", "file", "a file goes to the hidden input", FILE, upload("type=file/Browse")),
     target("dropzone", "file", "a file goes to the hidden input", FILE, upload("type=file/Drop files")),
-    target("sortablejs", "done", "Write is dragged to Done", "Sleep,Write", drag("Write", "Sleep")),
+    target(
+        "sortablejs",
+        "done",
+        "Write is dragged to Done",
+        "Sleep,Write",
+        drag("Write", "Sleep"),
+        theirs=(script(DRAG_AND_DROP),),
+    ),
     target(
         "ag-grid",
         "price",
@@ -314,5 +427,7 @@ TARGETS = (
         double_click("7"),
         type_("input", "9"),
         keys("Enter"),
+        # It has no double click, but typing in a chosen cell edits it too.
+        theirs=(click(Find("gridcell", "Plate")), keys("Enter"), type_("input", "9"), keys("Enter")),
     ),
 )

@@ -1,7 +1,8 @@
-"""The targets by browser-use's actions, in its own environment: `-m tests.widgets.theirs ADDRESS CHROMIUM FILE`.
+"""The targets by browser-use's actions: `-m tests.widgets.theirs ADDRESS CHROMIUM FILE` in its environment.
 
-Each line of the standard input names a target; the answer is a line `REPORT {...}` as `ours.Player.play` returns
-it. No model is asked: the moves are those of `tests.widgets.targets`, by the words of browser-use's own list.
+Each line of the standard input names a target; the answer is a line `REPORT {...}` with what
+`ours.Player.play` returns. No model is asked: the moves are those of `tests.widgets.targets`, by the words of
+browser-use's own list.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ os.environ |= {"ANONYMIZED_TELEMETRY": "false", "BROWSER_USE_CLOUD_SYNC": "false
 os.environ |= {"BROWSER_USE_VERSION_CHECK": "false", "BROWSER_USE_CONFIG_DIR": tempfile.mkdtemp()}
 os.environ |= {"BROWSER_USE_SETUP_LOGGING": "false"}
 
-from browser_use import BrowserProfile, BrowserSession, Tools  # noqa: E402
-from browser_use.filesystem.file_system import FileSystem  # noqa: E402
+from browser_use import BrowserProfile, BrowserSession, Tools
+from browser_use.filesystem.file_system import FileSystem
 
-from tests.widgets.targets import TARGETS, Find, Move, NotListedError, Target, locate  # noqa: E402
+from tests.widgets.targets import TARGETS, Find, Move, NotListedError, Target, locate
 
 ADDRESS, CHROMIUM, FILE = sys.argv[1:4]
 # Extensions would be downloaded; all other settings are browser-use's defaults.
