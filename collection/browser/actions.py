@@ -85,7 +85,12 @@ def _execute(browser: Browser, action: Action, context: ActionContext) -> Action
     if action.name in EXTRA_ACTIONS and action.name not in context.extra_actions:
         raise ActionError(f"{action.name} is switched off")
     before = set(browser.handles())
-    outcome = _ACTIONS[action.name](browser, action.params, context)
+    try:
+        outcome = _ACTIONS[action.name](browser, action.params, context)
+    except TimeoutException:
+        # Loading was stopped, and the page has answered since: what is loaded can be used.
+        text = "The page was still loading after the time limit, so loading was stopped"
+        outcome = ActionOutcome(text, changed=True)
     # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome

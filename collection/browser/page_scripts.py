@@ -65,7 +65,8 @@ function within(node) {
 function pointsOfArea(r) {
   const numbers = el.coords.split(',').map(Number);
   const left = r.left + base.clientLeft, top = r.top + base.clientTop;
-  if (el.shape === 'circle') return [[left + numbers[0], top + numbers[1]]];
+  if (numbers.length < 3) return pointsOf(r, r.left, r.top, r.right, r.bottom);
+  if (numbers.length === 3) return [[left + numbers[0], top + numbers[1]]];
   const corners = [];
   for (let i = 0; i + 1 < numbers.length; i += 2) corners.push([left + numbers[i], top + numbers[i + 1]]);
   const middle = (some) => [0, 1].map((axis) => some.reduce((sum, one) => sum + one[axis], 0) / some.length);

@@ -5,7 +5,7 @@
 // Returns {url, title, scroll, lines, frames, counts, first, document, cut}. A line is
 // [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure]; a text line has an
 // empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose entries are
-// [element, x, y, covered, bounds, view].
+// [element, x, y, covered, bounds, view, scale].
 const options = arguments[0];
 const KEY = 'rmsweb.snapshot';
 const NEW = 1, INTERACTIVE = 2, SECRET = 4;
@@ -69,6 +69,7 @@ const shown = (r) => r.right > r.left && r.bottom > r.top;
 const apart = (a, b) => a.right <= b.left || a.left >= b.right || a.bottom <= b.top || a.top >= b.bottom;
 const short = (r) => [Math.round(r.left), Math.round(r.top), Math.round(r.right), Math.round(r.bottom)];
 const shifted = (r, dx, dy) => ({ left: r.left - dx, top: r.top - dy, right: r.right - dx, bottom: r.bottom - dy });
+const scaled = (r, by) => ({ left: by * r.left, top: by * r.top, right: by * r.right, bottom: by * r.bottom });
 const within = (own, given) => (given ? cross(own, given) : own);
 const PAGE = within(
   { left: Math.max(-VW, -scrollX), top: Math.max(-VH, -scrollY), right: 2 * VW, bottom: 2 * VH }, options.bounds);
@@ -275,7 +276,7 @@ function attributesOf(el, tag) {
     put('format', FORMATS[el.type]);
   }
   for (const name of ['aria-valuenow', 'aria-valuetext', 'aria-valuemin', 'aria-valuemax']) put(name, el.getAttribute(name));
-  if (tag === 'A') put('href', shortLink(el));
+  if (tag === 'A' || tag === 'AREA') put('href', shortLink(el));
   return attributes;
 }
 
@@ -392,6 +393,7 @@ function element(el, context) {
   if (here) {
     counts.elements += 1;
     own = line(el, tag, style, part, rect, context, inner);
+    if (tag === 'IMG' && el.hasAttribute('usemap')) addAreas(el, rect, inner.depth);
   }
   const close = !inline || own ? BLOCK : display !== 'inline' ? SPACE : INLINE;
   const opened = !LEAVES.has(tag) && (visible || childOf(el)) && style.contentVisibility !== 'hidden';
@@ -399,6 +401,32 @@ function element(el, context) {
   if (close === BLOCK) flush();
   else if (close === SPACE && run) run.text += ' ';
   return null;
+}
+
+// Areas of an image map have no boxes; their shapes are in pixels of the image.
+function areaBox(el, image, rect) {
+  const numbers = (el.getAttribute('coords') || '').split(',').map(Number);
+  const left = rect.left + image.clientLeft, top = rect.top + image.clientTop;
+  if (numbers.length < 3 || numbers.some(Number.isNaN)) return rect;
+  if (numbers.length === 3) {
+    const [x, y, radius] = numbers;
+    return shifted({ left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }, -left, -top);
+  }
+  const xs = numbers.filter((_, i) => i % 2 === 0), ys = numbers.filter((_, i) => i % 2 === 1);
+  return shifted({ left: Math.min(...xs), top: Math.min(...ys), right: Math.max(...xs), bottom: Math.max(...ys) }, -left, -top);
+}
+
+function addAreas(image, rect, depth) {
+  const name = (image.getAttribute('usemap') || '').replace(/^#/, '');
+  const map = name && document.querySelector(`map[name="${CSS.escape(name)}"]`);
+  for (const el of map ? map.querySelectorAll('area') : []) {
+    const box = cross(areaBox(el, image, rect), rect);
+    if ((!el.hasAttribute('href') && !listensForClick(el)) || !shown(cross(box, PAGE))) continue;
+    const uid = uidOf(el);
+    const flags = INTERACTIVE | (markNew && !state.seen.has(el) ? NEW : 0);
+    add([depth, 'area', '', attributesOf(el, 'AREA'), flags, uid, short(cross(box, VIEW)), '', 0, 0, 0,
+      sound(String(el.href).slice(0, MAX_URL)), WIDGET]);
+  }
 }
 
 // Adds the element's own line if it has one; its content is then one level deeper.
@@ -424,12 +452,15 @@ function line(el, tag, style, part, rect, context, inner) {
     flags |= INTERACTIVE;
     if (markNew && !state.seen.has(el)) flags |= NEW;
   }
-  const frameState = frame && rect.right - rect.left >= 200 && rect.bottom - rect.top >= 200 ? frames.length + 1 : 0;
+  const frameState = frame && el.offsetWidth >= 200 && el.offsetHeight >= 200 ? frames.length + 1 : 0;
   if (frameState) {
-    const x = rect.left + el.clientLeft, y = rect.top + el.clientTop;
-    frames.push([el, x, y, covered(el, part), shifted(part, x, y), shifted(cross(part, VIEW), x, y)]);
+    // A transformed frame has pixels of another size.
+    const scale = Math.abs(rect.width - el.offsetWidth) < 1 ? 1 : rect.width / el.offsetWidth;
+    const x = rect.left + scale * el.clientLeft, y = rect.top + scale * el.clientTop;
+    const inFrame = (box) => scaled(shifted(box, x, y), 1 / scale);
+    frames.push([el, x, y, covered(el, part), inFrame(part), inFrame(cross(part, VIEW)), scale]);
   }
-  const attributes = candidate && !hidden ? attributesOf(control || el, control ? 'INPUT' : tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
+  const attributes = candidate && !hidden ? attributesOf(control || el, control ? tagOf(control).toUpperCase() : tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
   if (tag === 'INPUT' && isSecret(el) && el.type !== 'password' && el.value) flags |= SECRET;
   add([inner.depth, tagOf(el).toLowerCase(), '', attributes, flags, uid, short(cross(part, VIEW)), marker,
     scroll ? scroll[0] : 0, scroll ? scroll[1] : 0, frameState, tag === 'A' ? sound(String(el.href).slice(0, MAX_URL)) : '', scroll || marker ? WIDGET : sure]);
