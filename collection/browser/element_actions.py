@@ -86,7 +86,8 @@ def _click_at(browser: Browser, element: WebElement, index: int, modifier: str =
 
 def _point(browser: Browser, element: WebElement, index: int) -> tuple[WebElement, int, int]:
     """Scrolls an element into view; returns where a click hits it, as an offset from an element."""
-    point = browser.script(page_scripts.CLICK_POINT, element)
+    target = browser.snapshot.targets.get(index) if browser.snapshot else None
+    point = browser.script(page_scripts.CLICK_POINT, element, target.scale if target else 1)
     if point is None:
         raise ActionError(f"Element [{index}] is covered or hidden")
     return point[0], point[1], point[2]
@@ -365,7 +366,7 @@ class _OptionList:
         """Adds what is listed now to `found`; returns True if something was new."""
         before = len(self.found)
         options = self._browser.script(page_scripts.OPTIONS, self._element, self._anywhere)
-        self.found |= dict.fromkeys(options)
+        self.found |= dict.fromkeys((name, value) for name, value in options)
         return len(self.found) > before
 
     def find_all(self, wanted: str | None = None) -> tuple[str, str] | None:

@@ -37,6 +37,16 @@ function rowsBeside(list) {
   }
   return [];
 }
+// Another element's list, or a part of it.
+function isForeign(node, opener) {
+  for (let up = node; up && up.getAttribute; up = parentOf(up)) {
+    if (up === opener) return false;
+    if (isOpener(up) && !ITEM.test(roleOf(up))) return true;
+    const owner = up.id && up.getRootNode().querySelector(`[aria-controls~="${CSS.escape(up.id)}"]`);
+    if (owner && owner !== opener && isOpener(owner) && !ITEM.test(roleOf(owner))) return true;
+  }
+  return false;
+}
 function optionsOf(el, anywhere) {
   if (isNative(el)) {
     const options = Array.from((el.list || el).options);
@@ -48,7 +58,8 @@ function optionsOf(el, anywhere) {
   const isList = (one) => LIST.test(roleOf(one)) && shows(one);
   const near = [...owned, ...inside(el, isList)];
   const most = (lists) => lists.reduce((best, one) => (one.length > best.length ? one : best), []);
-  const roots = anywhere ? [...near, el, ...inside(document, isList), document] : [...near, el];
+  const others = anywhere ? [...inside(document, (one) => isList(one) && !isForeign(one, opener)), document] : [];
+  const roots = [...near, el, ...others];
   const isItem = (one) => ITEM.test(roleOf(one)) && shows(one) && enabled(one);
   const fits = [isItem, (one) => one.tagName === 'LI' && shows(one) && enabled(one)];
   // What is chosen may be in a list of its own beside that of what can be chosen.
@@ -62,7 +73,8 @@ function optionsOf(el, anywhere) {
   }
   for (const fit of fits) {
     for (const root of roots) {
-      const found = root === document && fit !== isItem ? [] : inside(root, fit);
+      if (root === document && fit !== isItem) continue;
+      const found = inside(root, fit).filter((one) => root !== document || !isForeign(one, opener));
       if (found.length) return found;
     }
   }

@@ -37,7 +37,7 @@ return el && el.isConnected ? el : null;
 # the element itself, as [element, x, y]: an offset from WebDriver's origin, the visible centre of that
 # element's first box. For an area of an image map that element is the image.
 CLICK_POINT = with_builtins("""
-const el = arguments[0];
+const [el, scale] = arguments;
 const notes = window['rmsweb.preload'];
 const isArea = el.tagName === 'AREA';
 const base = isArea ? document.querySelector(`img[usemap="#${CSS.escape(el.closest('map').name)}"]`) : el;
@@ -85,7 +85,9 @@ function find() {
     if (!origin) origin = [Math.floor((left + right) / 2), Math.floor((top + bottom) / 2)];
     if (right <= left || bottom <= top) continue;
     for (const [x, y] of isArea ? pointsOfArea(r) : pointsOf(r, left, top, right, bottom)) {
-      if (within(at(x, y))) return [base, Math.round(x) - origin[0], Math.round(y) - origin[1]];
+      if (!within(at(x, y))) continue;
+      // The driver adds the place of a frame, but does not know that it is scaled.
+      return [base, Math.round(scale * x) - origin[0], Math.round(scale * y) - origin[1]];
     }
   }
   return null;

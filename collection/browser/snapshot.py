@@ -48,6 +48,7 @@ class _SnapshotLine:
     document: float
     frames: tuple[int, ...]
     box: tuple[int, int, int, int]
+    scale: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +200,7 @@ def _walk_frame(
     parts.cut = parts.cut or answer["cut"]
     for raw in answer["lines"]:
         box = place.in_window(raw[6] or (0, 0, 0, 0))
-        parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))
+        parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box, place.scale))
         if not raw[10] or len(frames) >= MAX_FRAME_DEPTH:
             continue
         if parts.frames >= MAX_FRAMES or parts.cut:
@@ -277,7 +278,9 @@ def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
             label = tuple(
                 attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder")
             )
-            targets[index] = ActionTarget(uid, line.document, line.frames, tag, own, label, line.box)
+            targets[index] = ActionTarget(
+                uid, line.document, line.frames, tag, own, label, line.box, line.scale
+            )
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
             elements.append(Element(index=index, tag=tag, text=own, attributes=full))
     return Snapshot(
