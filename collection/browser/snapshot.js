@@ -51,7 +51,8 @@ const CONTAINER_ROLES = new Set(['tab', 'treeitem', 'listbox', 'menuitem', 'opti
 const REGION_ROLES = new Set(['dialog', 'alertdialog', 'tabpanel', 'tablist', 'document', 'main', 'region', 'navigation', 'application']);
 const PLAIN_ROLES = new Set(['none', 'presentation', 'heading', 'list', 'listitem', 'group', 'row', 'rowgroup', 'cell', 'gridcell',
   'table', 'status', 'alert', 'log', 'separator', 'tooltip', 'note', 'term', 'definition', 'paragraph', 'article', 'progressbar']);
-const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'getClientRects', 'contains'];
+const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'getClientRects', 'contains', 'querySelector',
+  'querySelectorAll'];
 const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
   'tagName', 'type', 'onclick'];
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
@@ -418,7 +419,7 @@ function areaBox(el, image, rect) {
 
 function addAreas(image, rect, depth) {
   const name = (image.getAttribute('usemap') || '').replace(/^#/, '');
-  const map = name && document.querySelector(`map[name="${CSS.escape(name)}"]`);
+  const map = name && Document.prototype.querySelector.call(document, `map[name="${CSS.escape(name)}"]`);
   for (const el of map ? map.querySelectorAll('area') : []) {
     const box = cross(areaBox(el, image, rect), rect);
     if ((!el.hasAttribute('href') && !listensForClick(el)) || !shown(cross(box, PAGE))) continue;
