@@ -7,6 +7,7 @@ import math
 import pathlib
 from collections.abc import Callable, Mapping
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.remote.webelement import WebElement
 
 from collection.browser import page_scripts
@@ -25,7 +26,7 @@ class ActionContext:
       uploads: files outside that folder which may be uploaded.
       search_urls: engine name -> URL with `{query}`.
       extract: (query, Markdown) -> answer of the extraction model; None refuses extraction.
-      allow_js: permit `execute_js`.
+      extra_actions: names of `EXTRA_ACTIONS` that are permitted.
       deadline: `time.monotonic` value after which no action starts, and up to which actions may wait.
     """
 
@@ -33,7 +34,7 @@ class ActionContext:
     uploads: tuple[pathlib.Path, ...] = ()
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extract: Callable[[str, str], str] | None = None
-    allow_js: bool = False
+    extra_actions: tuple[str, ...] = ()
     deadline: float = math.inf
 
 
@@ -69,11 +70,7 @@ class LocatedElement:
 
     def __enter__(self) -> tuple[WebElement, ActionTarget]:
         try:
-            for uid in self.target.frames:
-                element = self._find(uid)
-                self.browser.call(self.browser.driver.switch_to.frame, element)
-                self.browser.enter_frame(element)
-            return self._find(self.target.uid), self.target
+            return self._find(self.target) or self._find_like(), self.target
         except BaseException:
             self._leave()
             raise
@@ -81,16 +78,32 @@ class LocatedElement:
     def __exit__(self, *_: object) -> None:
         self._leave()
 
+    def _find(self, target: ActionTarget) -> WebElement | None:
+        """Enters the frames of a target; returns its element, or None if that is gone."""
+        for uid in target.frames:
+            frame = self.browser.script(page_scripts.FIND, uid)
+            if frame is None:
+                raise ActionError(f"The frame of element [{self.index}] is gone")
+            self.browser.call(self.browser.driver.switch_to.frame, frame)
+            self.browser.enter_frame(frame)
+        return self.browser.script(page_scripts.FIND, target.uid)
+
     def _leave(self) -> None:
         for _ in self.target.frames:
             self.browser.leave_frame()
         if self.target.frames:
             self.browser.call(self.browser.driver.switch_to.default_content)
 
-    def _find(self, uid: int) -> WebElement:
-        element = self.browser.script(page_scripts.FIND, uid)
-        if element is None:
+    def _find_like(self) -> WebElement:
+        """Finds what a page has put in the place of an element that is gone, by all that identifies it."""
+        self._leave()
+        now = take_snapshot(self.browser, peek=True)
+        alike = [one for one in now.targets.values() if one.looks_like(self.target)]
+        if not alike:
             raise ActionError(f"Element [{self.index}] is gone")
+        element = self._find(min(alike, key=lambda one: math.dist(one.box, self.target.box)))
+        if element is None:
+            raise StaleElementReferenceException(f"element [{self.index}] was replaced again")
         return element
 
 

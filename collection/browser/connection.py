@@ -48,11 +48,7 @@ _LOST = (
 MAX_DIALOG_CHARS = 200
 # The driver runs no command while a dialog is open, and a page may open one after the other.
 _DIALOG_WAIT_S, _DIALOG_POLL_S = 10.0, 0.002
-# The place of the content of a frame element in its own window.
-_FRAME_ORIGIN = """
-const rect = arguments[0].getBoundingClientRect();
-return [rect.left + arguments[0].clientLeft, rect.top + arguments[0].clientTop];
-"""
+_FRAME_PLACE = "return rmsweb.placeOf(arguments[0]);"
 # A navigation may destroy a document between two commands.
 _MAX_ATTEMPTS = 3
 
@@ -246,19 +242,29 @@ class DriverConnection(abc.ABC):
         """Returns to the parent of the current frame."""
         del self._frames[-1:]  # There is none after a tab was replaced.
 
-    def click(self, x: float, y: float, ctrl: bool = False) -> None:
-        """Clicks at a point of the current frame's window. Raises NoSuchFrameException if it is gone."""
+    def mouse(self, *points: tuple[float, float], times: int = 1, ctrl: bool = False) -> None:
+        """Presses the mouse at the first point and releases it at the last; one point makes a click.
+
+        Args:
+          points: x and y in the current frame's window, on which the mouse moves in this order.
+          times: number of presses; 0 only moves the mouse to the first point.
+          ctrl: the Ctrl key is held meanwhile.
+
+        Raises:
+          NoSuchFrameException: the frame is gone.
+        """
         try:
-            self.call(self._click, x, y, ctrl)
+            self.call(self._mouse, points, times, ctrl)
         except DocumentGoneError as error:
             raise NoSuchFrameException(f"the frame is gone: {error}") from error
 
-    def _click(self, x: float, y: float, ctrl: bool) -> None:
-        frame = main = self._devtools.main_frame(self._current)
-        for inner, owner in self._frames:
-            (left, top), _ = self._devtools.run(frame, _FRAME_ORIGIN, [{"node": owner.id}])
-            frame, x, y = inner, x + left, y + top
-        self._devtools.click(main, x, y, ctrl)
+    def _mouse(self, points: Sequence[tuple[float, float]], times: int, ctrl: bool) -> None:
+        main = self._devtools.main_frame(self._current)
+        outer = [main, *(frame for frame, _ in self._frames)]
+        for frame, (_, owner) in reversed(list(zip(outer, self._frames, strict=False))):
+            (left, top, scale), _ = self._devtools.run(frame, _FRAME_PLACE, [{"node": owner.id}])
+            points = [(left + scale * x, top + scale * y) for x, y in points]
+        self._devtools.mouse(main, [(round(x), round(y)) for x, y in points], times, ctrl)
 
     @property
     def _frame(self) -> Frame:

@@ -14,6 +14,7 @@ import itertools
 import json
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ _MAX_RUNS = 6
 # document may open no more, as browsers let a user decide. Only then is anything of the page's own replaced.
 _MAX_DIALOGS = 5
 _NO_MORE_DIALOGS = "alert = () => {}; confirm = () => false; prompt = () => null; void 0"
+_CTRL, _DRAG_STEP_S = 2, 0.1
 # More time for a page that opens many at once.
 _STORM_S = 10.0
 # Worlds whose listeners are remembered, so that only changes are told.
@@ -150,6 +152,8 @@ class DevTools:
                 self._evaluate(frame, context, _WORLD)
                 continue
             answer = json.loads(text)
+            if "stale" in answer:
+                raise StaleElementReferenceException("an element is not in the document any more")
             if not (answer["suspects"] and self._find_roots(frame, context)):
                 break
         else:
@@ -218,13 +222,26 @@ class DevTools:
             waiting += tree.get("childFrames", ())
         raise DocumentGoneError("the frame is gone")
 
-    def click(self, frame: Frame, x: float, y: float, ctrl: bool) -> None:
-        """Clicks at a point of a tab, whatever frame is there; `frame` is the main one."""
-        place = {"x": x, "y": y, "modifiers": 2 if ctrl else 0}
-        sent = [self._send(frame.session, "Input.dispatchMouseEvent", type="mouseMoved", **place)]
-        for kind in ("mousePressed", "mouseReleased"):
-            press = {"type": kind, "button": "left", "clickCount": 1}
-            sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **press, **place))
+    def mouse(self, frame: Frame, points: Sequence[tuple[int, int]], times: int, ctrl: bool) -> None:
+        """Presses the mouse at a point of a tab and releases it at the last of the points.
+
+        Args:
+          frame: the main frame; the mouse reaches whatever frame is at a point.
+          times: number of presses; 0 only moves the mouse to the first point.
+        """
+        first, way, last = points[0], points[1:], points[-1]
+        events = [("mouseMoved", first, {})]
+        for count in range(1, times + 1):
+            button = {"button": "left", "clickCount": count}
+            events.append(("mousePressed", first, button))
+            events += [("mouseMoved", point, {"button": "left", "buttons": 1}) for point in way]
+            events.append(("mouseReleased", last, button))
+        sent = []
+        for kind, (x, y), button in events:
+            event = {"type": kind, "x": x, "y": y, "modifiers": _CTRL if ctrl else 0, **button}
+            sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **event))
+            if way:  # Pages look at a drag from time to time.
+                time.sleep(_DRAG_STEP_S)
         with _gone_if_failed():
             for answer in sent:
                 self._result(answer)

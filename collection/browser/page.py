@@ -179,6 +179,11 @@ class ActionTarget:
     label: tuple[str, ...]
     box: tuple[int, int, int, int]
 
+    def looks_like(self, other: ActionTarget) -> bool:
+        """Returns True for an element that another one may have been replaced by, in the same frame."""
+        same = (self.document, self.frames, self.tag) == (other.document, other.frames, other.tag)
+        return same and (self.text, self.label) == (other.text, other.label)
+
     @property
     def identity(self) -> tuple[float, tuple[int, ...], int]:
         return self.document, self.frames, self.uid

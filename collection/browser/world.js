@@ -59,6 +59,12 @@
       const root = this.rootOf(el);
       return root && root.activeElement;
     },
+    // Where the content of a frame element is in the window, and the size of its pixels: a frame may be transformed.
+    placeOf(frame) {
+      const rect = frame.getBoundingClientRect();
+      const scale = Math.abs(rect.width - frame.offsetWidth) < 1 ? 1 : rect.width / frame.offsetWidth;
+      return [rect.left + scale * frame.clientLeft, rect.top + scale * frame.clientTop, scale];
+    },
     isClosed: (el) => closedRoots.has(el),
     // Which mouse events the page listens for at an element: 1 for clicks, 2 for presses, 3 for both.
     listensTo: (el) => listening.get(el) || 0,
@@ -72,6 +78,7 @@
     suspects: () => suspects,
     found: () => found,
     async run(code, args) {
+      if (args.some((one) => one && one.nodeType && !one.isConnected)) return '{"stale":true}';
       if (pending) pending();
       pending = null;
       suspects = [];
