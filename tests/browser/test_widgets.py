@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
@@ -51,6 +52,9 @@ def test_lists_are_listed_as_such(opened: Open) -> None:
     assert "<div id=inner role=combobox aria-expanded=false />\n\tSelect" in text
 
 
+# Of scaled frames, the place of an inner one is scaled, too.
+DEEPER = """<iframe width=300 height=200 style="margin: 20px; border: 5px solid; transform: scale(.8)"
+srcdoc="<button style='margin: 90px 0 0 200px' onclick='top.document.title = `deep`'>Deep</button>"></iframe>"""
 CHOICES = {"far": "Row 33", "near": "Coffee", "inner": "Two", "key": "Blue"}
 
 
@@ -159,11 +163,23 @@ def test_a_scaled_frame_is_used(browser: Browser, opened: Open) -> None:
     assert browser.driver.title == "inner"
 
 
+def test_a_scaled_frame_in_a_scaled_frame_is_used(browser: Browser, opened: Open) -> None:
+    opened("scaled")
+    browser.enter_frame(browser.driver.find_element("tag name", "iframe"))
+    browser.script("document.body.innerHTML = arguments[0]", DEEPER)
+    browser.leave_frame()
+    assert not do(browser, "click_element_by_index", index=index_of(browser, "Deep")).error
+    assert browser.driver.title == "deep"
+
+
 def test_a_button_that_is_redrawn_is_found_again(browser: Browser, opened: Open) -> None:
     opened("pointer")
     index = index_of(browser, "Buy")
     browser.page_script("setInterval(draw, 150)")
+    button = browser.script("return document.querySelector('button')")
     browser.page_script("draw()")
+    with pytest.raises(StaleElementReferenceException):
+        browser.script("return arguments[0].tagName", button)
     assert not do(browser, "click_element_by_index", index=index).error
     assert browser.driver.title == "bought"
     browser.script("document.getElementById('place').remove()")
