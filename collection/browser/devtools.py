@@ -230,7 +230,7 @@ class DevTools:
           times: number of presses; 0 only moves the mouse to the first point.
         """
         first, way, last = points[0], points[1:], points[-1]
-        events = [("mouseMoved", first, {})]
+        events: list[tuple[str, tuple[int, int], dict[str, Any]]] = [("mouseMoved", first, {})]
         for count in range(1, times + 1):
             button = {"button": "left", "clickCount": count}
             events.append(("mousePressed", first, button))

@@ -58,7 +58,8 @@ function optionsOf(el, anywhere) {
   const isList = (one) => LIST.test(roleOf(one)) && shows(one);
   const near = [...owned, ...inside(el, isList)];
   const most = (lists) => lists.reduce((best, one) => (one.length > best.length ? one : best), []);
-  const others = anywhere ? [...inside(document, (one) => isList(one) && !isForeign(one, opener)), document] : [];
+  const page = document.documentElement;
+  const others = anywhere ? [...inside(page, (one) => isList(one) && !isForeign(one, opener)), page] : [];
   const roots = [...near, el, ...others];
   const isItem = (one) => ITEM.test(roleOf(one)) && shows(one) && enabled(one);
   const fits = [isItem, (one) => one.tagName === 'LI' && shows(one) && enabled(one)];
@@ -73,8 +74,8 @@ function optionsOf(el, anywhere) {
   }
   for (const fit of fits) {
     for (const root of roots) {
-      if (root === document && fit !== isItem) continue;
-      const found = inside(root, fit).filter((one) => root !== document || !isForeign(one, opener));
+      if (root === page && fit !== isItem) continue;
+      const found = inside(root, fit).filter((one) => root !== page || !isForeign(one, opener));
       if (found.length) return found;
     }
   }

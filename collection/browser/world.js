@@ -78,7 +78,7 @@
     suspects: () => suspects,
     found: () => found,
     async run(code, args) {
-      if (args.some((one) => one && one.nodeType && !one.isConnected)) return '{"stale":true}';
+      if (Array.from(args).some((one) => one && one.nodeType && !one.isConnected)) return '{"stale":true}';
       if (pending) pending();
       pending = null;
       suspects = [];

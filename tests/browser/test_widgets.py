@@ -54,7 +54,7 @@ def test_lists_are_listed_as_such(opened: Open) -> None:
 
 # Of scaled frames, the place of an inner one is scaled, too.
 DEEPER = """<iframe width=300 height=200 style="margin: 20px; border: 5px solid; transform: scale(.8)"
-srcdoc="<button style='margin: 90px 0 0 200px' onclick='top.document.title = `deep`'>Deep</button>"></iframe>"""
+srcdoc="<button style='margin: 90px 0 0 9em' onclick='top.document.title = `deep`'>Deep</button>"></iframe>"""
 CHOICES = {"far": "Row 33", "near": "Coffee", "inner": "Two", "key": "Blue"}
 
 
