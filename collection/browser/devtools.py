@@ -1,8 +1,8 @@
-"""A DevTools connection beside the driver's: scripts in isolated worlds, and dialogs.
+"""A DevTools connection next to the driver's: scripts in isolated worlds, and dialogs.
 
 An isolated world has the nodes of a page and nothing else of it: our scripts leave no name, no function and
-no listener in the page, and the page cannot change what they see. DevTools tells what no script can find out:
-event listeners and closed shadow roots.
+no listener in the page, and the page cannot change what they see. Event listeners and closed
+shadow roots, which no script can find out, come from DevTools.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_MORE_DIALOGS = "alert = () => {}; confirm = () => false; prompt = () => null
 _CTRL, _DRAG_STEP_S = 2, 0.1
 # More time for a page that opens many at once.
 _STORM_S = 10.0
-# Worlds whose listeners are remembered, so that only changes are told.
+# Worlds whose listeners are remembered, so that only changes are sent.
 _MAX_WORLDS = 100
 _GROUP = "collector"
 
@@ -162,7 +162,7 @@ class DevTools:
         return answer["value"], self._references(frame, found)
 
     def find_listeners(self, frame: Frame) -> None:
-        """Tells the world of a frame at which elements the page listens for mouse events."""
+        """Sends the world of a frame the elements at which the page listens for mouse events."""
         context, document, kinds = self._listeners_in(frame)
         # Elements of the frames inside are in the answer, too, and belong into other worlds.
         for inner in self._tree(frame).get("childFrames", ()) if kinds else ():
@@ -175,9 +175,9 @@ class DevTools:
             known = {}
         changed = {node: kinds.get(node, 0) for node in known | kinds if known.get(node) != kinds.get(node)}
         if changed:
-            told = self._resolve(frame, context, changed)
-            args = [{"value": [changed[node] for node in told]}]
-            args += [{"objectId": one} for one in told.values()]
+            objects = self._resolve(frame, context, changed)
+            args = [{"value": [changed[node] for node in objects]}]
+            args += [{"objectId": one} for one in objects.values()]
             self._call(frame, context, "function (...all) { rmsweb.learnListeners(...all); }", args)
         if len(self._listeners) >= _MAX_WORLDS:
             self._listeners.clear()
@@ -247,15 +247,15 @@ class DevTools:
                 self._result(answer)
 
     def _find_roots(self, frame: Frame, context: int) -> bool:
-        """Tells the world of a frame about closed shadow roots of suspect elements; True if there are any."""
+        """Sends the world of a frame the closed shadow roots of suspect elements; True if there are any."""
         objects = self._objects(frame, context, "rmsweb.suspects()")
         roots = {}
         for host, node in zip(objects, self._describe(frame, objects), strict=True):
             for root in node.get("shadowRoots", ()):
                 if root.get("shadowRootType") == "closed":
                     roots[root["backendNodeId"]] = host
-        told = self._resolve(frame, context, roots)
-        pairs = [{"objectId": one} for root, found in told.items() for one in (roots[root], found)]
+        resolved = self._resolve(frame, context, roots)
+        pairs = [{"objectId": one} for root, found in resolved.items() for one in (roots[root], found)]
         if pairs:
             self._call(frame, context, "function (...all) { rmsweb.learnRoots(...all); }", pairs)
         self._release(frame)

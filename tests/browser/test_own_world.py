@@ -24,7 +24,7 @@ def bare(local_pages: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """The report of a Chromium that nothing drives."""
     chromium, _ = find_programs(BrowserConfig())
     folder = tmp_path_factory.mktemp("profile")
-    flags = (*FLAGS, f"--user-data-dir={folder}", "--window-size=500,320", "--dump-dom")
+    flags = (*FLAGS, "--headless=new", f"--user-data-dir={folder}", "--window-size=500,320", "--dump-dom")
     command = (chromium, *flags, f"{local_pages}/own_world.html?bare")
     output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     report = re.search(r'<pre id="report" hidden="">(.*?)</pre>', output, re.S)

@@ -21,7 +21,7 @@ class Find:
 
     Attributes:
       words: all of them are in the element's line or text, in any order; a `/` separates alternatives.
-      after: text of a line that comes before the element, for example a label beside a field.
+      after: text of a line that comes before the element, for example the label of a field.
       number: which of the elements that fit, from 1.
     """
 
