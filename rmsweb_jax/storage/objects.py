@@ -23,7 +23,7 @@ from rmsweb_jax.storage.store import Entry
 T = TypeVar("T")
 # A request fails, and is repeated, when nothing arrives for so long: a router may drop a connection and tell
 # neither side.
-SILENCE_S = 60.0
+SILENCE_S = 60
 
 
 class _Client(Protocol):
