@@ -7,6 +7,7 @@ import math
 import pathlib
 from collections.abc import Callable, Mapping
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.remote.webelement import WebElement
 
 from collection.browser import page_scripts
@@ -25,7 +26,7 @@ class ActionContext:
       uploads: files outside that folder which may be uploaded.
       search_urls: engine name -> URL with `{query}`.
       extract: (query, Markdown) -> answer of the extraction model; None refuses extraction.
-      allow_js: permit `execute_js`.
+      extra_actions: names of `EXTRA_ACTIONS` that are permitted.
       deadline: `time.monotonic` value after which no action starts, and up to which actions may wait.
     """
 
@@ -33,7 +34,7 @@ class ActionContext:
     uploads: tuple[pathlib.Path, ...] = ()
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extract: Callable[[str, str], str] | None = None
-    allow_js: bool = False
+    extra_actions: tuple[str, ...] = ()
     deadline: float = math.inf
 
 
@@ -70,8 +71,11 @@ class LocatedElement:
     def __enter__(self) -> tuple[WebElement, ActionTarget]:
         try:
             for uid in self.target.frames:
-                self.browser.call(self.browser.driver.switch_to.frame, self._find(uid))
-            return self._find(self.target.uid), self.target
+                frame = self.browser.script(page_scripts.FIND, uid)
+                if frame is None:
+                    raise ActionError(f"The frame of element [{self.index}] is gone")
+                self.browser.call(self.browser.driver.switch_to.frame, frame)
+            return self.browser.script(page_scripts.FIND, self.target.uid) or self._find_like(), self.target
         except BaseException:
             self._leave()
             raise
@@ -83,10 +87,20 @@ class LocatedElement:
         if self.target.frames:
             self.browser.call(self.browser.driver.switch_to.default_content)
 
-    def _find(self, uid: int) -> WebElement:
-        element = self.browser.script(page_scripts.FIND, uid)
-        if element is None:
+    def _find_like(self) -> WebElement:
+        """Finds what a page has put in the place of an element that is gone, by all that identifies it."""
+        self._leave()
+        now = take_snapshot(self.browser, peek=True)
+        alike = [one for one in now.targets.values() if one.looks_like(self.target)]
+        if not alike:
             raise ActionError(f"Element [{self.index}] is gone")
+        nearest = min(alike, key=lambda one: math.dist(one.box, self.target.box))
+        for uid in nearest.frames:
+            frame = self.browser.script(page_scripts.FIND, uid)
+            self.browser.call(self.browser.driver.switch_to.frame, frame)
+        element = self.browser.script(page_scripts.FIND, nearest.uid)
+        if element is None:
+            raise StaleElementReferenceException(f"element [{self.index}] was replaced again")
         return element
 
 

@@ -17,7 +17,7 @@ from collection.browser.files import FileError
 from collection.browser.page import squeeze
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
-from rmsweb_jax.actions.schema import MAX_ACTIONS, Action
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS, MAX_ACTIONS, Action
 from rmsweb_jax.records.schema import ActionResult
 
 # Follows the dialogs that were dismissed.
@@ -99,8 +99,15 @@ def execute(
 
 
 def _execute(browser: Browser, action: Action, context: ActionContext) -> ActionOutcome:
+    if action.name in EXTRA_ACTIONS and action.name not in context.extra_actions:
+        raise ActionError(f"{action.name} is switched off")
     before = set(browser.handles())
-    outcome = _ACTIONS[action.name](browser, action.params, context)
+    try:
+        outcome = _ACTIONS[action.name](browser, action.params, context)
+    except TimeoutException:
+        # Loading was stopped, and the page has answered since: what is loaded can be used.
+        text = "The page was still loading after the time limit, so loading was stopped"
+        outcome = ActionOutcome(text, changed=True)
     # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome
@@ -225,4 +232,8 @@ _ACTIONS: dict[str, Callable[[Browser, Any, ActionContext], ActionOutcome]] = {
     "replace_file_str": page_actions.replace_in_file,
     "read_file": page_actions.read_file,
     "execute_js": page_actions.execute_js,
+    "click_coordinates": element_actions.click_coordinates,
+    "double_click_element": element_actions.double_click,
+    "drag_element": element_actions.drag,
+    "hover_element": element_actions.hover,
 }

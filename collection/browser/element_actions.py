@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from selenium.common.exceptions import WebDriverException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
@@ -25,6 +25,11 @@ from collection.browser.session import Browser
 _SHOWN_OPTIONS, _MAX_OPTIONS = 60, 1000
 # jQuery UI's autocomplete, for one, waits 300 ms after the last key before it shows suggestions.
 _SUGGESTION_MS = 400
+# Lists that show a part of their options, and sliders with many steps, end in bounded time.
+_MAX_SCROLLS, _SCROLLED_MS, _MAX_STEPS = 60, 50, 100
+# An element that is replaced all the time is clicked between two replacements.
+_TRIES = 4
+_DRAG_STEP_MS = 100
 # What fields without text to type into take, by type.
 _FORMATS = {
     "date": "YYYY-MM-DD",
@@ -37,31 +42,65 @@ _FORMATS = {
 }
 
 
-def click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
-    with LocatedElement(browser, params.index) as (element, target):
-        if target.tag == "select":
-            return _options(browser, element, params.index)
-        _click_at(browser, element, params.index, Keys.CONTROL if params.while_holding_ctrl else "")
+def click(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
+    if LocatedElement(browser, params.index).target.tag == "select":
+        return get_options(browser, params, context)
+    _click(browser, params.index, modifier=Keys.CONTROL if params.while_holding_ctrl else "")
     return ActionOutcome(f"Clicked [{params.index}]", changed=True)
 
 
-def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "") -> None:
-    """Clicks a point where the element is not covered, after scrolling it into view."""
-    point = browser.script(page_scripts.CLICK_POINT, element)
-    if point is None:
-        raise ActionError(f"Element [{index}] is covered or hidden")
+def _click(browser: Browser, index: int, modifier: str = "", times: int = 1) -> None:
+    """Clicks an indexed element, also one that the page replaces by its like all the time."""
+    for left in reversed(range(_TRIES)):
+        try:
+            with LocatedElement(browser, index) as (element, _target):
+                _click_at(browser, element, index, modifier, times)
+            return
+        except StaleElementReferenceException:
+            if not left:
+                raise ActionError(f"Element [{index}] is replaced all the time") from None
+
+
+def _click_at(browser: Browser, element: WebElement, index: int, modifier: str = "", times: int = 1) -> None:
+    """Clicks a point where the element is not covered, after scrolling it into view.
+
+    Args:
+      modifier: key that is held meanwhile.
+      times: number of clicks; 0 only moves the mouse there.
+    """
+    origin, x, y = _point(browser, element, index)
     builder = ActionBuilder(browser.driver, duration=0)
     if modifier:
         builder.key_action.key_down(modifier)
         builder.pointer_action.pause(0)
-    builder.pointer_action.move_to(element, point[0], point[1])
-    builder.pointer_action.pointer_down()
-    builder.pointer_action.pointer_up()
+    builder.pointer_action.move_to(origin, x, y)
+    for _ in range(times):
+        builder.pointer_action.pointer_down()
+        builder.pointer_action.pointer_up()
     if modifier:
-        for _ in range(3):
+        for _ in range(1 + 2 * times):
             builder.key_action.pause(0)
         builder.key_action.key_up(modifier)
     browser.call(builder.perform)
+
+
+def _point(browser: Browser, element: WebElement, index: int) -> tuple[WebElement, int, int]:
+    """Scrolls an element into view; returns where a click hits it, as an offset from an element."""
+    target = browser.snapshot.targets.get(index) if browser.snapshot else None
+    point = browser.script(page_scripts.CLICK_POINT, element, target.scale if target else 1)
+    if point is None:
+        raise ActionError(f"Element [{index}] is covered or hidden")
+    return point[0], point[1], point[2]
+
+
+def double_click(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    _click(browser, params.index, times=2)
+    return ActionOutcome(f"Double-clicked [{params.index}]", changed=True)
+
+
+def hover(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    _click(browser, params.index, times=0)
+    return ActionOutcome(f"Moved the mouse over [{params.index}]", changed=True)
 
 
 def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -77,11 +116,12 @@ def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome
 
 
 def _type_into(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
+    element = browser.script(page_scripts.FIELD, element)
     kind = browser.script(page_scripts.TYPING_KIND, element)
     if kind == "none":
         raise ActionError(f"Element [{params.index}] takes no text")
     if kind == "slider":
-        raise ActionError(f"[{params.index}] takes no text: click it, then move it with send_keys ArrowRight")
+        return _slide(browser, element, params)
     if _names_secret(browser, params):
         return _type_secret(browser, element, params)
     if kind == "set":
@@ -100,6 +140,64 @@ def _type_into(browser: Browser, element: WebElement, params: Any) -> ActionOutc
     if suggests:
         browser.settle(first_ms=_SUGGESTION_MS)
     return _check_typed(browser, element, params, before)
+
+
+def _slide(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
+    """Sets a slider that is no form field: by arrow keys, and before by the mouse if they are far away."""
+    where = f"[{params.index}]"
+    value, low, high, *_ = browser.script(page_scripts.SLIDER, element, 0)
+    try:
+        wanted = float(params.text)
+    except ValueError:
+        raise ActionError(f"{where} is a slider: type a number") from None
+    if value is None or low is None or high is None or low >= high:
+        raise ActionError(f"{where} does not tell its value: click it, then press ArrowRight with send_keys")
+    if not low <= wanted <= high:
+        raise ActionError(f"{where} takes numbers from {low:g} to {high:g}")
+    browser.script("arguments[0].focus()", element)
+    for attempt in range(_TRIES):  # Pages that are slow to draw may miss a key.
+        if value == wanted:
+            break
+        if not _press_arrows(browser, element, wanted):
+            if attempt:
+                break
+            _drag_thumb(browser, element, (wanted - low) / (high - low))
+        value = _slider_value(browser, element)
+    if value != wanted:
+        raise ActionError(f"{where} did not take {params.text}; it is at {value:g}")
+    return ActionOutcome(f"Set {where} to {value:g}", changed=True)
+
+
+def _press_arrows(browser: Browser, element: WebElement, wanted: float) -> bool:
+    """Moves a slider with the focus by keys; returns False if they do nothing, or if it is too far."""
+    start = _slider_value(browser, element)
+    more, less = Keys.ARROW_RIGHT, Keys.ARROW_LEFT
+    ahead, back = (more, less) if wanted > start else (less, more)
+    browser.call(ActionChains(browser.driver, duration=0).send_keys(ahead).perform)
+    value = _slider_value(browser, element)
+    if value == start:
+        return False
+    steps = round((wanted - value) / (value - start))
+    if abs(steps) > _MAX_STEPS:
+        return False
+    if steps:
+        keys = (ahead if steps > 0 else back) * abs(steps)
+        browser.call(ActionChains(browser.driver, duration=0).send_keys(keys).perform)
+    return True
+
+
+def _drag_thumb(browser: Browser, element: WebElement, share: float) -> None:
+    x, y = browser.script(page_scripts.SLIDER, element, share)[3:]
+    builder = ActionBuilder(browser.driver, duration=_DRAG_STEP_MS)
+    builder.pointer_action.move_to(element).pointer_down()
+    builder.pointer_action.move_by(x, y)
+    builder.pointer_action.pointer_up()
+    browser.call(builder.perform)
+
+
+def _slider_value(browser: Browser, element: WebElement) -> float:
+    browser.settle(first_ms=_SCROLLED_MS)
+    return browser.script(page_scripts.SLIDER, element, 0)[0] or 0.0
 
 
 def _send(browser: Browser, params: Any, element: WebElement | None) -> None:
@@ -221,46 +319,104 @@ def get_options(browser: Browser, params: Any, _: ActionContext) -> ActionOutcom
 
 
 def _options(browser: Browser, element: WebElement, index: int) -> ActionOutcome:
-    options, opened = _find_options(browser, element, index)
-    names = [option[0] for option in options]
+    options = _OptionList(browser, element, index)
+    options.open()
+    options.find_all()
+    names = [name for name, _value in options.found]
     more = f" and {len(names) - _SHOWN_OPTIONS} more" if len(names) > _SHOWN_OPTIONS else ""
     return ActionOutcome(
         f"Options of [{index}]: {' | '.join(names[:_SHOWN_OPTIONS])}{more}",
-        changed=opened,
+        changed=options.opened,
         output="\n".join(names[:_MAX_OPTIONS]) if more else "",
     )
 
 
-def _find_options(browser: Browser, element: WebElement, index: int) -> tuple[list[list[str]], bool]:
-    """Returns text and value of all options, and True if the list had to be opened first."""
-    options = browser.script(page_scripts.OPTIONS, element, False)
-    if options or not browser.script(page_scripts.OPENS, element):
-        opened = False
-    else:
-        _click_at(browser, element, index)
-        browser.settle(first_ms=_SUGGESTION_MS)
-        options, opened = browser.script(page_scripts.OPTIONS, element, True), True
-    if not options:
-        raise ActionError(f"Element [{index}] has no options")
-    return options, opened
+class _OptionList:
+    """The options of a drop-down list, or of what opens one.
+
+    Attributes:
+      found: text and value of the options that were seen, in order.
+      opened: the list had to be opened first.
+    """
+
+    def __init__(self, browser: Browser, element: WebElement, index: int) -> None:
+        self._browser, self._element, self._index = browser, element, index
+        self._anywhere = self.opened = self.editable = False
+        self.found: dict[tuple[str, str], None] = {}
+
+    def open(self) -> None:
+        """Opens the list if it is closed, as users do. Raises ActionError if there are no options."""
+        state, self.editable = self._browser.script(page_scripts.OPENS, self._element)
+        self._anywhere = bool(state)
+        if state == "closed":
+            self.opened = True
+            _click_at(self._browser, self._element, self._index)
+            self._browser.settle(first_ms=_SUGGESTION_MS)
+        if not self.look() and self.opened:
+            # A field with suggestions opens at this key.
+            self._browser.call(
+                ActionChains(self._browser.driver, duration=0).send_keys(Keys.ARROW_DOWN).perform
+            )
+            self._browser.settle(first_ms=_SUGGESTION_MS)
+            self.look()
+        if not self.found and not self.editable:
+            raise ActionError(f"Element [{self._index}] has no options")
+
+    def look(self) -> bool:
+        """Adds what is listed now to `found`; returns True if something was new."""
+        before = len(self.found)
+        options = self._browser.script(page_scripts.OPTIONS, self._element, self._anywhere)
+        self.found |= dict.fromkeys((name, value) for name, value in options)
+        return len(self.found) > before
+
+    def find_all(self, wanted: str | None = None) -> tuple[str, str] | None:
+        """Scrolls a list that shows a part of its options, until `wanted` is among them; returns that."""
+        match, start = self._match(wanted), True
+        for _ in range(_MAX_SCROLLS):
+            where = (self._element, self._anywhere, start)
+            if match or not self._browser.script(page_scripts.SCROLL_LIST, *where):
+                break
+            self._browser.settle(first_ms=_SCROLLED_MS)
+            if not self.look() and not start:
+                break
+            start, match = False, self._match(wanted)
+        return match
+
+    def search(self, text: str) -> tuple[str, str] | None:
+        """Types a text into the field of a list that has none of its options before."""
+        if not self.editable or self.found:
+            return None
+        self._browser.script(page_scripts.PREPARE_TYPING, self._element, True)
+        self._browser.call(self._element.send_keys, text)
+        self._browser.settle(first_ms=_SUGGESTION_MS)
+        self.look()
+        return self._match(text)
+
+    def choose(self, option: tuple[str, str]) -> None:
+        custom = self._browser.script(page_scripts.CHOOSE, self._element, *option, self._anywhere)
+        if custom is not None:
+            _click_at(self._browser, custom, self._index)
+
+    def _match(self, wanted: str | None) -> tuple[str, str] | None:
+        if wanted is None:
+            return None
+        plain = squeeze(wanted).lower()
+        by_name = (option for option in self.found if option[0].lower() == plain)
+        by_value = (option for option in self.found if option[1].lower() == plain)
+        return next(by_name, None) or next(by_value, None)
 
 
 def select_option(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     with LocatedElement(browser, params.index) as (element, _target):
-        options, opened = _find_options(browser, element, params.index)
-        wanted = squeeze(params.text).lower()
-        match = next((n for n, (name, _value) in enumerate(options) if name.lower() == wanted), None)
+        options = _OptionList(browser, element, params.index)
+        options.open()
+        match = options.find_all(params.text) or options.search(params.text)
         if match is None:
-            match = next((n for n, (_name, value) in enumerate(options) if value.lower() == wanted), None)
-        if match is None:
-            shown = " | ".join(option[0] for option in options[:_SHOWN_OPTIONS])
-            raise ActionError(
-                f"[{params.index}] has no option {params.text!r}. Options of [{params.index}]: {shown}"
-            )
-        custom = browser.script(page_scripts.CHOOSE, element, match, opened)
-        if custom is not None:
-            _click_at(browser, custom, params.index)
-    return ActionOutcome(f"Selected {options[match][0]!r} in [{params.index}]", changed=True)
+            names = [name for name, _value in options.found][:_SHOWN_OPTIONS] or ["none"]
+            shown = f"Options of [{params.index}]: {' | '.join(names)}"
+            raise ActionError(f"[{params.index}] has no option {params.text!r}. {shown}")
+        options.choose(match)
+    return ActionOutcome(f"Selected {match[0]!r} in [{params.index}]", changed=True)
 
 
 def upload(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
@@ -309,3 +465,38 @@ _KEY_NAMES = {
     "insert": Keys.INSERT,
     **{f"f{number}": getattr(Keys, f"F{number}") for number in range(1, 13)},
 }
+
+
+def click_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    width, height = browser.config.width, browser.config.height
+    if params.x >= width or params.y >= height:
+        raise ActionError(f"({params.x}, {params.y}) is outside the screenshot of {width} by {height} pixels")
+    builder = ActionBuilder(browser.driver, duration=0)
+    builder.pointer_action.move_to_location(params.x, params.y)
+    builder.pointer_action.pointer_down()
+    builder.pointer_action.pointer_up()
+    browser.call(builder.perform)
+    return ActionOutcome(f"Clicked ({params.x}, {params.y})", changed=True)
+
+
+def drag(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    with LocatedElement(browser, params.index) as (element, target):
+        onto = LocatedElement(browser, params.onto_index)
+        if onto.target.frames != target.frames:
+            raise ActionError(f"[{params.index}] and [{params.onto_index}] are in different frames")
+        end = browser.script(page_scripts.FIND, onto.target.uid)
+        if end is None:
+            raise ActionError(f"Element [{params.onto_index}] is gone")
+        # Scrolling to the end may move the start out of view, so the start comes last.
+        to = _point(browser, end, params.onto_index)
+        start = _point(browser, element, params.index)
+        builder = ActionBuilder(browser.driver, duration=_DRAG_STEP_MS)
+        mouse = builder.pointer_action
+        mouse.move_to(*start).pointer_down()
+        # Pages start to drag after some pixels of movement, and look at what is below the mouse on each.
+        mouse.move_to(start[0], start[1] + 8, start[2] + 8)
+        mouse.move_to(to[0], to[1] - 3, to[2] - 3)
+        mouse.move_to(*to)
+        mouse.pointer_up()
+        browser.call(builder.perform)
+    return ActionOutcome(f"Dragged [{params.index}] onto [{params.onto_index}]", changed=True)

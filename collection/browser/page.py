@@ -169,6 +169,7 @@ class ActionTarget:
       text: visible text of its own.
       label: attributes that identify it, as opposed to those that give its state.
       box: left, top, right, bottom of the part inside the viewport, in CSS pixels.
+      scale: size of its frame's pixels in those of the window.
     """
 
     uid: int
@@ -178,6 +179,12 @@ class ActionTarget:
     text: str
     label: tuple[str, ...]
     box: tuple[int, int, int, int]
+    scale: float = 1.0
+
+    def looks_like(self, other: ActionTarget) -> bool:
+        """Returns True for an element that another one may have been replaced by, in the same frame."""
+        same = (self.document, self.frames, self.tag) == (other.document, other.frames, other.tag)
+        return same and (self.text, self.label) == (other.text, other.label)
 
     @property
     def identity(self) -> tuple[float, tuple[int, ...], int]:

@@ -1,5 +1,7 @@
 """Scripts that actions run in a page."""
 
+import pathlib
+
 
 def with_builtins(code: str) -> str:
     """Wraps a script so that it runs with the original built-ins, also if the page has replaced them.
@@ -32,15 +34,17 @@ return el && el.isConnected ? el : null;
 """)
 
 # Scrolls the element into view. Returns the first of its centre and inset corners at which a click would hit
-# the element itself, as an offset from WebDriver's origin (the visible centre of the first box).
+# the element itself, as [element, x, y]: an offset from WebDriver's origin, the visible centre of that
+# element's first box. For an area of an image map that element is the image.
 CLICK_POINT = with_builtins("""
-const el = arguments[0];
+const [el, scale] = arguments;
 const notes = window['rmsweb.preload'];
+const isArea = el.tagName === 'AREA';
+const base = isArea ? document.querySelector(`img[usemap="#${CSS.escape(el.closest('map').name)}"]`) : el;
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
+const scroll = () => base.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
 // A frame does not know if it is in view itself.
-if (window !== top || !inView(el.getBoundingClientRect())) {
-  el.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
-}
+if (window !== top || !inView(base.getBoundingClientRect())) scroll();
 function at(x, y) {
   let hit = Document.prototype.elementFromPoint.call(document, x, y);
   while (hit) {
@@ -52,29 +56,59 @@ function at(x, y) {
   return hit;
 }
 function within(node) {
-  for (; node; node = node.parentNode || node.host) {
+  for (; node; node = node.assignedSlot || node.parentNode || node.host) {
     if (node === el || (node.tagName === 'LABEL' && node.control === el)) return true;
   }
   return false;
 }
-let origin = null;
-for (const r of el.getClientRects()) {
-  const left = Math.max(r.left, 0), top = Math.max(r.top, 0);
-  const right = Math.min(r.right, innerWidth), bottom = Math.min(r.bottom, innerHeight);
-  if (!origin) origin = [Math.floor((left + right) / 2), Math.floor((top + bottom) / 2)];
-  if (right <= left || bottom <= top) continue;
-  const dx = Math.min(4, (right - left) / 4), dy = Math.min(4, (bottom - top) / 4);
-  const points = [[(left + right) / 2, (top + bottom) / 2], [left + dx, top + dy], [right - dx, top + dy],
-    [left + dx, bottom - dy], [right - dx, bottom - dy]];
-  for (const [x, y] of points) {
-    if (within(at(x, y))) return [Math.round(x) - origin[0], Math.round(y) - origin[1]];
-  }
+// Points of an area, from the numbers of its shape.
+function pointsOfArea(r) {
+  const numbers = el.coords.split(',').map(Number);
+  const left = r.left + base.clientLeft, top = r.top + base.clientTop;
+  if (numbers.length < 3) return pointsOf(r, r.left, r.top, r.right, r.bottom);
+  if (numbers.length === 3) return [[left + numbers[0], top + numbers[1]]];
+  const corners = [];
+  for (let i = 0; i + 1 < numbers.length; i += 2) corners.push([left + numbers[i], top + numbers[i + 1]]);
+  const middle = (some) => [0, 1].map((axis) => some.reduce((sum, one) => sum + one[axis], 0) / some.length);
+  return [middle(corners), ...corners.map((_, i) => middle(corners.slice(i, i + 3)))];
 }
-return null;
+function pointsOf(r, left, top, right, bottom) {
+  const dx = Math.min(4, (right - left) / 4), dy = Math.min(4, (bottom - top) / 4);
+  return [[(left + right) / 2, (top + bottom) / 2], [left + dx, top + dy], [right - dx, top + dy],
+    [left + dx, bottom - dy], [right - dx, bottom - dy]];
+}
+function find() {
+  let origin = null;
+  for (const r of base.getClientRects()) {
+    const left = Math.max(r.left, 0), top = Math.max(r.top, 0);
+    const right = Math.min(r.right, innerWidth), bottom = Math.min(r.bottom, innerHeight);
+    if (!origin) origin = [Math.floor((left + right) / 2), Math.floor((top + bottom) / 2)];
+    if (right <= left || bottom <= top) continue;
+    for (const [x, y] of isArea ? pointsOfArea(r) : pointsOf(r, left, top, right, bottom)) {
+      if (!within(at(x, y))) continue;
+      // The driver adds the place of a frame, but does not know that it is scaled.
+      return [base, Math.round(scale * x) - origin[0], Math.round(scale * y) - origin[1]];
+    }
+  }
+  return null;
+}
+const found = find();
+if (found) return found;
+// It may be outside the visible part of a list that scrolls.
+scroll();
+return find();
 """)
 
-# 'type': the element takes keys; 'set': only its value can be set; 'none', 'slider': no text; 'focus': a
-# click on it may give the focus to what takes the keys.
+# Returns the field that text for the element is meant for: itself, or the only one in it, which it shows.
+FIELD = with_builtins("""
+const el = arguments[0];
+if (/^(INPUT|TEXTAREA|SELECT|BUTTON|OPTION|LABEL)$/.test(el.tagName) || el.isContentEditable) return el;
+const fields = el.querySelectorAll('input[type=range], [role=slider]');
+return fields.length === 1 && !el.matches('[role=slider]') ? fields[0] : el;
+""")
+
+# 'type': the element takes keys; 'set': only its value can be set; 'none': no text; 'slider': a number by
+# keys or mouse; 'focus': a click on it may give the focus to what takes the keys.
 TYPING_KIND = with_builtins("""
 const el = arguments[0];
 if (el.readOnly || el.disabled) return 'none';
@@ -85,6 +119,24 @@ if (el.tagName === 'INPUT') {
 if (/^(SELECT|OPTION|LABEL)$/.test(el.tagName)) return 'none';
 if (el.tagName === 'INPUT' || el.tagName === 'TEXTAREA' || el.isContentEditable) return 'type';
 return el.getAttribute('role') === 'slider' ? 'slider' : 'focus';
+""")
+
+# Returns value, minimum and maximum of a slider; null for what is not known. Then the way of a mouse from the
+# middle of its thumb to `share` of its track, the nearest element around it that is much longer.
+SLIDER = with_builtins("""
+const [el, share] = arguments;
+const number = (name) => (el.hasAttribute(name) ? Number(el.getAttribute(name)) : null);
+const box = el.getBoundingClientRect();
+let track = el;
+const length = (r) => Math.max(r.width, r.height);
+const isTrack = (one) => length(one.getBoundingClientRect()) >= 3 * length(box);
+while (!isTrack(track) && track.parentElement) track = track.parentElement;
+const way = track.getBoundingClientRect();
+const across = way.width >= way.height;
+const x = across ? way.left + share * way.width - (box.left + box.right) / 2 : 0;
+const y = across ? 0 : way.bottom - share * way.height - (box.top + box.bottom) / 2;
+const numbers = ['aria-valuenow', 'aria-valuemin', 'aria-valuemax'].map(number);
+return [...numbers, Math.round(x), Math.round(y)];
 """)
 
 SET_VALUE = """
@@ -215,55 +267,54 @@ return [false, frames];
 """
 )
 
-# Returns [text, value] of every enabled option of a <select>, a <datalist>, or an ARIA or list widget; with
-# `anywhere`, of any list on the page, because widgets open their list far from their element in the document.
-_LIST = """
-function optionsOf(el, anywhere) {
-  if (el.tagName === 'SELECT' || el.list) {
-    const options = Array.from((el.list || el).options);
-    return options.filter((one) => !one.matches(':disabled, optgroup:disabled *'));
-  }
-  const tree = el.getRootNode();
-  const ids = (el.getAttribute('aria-controls') || el.getAttribute('aria-owns') || '').split(' ');
-  const byId = (id) => id && tree.getElementById && tree.getElementById(id);
-  const roots = [el, ...ids.map(byId).filter(Boolean)];
-  if (anywhere) roots.push(...document.querySelectorAll('[role=listbox], [role=menu]'), document);
-  const items = '[role=option], [role=menuitem], [role=menuitemradio]';
-  for (const selector of [items, 'li']) {
-    for (const root of roots) {
-      if (root === document && selector === 'li') continue;
-      const found = Array.from(root.querySelectorAll(selector)).filter((one) => one.checkVisibility(
-        { visibilityProperty: true }) && one.getAttribute('aria-disabled') !== 'true');
-      if (found.length) return found;
-    }
-  }
-  return [];
-}
-const textOf = (option) => (option.label || option.innerText || option.textContent || option.value || '')
-  .replace(/\\s+/g, ' ').trim();
-"""
+_LIST = _CONTENT + pathlib.Path(__file__).with_name("options.js").read_text(encoding="utf-8")
+# Returns [text, value] of every enabled option.
 OPTIONS = with_builtins(
     _LIST
     + """
-const valueOf = (option) => String(option.value ?? option.dataset.value ?? '');
-return optionsOf(arguments[0], arguments[1]).map((option) => [textOf(option), valueOf(option)]);
+return optionsOf(arguments[0], arguments[1]).map((option) => [nameOf(option), valueOf(option)]);
 """
 )
 
-# Returns true if a click may open a list.
-OPENS = with_builtins("""
-const el = arguments[0];
-return el.tagName !== 'SELECT' && (el.getAttribute('role') === 'combobox' || el.hasAttribute('aria-expanded')
-  || /^(true|listbox|menu)$/.test(el.getAttribute('aria-haspopup') || ''));
-""")
+# Returns 'open', 'closed', or '' if the element opens no list; then, if a text can be typed to search in it.
+OPENS = with_builtins(
+    _LIST
+    + """
+const opener = openerOf(arguments[0]);
+if (!opener || isNative(opener)) return ['', false];
+const editable = /^(INPUT|TEXTAREA)$/.test(opener.tagName) && !opener.readOnly;
+return [opener.getAttribute('aria-expanded') === 'true' ? 'open' : 'closed', editable];
+"""
+)
 
-# Chooses option number n; if the list is not a form control, returns the element to click instead.
+# Scrolls an open list, to its start or by most of its height. Returns false if it cannot, or need not since
+# all options are in the document.
+SCROLL_LIST = (
+    _LIST
+    + """
+const [el, anywhere, start] = arguments;
+const options = isNative(el) ? [] : optionsOf(el, anywhere);
+if (!options.length) return false;
+const last = options[options.length - 1];
+let list = parentOf(last);
+while (list && (list === document.body || list.clientHeight < 20 || list.scrollHeight <= list.clientHeight + 4
+  || getComputedStyle(list).overflowY === 'visible')) list = parentOf(list);
+if (!list || list === document.scrollingElement) return false;
+const height = last.getBoundingClientRect().bottom - options[0].getBoundingClientRect().top;
+if (height >= list.scrollHeight - 3 * last.clientHeight) return false;
+const before = list.scrollTop;
+list.scrollTop = start ? 0 : before + 0.8 * list.clientHeight;
+return start || list.scrollTop !== before;
+"""
+)
+
+# Chooses the option with this text and value; if the list is no form control, returns the element to click.
 CHOOSE = (
     _LIST
     + """
-const [el, number, anywhere] = arguments;
-const option = optionsOf(el, anywhere)[number];
-if (el.tagName !== 'SELECT' && !el.list) return option;
+const [el, text, value, anywhere] = arguments;
+const option = optionsOf(el, anywhere).find((one) => valueOf(one) === value && nameOf(one) === text);
+if (!isNative(el)) return option || null;
 if (el.tagName === 'SELECT') {
   el.focus();
   option.selected = true;
@@ -288,7 +339,9 @@ for (let level = 0; part && part !== document.body && level < 4; level++, part =
   const field = part.querySelector('input[type=file]');
   if (field) return field;
 }
-return null;
+// Of a page with one file field, a button without a list of its own is for that.
+const fields = document.querySelectorAll('input[type=file]');
+return fields.length === 1 && !/^(INPUT|SELECT|TEXTAREA|OPTION|A)$/.test(el.tagName) ? fields[0] : null;
 """)
 
 # What marks the place of a frame, by its number.

@@ -5,7 +5,7 @@
 // Returns {url, title, scroll, lines, frames, counts, first, document, cut}. A line is
 // [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure]; a text line has an
 // empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose entries are
-// [element, x, y, covered, bounds, view].
+// [element, x, y, covered, bounds, view, scale].
 const options = arguments[0];
 const KEY = 'rmsweb.snapshot';
 const NEW = 1, INTERACTIVE = 2, SECRET = 4;
@@ -51,10 +51,14 @@ const CONTAINER_ROLES = new Set(['tab', 'treeitem', 'listbox', 'menuitem', 'opti
 const REGION_ROLES = new Set(['dialog', 'alertdialog', 'tabpanel', 'tablist', 'document', 'main', 'region', 'navigation', 'application']);
 const PLAIN_ROLES = new Set(['none', 'presentation', 'heading', 'list', 'listitem', 'group', 'row', 'rowgroup', 'cell', 'gridcell',
   'table', 'status', 'alert', 'log', 'separator', 'tooltip', 'note', 'term', 'definition', 'paragraph', 'article', 'progressbar']);
-const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'getClientRects', 'contains'];
+const FORM_METHODS = ['getAttribute', 'hasAttribute', 'matches', 'closest', 'getClientRects', 'contains', 'querySelector',
+  'querySelectorAll'];
 const FORM_VALUES = ['shadowRoot', 'scrollWidth', 'scrollHeight', 'scrollTop', 'clientHeight', 'tabIndex', 'isContentEditable',
   'tagName', 'type', 'onclick'];
 const PRESS_HANDLERS = ['onmousedown', 'onmouseup', 'onpointerdown', 'onpointerup', 'onkeydown', 'onkeyup'];
+const HAND_CURSORS = new Set(['pointer', 'move', 'grab']);
+// Roles of fields that may be listed although they are transparent: widgets draw them in their own way.
+const FIELD_ROLES = '[role=combobox], [role=spinbutton], [role=searchbox], [role=textbox]';
 const FORMATS = { date: 'YYYY-MM-DD', time: 'HH:MM', month: 'YYYY-MM', week: 'YYYY-Www', 'datetime-local': 'YYYY-MM-DDTHH:MM' };
 const VW = innerWidth, VH = innerHeight;
 const cross = (a, b) => ({
@@ -66,6 +70,7 @@ const shown = (r) => r.right > r.left && r.bottom > r.top;
 const apart = (a, b) => a.right <= b.left || a.left >= b.right || a.bottom <= b.top || a.top >= b.bottom;
 const short = (r) => [Math.round(r.left), Math.round(r.top), Math.round(r.right), Math.round(r.bottom)];
 const shifted = (r, dx, dy) => ({ left: r.left - dx, top: r.top - dy, right: r.right - dx, bottom: r.bottom - dy });
+const scaled = (r, by) => ({ left: by * r.left, top: by * r.top, right: by * r.right, bottom: by * r.bottom });
 const within = (own, given) => (given ? cross(own, given) : own);
 const PAGE = within(
   { left: Math.max(-VW, -scrollX), top: Math.max(-VH, -scrollY), right: 2 * VW, bottom: 2 * VH }, options.bounds);
@@ -119,14 +124,31 @@ function disabled(el) {
   return el.matches(':disabled') || el.getAttribute('aria-disabled') === 'true' || el.closest('[inert]') !== null;
 }
 
+// A control that the mouse cannot reach: another element shows it.
+function unreachable(el) {
+  const rect = rectOf(el);
+  if (!el.checkVisibility({ visibilityProperty: true }) || area(rect) <= 4) return true;
+  if (rect.right + scrollX <= 0 || rect.bottom + scrollY <= 0) return true;
+  const { pointerEvents, clip, clipPath } = getComputedStyle(el);
+  return pointerEvents === 'none' || /^rect\((0|1)px,? (0|1)px/.test(clip) || /^inset\((50|100)%/.test(clipPath);
+}
+
 // The box, button or file field that a label is the only visible part of; null if it can be seen itself.
 function hiddenControl(label) {
   const el = label.control;
   if (!el || tagOf(el) !== 'INPUT' || !/^(checkbox|radio|file)$/.test(el.type)) return null;
-  const rect = rectOf(el);
-  const seen = el.checkVisibility({ visibilityProperty: true }) && area(rect) > 4
-    && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
-  return seen ? null : el;
+  return unreachable(el) ? el : null;
+}
+
+// The one field that an element without a role shows in its place: a slider's thumb, a list's box.
+function innerField(el, tag) {
+  if (tag === 'LABEL') return hiddenControl(el);
+  if (CONTROLS.has(tag) || el.hasAttribute('role')) return null;
+  const fields = el.querySelectorAll('input:not([type=hidden]), [role=combobox]');
+  if (fields.length !== 1) return null;
+  const [field] = fields;
+  const known = field.type === 'range' || field.getAttribute('role') === 'combobox';
+  return known && (unreachable(field) || covered(field, rectOf(field))) ? field : null;
 }
 
 // A handler on an element that fills half the window is delegation for the elements inside it.
@@ -143,7 +165,8 @@ function evidence(el, tag, style, rect, context) {
   if (REGION_ROLES.has(role)) return NO;
   if (listensForClick(el)) return CLICK;
   if (role && !PLAIN_ROLES.has(role) && isIcon(rect) && !context.widget) return PRESS;
-  if (style.cursor === 'pointer' && context.cursor !== 'pointer') return CLICK;
+  if (HAND_CURSORS.has(style.cursor) && context.cursor !== style.cursor) return CLICK;
+  if (el.getAttribute('draggable') === 'true' && tag !== 'IMG') return CLICK;
   if (el.hasAttribute('tabindex') && el.tabIndex >= 0) return CLICK;
   return listensForPress(el) ? PRESS : NO;
 }
@@ -246,6 +269,7 @@ function attributesOf(el, tag) {
   if (el.required || on('aria-required')) put('required', 'true');
   if (el.readOnly || on('aria-readonly')) put('readonly', 'true');
   if (on('aria-invalid') || (CONTROLS.has(tag) && el.matches(':user-invalid'))) put('invalid', 'true');
+  if (role !== 'combobox' && on('aria-haspopup')) put('haspopup', el.getAttribute('aria-haspopup'));
   if (on('aria-pressed')) put('pressed', el.getAttribute('aria-pressed'));
   if (on('aria-current')) put('current', el.getAttribute('aria-current'));
   if (tag === 'INPUT') {
@@ -253,7 +277,7 @@ function attributesOf(el, tag) {
     put('format', FORMATS[el.type]);
   }
   for (const name of ['aria-valuenow', 'aria-valuetext', 'aria-valuemin', 'aria-valuemax']) put(name, el.getAttribute(name));
-  if (tag === 'A') put('href', shortLink(el));
+  if (tag === 'A' || tag === 'AREA') put('href', shortLink(el));
   return attributes;
 }
 
@@ -265,7 +289,7 @@ function scrollOf(el, style) {
 }
 
 function textNode(node, el, context) {
-  if (!context.visible) return;
+  if (!context.visible || context.faint) return;
   const text = node.length > MAX_TEXT ? node.substringData(0, MAX_TEXT) : node.data;
   if (!text.trim()) { if (run) run.text += ' '; return; }
   range.selectNodeContents(node);
@@ -355,19 +379,22 @@ function element(el, context) {
   const display = style.display;
   if (display === 'none') return null;
   const overlay = tag === 'INPUT' && /checkbox|radio|file/.test(el.type);
-  if (parseFloat(style.opacity) < 0.02 && !overlay) return null;
+  const faint = context.faint || (parseFloat(style.opacity) < 0.02 && !overlay);
+  if (faint && !context.faint && !el.matches(FIELD_ROLES) && !el.querySelector(FIELD_ROLES)) return null;
   const clips = clipsOf(el, style, display, rect, context);
   const visible = style.visibility === 'visible';
   const part = cross(rect, clips.own);
-  const here = visible && shown(part);
+  // Of what is transparent, only fields that the mouse reaches count.
+  const here = visible && shown(part) && (!faint || (el.matches(FIELD_ROLES) && shown(cross(part, VIEW)) && !covered(el, part)));
   const inline = display.startsWith('inline') || display === 'contents';
-  const inner = { depth: context.depth, visible, clip: clips.inner, clipAbsolute: clips.absolute,
+  const inner = { depth: context.depth, visible, faint, clip: clips.inner, clipAbsolute: clips.absolute,
     cursor: style.cursor, widget: context.widget };
   if (!inline) flush();
   let own = false;
   if (here) {
     counts.elements += 1;
     own = line(el, tag, style, part, rect, context, inner);
+    if (tag === 'IMG' && el.hasAttribute('usemap')) addAreas(el, rect, inner.depth);
   }
   const close = !inline || own ? BLOCK : display !== 'inline' ? SPACE : INLINE;
   const opened = !LEAVES.has(tag) && (visible || childOf(el)) && style.contentVisibility !== 'hidden';
@@ -377,13 +404,39 @@ function element(el, context) {
   return null;
 }
 
+// Areas of an image map have no boxes; their shapes are in pixels of the image.
+function areaBox(el, image, rect) {
+  const numbers = (el.getAttribute('coords') || '').split(',').map(Number);
+  const left = rect.left + image.clientLeft, top = rect.top + image.clientTop;
+  if (numbers.length < 3 || numbers.some(Number.isNaN)) return rect;
+  if (numbers.length === 3) {
+    const [x, y, radius] = numbers;
+    return shifted({ left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }, -left, -top);
+  }
+  const xs = numbers.filter((_, i) => i % 2 === 0), ys = numbers.filter((_, i) => i % 2 === 1);
+  return shifted({ left: Math.min(...xs), top: Math.min(...ys), right: Math.max(...xs), bottom: Math.max(...ys) }, -left, -top);
+}
+
+function addAreas(image, rect, depth) {
+  const name = (image.getAttribute('usemap') || '').replace(/^#/, '');
+  const map = name && Document.prototype.querySelector.call(document, `map[name="${CSS.escape(name)}"]`);
+  for (const el of map ? map.querySelectorAll('area') : []) {
+    const box = cross(areaBox(el, image, rect), rect);
+    if ((!el.hasAttribute('href') && !listensForClick(el)) || !shown(cross(box, PAGE))) continue;
+    const uid = uidOf(el);
+    const flags = INTERACTIVE | (markNew && !state.seen.has(el) ? NEW : 0);
+    add([depth, 'area', '', attributesOf(el, 'AREA'), flags, uid, short(cross(box, VIEW)), '', 0, 0, 0,
+      sound(String(el.href).slice(0, MAX_URL)), WIDGET]);
+  }
+}
+
 // Adds the element's own line if it has one; its content is then one level deeper.
 function line(el, tag, style, part, rect, context, inner) {
   const closed = notes && notes.closedRoots.has(el);
   let marker = el.shadowRoot ? 'SHADOW(open)' : closed ? 'SHADOW(closed)' : '';
   const scroll = scrollOf(el, style);
   let sure = evidence(el, tag, style, rect, context);
-  const control = sure && tag === 'LABEL' ? hiddenControl(el) : null;
+  const control = sure ? innerField(el, tag) : null;
   if (sure && (disabled(control || el) || repeatsAncestor(el, tag, rect, context))) sure = NO;
   if (sure && tag === 'A') counts.links += 1;
   const candidate = sure > NO || scroll !== null;
@@ -400,12 +453,15 @@ function line(el, tag, style, part, rect, context, inner) {
     flags |= INTERACTIVE;
     if (markNew && !state.seen.has(el)) flags |= NEW;
   }
-  const frameState = frame && rect.right - rect.left >= 200 && rect.bottom - rect.top >= 200 ? frames.length + 1 : 0;
+  const frameState = frame && el.offsetWidth >= 200 && el.offsetHeight >= 200 ? frames.length + 1 : 0;
   if (frameState) {
-    const x = rect.left + el.clientLeft, y = rect.top + el.clientTop;
-    frames.push([el, x, y, covered(el, part), shifted(part, x, y), shifted(cross(part, VIEW), x, y)]);
+    // A transformed frame has pixels of another size.
+    const scale = Math.abs(rect.width - el.offsetWidth) < 1 ? 1 : rect.width / el.offsetWidth;
+    const x = rect.left + scale * el.clientLeft, y = rect.top + scale * el.clientTop;
+    const inFrame = (box) => scaled(shifted(box, x, y), 1 / scale);
+    frames.push([el, x, y, covered(el, part), inFrame(part), inFrame(cross(part, VIEW)), scale]);
   }
-  const attributes = candidate && !hidden ? attributesOf(control || el, control ? 'INPUT' : tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
+  const attributes = candidate && !hidden ? attributesOf(control || el, control ? tagOf(control).toUpperCase() : tag) : picture ? [['alt', sound(picture.slice(0, 200))]] : [];
   if (tag === 'INPUT' && isSecret(el) && el.type !== 'password' && el.value) flags |= SECRET;
   add([inner.depth, tagOf(el).toLowerCase(), '', attributes, flags, uid, short(cross(part, VIEW)), marker,
     scroll ? scroll[0] : 0, scroll ? scroll[1] : 0, frameState, tag === 'A' ? sound(String(el.href).slice(0, MAX_URL)) : '', scroll || marker ? WIDGET : sure]);
@@ -444,14 +500,16 @@ function nameByClass() {
   });
 }
 
-const top = { depth: 0, visible: true, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
+const top = { depth: 0, visible: true, faint: false, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
 findReached();
 if (body) walk(top);
 flush();
 dropContainers();
 nameByClass();
 
-if (!options.peek) {
+if (options.peek) {
+  for (const [uid, el] of present) state.elements.set(uid, el);
+} else {
   state.elements = present;
   for (const entry of lines) if (entry[4] & INTERACTIVE) state.seen.add(present.get(entry[5]));
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from selenium.common.exceptions import (
@@ -47,6 +48,26 @@ class _SnapshotLine:
     document: float
     frames: tuple[int, ...]
     box: tuple[int, int, int, int]
+    scale: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _FramePlace:
+    """Where a frame is in the window: its origin, and the size of its pixels."""
+
+    x: float = 0.0
+    y: float = 0.0
+    scale: float = 1.0
+
+    def in_window(self, box: Sequence[int]) -> tuple[int, int, int, int]:
+        """Returns a box that a script measured in the frame, in pixels of the window."""
+        dx, dy = round(self.x), round(self.y)
+        left, top, right, bottom = (round(self.scale * value) for value in box)
+        return left + dx, top + dy, right + dx, bottom + dy
+
+    def inner(self, x: float, y: float, scale: float) -> _FramePlace:
+        """Returns the place of a frame in this one."""
+        return _FramePlace(self.x + self.scale * x, self.y + self.scale * y, self.scale * scale)
 
 
 @dataclasses.dataclass
@@ -93,7 +114,7 @@ def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
 def _take_snapshot(browser: Browser, peek: bool) -> Snapshot:
     parts = _SnapshotParts()
     options = {"peek": peek, "known": False, "covered": False, "bounds": None, "view": None}
-    return _assemble(_walk_frame(browser, parts, options, (), 0, (0, 0)), parts)
+    return _assemble(_walk_frame(browser, parts, options, (), 0, _FramePlace()), parts)
 
 
 def _take_text_snapshot(browser: Browser) -> Snapshot:
@@ -166,7 +187,7 @@ def _walk_frame(
     options: dict[str, Any],
     frames: tuple[int, ...],
     depth: int,
-    offset: tuple[float, float],
+    place: _FramePlace,
 ) -> dict[str, Any]:
     limits = {"max_lines": MAX_LINES - len(parts.lines), "max_chars": MAX_CHARS - parts.chars}
     answer = browser.script(_SCRIPT, {**options, **limits})
@@ -177,19 +198,16 @@ def _walk_frame(
     parts.elements += answer["counts"]["elements"]
     parts.chars += answer["chars"]
     parts.cut = parts.cut or answer["cut"]
-    dx, dy = round(offset[0]), round(offset[1])
     for raw in answer["lines"]:
-        # The script measures in its own frame; boxes are in the window.
-        left, top, right, bottom = raw[6] or (0, 0, 0, 0)
-        box = (left + dx, top + dy, right + dx, bottom + dy)
-        parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))
+        box = place.in_window(raw[6] or (0, 0, 0, 0))
+        parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box, place.scale))
         if not raw[10] or len(frames) >= MAX_FRAME_DEPTH:
             continue
         if parts.frames >= MAX_FRAMES or parts.cut:
             parts.cut = True
             continue
         parts.frames += 1
-        element, x, y, covered, bounds, view = answer["frames"][raw[10] - 1]
+        element, x, y, covered, bounds, view, scale = answer["frames"][raw[10] - 1]
         inner = {
             "peek": options["peek"],
             "known": options["known"] or not answer["first"],
@@ -197,7 +215,7 @@ def _walk_frame(
             "bounds": bounds,
             "view": view,
         }
-        at = (offset[0] + x, offset[1] + y)
+        at = place.inner(x, y, scale)
         _enter_frame(browser, parts, element, inner, (*frames, raw[5]), depth + raw[0] + 1, at)
     return answer
 
@@ -209,7 +227,7 @@ def _enter_frame(
     options: dict[str, Any],
     frames: tuple[int, ...],
     depth: int,
-    offset: tuple[float, float],
+    place: _FramePlace,
 ) -> None:
     """Walks a frame inside the current one; a frame that is gone or unreadable stays empty."""
     try:
@@ -217,7 +235,7 @@ def _enter_frame(
     except (NoSuchFrameException, StaleElementReferenceException):
         return
     try:
-        _walk_frame(browser, parts, options, frames, depth, offset)
+        _walk_frame(browser, parts, options, frames, depth, place)
     except JavascriptException:
         parts.cut = True
     finally:
@@ -260,7 +278,9 @@ def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
             label = tuple(
                 attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder")
             )
-            targets[index] = ActionTarget(uid, line.document, line.frames, tag, own, label, line.box)
+            targets[index] = ActionTarget(
+                uid, line.document, line.frames, tag, own, label, line.box, line.scale
+            )
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
             elements.append(Element(index=index, tag=tag, text=own, attributes=full))
     return Snapshot(

@@ -16,6 +16,7 @@ from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import observe
 from collection.environments.base import Extractor, StepResults, View
 from rmsweb_jax.actions import Action
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, Task
@@ -153,7 +154,7 @@ class MiniWobEpisode:
 class MiniWobEnvironment:
     """`collection.environments.base.Environment` on MiniWoB++: no files, no search, no secrets."""
 
-    excluded_actions: tuple[str, ...] = ("execute_js",)
+    excluded_actions: tuple[str, ...] = EXTRA_ACTIONS
 
     def __init__(self, browser: Browser, images: ImageStore):
         self._browser, self._images = browser, images

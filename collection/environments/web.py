@@ -25,6 +25,8 @@ from collection.environments.base import (
 from collection.environments.blockers import Blocker, find_blocker
 from collection.environments.injection import find_injections
 from rmsweb_jax.actions import Action
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, Element, Incident, Observation, Tab, Task
 
@@ -48,12 +50,19 @@ class WebConfig:
     Attributes:
       search_urls: engine name -> URL with `{query}`; the guard must allow their hosts.
       uploads: files outside the episode's folder that may be uploaded.
-      allow_js: offer and run `execute_js`.
+      extra_actions: names of `EXTRA_ACTIONS` that are offered and run.
     """
 
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     uploads: tuple[pathlib.Path, ...] = ()
-    allow_js: bool = False
+    extra_actions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.extra_actions) - set(EXTRA_ACTIONS):
+            known = ", ".join(EXTRA_ACTIONS)
+            raise UserError(
+                f"config.extra_actions: no action {', '.join(sorted(unknown))}; there are {known}"
+            )
 
 
 def website_url(task: Task) -> str:
@@ -88,7 +97,7 @@ class WebEnvironment:
 
     @property
     def excluded_actions(self) -> tuple[str, ...]:
-        missing = () if self._config.allow_js else ("execute_js",)
+        missing = tuple(name for name in EXTRA_ACTIONS if name not in self._config.extra_actions)
         return missing if self._config.search_urls else (*missing, "search_engine")
 
     def close(self) -> None:
@@ -199,7 +208,7 @@ class WebEnvironment:
             uploads=self._config.uploads,
             search_urls=self._config.search_urls,
             extract=answer,
-            allow_js=self._config.allow_js,
+            extra_actions=self._config.extra_actions,
             deadline=deadline,
         )
         try:

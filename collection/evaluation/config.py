@@ -89,7 +89,7 @@ class MiniwobSettings(EvaluateSettings):
     seeds: int = 20
     judge: JudgeSettings = internal(JudgeSettings())
     search_urls: Mapping[str, str] = internal({})
-    allow_js: bool = internal(False)
+    extra_actions: tuple[str, ...] = internal(())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

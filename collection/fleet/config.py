@@ -59,7 +59,8 @@ class EpisodeSettings:
     Attributes:
       judge: decides whether an episode on live pages was a success.
       search_urls: on live pages, engine name -> URL with `{query}`; the guard must allow their hosts.
-      allow_js: on live pages, allow the agent to run scripts.
+      extra_actions: on live pages, actions beyond the paper's that the agent may use: click_coordinates,
+        double_click_element, drag_element, execute_js, hover_element.
       secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
         them: `NAME` at the task's own site, `NAME=HOST` at HOST (`*.HOST` is all below it).
       fleet: where and how fast episodes run; it does not change their results.
@@ -72,7 +73,7 @@ class EpisodeSettings:
     limits: EpisodeLimits = EpisodeLimits()
     judge: JudgeSettings = JudgeSettings()
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    allow_js: bool = False
+    extra_actions: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     fleet: FleetSettings = safe(FleetSettings())
     mistakes: MistakeConfig = internal(MistakeConfig())
@@ -148,7 +149,7 @@ def fleet_config(settings: EpisodeSettings, notes: Mapping[str, TaskNotes] | Non
         prompt=settings.prompt,
         limits=settings.limits,
         crashes=settings.fleet.crashes,
-        web=WebConfig(search_urls=settings.search_urls, allow_js=settings.allow_js),
+        web=WebConfig(search_urls=settings.search_urls, extra_actions=settings.extra_actions),
         judge=judge_config(settings.judge, actor, notes or {}),
         secrets=settings.secrets,
     )

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rmsweb_jax.actions.schema import ACTIONS, MAX_ACTIONS, ActionParams, Done
+from rmsweb_jax.actions.schema import ACTIONS, EXTRA_ACTIONS, MAX_ACTIONS, ActionParams, Done
 
 # Keywords of Gemini's response_json_schema (https://ai.google.dev/api/generate-content). It may refuse
 # others, which our parser checks.
@@ -18,7 +18,6 @@ _KNOWN = frozenset(
 )
 # Further keywords that a grammar decoder supports.
 _KNOWN_TO_GRAMMARS = _KNOWN | {"minLength", "maxLength", "exclusiveMinimum", "exclusiveMaximum"}
-_OFF_BY_DEFAULT = frozenset(("execute_js",))
 # Limits that make every text of a bounded schema finite.
 _MAX_INTEGER = 999_999
 _MAX_ITEMS = 10
@@ -29,7 +28,7 @@ def reply_schema(actions: tuple[str, ...] = ()) -> dict[str, Any]:
     """Makes the JSON schema of a reply for hosted models.
 
     Args:
-      actions: names of the allowed actions; empty: all but `execute_js`.
+      actions: names of the allowed actions; empty: all but `EXTRA_ACTIONS`.
     """
     return _reply(actions, MAX_ACTIONS, _KNOWN)
 
@@ -50,7 +49,7 @@ def bounded_reply_schema(
 
 
 def _reply(actions: tuple[str, ...], max_actions: int, known: Collection[str]) -> dict[str, Any]:
-    names = actions or tuple(name for name in ACTIONS if name not in _OFF_BY_DEFAULT)
+    names = actions or tuple(name for name in ACTIONS if name not in EXTRA_ACTIONS)
     text = {"type": "string"}
     # Models write keys in this order; the action list comes last, after the reasoning.
     properties = {

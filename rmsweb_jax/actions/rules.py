@@ -39,6 +39,8 @@ _KEY_NAMES = {
     "page up": "pageup",
     "page down": "pagedown",
 }
+# Points this close together are one for a user.
+_NEAR_PX = 5
 # A string literal; an unterminated one ends with its line.
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|\'(?:[^\'\\\n]|\\.)*+\'?')
 _SPACES_OR_STRING = re.compile(rf"({_STRING.pattern})|[ \t]+")
@@ -124,7 +126,7 @@ def _tab(p: Any, t: Any) -> Verdict:
     return TYPE, "tab_id"
 
 
-def _dropdown_options(p: Any, t: Any) -> Verdict:
+def _index_only(p: Any, t: Any) -> Verdict:
     return TYPE, "index"
 
 
@@ -167,6 +169,15 @@ def _execute_js(p: schema.ExecuteJs, t: schema.ExecuteJs) -> Verdict:
     return (CORE if _code_lines(p.code) == _code_lines(t.code) else TYPE), "code"
 
 
+def _click_coordinates(p: schema.ClickCoordinates, t: schema.ClickCoordinates) -> Verdict:
+    near = max(abs(p.x - t.x), abs(p.y - t.y)) <= _NEAR_PX
+    return (CORE if near else TYPE), "x" if p.x != t.x else "y"
+
+
+def _drag(p: schema.DragElement, t: schema.DragElement) -> Verdict:
+    return TYPE, "index" if p.index != t.index else "onto_index"
+
+
 def _code_lines(code: str) -> list[str]:
     """Splits a script into lines, with white space normalized where that cannot change its meaning.
 
@@ -202,11 +213,15 @@ RULES: dict[str, Callable[[Any, Any], Verdict]] = {
     "extract_structured_data": _extract,
     "switch_tab": _tab,
     "close_tab": _tab,
-    "get_dropdown_options": _dropdown_options,
+    "get_dropdown_options": _index_only,
     "select_dropdown_option": _select_option,
     "upload_file_to_element": _upload,
     "write_file": _write_file,
     "replace_file_str": _replace_str,
     "read_file": _read_file,
     "execute_js": _execute_js,
+    "click_coordinates": _click_coordinates,
+    "double_click_element": _index_only,
+    "drag_element": _drag,
+    "hover_element": _index_only,
 }

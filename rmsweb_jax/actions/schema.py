@@ -202,6 +202,33 @@ class ExecuteJs(ActionParams):
     code: str
 
 
+class ClickCoordinates(ActionParams):
+    """Click a point of the screenshot, in pixels from its left and top edge."""
+
+    x: Count
+    y: Count
+
+
+class DoubleClickElement(ActionParams):
+    """Click an element twice, for example to edit a cell of a table."""
+
+    index: Index
+
+
+class DragElement(ActionParams):
+    """Drag an element onto another one."""
+
+    index: Index
+    onto_index: Index
+
+
+class HoverElement(ActionParams):
+    """Move the mouse over an element, for example to open a menu."""
+
+    passive: ClassVar[bool] = True
+    index: Index
+
+
 ACTIONS: dict[str, type[ActionParams]] = {
     "done": Done,
     "search_engine": SearchEngine,
@@ -223,7 +250,15 @@ ACTIONS: dict[str, type[ActionParams]] = {
     "replace_file_str": ReplaceFileStr,
     "read_file": ReadFile,
     "execute_js": ExecuteJs,
+    "click_coordinates": ClickCoordinates,
+    "double_click_element": DoubleClickElement,
+    "drag_element": DragElement,
+    "hover_element": HoverElement,
 }
+# Beyond the paper's action space; each is off until a setting names it.
+EXTRA_ACTIONS = (
+    *("execute_js", "click_coordinates", "double_click_element", "drag_element", "hover_element"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +299,7 @@ def composition(actions: Iterable[Action]) -> tuple[str, ...]:
     return tuple(f"{action.name} {action.params.model_dump(exclude_defaults=True)}" for action in actions)
 
 
-def action_catalogue(exclude: Collection[str] = ("execute_js",)) -> list[dict[str, str]]:
+def action_catalogue(exclude: Collection[str] = EXTRA_ACTIONS) -> list[dict[str, str]]:
     """Returns `name`, `parameters` and `summary` of every action, for the full system prompt."""
     return [
         {"name": name, "parameters": _signature(params), "summary": (params.__doc__ or "").strip()}

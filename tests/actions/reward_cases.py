@@ -248,6 +248,20 @@ def _script(code):
 
 
 CASES += [
+    (one("click_coordinates", x=10, y=20), one("click_coordinates", x=10, y=20), EXACT, "all"),
+    (one("click_coordinates", x=15, y=16), one("click_coordinates", x=10, y=20), CORE, "a few pixels away"),
+    (one("click_coordinates", x=10, y=26), one("click_coordinates", x=10, y=20), TYPE, "another point"),
+    (one("double_click_element", index=3), one("double_click_element", index=3), EXACT, "all"),
+    (one("double_click_element", index=4), one("double_click_element", index=3), TYPE, "another element"),
+    (one("drag_element", index=3, onto_index=5), one("drag_element", index=3, onto_index=5), EXACT, "all"),
+    (
+        one("drag_element", index=5, onto_index=3),
+        one("drag_element", index=3, onto_index=5),
+        TYPE,
+        "the other way",
+    ),
+    (one("hover_element", index=3), one("hover_element", index=3), EXACT, "all"),
+    (one("hover_element", index=4), one("hover_element", index=3), TYPE, "another element"),
     (one("append_file", file_name="a.md", content="x"), _write("x", append=True), EXACT, "alias"),
     (_write("x", append=False, trailing_newline=True, leading_newline=False), _write("x"), EXACT, "defaults"),
     (_write("x", trailing_newline=False), _write("x"), CORE, "a line end"),

@@ -16,6 +16,7 @@ from rmsweb_jax.actions import (
     render_reply,
     repair_reply,
 )
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 
 CANONICAL = (
     '{"evaluation_previous_goal":"Start","memory":"–","next_goal":"Click \'Login\'",'
@@ -158,7 +159,7 @@ def test_repair_does_not_invent_a_reply(text):
 
 
 def test_catalogue_lists_every_action_but_the_switched_off():
-    assert {row["name"] for row in action_catalogue()} == set(ACTIONS) - {"execute_js"}
+    assert {row["name"] for row in action_catalogue()} == set(ACTIONS) - set(EXTRA_ACTIONS)
     by_name = {row["name"]: row for row in action_catalogue()}
     assert (
         by_name["click_element_by_index"]["parameters"]

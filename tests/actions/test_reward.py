@@ -96,6 +96,30 @@ LEVELS = {
         one("execute_js", code="f(1);\ng()"),
         one("execute_js", code="f(2); g()"),
     ),
+    "click_coordinates": (
+        one("click_coordinates", x=10, y=20),
+        one("click_coordinates", x="10", y=20.0),
+        one("click_coordinates", x=12, y=18),
+        one("click_coordinates", x=10, y=40),
+    ),
+    "double_click_element": (
+        one("double_click_element", index=4),
+        one("double_click_element", index="4"),
+        None,
+        one("double_click_element", index=5),
+    ),
+    "drag_element": (
+        one("drag_element", index=4, onto_index=5),
+        one("drag_element", index="4", onto_index=5),
+        None,
+        one("drag_element", index=4, onto_index=6),
+    ),
+    "hover_element": (
+        one("hover_element", index=4),
+        one("hover_element", index="4"),
+        None,
+        one("hover_element", index=5),
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from collection.agent.prompt import PromptConfig
 from collection.environments.base import StepResults, View
 from collection.judges.base import Verdict
 from collection.llm.actor import ActorReply
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Observation, Tab, Task
 
 TASK = Task(task_id="miniwob/p/1", website="http://a.test/", objective="", environment="miniwob", site="p")
@@ -25,7 +26,7 @@ def reply(*actions, goal="Go on"):
 class Page:
     """An environment in which every action succeeds unless `broken`; the reward is fixed."""
 
-    excluded_actions = ("execute_js",)
+    excluded_actions = EXTRA_ACTIONS
 
     def __init__(self, reward: float | None = 1.0, broken=False, **view):
         self.acted, self.deadlines, self._reward, self._broken = [], [], reward, broken

@@ -10,6 +10,7 @@ import pytest
 
 from collection.environments.base import StepResults, View
 from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.records.schema import ActionResult, Observation, Task
 from tests.apps.conftest import Notebook
 from tests.apps.policies import POLICIES
@@ -21,7 +22,7 @@ from tests.apps.tasks import AppEnvironment, Ending, make_task
 class Inner:
     """An environment that shows one page."""
 
-    excluded_actions = ("execute_js",)
+    excluded_actions = EXTRA_ACTIONS
 
     def reset(self, task: Task) -> Task:
         return task

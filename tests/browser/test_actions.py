@@ -246,7 +246,7 @@ def test_extraction_reads_the_whole_page_as_markdown(browser: Browser, local_pag
 def test_scripts_run_only_when_allowed(browser: Browser, local_pages: str) -> None:
     open_page(browser, f"{local_pages}/elements.html")
     assert do(browser, "execute_js", code="document.title").text == "execute_js is switched off"
-    allowed = ActionContext(allow_js=True)
+    allowed = ActionContext(extra_actions=("execute_js",))
     assert do(browser, "execute_js", allowed, code="document.title").output == "Elements"
     assert do(browser, "execute_js", allowed, code="nonsense(").error
 

@@ -207,7 +207,9 @@ def test_unsupported_actions_are_not_offered(play):
     policy = Curious([DONE])
     play("http://shop.test/start", policy)
     assert "search_engine" not in policy.system and "execute_js" not in policy.actions
-    config = WebConfig(search_urls={"duckduckgo": "http://shop.test/search?q={query}"}, allow_js=True)
+    config = WebConfig(
+        search_urls={"duckduckgo": "http://shop.test/search?q={query}"}, extra_actions=("execute_js",)
+    )
     play("http://shop.test/start", policy, config=config)
     assert "search_engine(" in policy.system and "execute_js" in policy.actions
 

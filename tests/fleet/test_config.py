@@ -47,7 +47,7 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
     assert judge is not None and judge.method == "outcome"
     assert (judge.model.kind, judge.model.temperature, judge.model.cap_usd) == ("gemini", 0.0, 5.0)
     assert setup.worker.guard.task_site and setup.worker.guard.proxy
-    assert "duckduckgo" in setup.worker.web.search_urls and not setup.worker.web.allow_js
+    assert "duckduckgo" in setup.worker.web.search_urls and not setup.worker.web.extra_actions
     assert fleet_config(settings()).worker.judge is None
 
 

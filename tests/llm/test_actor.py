@@ -13,7 +13,7 @@ from collection.llm.model import ModelReply
 from collection.llm.scripted.teacher import NOT_FOUND, search_lines
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.actions.parse import parse_reply
-from rmsweb_jax.actions.schema import ACTIONS
+from rmsweb_jax.actions.schema import ACTIONS, EXTRA_ACTIONS
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message, TextPart
 from tests.trajectories import DONE, step, trajectory
@@ -134,7 +134,7 @@ def test_the_parser_accepts_what_the_schema_allows():
     assert list(schema["properties"])[-1] == "action"
     branches = schema["properties"]["action"]["items"]["anyOf"]
     allowed = {next(iter(branch["properties"])): branch for branch in branches}
-    assert allowed.keys() == EXAMPLES.keys() == ACTIONS.keys() - {"execute_js"}
+    assert allowed.keys() == EXAMPLES.keys() == ACTIONS.keys() - set(EXTRA_ACTIONS)
     for name, params in EXAMPLES.items():
         inner = allowed[name]["properties"][name]
         assert inner["properties"].keys() == params.keys() and inner["additionalProperties"] is False

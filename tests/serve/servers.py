@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -154,12 +154,20 @@ def install_vllm() -> None:
 
 def install_clients() -> None:
     """Puts the clients into environments of their own in `build/`, once; browser-use pins others' needs."""
-    for folder, packages in ((CLIENTS_ENVIRONMENT, CLIENTS), (BROWSER_USE_ENVIRONMENT, (BROWSER_USE,))):
-        stamp = folder / "installed"
-        if not stamp.exists():
-            _run(sys.executable, "-m", "venv", "--clear", folder)
-            _run(folder / "bin/python", *_PIP, "--only-binary=:all:", *packages)
-            stamp.touch()
+    _install(CLIENTS_ENVIRONMENT, CLIENTS)
+    install_browser_use()
+
+
+def install_browser_use() -> None:
+    _install(BROWSER_USE_ENVIRONMENT, (BROWSER_USE,))
+
+
+def _install(folder: Path, packages: Sequence[str]) -> None:
+    stamp = ROOT / folder / "installed"
+    if not stamp.exists():
+        _run(sys.executable, "-m", "venv", "--clear", folder)
+        _run(folder / "bin/python", *_PIP, "--only-binary=:all:", *packages)
+        stamp.touch()
 
 
 _DECLARED = """\
