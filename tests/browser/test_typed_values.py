@@ -70,7 +70,7 @@ def test_a_text_that_is_not_taken_is_an_error(fields):
     assert enter(fields, "fixed", "new") == (True, "[N] did not take 'new'; it holds 'old'")
     assert enter(fields, "slider", "40") == (
         True,
-        "[N] takes no text: click it, then move it with send_keys ArrowRight",
+        "[N] does not tell its value: click it, then press ArrowRight with send_keys",
     )
 
 

@@ -70,17 +70,17 @@ def their_player(address: str, file: Path) -> Iterator[Play]:
     with open(file.with_name("theirs.log"), "w") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True)
         assert process.stdin is not None and process.stdout is not None
-        told, answers = process.stdin, process.stdout
+        asked, answers = process.stdin, process.stdout
 
         def play(target: Target) -> dict[str, Any]:
-            print(target.name, file=told, flush=True)
+            print(target.name, file=asked, flush=True)
             for line in answers:
                 if line.startswith("REPORT "):
                     return json.loads(line.removeprefix("REPORT "))
             raise SystemExit(f"error: browser-use: {file.with_name('theirs.log').read_text()[-2000:]}")
 
         yield play
-        told.close()
+        asked.close()
         process.wait()
 
 
