@@ -17,7 +17,7 @@ from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ActionContext:
     """Resources of actions in addition to the browser.
 
@@ -27,7 +27,8 @@ class ActionContext:
       search_urls: engine name -> URL with `{query}`.
       extract: (query, Markdown) -> answer of the extraction model; None refuses extraction.
       extra_actions: names of `EXTRA_ACTIONS` that are permitted.
-      deadline: `time.monotonic` value after which no action starts, and up to which actions may wait.
+      deadline: `time.monotonic` value after which no action starts, and up to which actions may wait;
+        `extract` moves it by the time that it has waited for a model that did not answer.
     """
 
     files: FileFolder | None = None

@@ -36,13 +36,6 @@ MAX_SHOWN_FILES = 50
 MAX_DISPLAYED_CHARS = 30_000
 
 
-class _StepContext(ActionContext):
-    """The context of one step's actions, whose deadline moves while a model does not answer."""
-
-    def postpone(self, seconds: float) -> None:
-        object.__setattr__(self, "deadline", self.deadline + seconds)
-
-
 @dataclasses.dataclass(frozen=True)
 class WebConfig:
     """Capabilities of the agent on live pages.
@@ -200,10 +193,10 @@ class WebEnvironment:
                 found, outage_s = extract(query, self.redact(text))
             except ExtractionError as error:
                 raise ActionError(f"Extraction failed: {error}") from error
-            context.postpone(outage_s)
+            context.deadline += outage_s
             return found
 
-        context = _StepContext(
+        context = ActionContext(
             files=self._files,
             uploads=self._config.uploads,
             search_urls=self._config.search_urls,

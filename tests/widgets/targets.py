@@ -17,7 +17,7 @@ _INDEXED = re.compile(r"^\t*(?:\*?\|[\w ()]+\|?)*\*?[\[+](\d+)\]<")
 
 @dataclasses.dataclass(frozen=True)
 class Find:
-    """An element by what its line, or the text below it, says.
+    """An element that is found by the text of its line, or of the lines below it.
 
     Attributes:
       words: all of them are in the element's line or text, in any order; a `/` separates alternatives.
