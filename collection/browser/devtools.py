@@ -226,7 +226,7 @@ class DevTools:
         """Presses the mouse at a point of a tab and releases it at the last of the points.
 
         Args:
-          frame: the main frame; the mouse reaches whatever frame is at a point.
+          frame: the main frame; an event goes to the frame that is at its point.
           times: number of presses; 0 only moves the mouse to the first point.
         """
         first, way, last = points[0], points[1:], points[-1]

@@ -1,4 +1,4 @@
-"""A page that watches its own world finds nothing of ours in it, whatever is read from it."""
+"""A page that watches its own world finds nothing of ours in it, after looks and after readings."""
 
 from __future__ import annotations
 

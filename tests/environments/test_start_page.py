@@ -1,4 +1,4 @@
-"""Start pages that lead to another site: admitted or refused by rule, recorded, and told in one line."""
+"""Start pages that lead to another site: admitted or refused by rule, recorded, and reported in a line."""
 
 import pytest
 

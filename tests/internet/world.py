@@ -59,7 +59,7 @@ class World:
         kinds = [kind for kind in KINDS if packages is not None or kind is not Widget]
         chosen = _spread(kinds, sites)
         draw.shuffle(chosen)
-        # The same share of every run blocks, whatever kind it falls on.
+        # The same share of the sites blocks in every run; their kinds are drawn.
         blocking = set(draw.sample(range(sites), round(_BLOCKING * sites)))
         self.record = Record()
         self.sites = [

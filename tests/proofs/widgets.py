@@ -166,7 +166,7 @@ def _median(values: list[float]) -> str:
 ABOUT = """\
 Pages of widget libraries from npm, served on loopback, each in its default look ({libraries}). A target is
 one goal in a page: an option is chosen, a slider is at a value, a file is uploaded, a row is checked, an
-item is dragged. It is reached if the application was told so: the check reads what the widget's own change
+item is dragged. It is reached if the application knows it: the check reads what the widget's own change
 event, or callback, reported.
 
 Both sides are played by scripts (`tests/widgets/targets.py`), without a model: a script names elements by
@@ -181,7 +181,7 @@ A *look* is an element list with a screenshot: `observe`, and browser-use's `get
 both with default settings; its look includes its own waiting for the page, ours waits after an action,
 which is why *looks and actions* counts both.
 """
-PROOF = Proof("Real widgets, beside browser-use", ABOUT, measure, claims, tables, ("selenium",), browser=True)
+PROOF = Proof("Real widgets next to browser-use", ABOUT, measure, claims, tables, ("selenium",), browser=True)
 
 if __name__ == "__main__":
     main(PROOF)
