@@ -266,10 +266,11 @@ def _is_installed(name: str) -> bool:
 
 
 @functools.cache
-def _open(scheme: str, bucket: str, process: int) -> ObjectStore:
+def bucket_of_process(scheme: str, bucket: str, process: int) -> ObjectStore:
+    """Returns the client that `open_bucket` shares in a process. It stays bound to the service's address."""
     return ObjectStore(scheme, bucket)
 
 
 def open_bucket(scheme: str, bucket: str) -> ObjectStore:
     """Returns this process's client of a bucket. A forked child gets its own: connections are not shared."""
-    return _open(scheme, bucket, os.getpid())
+    return bucket_of_process(scheme, bucket, os.getpid())

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rmsweb_jax.processes import ChildProcess
+from rmsweb_jax.storage.objects import bucket_of_process
 from tests.storage.faulty_proxy import FaultyProxy
 
 _BUCKET = "runs"
@@ -85,6 +86,8 @@ def serve(scheme: str, log: Path, proxy: FaultyProxy | None = None) -> Iterator[
     with ChildProcess("store", command, log, grace_s=1.0) as server:
         _wait(server, port)
         _make_bucket(scheme, port)
+        # Clients of an earlier server would still call that one.
+        bucket_of_process.cache_clear()
         yield environment(scheme, public)
 
 
