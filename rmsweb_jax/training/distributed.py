@@ -155,6 +155,8 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             _set_abort_handler(None)
             return
         if (known := user_message(error)) is not None:
+            # A checkpoint that waits for a lost host ends as one of a store that does not answer.
+            self._exit_if_lost()
             self._leave(known[1], known[0])
         if isinstance(error, SystemExit):
             self._leave(error.code if isinstance(error.code, int) else 1, "")
@@ -235,10 +237,13 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         while time.monotonic() < deadline and not self._done.is_set():
             if self._ended is not None:
                 self._exit(*self._ended)
-            if (lost := self._lost()) is not None:
-                stop = StoppedError("the last checkpoint is kept", f"the loss of {self._names[lost]}")
-                self._exit(stop.exit_code, str(stop))
+            self._exit_if_lost()
             time.sleep(_POLL_S)
+
+    def _exit_if_lost(self) -> None:
+        if (lost := self._lost()) is not None:
+            stop = StoppedError("the last checkpoint is kept", f"the loss of {self._names[lost]}")
+            self._exit(stop.exit_code, str(stop))
 
     def _lost(self) -> int | None:
         """The number of the process that has been silent for longest, if that is too long."""

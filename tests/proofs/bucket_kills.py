@@ -261,7 +261,7 @@ def kill_trainers(
                 process.kill()
             codes = [process.wait() for process in processes]
             if alone and codes[0] != StoppedError.exit_code:
-                found.note(f"the process that was left ended with {codes[0]}")
+                found.note(f"the process that was left ended with {codes[0]}: {last_lines(machines)[-2000:]}")
             what = f"one of {hosts} trainers" if alone else f"{hosts} trainers" if hosts > 1 else "trainer"
             found.count(f"{what} ({scheme})", state)
             look_at_training(root / "sft", straight, rows, folder / f"look-{number}", found)
