@@ -44,7 +44,6 @@ PACKED = RowShape(width=96, rows=2, images=4, window=8)
 ROOMY = RowShape(width=192, rows=3, images=6, window=8)
 LAYOUTS = {
     "8 rows": one_a_row(EXAMPLES, SINGLE),
-    "4 rows": one_a_row(EXAMPLES, dataclasses.replace(SINGLE, rows=4)),
     "2 rows": one_a_row(EXAMPLES, dataclasses.replace(SINGLE, rows=2)),
     "packed": packed(EXAMPLES, PACKED),
     # Wide enough for attention block by block; all others take the reference.
@@ -128,7 +127,7 @@ def flat(state: Any) -> dict[str, np.ndarray]:
 
 def test_layouts_match_their_names():
     counts = {name: len(batches) for name, batches in LAYOUTS.items()}
-    assert counts == {"8 rows": 1, "4 rows": 2, "2 rows": 4, "packed": 1, "one row": 1}
+    assert counts == {"8 rows": 1, "2 rows": 4, "packed": 1, "one row": 1}
     (batch,) = LAYOUTS["packed"]
     assert (np.asarray(batch.scored.branch).max(axis=1) >= 3).all()
     images = [(row[row >= 0] // 2).tolist() for row in batch.inputs.image_index]
