@@ -140,7 +140,9 @@ class ExtractionCall(Record):
     usage: CallUsage = CallUsage()
 
 
-IncidentKind = Literal["injection", "refused", "redirect", "proxy", "popup", "download", "dialog", "page_cut"]
+IncidentKind = Literal[
+    "injection", "refused", "robots", "redirect", "proxy", "popup", "download", "dialog", "page_cut"
+]
 
 
 class Incident(Record):
@@ -148,7 +150,7 @@ class Incident(Record):
 
     Attributes:
       kind: `injection` (page text that gives the agent instructions), `refused` (a request or an address that
-        the guard blocked), `redirect` (the start page led to another site, which was admitted), `proxy`
+        the guard blocked), `robots` (a document that robots.txt disallows, refused or opened), `redirect` (the start page led to another site, which was admitted), `proxy`
         (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog` (dismissed or
         accepted), `page_cut` (a page too large to be shown whole).
       detail: one line, without secrets.

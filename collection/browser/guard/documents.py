@@ -21,6 +21,7 @@ import ada_url
 
 from collection.browser.guard.policy import PolicyVerdict, Reason
 from collection.browser.guard.refusals import RequestRefusedError
+from collection.browser.guard.robots import Robots
 from collection.browser.guard.upstream import ProxyState
 
 # Redirects of a start page that may lead to further sites.
@@ -75,12 +76,16 @@ class DocumentGate:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrival: _Arrival | None = None
         self._empty = ""
+        self._robots: Robots | None = None
         self.refused: list[tuple[str, str]] = []
 
     async def open(self, url: str) -> None:
         """Connects to a browser's DevTools; afterwards no document is requested unjudged."""
         # Here, because importing it takes longer than the rest of a proxy that needs no gate.
         from websockets.asyncio.client import connect
+
+        if self._state.config.robots != "ignore":
+            self._robots = Robots(self._state)
 
         # A form may hold any number of bytes, and a busy browser may answer late.
         self._socket = await connect(url, max_size=None, proxy=None, compression=None, ping_interval=None)
@@ -134,9 +139,10 @@ class DocumentGate:
             self._empty = ""
             await self._call("Fetch.fulfillRequest", requestId=paused["requestId"], **_EMPTY_PAGE)
             return
-        problem = await self._problem(
-            paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
-        )
+        url, frame, redirected = paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
+        problem = await self._problem(url, frame, redirected)
+        if not problem and self._robots is not None and paused["request"]["method"] == "GET":
+            problem = await self._disallowed(self._robots, url, frame, redirected)
         if problem:
             await self._call("Fetch.failRequest", requestId=paused["requestId"], errorReason=problem)
         else:
@@ -155,8 +161,20 @@ class DocumentGate:
             self._follow(url, frame)
             return ""
         self._refuse(url, verdict)
-        # A window that shows a page keeps it. One that has nothing to show gets the browser's error page.
-        return "BlockedByClient" if redirected or window in _EMPTY else "Aborted"
+        return _error(window, redirected)
+
+    async def _disallowed(self, robots: Robots, url: str, frame: str, redirected: bool) -> str:
+        """Returns the error with which a document that robots.txt disallows is to fail."""
+        window = await self._window(frame)
+        if window is None:
+            return ""  # Part of a page that may be opened.
+        problem = await robots.problem(url)
+        if problem and self._state.config.robots == "obey":
+            self._refuse(url, PolicyVerdict(Reason.ROBOTS, problem))
+            return _error(window, redirected)
+        if problem:
+            self._state.ledger.note_disallowed(url, problem)
+        return ""
 
     async def _window(self, frame: str) -> str | None:
         """Returns the address that a window shows; None for a frame in a page."""
@@ -188,3 +206,8 @@ class DocumentGate:
         self._state.ledger.refuse(place, url, RequestRefusedError(verdict.reason.value, verdict.detail))
         if len(self.refused) < _MAX_REFUSED:
             self.refused.append((url, verdict.detail))
+
+
+def _error(window: str, redirected: bool) -> str:
+    """A window that shows a page keeps it. One that has nothing to show gets the browser's error page."""
+    return "BlockedByClient" if redirected or window in _EMPTY else "Aborted"

@@ -60,6 +60,8 @@ class TrafficLedger:
       refused: number of all refusals.
       unlisted: number of refusals since the last report that exceeded the list's length.
       proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
+      disallowed: documents that were opened though robots.txt disallows them, since the last report: one
+        line each.
     """
 
     requests: int = 0
@@ -68,6 +70,7 @@ class TrafficLedger:
     refused: int = 0
     unlisted: int = 0
     proxy_problem: str = ""
+    disallowed: list[str] = dataclasses.field(default_factory=list)
     _refusals: dict[tuple[str, str], Refusal] = dataclasses.field(default_factory=dict)
 
     def refuse(self, place: str, url: str, error: RequestRefusedError) -> None:
@@ -81,6 +84,11 @@ class TrafficLedger:
             self._refusals[key] = Refusal(place, url[:_MAX_CHARS], error.reason, error.detail[:_MAX_CHARS])
         else:
             self.unlisted += 1
+
+    def note_disallowed(self, url: str, detail: str) -> None:
+        """Records a document that robots.txt disallows and that is opened."""
+        if len(self.disallowed) < _MAX_REFUSALS:
+            self.disallowed.append(f"{url[:_MAX_CHARS]}: {detail}")
 
     def take(self) -> tuple[list[Refusal], int]:
         """Returns the refusals since the last call, and the number of those that are not listed."""
