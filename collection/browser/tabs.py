@@ -270,7 +270,9 @@ class Tabs(DriverConnection):
 
     def _take_refused_documents(self) -> None:
         """Adds notices about documents that the guard has refused; their windows have kept their pages."""
-        refused = self._refused_documents()
+        self._add_notices(self._refused_documents())
+
+    def _add_notices(self, refused: list[tuple[str, str]]) -> None:
         self.notices += [f"Not opened: {self.short_url(url)}: {detail}" for url, detail in refused]
 
     def _refused_documents(self) -> list[tuple[str, str]]:

@@ -187,7 +187,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     def incidents(self) -> tuple[Incident, ...]:
         """Returns refusals since the last call, one per place and reason, and the upstream proxy's problem.
 
-        Documents that robots.txt disallows are of kind `robots`, whether they were refused or opened.
+        Documents that robots.txt disallows are of a kind of their own, whether they were refused or opened.
 
         Refusals of the browser's own background requests (`BACKGROUND_HOSTS`) are left out.
         """
@@ -200,12 +200,12 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
                 continue
             times = f" ({refusal.count} times)" if refusal.count > 1 else ""
             line = f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}"
-            kind = "robots" if refusal.reason == Reason.ROBOTS else "refused"
+            kind = "robots_refused" if refusal.reason == Reason.ROBOTS else "refused"
             found.append(Incident(kind=kind, detail=self.redactor.text(line)))
         if report.unlisted:
             found.append(Incident(kind="refused", detail=f"{report.unlisted} more requests"))
-        opened = (f"{line}; it was opened" for line in report.disallowed)
-        found += (Incident(kind="robots", detail=self.redactor.text(line)) for line in opened)
+        opened = map(self.redactor.text, report.disallowed)
+        found += (Incident(kind="robots_opened", detail=line) for line in opened)
         return tuple(found)
 
     def report(self) -> ProxyReport | None:

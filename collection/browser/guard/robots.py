@@ -17,7 +17,7 @@ from protego import Protego
 
 from collection.browser.guard.policy import RequestTarget, read_url
 from collection.browser.guard.refusals import RequestRefusedError, UpstreamUnreachableError
-from collection.browser.guard.upstream import CHUNK, MAX_HEADER_BYTES, ProxyState, header_values
+from collection.browser.guard.upstream import CHUNK, MAX_HEADER_BYTES, ProxyState, Upstream, header_values
 from collection.browser.guard.upstream_proxy import UpstreamProxyError
 
 # The product token that a robots.txt names, and the user agent of requests for it.
@@ -30,6 +30,14 @@ _SECONDS = 10.0
 _KEPT_S = 24 * 3600.0
 _RETRY_S = 60.0
 _MAX_ORIGINS = 500
+_FAILURES = (
+    RequestRefusedError,
+    UpstreamUnreachableError,
+    UpstreamProxyError,
+    OSError,
+    h11.RemoteProtocolError,
+    zlib.error,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,51 +100,52 @@ class Robots:
 
     async def _read(self, origin: str) -> tuple[_Rules, float]:
         """Returns an origin's rules, and the time until which they are used."""
+        now = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_SECONDS):
-                answer = await self._fetch(f"{origin}/robots.txt")
-            if answer.status >= 500:
-                raise UpstreamUnreachableError(f"status {answer.status}")
-            rules = _Rules(_parse(answer.body) if answer.status < 300 else None)
+                upstream = await self._connect(f"{origin}/robots.txt")
+        except (TimeoutError, *_FAILURES):
+            # The document is not reached either, and the browser says why. It may be its attempt to find
+            # https at a site that has http only, after which it asks for the latter.
+            return _Rules(), now + _RETRY_S
+        try:
+            async with asyncio.timeout(_SECONDS):
+                answer = await self._fetch(f"{origin}/robots.txt", upstream)
+            if answer.status < 500:
+                return _Rules(_parse(answer.body) if answer.status < 300 else None), now + _KEPT_S
+            failure = f"status {answer.status}"
         except TimeoutError:
-            rules = _Rules(failure=f"no answer in {_SECONDS:g} s")
-        except (RequestRefusedError, UpstreamUnreachableError, UpstreamProxyError) as error:
-            rules = _Rules(failure=str(error))
-        except (OSError, h11.RemoteProtocolError, zlib.error) as error:
-            rules = _Rules(failure=type(error).__name__)
-        seconds = _RETRY_S if rules.failure else _KEPT_S
-        return rules, asyncio.get_running_loop().time() + seconds
+            failure = f"no answer in {_SECONDS:g} s"
+        except _FAILURES as error:
+            failure = str(error)
+        return _Rules(failure=failure), now + _RETRY_S
 
-    async def _fetch(self, url: str) -> _Answer:
+    async def _fetch(self, url: str, upstream: Upstream) -> _Answer:
         """Follows redirects. After too many of them the last one counts as an answer without rules."""
-        answer = await self._get(url)
+        answer = await _exchange(upstream, ada_url.URL(url))
         for _ in range(_MAX_REDIRECTS):
-            if answer.status not in (301, 302, 303, 307, 308) or not answer.location:
+            if answer.status not in (301, 302, 303, 307, 308) or not ada_url.check_url(answer.location, url):
                 break
-            try:
-                url = ada_url.URL(answer.location, url).href
-            except ValueError:
-                break
-            answer = await self._get(url)
+            url = ada_url.URL(answer.location, url).href
+            answer = await _exchange(await self._connect(url), ada_url.URL(url))
         return answer
 
-    async def _get(self, url: str) -> _Answer:
+    async def _connect(self, url: str) -> Upstream:
         target = read_url(url)
         if not isinstance(target, RequestTarget):
             raise RequestRefusedError(target.reason.value, target.detail)
         upstream = await self._state.connector.open(self._state.policy, target)
-        try:
-            if target.scheme == "https":
+        if target.scheme == "https":
+            try:
                 await upstream.writer.start_tls(_TLS, server_hostname=target.host.strip("[]"))
-            return await _exchange(upstream.reader, upstream.writer, ada_url.URL(url))
-        finally:
-            upstream.writer.transport.abort()
+            except BaseException:
+                upstream.writer.transport.abort()
+                raise
+        return upstream
 
 
-async def _exchange(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: ada_url.URL
-) -> _Answer:
-    """Sends a request and reads the response, of its body at most `_MAX_BYTES` and a piece more."""
+async def _exchange(upstream: Upstream, url: ada_url.URL) -> _Answer:
+    """Sends a request, reads the response up to `_MAX_BYTES` and a piece more, and closes the connection."""
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_BYTES)
     headers = [
         ("Host", url.host),
@@ -145,18 +154,21 @@ async def _exchange(
         ("Connection", "close"),
     ]
     request = h11.Request(method="GET", target=url.pathname + url.search, headers=headers)
-    writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
     response, body = None, b""
-    while len(body) < _MAX_BYTES:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(CHUNK))
-        elif isinstance(event, h11.Response):
-            response = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-        elif not isinstance(event, h11.InformationalResponse):
-            break
+    try:
+        upstream.writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
+        while len(body) < _MAX_BYTES:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await upstream.reader.read(CHUNK))
+            elif isinstance(event, h11.Response):
+                response = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif not isinstance(event, h11.InformationalResponse):
+                break
+    finally:
+        upstream.writer.transport.abort()
     if response is None:
         raise UpstreamUnreachableError("the connection was closed")
     if "gzip" in "".join(header_values(response.headers, b"content-encoding")).lower():
