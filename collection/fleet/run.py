@@ -343,16 +343,16 @@ class Fleet:
         played = next((entry for entry in entries if entry.round is not None), None)
         outcome = played.round.outcome if played is not None and played.round is not None else None
         refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
-        if refused and played is not None and (reason := self._robots_refusal(played)):
-            # The same in every round, and neither an answer of the site nor a reason to let it rest.
-            self._scheduler.ended(task_id, self._now())
-            self._set_aside_tasks([task_id], site, reason)
-            return
+        disallowed = self._robots_refusal(played) if refused and played is not None else ""
+        if disallowed:
+            refused, outcome = False, None  # The site was not asked for its page, so it needs no pause.
         self._scheduler.ended(task_id, self._now(), outcome)
         if site and outcome is not None:
             self._refusals.count(task_id, site, outcome, self._now())
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
+        elif disallowed:
+            self._set_aside_tasks([task_id], site, disallowed)
         else:
             # First in its queue, so that tasks finish early instead of all at the end; but a site that
             # refuses one is tried with others.

@@ -35,8 +35,6 @@ _FAILURES = (
     UpstreamUnreachableError,
     UpstreamProxyError,
     OSError,
-    h11.RemoteProtocolError,
-    zlib.error,
 )
 
 
@@ -116,6 +114,8 @@ class Robots:
             failure = f"status {answer.status}"
         except TimeoutError:
             failure = f"no answer in {_SECONDS:g} s"
+        except (h11.RemoteProtocolError, zlib.error):
+            failure = "its answer is broken"
         except _FAILURES as error:
             failure = str(error)
         return _Rules(failure=failure), now + _RETRY_S
@@ -124,9 +124,12 @@ class Robots:
         """Follows redirects. After too many of them the last one counts as an answer without rules."""
         answer = await _exchange(upstream, ada_url.URL(url))
         for _ in range(_MAX_REDIRECTS):
-            if answer.status not in (301, 302, 303, 307, 308) or not ada_url.check_url(answer.location, url):
+            if answer.status not in (301, 302, 303, 307, 308):
                 break
-            url = ada_url.URL(answer.location, url).href
+            try:
+                url = ada_url.join_url(url, answer.location)
+            except ValueError:
+                break
             answer = await _exchange(await self._connect(url), ada_url.URL(url))
         return answer
 
