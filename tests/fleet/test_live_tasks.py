@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from collection.fleet.collect import collect
-from configs.collect import get_config
-from configs.evaluate import get_config as get_evaluate_config
+from configs import evaluate
+from configs.collect import VARIANTS, get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
@@ -191,8 +191,13 @@ def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site,
     assert "robots.txt of the site disallows this page" in row["reason"]
     runs = {run.trajectory_id: run for run in read_dataset(tmp_path / "run", Trajectory)}
     assert [one.kind for one in runs["shop-0#teacher-1"].incidents] == ["robots_refused"]
-    # A policy that is evaluated is not bound, as in the paper.
-    assert get_evaluate_config("webvoyager").guard.robots == "ignore"
+
+
+def test_robots_txt_is_obeyed_in_collecting_on_the_web_and_ignored_in_evaluation():
+    modes = {name: get_config(name).guard.robots for name in VARIANTS}
+    live = {"web", "web_gpt", "paper_policy", "paper_policy_gpt"}
+    assert modes == {name: "obey" if name in live else "ignore" for name in VARIANTS}
+    assert {evaluate.get_config(name).guard.robots for name in evaluate.VARIANTS} == {"ignore"}
 
 
 def test_tasks_that_the_guard_refuses_are_counted(site, models, tmp_path, capfd):

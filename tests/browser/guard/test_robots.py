@@ -38,6 +38,7 @@ class Site:
     """Answers for all names, and what was asked of it as `host/path`."""
 
     def __init__(self):
+        self.address = ""
         self.asked: list[str] = []
         self.agents: set[str] = set()
         self.hold = threading.Event()
@@ -198,9 +199,9 @@ class _Shop(PageHandler):
 def browser(request):
     with serving(_Shop) as address:
         config = GuardConfig(private=("http://shop.test",), robots=request.param)
-        with Guard(config, {"shop.test": address}) as guard:
-            with Browser(BrowserConfig(width=500, height=320, quiet_ms=20), guard) as browser:
-                yield browser
+        settings = BrowserConfig(width=500, height=320, quiet_ms=20)
+        with Guard(config, {"shop.test": address}) as guard, Browser(settings, guard) as browser:
+            yield browser
 
 
 def click(browser, text):
@@ -237,7 +238,7 @@ def test_an_address_that_is_disallowed(browser):
         browser.goto("http://shop.test/moved")
         assert [one.kind for one in browser.take_incidents()] == ["robots_opened"]
         return
-    with pytest.raises(PageError, match="Refused to open http://shop.test/no#x: robots.txt of the site"):
+    with pytest.raises(PageError, match=r"Refused to open http://shop\.test/no#x: robots\.txt of the site"):
         browser.goto("http://shop.test/no#x")
     assert browser.tabs()[0].url == "http://shop.test/" and not browser.notices
     with pytest.raises(PageError, match="BLOCKED_BY_CLIENT"):
