@@ -161,8 +161,8 @@ class Incident(Record):
       kind: `injection` (page text that gives the agent instructions), `refused` (a request or an address that
         the guard blocked), `robots_refused` and `robots_opened` (a document that robots.txt disallows, as
         `config.guard.robots` says), `redirect` (the start page led to another site, which was admitted),
-        `proxy` (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog` (dismissed or
-        accepted), `page_cut` (a page too large to be shown whole).
+        `proxy` (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog`
+        (dismissed or accepted), `page_cut` (a page too large to be shown whole).
       detail: one line, without secrets.
     """
 
