@@ -20,7 +20,7 @@ from typing import Any
 import ada_url
 
 from collection.browser.guard.policy import PolicyVerdict, Reason
-from collection.browser.guard.refusals import RequestRefusedError
+from collection.browser.guard.refusals import ROBOTS, RequestRefusedError
 from collection.browser.guard.robots import Robots
 from collection.browser.guard.upstream import ProxyState
 
@@ -86,7 +86,6 @@ class DocumentGate:
 
         if self._state.config.robots != "ignore":
             self._robots = Robots(self._state)
-
         # A form may hold any number of bytes, and a busy browser may answer late.
         self._socket = await connect(url, max_size=None, proxy=None, compression=None, ping_interval=None)
         self._start(self._read())
@@ -160,7 +159,7 @@ class DocumentGate:
         if self._moves(url, frame, verdict):
             self._follow(url, frame)
             return ""
-        self._refuse(url, verdict)
+        self._refuse(url, verdict.reason.value, verdict.detail)
         return _error(window, redirected)
 
     async def _disallowed(self, robots: Robots, url: str, frame: str, redirected: bool) -> str:
@@ -170,7 +169,7 @@ class DocumentGate:
             return ""  # Part of a page that may be opened.
         problem = await robots.problem(url)
         if problem and self._state.config.robots == "obey":
-            self._refuse(url, PolicyVerdict(Reason.ROBOTS, problem))
+            self._refuse(url, ROBOTS, problem)
             return _error(window, redirected)
         if problem:
             self._state.ledger.note_disallowed(url, problem)
@@ -201,11 +200,11 @@ class DocumentGate:
         arrival.moves.append(Move(arrival.url, url, admitted))
         return admitted
 
-    def _refuse(self, url: str, verdict: PolicyVerdict) -> None:
+    def _refuse(self, url: str, reason: str, detail: str) -> None:
         place = ada_url.URL(url).host if ada_url.check_url(url) else ""
-        self._state.ledger.refuse(place, url, RequestRefusedError(verdict.reason.value, verdict.detail))
+        self._state.ledger.refuse(place, url, RequestRefusedError(reason, detail))
         if len(self.refused) < _MAX_REFUSED:
-            self.refused.append((url, verdict.detail))
+            self.refused.append((url, detail))
 
 
 def _error(window: str, redirected: bool) -> str:

@@ -13,13 +13,13 @@ from collection.browser.guard.documents import Move
 from collection.browser.guard.policy import (
     HostSource,
     PolicyVerdict,
-    Reason,
     RequestTarget,
     UrlPolicy,
     read_url,
 )
 from collection.browser.guard.proxy import EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
+from collection.browser.guard.refusals import ROBOTS
 from collection.browser.guard.sites import secure_sources, site_sources
 from rmsweb_jax.records.schema import Incident
 
@@ -207,7 +207,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
                 continue
             times = f" ({refusal.count} times)" if refusal.count > 1 else ""
             line = f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}"
-            kind = "robots_refused" if refusal.reason == Reason.ROBOTS else "refused"
+            kind = "robots_refused" if refusal.reason == ROBOTS else "refused"
             found.append(Incident(kind=kind, detail=self.redactor.text(line)))
         if report.unlisted:
             found.append(Incident(kind="refused", detail=f"{report.unlisted} more requests"))

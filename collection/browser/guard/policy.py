@@ -104,7 +104,6 @@ class Reason(enum.StrEnum):
     OWN_PORT = "own_port"
     NOT_LISTED = "not_listed"
     PRIVATE = "private"
-    ROBOTS = "robots"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,8 @@ from rmsweb_jax.records.schema import Incident
 # A page can ask for any number of hosts with names of any length.
 _MAX_REFUSALS = 200
 _MAX_CHARS = 300
+# Reason of a document that robots.txt disallows.
+ROBOTS = "robots"
 
 
 class RequestRefusedError(Exception):
@@ -39,7 +41,7 @@ class Refusal:
       place: host and port as in the request, without the scheme's default port.
       url: address of the first request; `host:port` for a tunnel.
       reason: a `policy.Reason`, or `response_size`, `decompression`, `upload_size`, `idle`, `total_time`,
-        `mismatch` (the host of a request and its Host header differ), `not_http`.
+        `mismatch` (the host of a request and its Host header differ), `not_http`, `robots`.
       detail: one line.
     """
 
