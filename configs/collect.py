@@ -80,6 +80,7 @@ _WEB = {
         "allowed": ("duckduckgo.com", "*.duckduckgo.com"),
         "subresources": "public",
         "redirects": "start",
+        "robots": "obey",
     },
     "fleet": {"workers": 4},
     "search_urls": SEARCH_URLS,

@@ -138,10 +138,10 @@ class DriverProcess:
         """`devtools_url` for a guard, which connects to it from this machine. Raises UserError on a grid."""
         if self.profile:
             return self.devtools_url
-        names = "config.guard.subresources and config.guard.redirects"
+        names = "config.guard.subresources, config.guard.redirects and config.guard.robots"
         raise UserError(
             f"{names}: a guard can judge documents apart from other requests in local browsers only; "
-            "set them to none and refuse, or leave config.browser.grid_url empty"
+            "set them to none, refuse and ignore, or leave config.browser.grid_url empty"
         )
 
     def end(self) -> None:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import pathlib
 
+import ada_url
 from selenium.common.exceptions import TimeoutException, WebDriverException
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line, page_problem
@@ -59,6 +60,7 @@ class Browser(Tabs):
             raise PageError(
                 f"Cannot open {self.short_url(url)}: {page_problem(first_line(error))}"
             ) from error
+        self._raise_refused(url)
         # The driver does not report every failure: after a redirect loop it shows the browser's error page.
         try:
             here, failure = self.script(_FAILURE)
@@ -73,6 +75,16 @@ class Browser(Tabs):
             raise PageError(
                 f"Cannot open {self.short_url(url)}: no answer in {self.config.page_load_seconds:g} s"
             )
+
+    def _raise_refused(self, url: str) -> None:
+        """Raises PageError if the guard has refused this document; its window may show another page still."""
+        refused = self._refused_documents()
+        # The browser may have made https of http, and sends no fragment.
+        place = ada_url.URL(url).href.partition(":")[2].partition("#")[0] if refused else ""
+        details = [detail for one, detail in refused if one.partition(":")[2] == place]
+        if details:
+            raise PageError(f"Refused to open {self.short_url(url)}: {details[0]}")
+        self._add_notices(refused)
 
     def check(self, url: str) -> None:
         """Raises PageError if the guard refuses the address."""

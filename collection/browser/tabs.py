@@ -270,11 +270,16 @@ class Tabs(DriverConnection):
 
     def _take_refused_documents(self) -> None:
         """Adds notices about documents that the guard has refused; their windows have kept their pages."""
+        self._add_notices(self._refused_documents())
+
+    def _add_notices(self, refused: list[tuple[str, str]]) -> None:
+        self.notices += [f"Not opened: {self.short_url(url)}: {detail}" for url, detail in refused]
+
+    def _refused_documents(self) -> list[tuple[str, str]]:
         try:
-            refused = self.guard.refused_documents() if self.guard else []
+            return self.guard.refused_documents() if self.guard else []
         except ProxyLostError as error:
             raise BrowserLostError(f"the browser's proxy is gone: {error}") from error
-        self.notices += [f"Not opened: {self.short_url(url)}: {detail}" for url, detail in refused]
 
     def _check_memory(self) -> None:
         """Raises BrowserLostError for a browser that uses too much memory, before the machine runs out."""

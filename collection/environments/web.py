@@ -137,8 +137,9 @@ class WebEnvironment:
 
     def _unreachable(self, website: str, reason: str) -> SiteUnreachableError:
         incidents = self._browser.take_incidents()
-        proxy = next((one.detail for one in incidents if one.kind == "proxy"), "")
-        return SiteUnreachableError(f"{website}: {proxy or reason}", incidents)
+        kinds = ("proxy", "robots_refused")
+        cause = next((one.detail for one in incidents if one.kind in kinds), reason)
+        return SiteUnreachableError(f"{website}: {cause}", incidents)
 
     def _open_start_page(self, website: str) -> tuple[Move, ...]:
         """Opens a task's website; returns the moves to other sites that the guard has admitted.

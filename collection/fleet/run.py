@@ -343,11 +343,16 @@ class Fleet:
         played = next((entry for entry in entries if entry.round is not None), None)
         outcome = played.round.outcome if played is not None and played.round is not None else None
         refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
+        disallowed = self._robots_refusal(played) if refused and played is not None else ""
+        if disallowed:
+            refused, outcome = False, None  # The site was not asked for its page, so it needs no pause.
         self._scheduler.ended(task_id, self._now(), outcome)
         if site and outcome is not None:
             self._refusals.count(task_id, site, outcome, self._now())
         if job.is_over(self._index.successes(task_id)):
             self._counts.tasks_done += 1
+        elif disallowed:
+            self._set_aside_tasks([task_id], site, disallowed)
         else:
             # First in its queue, so that tasks finish early instead of all at the end; but a site that
             # refuses one is tried with others.
@@ -364,10 +369,23 @@ class Fleet:
             what, tasks = task_id, self._scheduler.remove(site, task_id)
         else:
             return
-        record = read_entry(self._workdir, last)
-        assert isinstance(record, Trajectory)
+        record = self._read_round(last)
         last_refusal = ": ".join(filter(None, (record.outcome, record.detail)))
         reason = f"{what} was refused {limit} times in a row, the last was {last_refusal}"
+        self._set_aside_tasks(tasks, site, reason)
+
+    def _robots_refusal(self, played: JournalEntry) -> str:
+        """Returns the reason if robots.txt disallows the start page of this episode's task; else empty."""
+        record = self._read_round(played)
+        disallowed = any(one.kind == "robots_refused" for one in record.incidents)
+        return f"{record.task.task_id}: {record.detail}" if disallowed else ""
+
+    def _read_round(self, entry: JournalEntry) -> Trajectory:
+        record = read_entry(self._workdir, entry)
+        assert isinstance(record, Trajectory)
+        return record
+
+    def _set_aside_tasks(self, tasks: Sequence[str], site: str, reason: str) -> None:
         for task_id in tasks:
             rounds = len(self._index.rounds(task_id))
             self._set_aside[task_id] = SetAside(task_id=task_id, site=site, rounds=rounds, reason=reason)

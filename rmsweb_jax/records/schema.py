@@ -140,7 +140,18 @@ class ExtractionCall(Record):
     usage: CallUsage = CallUsage()
 
 
-IncidentKind = Literal["injection", "refused", "redirect", "proxy", "popup", "download", "dialog", "page_cut"]
+IncidentKind = Literal[
+    "injection",
+    "refused",
+    "robots_refused",
+    "robots_opened",
+    "redirect",
+    "proxy",
+    "popup",
+    "download",
+    "dialog",
+    "page_cut",
+]
 
 
 class Incident(Record):
@@ -148,9 +159,10 @@ class Incident(Record):
 
     Attributes:
       kind: `injection` (page text that gives the agent instructions), `refused` (a request or an address that
-        the guard blocked), `redirect` (the start page led to another site, which was admitted), `proxy`
-        (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog` (dismissed or
-        accepted), `page_cut` (a page too large to be shown whole).
+        the guard blocked), `robots_refused` and `robots_opened` (a document that robots.txt disallows, as
+        `config.guard.robots` says), `redirect` (the start page led to another site, which was admitted),
+        `proxy` (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog`
+        (dismissed or accepted), `page_cut` (a page too large to be shown whole).
       detail: one line, without secrets.
     """
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from collection.fleet.collect import collect
-from configs.collect import get_config
+from configs import evaluate
+from configs.collect import VARIANTS, get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
@@ -31,6 +32,9 @@ class _Handler(PageHandler):
     walls = True
 
     def get(self):
+        if self.path == "/robots.txt":
+            self.reply("User-agent: *\nDisallow: /private\n", "text/plain")
+            return
         self.reply(WALL if self.walls and self.headers["Host"].startswith("wall") else SHOP)
 
 
@@ -174,6 +178,26 @@ def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
     assert again["outcomes"] == {"captcha": 1, "done": 3} and again["set_aside"] == {}
     ids = [run.trajectory_id for run in read_dataset(tmp_path / "run", Trajectory)]
     assert len(set(ids)) == len(ids) == 4
+
+
+def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site, models, tmp_path):
+    file = Path(tasks_file(tmp_path, "shop", "shop"))
+    file.write_text(file.read_text().replace("http://shop.test/", "http://shop.test/private", 1))
+    report = collect(settings("web", site, models, tasks_file=str(file)), tmp_path / "run")
+    # The other task of the site is played as usual.
+    assert report["outcomes"] == {"done": 2, "unreachable": 1} and report["set_aside"] == {"shop.test": 1}
+    (row,) = [json.loads(line) for line in (tmp_path / "run" / "set_aside.jsonl").read_text().splitlines()]
+    assert (row["task_id"], row["rounds"]) == ("shop-0", 1)
+    assert "robots.txt of the site disallows this page" in row["reason"]
+    runs = {run.trajectory_id: run for run in read_dataset(tmp_path / "run", Trajectory)}
+    assert [one.kind for one in runs["shop-0#teacher-1"].incidents] == ["robots_refused"]
+
+
+def test_robots_txt_is_obeyed_in_collecting_on_the_web_and_ignored_in_evaluation():
+    modes = {name: get_config(name).guard.robots for name in VARIANTS}
+    live = {"web", "web_gpt", "paper_policy", "paper_policy_gpt"}
+    assert modes == {name: "obey" if name in live else "ignore" for name in VARIANTS}
+    assert {evaluate.get_config(name).guard.robots for name in evaluate.VARIANTS} == {"ignore"}
 
 
 def test_tasks_that_the_guard_refuses_are_counted(site, models, tmp_path, capfd):

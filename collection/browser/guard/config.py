@@ -26,6 +26,8 @@ class GuardConfig:
         `public`: from all of the public internet.
       redirects: what happens when a task's start page leads to a site that is not allowed. `refuse`: it is
         not opened; `start`: over https that site is allowed for this task.
+      robots: what a site's robots.txt means for documents of windows. `ignore`: it is not fetched; `record`:
+        documents that it disallows are opened and recorded; `obey`: they are refused. Needs `proxy`.
       hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
         The names must also be allowed by a source.
       proxy: send all traffic through an egress proxy. Without it only page addresses are checked, before a
@@ -51,6 +53,7 @@ class GuardConfig:
     task_site: bool = False
     subresources: Literal["none", "same_site", "public"] = "none"
     redirects: Literal["refuse", "start"] = "refuse"
+    robots: Literal["ignore", "record", "obey"] = "ignore"
     hosts: tuple[str, ...] = ()
     proxy: bool = True
     upstream: tuple[str, ...] = ()
@@ -81,7 +84,7 @@ class GuardConfig:
     @property
     def watches_documents(self) -> bool:
         """True if a document is judged in another way than what a page loads."""
-        return self.subresources != "none" or self.redirects != "refuse"
+        return self.subresources != "none" or self.redirects != "refuse" or self.robots != "ignore"
 
     def upstream_proxy(self) -> UpstreamProxy | None:
         """Returns one of the upstream proxies, or None. Raises UserError without its credentials."""

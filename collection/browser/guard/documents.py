@@ -20,7 +20,8 @@ from typing import Any
 import ada_url
 
 from collection.browser.guard.policy import PolicyVerdict, Reason
-from collection.browser.guard.refusals import RequestRefusedError
+from collection.browser.guard.refusals import ROBOTS, RequestRefusedError
+from collection.browser.guard.robots import Robots
 from collection.browser.guard.upstream import ProxyState
 
 # Redirects of a start page that may lead to further sites.
@@ -75,6 +76,7 @@ class DocumentGate:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrival: _Arrival | None = None
         self._empty = ""
+        self._robots: Robots | None = None
         self.refused: list[tuple[str, str]] = []
 
     async def open(self, url: str) -> None:
@@ -82,6 +84,8 @@ class DocumentGate:
         # Here, because importing it takes longer than the rest of a proxy that needs no gate.
         from websockets.asyncio.client import connect
 
+        if self._state.config.robots != "ignore":
+            self._robots = Robots(self._state)
         # A form may hold any number of bytes, and a busy browser may answer late.
         self._socket = await connect(url, max_size=None, proxy=None, compression=None, ping_interval=None)
         self._start(self._read())
@@ -134,9 +138,10 @@ class DocumentGate:
             self._empty = ""
             await self._call("Fetch.fulfillRequest", requestId=paused["requestId"], **_EMPTY_PAGE)
             return
-        problem = await self._problem(
-            paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
-        )
+        url, frame, redirected = paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
+        problem = await self._problem(url, frame, redirected)
+        if not problem and self._robots is not None and paused["request"]["method"] == "GET":
+            problem = await self._disallowed(self._robots, url, frame, redirected)
         if problem:
             await self._call("Fetch.failRequest", requestId=paused["requestId"], errorReason=problem)
         else:
@@ -154,9 +159,21 @@ class DocumentGate:
         if self._moves(url, frame, verdict):
             self._follow(url, frame)
             return ""
-        self._refuse(url, verdict)
-        # A window that shows a page keeps it. One that has nothing to show gets the browser's error page.
-        return "BlockedByClient" if redirected or window in _EMPTY else "Aborted"
+        self._refuse(url, verdict.reason.value, verdict.detail)
+        return _error(window, redirected)
+
+    async def _disallowed(self, robots: Robots, url: str, frame: str, redirected: bool) -> str:
+        """Returns the error with which a document that robots.txt disallows is to fail."""
+        window = await self._window(frame)
+        if window is None:
+            return ""  # Part of a page that may be opened.
+        problem = await robots.problem(url)
+        if problem and self._state.config.robots == "obey":
+            self._refuse(url, ROBOTS, problem)
+            return _error(window, redirected)
+        if problem:
+            self._state.ledger.note_disallowed(url, problem)
+        return ""
 
     async def _window(self, frame: str) -> str | None:
         """Returns the address that a window shows; None for a frame in a page."""
@@ -183,8 +200,13 @@ class DocumentGate:
         arrival.moves.append(Move(arrival.url, url, admitted))
         return admitted
 
-    def _refuse(self, url: str, verdict: PolicyVerdict) -> None:
+    def _refuse(self, url: str, reason: str, detail: str) -> None:
         place = ada_url.URL(url).host if ada_url.check_url(url) else ""
-        self._state.ledger.refuse(place, url, RequestRefusedError(verdict.reason.value, verdict.detail))
+        self._state.ledger.refuse(place, url, RequestRefusedError(reason, detail))
         if len(self.refused) < _MAX_REFUSED:
-            self.refused.append((url, verdict.detail))
+            self.refused.append((url, detail))
+
+
+def _error(window: str, redirected: bool) -> str:
+    """A window that shows a page keeps it. One that has nothing to show gets the browser's error page."""
+    return "BlockedByClient" if redirected or window in _EMPTY else "Aborted"

@@ -10,9 +10,16 @@ from collection.browser.config import PageError
 from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.documents import Move
-from collection.browser.guard.policy import HostSource, PolicyVerdict, RequestTarget, UrlPolicy, read_url
+from collection.browser.guard.policy import (
+    HostSource,
+    PolicyVerdict,
+    RequestTarget,
+    UrlPolicy,
+    read_url,
+)
 from collection.browser.guard.proxy import EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
+from collection.browser.guard.refusals import ROBOTS
 from collection.browser.guard.sites import secure_sources, site_sources
 from rmsweb_jax.records.schema import Incident
 
@@ -187,22 +194,26 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     def incidents(self) -> tuple[Incident, ...]:
         """Returns refusals since the last call, one per place and reason, and the upstream proxy's problem.
 
+        Documents that robots.txt disallows are of a kind of their own, whether they were refused or opened.
+
         Refusals of the browser's own background requests (`BACKGROUND_HOSTS`) are left out.
         """
         if self._proxy is None:
             return ()
         report = self._proxy.report()
-        lines = []
+        found = [Incident(kind="proxy", detail=report.proxy_problem)] if report.proxy_problem else []
         for refusal in report.refusals:
             if refusal.place.partition(":")[0] in BACKGROUND_HOSTS:
                 continue
             times = f" ({refusal.count} times)" if refusal.count > 1 else ""
-            lines.append(f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}")
+            line = f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}"
+            kind = "robots_refused" if refusal.reason == ROBOTS else "refused"
+            found.append(Incident(kind=kind, detail=self.redactor.text(line)))
         if report.unlisted:
-            lines.append(f"{report.unlisted} more requests")
-        refused = tuple(Incident(kind="refused", detail=self.redactor.text(line)) for line in lines)
-        proxy = (Incident(kind="proxy", detail=report.proxy_problem),) if report.proxy_problem else ()
-        return (*proxy, *refused)
+            found.append(Incident(kind="refused", detail=f"{report.unlisted} more requests"))
+        opened = map(self.redactor.text, report.disallowed)
+        found += (Incident(kind="robots_opened", detail=line) for line in opened)
+        return tuple(found)
 
     def report(self) -> ProxyReport | None:
         """Returns the proxy's activity, None without a proxy. `incidents` does not repeat its refusals."""

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from collection.browser.guard.config import GuardConfig
@@ -44,6 +44,7 @@ class ProxyReport:
       requests, refused: number of requests and tunnels since the start, and of those refused.
       received, sent: bytes of bodies and tunnels since the start.
       proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
+      disallowed: documents that were opened though robots.txt disallows them, since the last report.
     """
 
     refusals: tuple[Refusal, ...]
@@ -53,6 +54,7 @@ class ProxyReport:
     received: int
     sent: int
     proxy_problem: str
+    disallowed: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)

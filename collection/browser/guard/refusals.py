@@ -12,6 +12,8 @@ from rmsweb_jax.records.schema import Incident
 # A page can ask for any number of hosts with names of any length.
 _MAX_REFUSALS = 200
 _MAX_CHARS = 300
+# Reason of a document that robots.txt disallows.
+ROBOTS = "robots"
 
 
 class RequestRefusedError(Exception):
@@ -39,7 +41,7 @@ class Refusal:
       place: host and port as in the request, without the scheme's default port.
       url: address of the first request; `host:port` for a tunnel.
       reason: a `policy.Reason`, or `response_size`, `decompression`, `upload_size`, `idle`, `total_time`,
-        `mismatch` (the host of a request and its Host header differ), `not_http`.
+        `mismatch` (the host of a request and its Host header differ), `not_http`, `robots`.
       detail: one line.
     """
 
@@ -60,6 +62,8 @@ class TrafficLedger:
       refused: number of all refusals.
       unlisted: number of refusals since the last report that exceeded the list's length.
       proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
+      disallowed: documents that were opened though robots.txt disallows them, since the last report: one
+        line each.
     """
 
     requests: int = 0
@@ -68,6 +72,7 @@ class TrafficLedger:
     refused: int = 0
     unlisted: int = 0
     proxy_problem: str = ""
+    disallowed: list[str] = dataclasses.field(default_factory=list)
     _refusals: dict[tuple[str, str], Refusal] = dataclasses.field(default_factory=dict)
 
     def refuse(self, place: str, url: str, error: RequestRefusedError) -> None:
@@ -81,6 +86,11 @@ class TrafficLedger:
             self._refusals[key] = Refusal(place, url[:_MAX_CHARS], error.reason, error.detail[:_MAX_CHARS])
         else:
             self.unlisted += 1
+
+    def note_disallowed(self, url: str, detail: str) -> None:
+        """Records a document that robots.txt disallows and that is opened."""
+        if len(self.disallowed) < _MAX_REFUSALS:
+            self.disallowed.append(f"{url[:_MAX_CHARS]}: {detail}")
 
     def take(self) -> tuple[list[Refusal], int]:
         """Returns the refusals since the last call, and the number of those that are not listed."""

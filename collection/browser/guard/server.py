@@ -85,8 +85,10 @@ class _ProxyServer:
         ledger = self._state.ledger
         refusals, unlisted = ledger.take()
         problem, ledger.proxy_problem = ledger.proxy_problem, ""
+        disallowed, ledger.disallowed = ledger.disallowed, []
         return {
             "proxy_problem": problem,
+            "disallowed": disallowed,
             "refusals": [dataclasses.asdict(refusal) for refusal in refusals],
             "unlisted": unlisted,
             "requests": ledger.requests,

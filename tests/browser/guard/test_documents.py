@@ -165,5 +165,5 @@ def test_a_browser_on_a_grid_cannot_be_watched():
 
     process = DriverProcess.__new__(DriverProcess)
     process.profile = ""
-    with pytest.raises(UserError, match=r"config\.guard\.subresources .* local browsers only"):
+    with pytest.raises(UserError, match=r"config\.guard\.subresources.* local browsers only"):
         _ = process.local_devtools_url

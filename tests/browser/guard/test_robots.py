@@ -1,0 +1,251 @@
+"""robots.txt: read as RFC 9309 says, and obeyed or recorded in real Chromium."""
+
+import asyncio
+import contextlib
+import gzip
+import threading
+
+import pytest
+
+from collection.browser.action_types import ActionContext
+from collection.browser.actions import execute
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.guard import Guard
+from collection.browser.guard.policy import UrlPolicy
+from collection.browser.guard.robots import Robots
+from collection.browser.guard.upstream import Connector, ProxyState
+from collection.browser.session import Browser, BrowserConfig, PageError
+from collection.browser.snapshot import take_snapshot
+from rmsweb_jax.actions.parse import normalize_action
+from tests.loopback import PageHandler, serving, tls_context
+
+NO = "User-agent: *\nDisallow: /\n"
+# host -> robots.txt
+FILES = {
+    "paths": "User-agent: *\nDisallow: /no\nAllow: /no/but\nDisallow: /*.pdf$\nDisallow: /find?*q=\n",
+    "ours": "User-agent: RMSWeb-JAX\nDisallow: /ours\n\nUser-agent: *\nDisallow: /all\n",
+    "others": "User-agent: otherbot\nDisallow: /\n",
+    "long": "User-agent: *\nDisallow: /no\n" + "#" * 512_000 + "\n" + "Disallow: /late\n",
+    "cut": "User-agent: *\n" + "#" * 511_970 + "\nDisallow: /cut-off-here\n",
+    "marked": "\ufeff" + NO,
+    "packed": NO,
+    "held": NO,
+}
+STATUSES = {"gone": 404, "denied": 403, "busy": 429, "broken": 500, "away": 503}
+
+
+class Site:
+    """Answers for all names, and what was asked of it as `host/path`."""
+
+    def __init__(self):
+        self.address = ""
+        self.asked: list[str] = []
+        self.agents: set[str] = set()
+        self.hold = threading.Event()
+        site = self
+
+        class Handler(PageHandler):
+            def get(self):
+                host = self.headers["Host"].partition(".")[0]
+                site.asked.append(host + self.path)
+                if self.path == "/robots.txt":
+                    site.agents.add(self.headers["User-Agent"])
+                with contextlib.suppress(ConnectionError):
+                    site.answer(self, host)
+
+        self.handler = Handler
+
+    def answer(self, handler, host):
+        if host == "held":
+            assert self.hold.wait(600)
+        if host in STATUSES:
+            handler.reply(NO, status=STATUSES[host])
+        elif host == "silent":
+            handler.close_connection = True
+        elif host == "packed":
+            handler.send_response(200)
+            handler.send_header("Content-Encoding", "gzip")
+            handler.end_headers()
+            handler.wfile.write(gzip.compress(NO.encode()))
+            handler.close_connection = True
+        elif host.startswith("hops"):
+            left = int(host[4:])
+            self.move(handler, f"http://hops{left - 1}.test/r" if left else "http://marked.test/robots.txt")
+        elif host == "inside":
+            self.move(handler, "http://10.0.0.1/robots.txt")
+        else:
+            handler.reply(FILES[host], "text/plain; charset=utf-8")
+
+    def move(self, handler, where):
+        handler.send_response(302)
+        handler.send_header("Location", where)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+
+@pytest.fixture(scope="module")
+def site():
+    site = Site()
+    with serving(site.handler) as site.address:
+        yield site
+
+
+def robots(address, hosts=None):
+    names = (*FILES, *STATUSES, "silent", "inside", *(f"hops{number}" for number in range(9)))
+    hosts = hosts or {f"{name}.test": address for name in names}
+    policy = UrlPolicy((*hosts, "*.test"))
+    return Robots(ProxyState(GuardConfig(), Connector(hosts, 5.0), policy, policy))
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("paths.test/", ""),
+        ("paths.test/no", "disallows this page to rmsweb-jax"),
+        ("paths.test/no/x?y", "disallows"),
+        ("paths.test/no/but/x", ""),
+        ("paths.test/%6Eo", "disallows"),
+        ("paths.test/a/b.pdf", "disallows"),
+        ("paths.test/a/b.pdf?x", ""),
+        ("paths.test/find?a=1&q=2", "disallows"),
+        ("ours.test/ours", "disallows"),
+        ("ours.test/all", ""),
+        ("others.test/", ""),
+        ("long.test/no", "disallows"),
+        ("long.test/late", ""),
+        ("cut.test/cut-on", ""),
+        ("marked.test/", "disallows"),
+        ("marked.test/robots.txt", ""),
+        ("packed.test/", "disallows"),
+        ("gone.test/", ""),
+        ("denied.test/", ""),
+        ("busy.test/", ""),
+        ("broken.test/", "cannot be read (status 500), which disallows all its pages"),
+        ("away.test/", "cannot be read (status 503)"),
+        ("silent.test/", "cannot be read (its answer is broken)"),
+        ("hops4.test/", "disallows this page"),
+        ("hops5.test/", ""),  # The sixth redirect is not followed.
+        ("inside.test/", "cannot be read (not_listed: 10.0.0.1"),
+    ],
+)
+def test_rules(site, url, problem):
+    found = asyncio.run(robots(site.address).problem(f"http://{url}"))
+    assert problem in found and bool(found) == bool(problem) and "\n" not in found
+
+
+def test_a_file_is_read_once_for_all_that_wait(site):
+    site.asked.clear()
+    site.agents.clear()
+
+    async def ask():
+        one = robots(site.address)
+        return await asyncio.gather(
+            *(one.problem(f"http://paths.test/{path}") for path in ("no", "a", "no/x"))
+        )
+
+    assert [bool(problem) for problem in asyncio.run(ask())] == [True, False, True]
+    assert site.asked == ["paths/robots.txt"] and site.agents == {"rmsweb-jax"}
+
+
+def test_a_site_that_is_slow_holds_up_no_other(site):
+    async def ask():
+        one = robots(site.address)
+        slow = asyncio.ensure_future(one.problem("http://held.test/"))
+        assert await one.problem("http://paths.test/no") and not slow.done()
+        site.hold.set()
+        await asyncio.wait([slow])
+
+    asyncio.run(ask())
+
+
+def test_no_answer_in_time_disallows(site, monkeypatch):
+    monkeypatch.setattr("collection.browser.guard.robots._SECONDS", 0.2)
+    site.hold.clear()
+    found = asyncio.run(robots(site.address).problem("http://held.test/"))
+    site.hold.set()
+    assert "cannot be read (no answer in 0.2 s)" in found
+
+
+def test_what_is_not_reached_at_all_is_left_to_the_browser():
+    assert asyncio.run(robots("", {"gone.test": "127.0.0.1:9"}).problem("http://gone.test/")) == ""
+
+
+def test_over_tls(tmp_path):
+    site = Site()
+    with serving(site.handler, tls_context(tmp_path)) as address:
+        one = robots(address)
+        assert "disallows" in asyncio.run(one.problem("https://marked.test/"))
+        # No TLS there, as at a site that has http only.
+    with serving(site.handler) as address:
+        assert asyncio.run(robots(address).problem("https://marked.test/")) == ""
+
+
+class _Shop(PageHandler):
+    def get(self):
+        if self.path == "/robots.txt":
+            self.reply("User-agent: *\nDisallow: /no\n", "text/plain")
+        elif self.path == "/moved":
+            Site.move(self, self, "/no/moved")  # type: ignore[arg-type]
+        else:
+            self.reply(
+                "<title>Shop</title><a href=/no/link>Go</a><form method=post action=/no/form><button>Send"
+                f"</button></form><iframe src=/no/frame></iframe><p>{self.path}</p>"
+            )
+
+    post = get
+
+
+@pytest.fixture(scope="module", params=["obey", "record"])
+def browser(request):
+    with serving(_Shop) as address:
+        config = GuardConfig(private=("http://shop.test",), robots=request.param)
+        settings = BrowserConfig(width=500, height=320, quiet_ms=20)
+        with Guard(config, {"shop.test": address}) as guard, Browser(settings, guard) as browser:
+            yield browser
+
+
+def click(browser, text):
+    browser.reset()
+    browser.goto("http://shop.test/")
+    browser.settle()
+    targets = take_snapshot(browser).targets
+    index = next(index for index, target in targets.items() if text in (target.text, target.label))
+    return execute(browser, normalize_action({"click_element_by_index": {"index": index}}), ActionContext())
+
+
+def test_a_link_that_is_disallowed(browser):
+    result = click(browser, "Go")
+    (incident,) = browser.take_incidents()
+    said = "http://shop.test/no/link: robots.txt of the site disallows this page to rmsweb-jax"
+    if browser.guard.config.robots == "record":
+        assert "robots.txt" not in result.text
+        assert (incident.kind, incident.detail) == ("robots_opened", said)
+        assert browser.tabs()[0].url == "http://shop.test/no/link"
+        return
+    assert f"Not opened: {said}" in result.text
+    assert (incident.kind, incident.detail) == ("robots_refused", f"{said} [robots]")
+    # The page stays, and can be used: neither its frame nor a form that is sent is judged.
+    assert browser.tabs()[0].url == "http://shop.test/"
+    assert "/no/frame" in browser.script("return frames[0].document.body.innerText")
+    click(browser, "Send")
+    assert browser.tabs()[0].url == "http://shop.test/no/form" and not browser.take_incidents()
+
+
+def test_an_address_that_is_disallowed(browser):
+    browser.reset()
+    browser.goto("http://shop.test/")
+    if browser.guard.config.robots == "record":
+        browser.goto("http://shop.test/moved")
+        assert [one.kind for one in browser.take_incidents()] == ["robots_opened"]
+        return
+    with pytest.raises(PageError, match=r"Refused to open http://shop\.test/no#x: robots\.txt of the site"):
+        browser.goto("http://shop.test/no#x")
+    assert browser.tabs()[0].url == "http://shop.test/" and not browser.notices
+    with pytest.raises(PageError, match="BLOCKED_BY_CLIENT"):
+        browser.goto("http://shop.test/moved")
+    browser.sweep()
+    assert browser.notices[0].startswith("Not opened: http://shop.test/no/moved: robots.txt")
+
+
+def test_it_is_not_read_unless_it_is_asked_for():
+    assert GuardConfig().robots == "ignore" and not GuardConfig().watches_documents
