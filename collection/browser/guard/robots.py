@@ -35,6 +35,7 @@ _FAILURES = (
     UpstreamUnreachableError,
     UpstreamProxyError,
     OSError,
+    ValueError,  # A name that TLS does not take.
 )
 
 
