@@ -24,7 +24,6 @@ from selenium.common.exceptions import (
 )
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
-from websocket import WebSocketException
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
 from collection.browser.devtools import DevTools, Dialog, DocumentGoneError, Frame
@@ -89,7 +88,7 @@ class DriverConnection(abc.ABC):
             if guard is not None and guard.watches:
                 # Before any page is opened.
                 guard.watch(self._process.local_devtools_url)
-        except (OSError, WebSocketException) as error:
+        except OSError as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
         except ProxyLostError as error:
