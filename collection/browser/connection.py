@@ -107,9 +107,6 @@ class DriverConnection(abc.ABC):
     def close(self) -> None:
         """Ends the browser, its driver and all their processes, and removes the profile."""
         self._devtools.close()
-        if not self._process.pid:
-            with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
-                self._driver.quit()
         self._process.end()
 
     @property

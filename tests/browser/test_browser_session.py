@@ -17,6 +17,8 @@ import psutil
 import pytest
 
 from collection.browser import driver, processes
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError
 from rmsweb_jax.errors import UserError
 
@@ -160,6 +162,17 @@ def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() 
     with pytest.raises(UserError, match="no browser session from /bin/false"):
         Browser(BrowserConfig(chromedriver="/bin/false"))
     assert set(glob.glob(mine)) == before
+
+
+def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    guard = Guard(GuardConfig(), watch=True)
+    with guard, Browser(BrowserConfig(), guard) as browser:
+        assert browser.script("return 6 * 7") == 42
 
 
 def test_an_unreachable_grid_is_reported_in_one_line() -> None:
