@@ -193,7 +193,7 @@ class _GridWithoutDevTools(PageHandler):
         session = {"sessionId": "one", "capabilities": {"browserName": "chrome"}}
         self.reply(json.dumps({"value": session}), "application/json")
 
-    def do_DELETE(self) -> None:
+    def delete(self) -> None:
         self.ended.append(self.path)
         self.reply('{"value": null}', "application/json")
 
