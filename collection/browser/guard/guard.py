@@ -10,10 +10,17 @@ from collection.browser.config import PageError
 from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.documents import Move
-from collection.browser.guard.policy import HostSource, PolicyVerdict, RequestTarget, UrlPolicy, read_url
+from collection.browser.guard.policy import (
+    HostSource,
+    PolicyVerdict,
+    RequestTarget,
+    UrlPolicy,
+    read_url,
+    secure_sources,
+    site_sources,
+)
 from collection.browser.guard.proxy import EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
-from collection.browser.guard.sites import secure_sources, site_sources
 from rmsweb_jax.records.schema import Incident
 
 
