@@ -93,6 +93,7 @@ class DocumentGate:
     def expect(self) -> None:
         """Takes the next document, and what its window opens until `arrived`, for a task's start page."""
         self._arrival = _Arrival()
+        self._empty = ""  # The page may have failed to open, and must not be empty now.
 
     def arrived(self) -> list[Move]:
         """Ends what `expect` has begun; returns the sites to which the start page has led."""
