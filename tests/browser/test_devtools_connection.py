@@ -1,4 +1,4 @@
-"""The DevTools connection of a real browser: nobody waits for an answer that cannot come."""
+"""The DevTools connection of a real browser: waiting for an answer ends if none can come."""
 
 from __future__ import annotations
 

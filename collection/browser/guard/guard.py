@@ -181,7 +181,9 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         """
         target = read_url(url)
         for name in self.redactor.secrets_in(text):
-            own = site_sources(self._website)
+            # Anyone on the way can lead a task of an https site to http, and read what is sent there.
+            plain = self._website.lower().startswith("http:")
+            own = site_sources(self._website) if plain else secure_sources(self._website)
             hosts = self._secret_hosts.get(name) or ("",)
             sources = tuple(source for host in hosts for source in ((host,) if host else own))
             matching = (HostSource.parse(source) for source in sources)
