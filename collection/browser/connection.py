@@ -94,6 +94,9 @@ class DriverConnection(abc.ABC):
         except ProxyLostError as error:
             self._process.end()
             raise BrowserLostError(f"the browser's documents cannot be watched: {error}") from error
+        except TimeoutException as error:
+            self._process.end()
+            raise BrowserLostError("the browser does not answer after its start") from error
         except BaseException:
             self._process.end()
             raise

@@ -167,6 +167,11 @@ def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() 
     assert set(glob.glob(mine)) == before
 
 
+def test_a_browser_that_does_not_answer_after_its_start_is_lost() -> None:
+    with pytest.raises(BrowserLostError, match="does not answer after its start"):
+        Browser(BrowserConfig(script_seconds=1e-9))
+
+
 def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
