@@ -26,10 +26,16 @@ class PageHandler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.post()
 
+    def do_DELETE(self) -> None:
+        self.delete()
+
     def get(self) -> None:
         self.send_error(405)
 
     def post(self) -> None:
+        self.send_error(405)
+
+    def delete(self) -> None:
         self.send_error(405)
 
     def reply(self, body: str, kind: str = "text/html; charset=utf-8", status: int = 200) -> None:

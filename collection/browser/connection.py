@@ -24,7 +24,6 @@ from selenium.common.exceptions import (
 )
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
-from websocket import WebSocketException
 
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
 from collection.browser.devtools import DevTools, Dialog, DocumentGoneError, Frame
@@ -89,12 +88,15 @@ class DriverConnection(abc.ABC):
             if guard is not None and guard.watches:
                 # Before any page is opened.
                 guard.watch(self._process.local_devtools_url)
-        except (OSError, WebSocketException) as error:
+        except OSError as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
         except ProxyLostError as error:
             self._process.end()
             raise BrowserLostError(f"the browser's documents cannot be watched: {error}") from error
+        except TimeoutException as error:
+            self._process.end()
+            raise BrowserLostError("the browser does not answer after its start") from error
         except BaseException:
             self._process.end()
             raise
@@ -108,9 +110,6 @@ class DriverConnection(abc.ABC):
     def close(self) -> None:
         """Ends the browser, its driver and all their processes, and removes the profile."""
         self._devtools.close()
-        if not self._process.pid:
-            with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
-                self._driver.quit()
         self._process.end()
 
     @property

@@ -10,21 +10,20 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import itertools
 import json
 import pathlib
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import websocket
 from selenium.common.exceptions import (
     JavascriptException,
     StaleElementReferenceException,
     TimeoutException,
     WebDriverException,
 )
+
+from collection.browser.devtools_connection import Answer, CommandError, DevToolsConnection
 
 _WORLD_NAME = "collector"
 _WORLD = pathlib.Path(__file__).with_name("world.js").read_text(encoding="utf-8")
@@ -42,8 +41,6 @@ _STORM_S = 10.0
 # Worlds whose listeners are remembered, so that only changes are sent.
 _MAX_WORLDS = 100
 _GROUP = "collector"
-
-_Answer = concurrent.futures.Future[dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +61,6 @@ class Frame:
 
 class DocumentGoneError(Exception):
     """The document, or its frame or tab, has gone before or while a script ran in it."""
-
-
-class _CommandError(Exception):
-    """A command failed."""
 
 
 class DevTools:
@@ -93,26 +86,16 @@ class DevTools:
     ) -> None:
         self._timeout_s = timeout_s
         self._answer = answer
-        self._ids = itertools.count(1)
-        self._waiting: dict[int, tuple[str, _Answer]] = {}
         self._sessions: dict[str, str] = {}  # By the target id of a tab or a frame.
         self._dialogs: dict[str, int] = {}  # Number in the tab's document, by session.
         self._listeners: dict[str, tuple[str, dict[int, int]]] = {}  # Kinds by node, by frame and world.
         self._opened = 0
-        self._sending = threading.Lock()
-        self._lost = False
-        # Answers are as large as pages: checking their encoding in Python would take seconds.
-        self._socket = websocket.create_connection(
-            url, timeout=30, suppress_origin=True, skip_utf8_validation=True
-        )
-        self._socket.settimeout(None)
-        threading.Thread(target=self._read, name="devtools", daemon=True).start()
+        self._connection = DevToolsConnection(url, self._event)
         # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
         self._command("", "Target.setDiscoverTargets", discover=True)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, websocket.WebSocketException):
-            self._socket.shutdown()
+        self._connection.close()
 
     def main_frame(self, target: str) -> Frame:
         """Returns the main frame of a tab."""
@@ -285,7 +268,7 @@ class DevTools:
         }
         found = {}
         for node, answer in sent.items():
-            with contextlib.suppress(_CommandError):
+            with contextlib.suppress(CommandError):
                 found[node] = self._result(answer)["object"]["objectId"]
         return found
 
@@ -339,32 +322,21 @@ class DevTools:
             )["executionContextId"]
 
     def _session(self, target: str) -> str:
-        if target not in self._sessions:
+        session = self._sessions.get(target)
+        if session is None:
             with _gone_if_failed():
                 found = self._command("", "Target.attachToTarget", targetId=target, flatten=True)
-            # The reading thread knows the session of a tab already.
-            self._sessions.setdefault(target, found["sessionId"])
-        return self._sessions[target]
+            # The reading thread knows the session of a tab already, and it removes those that have ended.
+            session = self._sessions.setdefault(target, found["sessionId"])
+        return session
 
     def _command(self, session: str, method: str, **params: Any) -> dict[str, Any]:
         return self._result(self._send(session, method, **params))
 
-    def _send(self, session: str, method: str, **params: Any) -> _Answer:
-        number, answer = next(self._ids), _Answer()
-        message = {"id": number, "method": method, "params": params}
-        if session:
-            message["sessionId"] = session
-        self._waiting[number] = (session, answer)
-        try:
-            with self._sending:
-                self._socket.send(json.dumps(message))
-        except (OSError, websocket.WebSocketException) as error:
-            raise ConnectionError(f"DevTools is gone: {error}") from error
-        if self._lost:
-            self._fail(ConnectionError("DevTools is gone"))
-        return answer
+    def _send(self, session: str, method: str, **params: Any) -> Answer:
+        return self._connection.send(session, method, **params)
 
-    def _result(self, answer: _Answer) -> dict[str, Any]:
+    def _result(self, answer: Answer) -> dict[str, Any]:
         opened = self._opened
         try:
             return answer.result(self._timeout_s)
@@ -375,25 +347,7 @@ class DevTools:
                     return answer.result(_STORM_S)
             raise TimeoutException("script timeout") from None
 
-    def _read(self) -> None:
-        try:
-            while text := self._socket.recv():
-                self._receive(json.loads(text))
-        except (OSError, ValueError, websocket.WebSocketException):
-            pass
-        self._lost = True
-        self._fail(ConnectionError("DevTools is gone"))
-
-    def _receive(self, message: dict[str, Any]) -> None:
-        if "id" in message:
-            _, answer = self._waiting.pop(message["id"], ("", None))
-            if answer is None:
-                return
-            if "error" in message:
-                answer.set_exception(_CommandError(message["error"].get("message", "")))
-            else:
-                answer.set_result(message["result"])
-            return
+    def _event(self, message: dict[str, Any]) -> None:
         params, session = message["params"], message.get("sessionId", "")
         match message["method"]:
             case "Target.targetCreated" if params["targetInfo"]["type"] == "page":
@@ -406,9 +360,9 @@ class DevTools:
                 gone = params["sessionId"]
                 self._sessions = {key: one for key, one in self._sessions.items() if one != gone}
                 self._dialogs.pop(gone, None)
-                self._fail(_CommandError("detached"), gone)
+                self._connection.fail(CommandError("detached"), gone)
             case "Inspector.targetCrashed":
-                self._fail(WebDriverException("tab crashed"), session)
+                self._connection.fail(WebDriverException("tab crashed"), session)
             case "Page.frameNavigated" if "parentId" not in params["frame"]:
                 self._dialogs[session] = 0
             case "Page.javascriptDialogOpening":
@@ -429,19 +383,13 @@ class DevTools:
         # Before the page's own scripts, so that no request is missed.
         self._send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)
 
-    def _fail(self, error: Exception, session: str | None = None) -> None:
-        """Ends the waiting for answers of a session, or of all."""
-        for number, (owner, answer) in list(self._waiting.items()):
-            if session in (None, owner) and self._waiting.pop(number, None):
-                answer.set_exception(error)
-
 
 @contextlib.contextmanager
 def _gone_if_failed() -> Any:
     """The commands that are used here fail only if what they refer to is gone."""
     try:
         yield
-    except _CommandError as error:
+    except CommandError as error:
         raise DocumentGoneError(str(error)) from error
 
 

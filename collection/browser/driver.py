@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -145,7 +146,10 @@ class DriverProcess:
         )
 
     def end(self) -> None:
-        """Kills all processes of a local browser and removes its files."""
+        """Kills all processes of a local browser and removes its files; ends a grid's session."""
+        if self._service is None and "driver" in vars(self):
+            with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
+                self.driver.quit()
         process = getattr(self._service, "process", None)
         if process is not None:
             kill_session(process.pid)
@@ -197,6 +201,8 @@ class DriverProcess:
 
         start = {"start_new_session": True, "preexec_fn": before_exec}
         self._service = Service(chromedriver, env=environment, popen_kw=start)
+        # The environment's proxy does not lead back to this machine. `Chrome` takes no ClientConfig yet.
+        options.ignore_local_proxy_environment_variables()
         driver = webdriver.Chrome(options=options, service=self._service)
         # Without a timeout, a hanging driver would block the episode for ever.
         driver.command_executor.client_config.timeout = _command_timeout(config)  # type: ignore[union-attr]

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from collection.browser.guard.policy import HostSource, RequestTarget, read_url
-from collection.browser.guard.sites import site_sources
+from collection.browser.guard.policy import HostSource, RequestTarget, read_url, site_sources
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import replacing, write_all
 

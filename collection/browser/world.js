@@ -14,6 +14,7 @@
     return (el) => get.call(el);
   };
   const nameOf = getter('localName'), openRootOf = getter('shadowRoot');
+  const treeOf = (node) => Node.prototype.getRootNode.call(node);
 
   // Finished requests, and those that settle.js has waited for in vain. The browser's own list of requests is short,
   // and the page may clear it.
@@ -68,7 +69,15 @@
     isClosed: (el) => closedRoots.has(el),
     // Which mouse events the page listens for at an element: 1 for clicks, 2 for presses, 3 for both.
     listensTo: (el) => listening.get(el) || 0,
-    learnListeners(kinds, ...elements) { elements.forEach((el, i) => listening.set(el, kinds[i])); },
+    learnListeners(kinds, ...nodes) {
+      nodes.forEach((node, i) => {
+        listening.set(node, kinds[i]);
+        // From inside, a closed root can be seen.
+        for (let root = treeOf(node); root.host; root = treeOf(root.host)) {
+          if (!openRootOf(root.host)) closedRoots.set(root.host, root);
+        }
+      });
+    },
     learnRoots(...pairs) {
       pending = null;
       for (let i = 0; i < pairs.length; i += 2) closedRoots.set(pairs[i], pairs[i + 1]);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import json
 import os
 import signal
 import subprocess
@@ -12,13 +13,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import ClassVar
 
 import psutil
 import pytest
 
 from collection.browser import driver, processes
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError
 from rmsweb_jax.errors import UserError
+from tests.loopback import PageHandler, serving
 
 SMALL = BrowserConfig(width=321, height=201, quiet_ms=0)
 
@@ -162,9 +167,46 @@ def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() 
     assert set(glob.glob(mine)) == before
 
 
+def test_a_browser_that_does_not_answer_after_its_start_is_lost() -> None:
+    with pytest.raises(BrowserLostError, match="does not answer after its start"):
+        Browser(BrowserConfig(script_seconds=1e-9))
+
+
+def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    guard = Guard(GuardConfig(), watch=True)
+    with guard, Browser(BrowserConfig(), guard) as browser:
+        assert browser.script("return 6 * 7") == 42
+
+
 def test_an_unreachable_grid_is_reported_in_one_line() -> None:
     with pytest.raises(UserError, match=r"no browser session from http://127\.0\.0\.1:9"):
         Browser(BrowserConfig(grid_url="http://127.0.0.1:9"))
+
+
+class _GridWithoutDevTools(PageHandler):
+    """Gives sessions without an address of DevTools."""
+
+    ended: ClassVar[list[str]] = []
+
+    def post(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        session = {"sessionId": "one", "capabilities": {"browserName": "chrome"}}
+        self.reply(json.dumps({"value": session}), "application/json")
+
+    def delete(self) -> None:
+        self.ended.append(self.path)
+        self.reply('{"value": null}', "application/json")
+
+
+def test_a_session_of_a_grid_ends_if_the_browser_cannot_be_used() -> None:
+    with serving(_GridWithoutDevTools) as address, pytest.raises(UserError, match="no DevTools address"):
+        Browser(BrowserConfig(grid_url=f"http://{address}"))
+    assert _GridWithoutDevTools.ended == ["/session/one"]
 
 
 def test_the_driver_is_the_first_process_though_numbers_start_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,25 @@ def test_open_and_closed_shadow_roots_are_entered(browser: Browser, local_pages:
     ]
 
 
+def test_closed_shadow_roots_around_slotted_content_are_found_by_their_listeners(browser: Browser) -> None:
+    browser.page_script("""
+document.body.innerHTML = '<div id=outer><b>Slotted</b></div>';
+const root = outer.attachShadow({mode: 'closed'});
+root.innerHTML = '<div><i>Around</i></div><slot></slot>';
+const inner = root.firstChild.attachShadow({mode: 'closed'});
+inner.innerHTML = '<button>Deep</button><slot></slot>';
+inner.addEventListener('click', () => {});
+""")
+    assert lines(take_snapshot(browser)) == [
+        "|SHADOW(closed)|<div />",
+        "\t|SHADOW(closed)|<div />",
+        "\t\t[]<button />",
+        "\t\t\tDeep",
+        "\t\tAround",
+        "\tSlotted",
+    ]
+
+
 def test_frames_of_the_same_and_another_origin_are_entered(browser: Browser, local_pages: str) -> None:
     snapshot = look(browser, f"{local_pages}/frames.html")
     assert lines(snapshot) == [

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
-import itertools
-import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 import ada_url
 
+from collection.browser.devtools_connection import CommandError, DevToolsConnection
 from collection.browser.guard.policy import PolicyVerdict, Reason
 from collection.browser.guard.refusals import ROBOTS, RequestRefusedError
 from collection.browser.guard.robots import Robots
@@ -71,8 +71,6 @@ class DocumentGate:
 
     def __init__(self, state: ProxyState, admit: Callable[[str], None]) -> None:
         self._state, self._admit = state, admit
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrival: _Arrival | None = None
         self._empty = ""
@@ -81,19 +79,25 @@ class DocumentGate:
 
     async def open(self, url: str) -> None:
         """Connects to a browser's DevTools; afterwards no document is requested unjudged."""
-        # Here, because importing it takes longer than the rest of a proxy that needs no gate.
-        from websockets.asyncio.client import connect
-
         if self._state.config.robots != "ignore":
             self._robots = Robots(self._state)
-        # A form may hold any number of bytes, and a busy browser may answer late.
-        self._socket = await connect(url, max_size=None, proxy=None, compression=None, ping_interval=None)
-        self._start(self._read())
+        loop = asyncio.get_running_loop()
+
+        def received(event: dict[str, Any]) -> None:
+            if event["method"] == "Fetch.requestPaused":
+                loop.call_soon_threadsafe(self._start, event["params"])
+
+        def lost() -> None:
+            # The browser is gone, or documents are no longer judged.
+            os._exit(0)
+
+        self._connection = await asyncio.to_thread(DevToolsConnection, url, received, lost)
         await self._call("Fetch.enable", patterns=[{"resourceType": "Document"}])
 
     def expect(self) -> None:
         """Takes the next document, and what its window opens until `arrived`, for a task's start page."""
         self._arrival = _Arrival()
+        self._empty = ""  # The page may have failed to open, and must not be empty now.
 
     def arrived(self) -> list[Move]:
         """Ends what `expect` has begun; returns the sites to which the start page has led."""
@@ -108,29 +112,16 @@ class DocumentGate:
         taken, self.refused = self.refused, []
         return taken
 
-    def _start(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _start(self, paused: dict[str, Any]) -> None:
+        task = asyncio.ensure_future(self._decide(paused))
         self._tasks.add(task)  # The loop keeps no reference of its own.
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self) -> None:
-        try:
-            async for text in self._socket:
-                message = json.loads(text)
-                if message.get("method") == "Fetch.requestPaused":
-                    self._start(self._decide(message["params"]))
-                elif "id" in message:
-                    # An error is about a request that the browser itself has given up.
-                    self._answers.pop(message["id"]).set_result(message.get("result", {}))
-        finally:
-            # The browser is gone, or documents are no longer judged.
-            os._exit(0)
-
     async def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        number = next(self._numbers)
-        self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
-        return await self._answers[number]
+        # An error is about a request that the browser itself has given up.
+        with contextlib.suppress(CommandError):
+            return await asyncio.wrap_future(self._connection.send("", method, **params))
+        return {}
 
     async def _decide(self, paused: dict[str, Any]) -> None:
         # The browser may have made https of http.

@@ -16,11 +16,12 @@ from collection.browser.guard.policy import (
     RequestTarget,
     UrlPolicy,
     read_url,
+    secure_sources,
+    site_sources,
 )
 from collection.browser.guard.proxy import EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
 from collection.browser.guard.refusals import ROBOTS
-from collection.browser.guard.sites import secure_sources, site_sources
 from rmsweb_jax.records.schema import Incident
 
 
@@ -181,7 +182,9 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         """
         target = read_url(url)
         for name in self.redactor.secrets_in(text):
-            own = site_sources(self._website)
+            # Anyone on the way can lead a task of an https site to http, and read what is sent there.
+            plain = self._website.lower().startswith("http:")
+            own = site_sources(self._website) if plain else secure_sources(self._website)
             hosts = self._secret_hosts.get(name) or ("",)
             sources = tuple(source for host in hosts for source in ((host,) if host else own))
             matching = (HostSource.parse(source) for source in sources)

@@ -203,7 +203,7 @@ class ProxyConnection:
             server.used = True
             return server
         self._drop_server()
-        self._server = _ServerConnection(await state.connector.open(state.policy, target))
+        self._server = _ServerConnection(await state.connect(target))
         self._targets = [target]
         return self._server
 

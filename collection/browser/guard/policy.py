@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 import ada_url
+import tldextract
 
 from rmsweb_jax.errors import UserError
 
@@ -80,6 +81,9 @@ def is_public(address: Address) -> bool:
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 
+# Private suffixes such as github.io count: sites below them have different owners. The packaged list is used,
+# so that no network access is needed and runs repeat.
+_DOMAINS = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # A WebSocket is allowed if its page would be.
 _SOCKETS = {"ws": "http", "wss": "https"}
@@ -211,6 +215,23 @@ def read_url(url: str) -> RequestTarget | PolicyVerdict:
     except ValueError:
         return PolicyVerdict(Reason.NOT_A_URL, "no host")
     return RequestTarget(scheme, host, int(parsed.port or _DEFAULT_PORTS[scheme]))
+
+
+def site_sources(website: str) -> tuple[str, ...]:
+    """Returns sources for a website's registrable domain and all hosts below it; none without a host."""
+    target = read_url(website if "://" in website else f"https://{website}")
+    if not isinstance(target, RequestTarget):
+        return ()
+    port = ada_url.URL(f"{target.scheme}://{target.host}:{target.port}").port
+    end = f":{port}" if port else ""
+    domain = _DOMAINS(target.host).top_domain_under_public_suffix
+    # The hosts next to an IP address, a local name or a public suffix belong to other owners.
+    return (domain + end, f"*.{domain}{end}") if domain else (target.host + end,)
+
+
+def secure_sources(website: str) -> tuple[str, ...]:
+    """Returns `site_sources` for https only."""
+    return tuple(f"https://{source}" for source in site_sources(website))
 
 
 def literal_address(host: str) -> Address | None:

@@ -17,8 +17,7 @@ from typing import Any
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.documents import DocumentGate
 from collection.browser.guard.http_proxy import ProxyConnection
-from collection.browser.guard.policy import UrlPolicy
-from collection.browser.guard.sites import secure_sources
+from collection.browser.guard.policy import UrlPolicy, secure_sources
 from collection.browser.guard.upstream import Connector, ProxyState
 from collection.browser.guard.upstream_proxy import UpstreamProxy
 

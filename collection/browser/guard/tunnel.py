@@ -54,7 +54,7 @@ async def open_tunnel(state: ProxyState, authority: str) -> tuple[list[RequestTa
       The allowed targets, and the connection.
 
     Raises:
-      RequestRefusedError, UpstreamUnreachableError: as from `Connector.open`.
+      RequestRefusedError, UpstreamUnreachableError: as from `ProxyState.connect`.
     """
     targets = read_authority(authority)
     allowed = [target for target in targets if state.policy.judge_target(target).allowed]
@@ -64,7 +64,7 @@ async def open_tunnel(state: ProxyState, authority: str) -> tuple[list[RequestTa
             (target for target in targets if target.port == 80 and target.scheme == "http"), targets[0]
         )
         check(state.policy.judge_target(likely))
-    upstream = await state.connector.open(state.policy, allowed[0])
+    upstream = await state.connect(allowed[0])
     usable = [
         target for target in allowed if state.connector.judge(state.policy, target, upstream.address).allowed
     ]

@@ -137,6 +137,15 @@ class ProxyState:
     documents: UrlPolicy
     ledger: TrafficLedger = dataclasses.field(default_factory=TrafficLedger)
 
+    async def connect(self, target: RequestTarget) -> Upstream:
+        """Opens a connection under the current policy, which may change meanwhile; see `Connector`."""
+        upstream = await self.connector.open(self.policy, target)
+        verdict = self.connector.judge(self.policy, target, upstream.address)
+        if not verdict.allowed:
+            upstream.writer.transport.abort()
+        check(verdict)
+        return upstream
+
 
 def check(verdict: PolicyVerdict) -> None:
     """Raises RequestRefusedError unless the verdict allows the request."""

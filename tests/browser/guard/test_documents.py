@@ -112,6 +112,15 @@ def test_parts_of_public_sites_are_loaded(browser, site):
     assert "10.1.2.3" in lines and "localhost" in lines and "cdn-b.com" not in lines
 
 
+def test_an_empty_page_that_was_not_requested_does_not_replace_a_start_page(browser, site):
+    browser.reset()
+    browser.guard.serve_empty("https://shop-a.com/")
+    browser.guard.expect_start_page()
+    browser.goto("https://shop-a.com/")
+    browser.guard.start_page_arrived()
+    assert [tab.title for tab in browser.tabs()] == ["Shop"]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_no_window_opens_a_document_of_a_site_that_is_not_listed(browser, site, way):
     browser.reset()

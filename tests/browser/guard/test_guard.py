@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.guard.policy import HostSource, Reason, UrlPolicy
-from collection.browser.guard.sites import site_sources
+from collection.browser.guard.policy import HostSource, Reason, UrlPolicy, site_sources
 from rmsweb_jax.errors import UserError
 
 

@@ -8,7 +8,7 @@ from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser, BrowserConfig, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
@@ -181,3 +181,23 @@ def test_without_a_site_it_is_typed_nowhere(browser):
 def test_a_host_that_is_none_is_refused():
     with pytest.raises(UserError, match="names no hosts"):
         Guard(GuardConfig(proxy=False), {}, {"pin": "123456 tulip"}, {"pin": ["a b"]})
+
+
+@pytest.mark.parametrize(
+    ("website", "url", "typed"),
+    [
+        ("https://shop-a.com/", "https://www.shop-a.com/login", True),
+        ("https://shop-a.com/", "http://shop-a.com/login", False),
+        ("shop-a.com", "http://shop-a.com/login", False),
+        ("http://shop-a.com/", "http://shop-a.com/login", True),
+        ("http://shop-a.com/", "https://shop-a.com/login", True),
+    ],
+)
+def test_a_secret_of_a_secure_site_is_typed_over_https_only(website: str, url: str, typed: bool) -> None:
+    guard = Guard(GuardConfig(proxy=False), secrets={"password": SECRET})
+    guard.admit(website=website)
+    if typed:
+        assert guard.fill("<secret>password</secret>", url) == SECRET
+    else:
+        with pytest.raises(PageError, match=r"The secret password is for https://shop-a\.com"):
+            guard.fill("<secret>password</secret>", url)

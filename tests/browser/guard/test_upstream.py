@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
 
+from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.policy import RequestTarget, UrlPolicy
 from collection.browser.guard.refusals import RequestRefusedError, UpstreamUnreachableError
-from collection.browser.guard.upstream import Connector
+from collection.browser.guard.tunnel import open_tunnel
+from collection.browser.guard.upstream import Connector, ProxyState
 
 NAME = RequestTarget("http", "name.test", 80)
 
@@ -98,3 +101,25 @@ def test_where_the_operator_sends_a_name_may_be_private_but_not_our_own(monkeypa
         connect_to(monkeypatch, UrlPolicy(["mapped.test"], own_ports=lambda: {8000}), [], target)
     with pytest.raises(RequestRefusedError, match="not_listed"):
         connect_to(monkeypatch, UrlPolicy([]), [], target)
+
+
+@pytest.mark.parametrize("tunnel", [True, False])
+def test_a_connection_that_is_opened_while_the_policy_changes_is_not_used(tunnel: bool) -> None:
+    target = RequestTarget("http", "app.test", 80)
+    allowed = UrlPolicy(private=["app.test:*"], allowed=[])
+
+    async def change_policy(port: int) -> None:
+        connector = Connector({"app.test": f"127.0.0.1:{port}"}, 10.0)
+        state = ProxyState(GuardConfig(), connector, allowed, allowed)
+        opening = open_tunnel(state, "app.test:80") if tunnel else state.connect(target)
+        task = asyncio.ensure_future(opening)
+        await asyncio.sleep(0)  # It has judged the target, and connects.
+        state.policy = UrlPolicy(())
+        with pytest.raises(RequestRefusedError, match="not_listed"):
+            await task
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asyncio.run(change_policy(server.getsockname()[1]))
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(ConnectionError):
+            assert connection.recv(1) == b""
