@@ -16,6 +16,7 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from rmsweb_jax.errors import UserError, user_errors
+from rmsweb_jax.processes import bypass_proxy_locally
 from rmsweb_jax.settings import unknown_key
 from rmsweb_jax.storage import StorePath, parse_path
 from rmsweb_jax.workdir import flatten_settings, is_within, open_run
@@ -129,6 +130,7 @@ def parse_flags(argv: list[str], config: str = "") -> list[str]:
     Args:
       config: default config file and variant, of a script that has one.
     """
+    bypass_proxy_locally()
     with _command_line(argv, config):
         return flags.FLAGS(argv)
 

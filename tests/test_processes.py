@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from rmsweb_jax import processes
-from rmsweb_jax.processes import ChildProcess, StallClock, StopRequest, wait_for_any
+from rmsweb_jax.processes import ChildProcess, StallClock, StopRequest, bypass_proxy_locally, wait_for_any
+from tests.loopback import PageHandler, serving
 
 # Says when its handlers are in place, and has a child of its own that ignores SIGINT.
 FAMILY = """
@@ -234,3 +237,26 @@ def test_a_stop_request_in_another_thread_leaves_signals_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+class Page(PageHandler):
+    def get(self) -> None:
+        self.reply("a page")
+
+
+def test_this_machine_is_reached_although_the_environment_has_a_proxy(monkeypatch):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("NO_PROXY", "intranet.example")
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with serving(Page) as address:
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"http://{address}")
+        # What the function sets is undone with it.
+        monkeypatch.setenv("no_proxy", "")
+        bypass_proxy_locally()
+        assert httpx.get(f"http://{address}").text == "a page"
+        with urllib.request.urlopen(f"http://{address}") as answer:
+            assert answer.read() == b"a page"
+    assert urllib.request.proxy_bypass("intranet.example")
+    assert not urllib.request.proxy_bypass("elsewhere.example")
