@@ -91,6 +91,7 @@ class DriverProcess:
         self.profile = self._temporary = ""
         self._display: VirtualDisplay | None = None
         self._service: Service | None = None
+        self._grid_url = config.grid_url
         options = _options(config, guard_flags)
         try:
             if config.grid_url:
@@ -132,7 +133,10 @@ class DriverProcess:
         url = self.driver.capabilities.get("se:cdp")
         if url is None:
             raise UserError("the grid gives no DevTools address (se:cdp); check that its nodes run Chromium")
-        return url
+        # The node names itself, or what its own settings call the grid; we can reach the grid alone.
+        grid = urlsplit(self._grid_url)
+        scheme = "wss" if grid.scheme == "https" else "ws"
+        return urlsplit(url)._replace(scheme=scheme, netloc=grid.netloc.rpartition("@")[2]).geturl()
 
     @property
     def local_devtools_url(self) -> str:

@@ -188,14 +188,20 @@ def test_an_unreachable_grid_is_reported_in_one_line() -> None:
         Browser(BrowserConfig(grid_url="http://127.0.0.1:9"))
 
 
-class _GridWithoutDevTools(PageHandler):
-    """Gives sessions without an address of DevTools."""
+class _Grid(PageHandler):
+    """Gives sessions; an address of DevTools only if `devtools` is set."""
 
+    devtools: ClassVar[dict[str, str]] = {}
+    asked: ClassVar[list[str]] = []
     ended: ClassVar[list[str]] = []
+
+    def get(self) -> None:
+        self.asked.append(self.path)
+        self.send_error(404)
 
     def post(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        session = {"sessionId": "one", "capabilities": {"browserName": "chrome"}}
+        session = {"sessionId": "one", "capabilities": {"browserName": "chrome", **self.devtools}}
         self.reply(json.dumps({"value": session}), "application/json")
 
     def delete(self) -> None:
@@ -204,9 +210,19 @@ class _GridWithoutDevTools(PageHandler):
 
 
 def test_a_session_of_a_grid_ends_if_the_browser_cannot_be_used() -> None:
-    with serving(_GridWithoutDevTools) as address, pytest.raises(UserError, match="no DevTools address"):
+    _Grid.ended.clear()
+    with serving(_Grid) as address, pytest.raises(UserError, match="no DevTools address"):
         Browser(BrowserConfig(grid_url=f"http://{address}"))
-    assert _GridWithoutDevTools.ended == ["/session/one"]
+    assert _Grid.ended == ["/session/one"]
+
+
+def test_devtools_of_a_grid_are_reached_by_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A node without the setting `grid-url` names its own address, which others may not reach.
+    monkeypatch.setattr(_Grid, "devtools", {"se:cdp": "ws://192.0.2.1:4444/session/one/se/cdp"})
+    _Grid.asked.clear()
+    with serving(_Grid) as address, pytest.raises(UserError, match="no DevTools connection.*404"):
+        Browser(BrowserConfig(grid_url=f"http://{address}"))
+    assert _Grid.asked == ["/session/one/se/cdp"]
 
 
 def test_the_driver_is_the_first_process_though_numbers_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
