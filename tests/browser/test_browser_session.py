@@ -220,7 +220,7 @@ def test_devtools_of_a_grid_are_reached_by_the_grid(monkeypatch: pytest.MonkeyPa
     # A node without the setting `grid-url` names its own address, which others may not reach.
     monkeypatch.setattr(_Grid, "devtools", {"se:cdp": "ws://192.0.2.1:4444/session/one/se/cdp"})
     _Grid.asked.clear()
-    with serving(_Grid) as address, pytest.raises(UserError, match="no DevTools connection.*404"):
+    with serving(_Grid) as address, pytest.raises(UserError, match=r"no DevTools connection.*404"):
         Browser(BrowserConfig(grid_url=f"http://{address}"))
     assert _Grid.asked == ["/session/one/se/cdp"]
 
