@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable
@@ -80,13 +81,16 @@ def with_killed_ray_nodes(run: Watched, ray: RayNodes, episodes: int) -> int:
 
 def measure(episodes: int = 60) -> Figures:
     install_apart(REQUIREMENTS, FOLDER)
+    # Otherwise the first cluster would write a token into the home folder, which heads take and nodes do not.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with tempfile.TemporaryDirectory(prefix="") as name:
         runs, seeing = _play(Path(name), episodes)
         return {"episodes": episodes, "nodes": NODES, "nodes_killed": KILLED, "seeing": seeing, "runs": runs}
 
 
 def _play(folder: Path, episodes: int) -> tuple[list[dict[str, Any]], int]:
-    base = settings(episodes)
+    os.environ[SECRET] = "of the driver"
+    base = [*settings(episodes), f"--config.secrets=('{SECRET}',)"]
     local = Watched(folder / "a", base, _MODULE)
     seconds = [_timed(local.finish)]
     wanted = local.played()
@@ -102,15 +106,11 @@ def _play(folder: Path, episodes: int) -> tuple[list[dict[str, Any]], int]:
             sessions = with_killed_node(both, grid, episodes)
 
         seconds.append(_timed(play))
-    os.environ[SECRET] = "of the driver"
     apart = Watched(folder / "d", base, _MODULE, [FOLDER])
-    apart_settings = [
-        *(*RAY, f"--config.fleet.workers={NODES}", f"--config.secrets=('{SECRET}',)"),
-        f"--config.fleet.ray_actor={ACTOR}",
-    ]
     seeing = 0
     with RayNodes(folder / "r", FOLDER, apart.folder, NODES, {SECRET: "of a node"}) as nodes:
-        apart.add(*apart_settings, f"--config.fleet.ray_address={nodes.address}")
+        cluster = (f"--config.fleet.workers={NODES}", f"--config.fleet.ray_address={nodes.address}")
+        apart.add(*RAY, *cluster, f"--config.fleet.ray_actor={ACTOR}")
 
         def play_apart() -> None:
             nonlocal seeing
