@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from collection.browser import driver, processes
+from collection.browser.devtools_connection import DevToolsConnection
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError
@@ -167,9 +168,10 @@ def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() 
     assert set(glob.glob(mine)) == before
 
 
-def test_a_browser_that_does_not_answer_after_its_start_is_lost() -> None:
+def test_a_browser_that_does_not_answer_after_its_start_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DevToolsConnection, "_receive", lambda connection, message: None)
     with pytest.raises(BrowserLostError, match="does not answer after its start"):
-        Browser(BrowserConfig(script_seconds=1e-9))
+        Browser(BrowserConfig(script_seconds=0.1))
 
 
 def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
