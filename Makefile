@@ -73,8 +73,8 @@ proof-%: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache
 
-# By uv, in a tenth of pip's time; by pip where uv fails, as with an index that only pip's settings name. Python
-# compiles the modules that it imports; compiling all that are installed takes a minute.
+# By uv, which is fast; by pip where uv fails, as with an index that only pip's settings name. Python compiles
+# the modules that it imports; compiling all that are installed takes a minute.
 PACKAGES = -c constraints.txt -e '.[$(EXTRAS)]'
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 define install

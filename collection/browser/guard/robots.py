@@ -70,7 +70,7 @@ class Robots:
     """The robots.txt files of the origins that one browser visits.
 
     Args:
-      state: its `policy` and `connector` judge and make the connections.
+      state: makes the connections, under the browser's policy.
     """
 
     def __init__(self, state: ProxyState) -> None:
@@ -138,7 +138,7 @@ class Robots:
         target = read_url(url)
         if not isinstance(target, RequestTarget):
             raise RequestRefusedError(target.reason.value, target.detail)
-        upstream = await self._state.connector.open(self._state.policy, target)
+        upstream = await self._state.connect(target)
         if target.scheme == "https":
             try:
                 await upstream.writer.start_tls(_TLS, server_hostname=target.host.strip("[]"))
