@@ -68,6 +68,7 @@ _PREFERENCES = {
 }
 # The driver keeps its own time limits; it hangs if it has not answered this long after them.
 _DRIVER_GRACE_S = 5.0
+_LAUNCHER = pathlib.Path(__file__).with_name("chromium.sh")
 # The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
 # A socket's path has at most 107 bytes, and a browser that cannot create this one below TMPDIR exits at once.
@@ -173,9 +174,10 @@ class DriverProcess:
         return driver
 
     def _start_here(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
-        options.binary_location, chromedriver = find_programs(config)
+        chromium, chromedriver = find_programs(config)
+        options.binary_location = str(_LAUNCHER)
         if config.user_agent == DESKTOP:
-            options.add_argument(f"--user-agent={_desktop_agent(options.binary_location)}")
+            options.add_argument(f"--user-agent={_desktop_agent(chromium)}")
         if config.headed and not os.environ.get("DISPLAY"):
             self._display = VirtualDisplay(*config.screen_size)
         self.profile = make_profile()
@@ -185,7 +187,6 @@ class DriverProcess:
         else:
             self._temporary = make_profile(SHORT_FOLDER)
         options.add_argument(f"--user-data-dir={self.profile}")
-        # With a pipe the browser exits as soon as its driver dies.
         options.add_argument("--remote-debugging-pipe")
         options.add_argument("--remote-debugging-port=0")
         # Temporary files of both are removed together with this folder.
@@ -194,6 +195,7 @@ class DriverProcess:
             **({"TZ": config.timezone} if config.timezone else {}),
             **({"DISPLAY": self._display.name} if self._display else {}),
             "TMPDIR": self._temporary,
+            "RMSWEB_CHROMIUM": chromium,
             OWNER: f"{owner_mark()}:{self.profile}",
         }
         # In a session of its own, our signals do not reach the browser, and all its processes can be found.

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -26,6 +27,8 @@ from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.settings import from_config
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
+from tests.llm.answers import WELL
+from tests.llm.server import ModelServer
 
 PAGES = ("click-tab", "enter-text", "search-engine")
 
@@ -105,13 +108,55 @@ def test_what_each_worker_does_is_in_one_file_while_it_runs(played, seen):
     rows = [row for one in seen for row in one["workers"]]
     assert {row["worker"] for row in rows} == {"000001", "000002"}
     known = {(one.task.task_id, one.attempt): one for one in result.trajectories()}
-    reported = [row for row in rows if row["step"]]
-    assert reported and {row["waiting_for"] for row in rows} <= {"browser", "page", "model", "site"}
-    for row in reported:
-        played_round = known[row["task_id"], row["attempt"]]
-        assert row["site"] == played_round.task.site and row["step"] <= len(played_round.steps)
-        if row["screenshot"]:
-            assert row["screenshot"] in {step.observation.screenshot for step in played_round.steps}
+    assert {row["waiting_for"] for row in rows} <= {"browser", "page", "model", "site"}
+    for row in rows:
+        if row["step"]:
+            played_round = known[row["task_id"], row["attempt"]]
+            assert row["site"] == played_round.task.site and row["step"] <= len(played_round.steps)
+            if row["screenshot"]:
+                assert row["screenshot"] in {step.observation.screenshot for step in played_round.steps}
+
+
+class _SlowModel(ModelServer):
+    """Answers the calls of episodes once `free` is set."""
+
+    def __init__(self):
+        super().__init__([WELL])
+        self.free = threading.Event()
+
+    def _give(self, handler, answer):
+        if len(self.calls) > 1:  # The first is the call before the run.
+            assert self.free.wait(120)
+        super()._give(handler, answer)
+
+
+def test_the_file_says_that_a_worker_waits_for_a_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    wait, waiting = LocalWorkerPool.wait, []
+
+    def watched(self, seconds):
+        if (tmp_path / WORKERS).exists():
+            rows = json.loads((tmp_path / WORKERS).read_bytes())["workers"]
+            waiting.extend(row for row in rows if row["waiting_for"] == "model")
+            if waiting:
+                server.free.set()
+        return wait(self, min(seconds, 0.2))
+
+    monkeypatch.setattr(LocalWorkerPool, "wait", watched)
+    with _SlowModel() as server:
+        changed = settings(workers=1)
+        changed["actor"] |= {"kind": "chat", "base_url": f"{server.url}/v1", "model": "slow"}
+        config = fleet_config(from_config(CollectSettings, changed))
+        result = fleet.run_tasks([Job(make_task("click-tab", 0), 1, 1, False)], tmp_path, config, "collect")
+    (trajectory,) = result.trajectories()
+    row = waiting[0]
+    assert (row["worker"], row["task_id"], row["attempt"]) == (
+        "000001",
+        "miniwob/click-tab/0",
+        trajectory.attempt,
+    )
+    assert (row["model"], row["step"]) == ("slow", 1)
+    assert row["screenshot"] == trajectory.steps[0].observation.screenshot
 
 
 _PARENT = """
