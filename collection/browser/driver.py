@@ -218,7 +218,10 @@ class DriverProcess:
 def find_programs(config: BrowserConfig) -> tuple[str, str]:
     """Returns the paths of a local Chromium and its driver. Raises UserError if one is not installed."""
     chromium = find_program(config.chromium, ("chromium", "chromium-browser", "google-chrome"))
-    return chromium, find_program(config.chromedriver, ("chromedriver",))
+    chromedriver = find_program(config.chromedriver, ("chromedriver",))
+    if shutil.which("setpriv") is None:
+        raise UserError("setpriv, which starts the browser, is not found; install util-linux")
+    return chromium, chromedriver
 
 
 @functools.cache
