@@ -279,7 +279,17 @@ class DriverConnection(abc.ABC):
                 if listeners:
                     self._devtools.find_listeners(self._frame)
                 return self._devtools.run(self._frame, code, args)
+            with contextlib.suppress(DocumentGoneError):
+                self._find_frames_again()
         raise NoSuchFrameException("the document is gone")
+
+    def _find_frames_again(self) -> None:
+        """Enters the current frames again: a document of another site has another process."""
+        frame, frames = self._devtools.main_frame(self._current), []
+        for _, owner in self._frames:
+            frame = self._devtools.child_frame(frame, owner.id)
+            frames.append((frame, owner))
+        self._frames = frames
 
     def _elements(self, value: Any, found: Sequence[WebElement]) -> Any:
         """Returns a script's value with its elements."""

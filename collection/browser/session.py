@@ -52,6 +52,7 @@ class Browser(Tabs):
         self._page_opened = True
         before = self._pages.get(self._current, {}).get("url")
         slow = False
+        self._frames.clear()
         try:
             self.call(self._driver.get, url)
         except TimeoutException:

@@ -232,3 +232,16 @@ def test_the_driver_is_the_first_process_though_numbers_start_again(monkeypatch:
     monkeypatch.setattr(psutil, "pids", lambda: sorted(sessions))
     monkeypatch.setattr(os, "getsid", sessions.__getitem__)
     assert processes.session_members(32000) == [32000, 7, 32001]
+
+
+def test_a_frame_that_moves_to_another_process_stays_the_current_one(browser, local_pages):
+    other = local_pages.replace("127.0.0.1", "other.test")
+    browser.goto(f"{local_pages}/")
+    browser.script(f"document.body.innerHTML = '<iframe src=\"{local_pages}/\"></iframe>'")
+    frame = browser.driver.find_element("tag name", "iframe")
+    browser.enter_frame(frame)
+    load = "const [frame, url, done] = arguments; frame.onload = () => done(); frame.src = url"
+    browser.driver.execute_async_script(load, frame, f"{other}/")
+    assert browser.script("return location.hostname") == "other.test"
+    browser.goto(f"{local_pages}/")
+    assert browser.script("return window === top")
