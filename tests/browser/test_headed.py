@@ -86,6 +86,7 @@ def test_displays_are_apart_and_end():
 
 def test_without_xvfb_it_is_one_line(monkeypatch, tmp_path):
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    (tmp_path / "setpriv").symlink_to(shutil.which("setpriv") or pytest.fail("no setpriv"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="Xvfb is not found; install xvfb") as error:
         Browser(BrowserConfig(headed=True, chromium=chromium or "", chromedriver=driver or ""))
