@@ -428,7 +428,11 @@ def _leaks(stage: Stage, folders: Sequence[Path], training: Sequence[Path]) -> l
 def _own_seconds(played: Sequence[Trajectory]) -> dict[str, float]:
     """Seconds of each episode; a call to the model counts no more than the median call."""
     calls = {
-        one.trajectory_id: [*(step.usage.seconds for step in one.steps), one.judge_usage.seconds]
+        one.trajectory_id: [
+            *(step.usage.seconds for step in one.steps),
+            *(call.usage.seconds for step in one.steps for call in step.extractions),
+            one.judge_usage.seconds,
+        ]
         for one in played
     }
     usual = statistics.median(seconds for some in calls.values() for seconds in some if seconds)
