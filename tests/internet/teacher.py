@@ -256,6 +256,9 @@ _PURPOSES = {
 class ModelApi:
     """Serves a teacher in both shapes; used with `with`.
 
+    Args:
+      think: called before each answer on the Gemini side; returns when the model would answer.
+
     Attributes:
       schedule: of failures, on the Gemini side.
       calls: all that came, in order.
@@ -263,8 +266,8 @@ class ModelApi:
       port: on 127.0.0.1.
     """
 
-    def __init__(self, teacher: ScriptedModel, schedule: Schedule):
-        self.teacher, self.schedule = teacher, schedule
+    def __init__(self, teacher: ScriptedModel, schedule: Schedule, think: Callable[[], None] = lambda: None):
+        self.teacher, self.schedule, self._think = teacher, schedule, think
         self.calls: list[Call] = []
         self.delivered = 0
         self._lock = threading.Lock()
@@ -326,6 +329,8 @@ class ModelApi:
             error = {"error": {"code": int(failure), "message": message, "status": "UNAVAILABLE"}}
             _send(handler, int(failure), json.dumps(error).encode(), headers)
         else:
+            if not chat:
+                self._think()
             data = json.dumps(_completion(reply) if chat else _candidate(reply)).encode()
             _send(handler, 200, data, cut=len(data) // 2 if failure == "cut" else None)
 

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -169,11 +170,23 @@ def test_a_wait_of_an_hour_ends_when_the_clock_says_so(tmp_path):
     with subprocess.Popen(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True) as process:
         while not clock.waits():
             time.sleep(0.01)
-        (left,) = clock.waits().values()
+        (left,) = clock.waits()
         assert 3500 < left <= 3600
         clock.advance(left)
         output, _ = process.communicate()
     assert all(3600 <= float(word) < 3700 for word in output.split()) and len(output.split()) == 2
+    assert not clock.waits()
+
+
+def test_a_wait_on_behalf_of_a_process_ends_when_the_clock_says_so(tmp_path):
+    clock = SharedClock(tmp_path / "clock")
+    waiting = threading.Thread(target=clock.wait, args=(3600.0,))
+    waiting.start()
+    while not clock.waits():
+        time.sleep(0.01)
+    assert waiting.is_alive()
+    clock.advance(max(clock.waits()))
+    waiting.join()
     assert not clock.waits()
 
 

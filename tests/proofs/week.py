@@ -46,6 +46,7 @@ WORKERS, ROUNDS, STOP_AFTER = 4, 5, 2  # Of the variant `web`.
 CHECK_S = 60.0
 MEMORY_GROWTH = 0.10
 OVERHEAD = 1.3
+CALL_S = 5.0  # Of the teacher, on the run's clock.
 # Folders for PYTHONPATH: of the module that takes time from the shared clock, and of vLLM's stand-in.
 CLOCK = "tests.internet.clock.sitecustomize"
 STAND_IN = "tests.internet.stand_in.vllm.entrypoints.openai.api_server"
@@ -73,7 +74,7 @@ class Pacer(contextlib.AbstractContextManager["Pacer"]):
     That is: each worker that plays an episode waits for the model, or none plays and sites are in backoff.
     """
 
-    _POLL_S, _STEP_S, _NOTICE_S = 0.1, 5.0, 1.5
+    _POLL_S, _SAME_S, _STEP_S, _NOTICE_S = 0.02, 0.2, 5.0, 1.5
 
     def __init__(self, clock: SharedClock, workdir: Path):
         self._clock, self._workdir = clock, workdir
@@ -91,7 +92,7 @@ class Pacer(contextlib.AbstractContextManager["Pacer"]):
 
     def _run(self) -> None:
         while not self._ended.wait(self._POLL_S):
-            busy, waits = _busy(self._workdir), list(self._clock.waits().values())
+            busy, waits = _busy(self._workdir), self._clock.waits()
             if busy is None:
                 continue
             now = time.monotonic()
@@ -99,7 +100,7 @@ class Pacer(contextlib.AbstractContextManager["Pacer"]):
                 self._idle_since = now
                 if len(waits) >= busy:
                     # Those that end soon after the first one end with it, or each would take a turn.
-                    self._clock.advance(max(left for left in waits if left <= min(waits) + self._STEP_S))
+                    self._clock.advance(max(left for left in waits if left <= min(waits) + self._SAME_S))
             elif now - self._idle_since > self._NOTICE_S:
                 # The parent looks once a second whether a site is open again.
                 self._idle_since = now
@@ -194,7 +195,8 @@ def staged(folder: Path, sites: int, plan: Sequence[Trouble]) -> Iterator[Stage]
     authority, clock = Authority(folder), SharedClock(folder / "clock")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or "google-chrome"
     schedule = Schedule(tuple(plan), lambda: clock.now)
-    with serving_world(world, authority) as network, ModelApi(ScriptedModel(world), schedule) as api:
+    model = ModelApi(ScriptedModel(world), schedule, lambda: clock.wait(CALL_S))
+    with serving_world(world, authority) as network, model as api:
         yield Stage(folder, world, clock, api, network, authority.trusting_browser(chromium))
 
 
@@ -591,8 +593,9 @@ have seen.
 were found and must not be: requests to other sites, files of the run, SFT samples, RL prompts.
 
 The clock is simulated: it runs as usual while an episode goes on, and ahead while every worker that plays
-waits for the model, or while none plays and sites are in backoff. The *work's own time* is the sum of the
-seconds of all episodes, in which a call to the model counts no more than the median call, divided by
+waits for the model, or while none plays and sites are in backoff. Each answer of the teacher takes {call_s}
+seconds on it, which is little for a large model that reads a screenshot. The *work's own time* is the sum of
+the seconds of all episodes, in which a call to the model counts no more than the median call, divided by
 {workers} workers. The overhead is the time of the collection on that clock, less the seconds in which the
 schedule answered no call, over the work's own time: it counts starts, backoff, late probes after an outage,
 reflection, new browsers and publishing. For comparison every sixth task is played on the same internet
@@ -600,7 +603,7 @@ without failures.
 """
 PROOF = Proof(
     "A week on the web, simulated",
-    ABOUT.replace("{workers}", str(WORKERS)),
+    ABOUT.replace("{workers}", str(WORKERS)).replace("{call_s}", f"{CALL_S:g}"),
     measure,
     claims,
     tables,

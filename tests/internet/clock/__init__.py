@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ VARIABLE = "SHARED_CLOCK"
 # The file: the seconds that the clock is ahead, then slots for processes that wait: id and end of the wait.
 SLOTS = 64
 _HEAD, _SLOT = struct.Struct("d"), struct.Struct("qd")
+_POLL_S = 0.02
 
 
 class SharedClock:
@@ -31,6 +33,7 @@ class SharedClock:
         path.write_bytes(bytes(_HEAD.size + SLOTS * _SLOT.size))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
+        self._own: dict[int, float] = {}  # Ends of the waits of this process, by thread.
 
     @property
     def ahead(self) -> float:
@@ -44,8 +47,19 @@ class SharedClock:
     def advance(self, seconds: float) -> None:
         _HEAD.pack_into(self._map, 0, self.ahead + max(0.0, seconds))
 
-    def waits(self) -> dict[int, float]:
-        """Returns the seconds left of each living process that waits, by process id."""
+    def wait(self, seconds: float) -> None:
+        """Waits in a thread of this process, on behalf of a process that waits for its answer."""
+        thread, until = threading.get_ident(), self.now + seconds
+        self._own[thread] = until
+        try:
+            while (left := until - self.now) > 0:
+                time.sleep(min(left, _POLL_S))
+        finally:
+            del self._own[thread]
+
+    def waits(self) -> list[float]:
+        """Returns the seconds left of each living process that waits, or whose answer waits here."""
         slots = _SLOT.iter_unpack(self._map[_HEAD.size :])
-        found = {pid: until - self.now for pid, until in slots if pid and until}
-        return {pid: left for pid, left in found.items() if Path(f"/proc/{pid}").exists()}
+        ends = [until for pid, until in slots if pid and until and Path(f"/proc/{pid}").exists()]
+        now = self.now
+        return [until - now for until in (*ends, *self._own.copy().values())]
