@@ -11,7 +11,7 @@
 #
 # Variables:
 #   STORE        folder or bucket that all machines see: gs://BUCKET/RUN, s3://BUCKET/RUN
-#   SIZE         8b (default) or 32b; smoke trains the packaged tiny model on a CPU
+#   SIZE         8b (default) or 32b; smoke trains and serves the packaged tiny model on a CPU
 #   MODEL        base model: a folder or a Hub name; default by SIZE
 #   TASKS        file of tasks, for `collect`
 #   PART, PARTS  number of this machine and of all machines of the fleet; default 0 and 1
@@ -24,8 +24,8 @@ set -eu
 : "${STORE:?set STORE to a folder or bucket that all machines see, as gs://BUCKET/RUN}"
 size=${SIZE:-8b} part=${PART:-0} parts=${PARTS:-1}
 case $size in
-  smoke) model=tiny_base kind=smoke ;;
-  *) model=Qwen/Qwen3-VL-$(echo "$size" | tr b B)-Instruct kind=paper ;;
+  smoke) model=tiny_base kind=smoke policy=smoke_policy ;;
+  *) model=Qwen/Qwen3-VL-$(echo "$size" | tr b B)-Instruct kind=paper policy=paper_policy ;;
 esac
 model=${MODEL:-$model}
 
@@ -61,7 +61,7 @@ case $stage in
       "--workdir=${TMPDIR:-/tmp}/serve" "$@"
     ;;
   play)
-    set -- collect --config=configs/collect.py:paper_policy --config.actor.kind=chat --config.actor.model=policy \
+    set -- collect "--config=configs/collect.py:$policy" --config.actor.kind=chat --config.actor.model=policy \
       "--config.actor.base_url=${POLICY_URL:?set POLICY_URL to the address of stage serve}" \
       --config.actor.api_key_env=POLICY_KEY --config.guard.task_site=True \
       "--config.tasks_from=$STORE/collect-$part" "--workdir=$STORE/collect_policy-$part" "$@"
