@@ -166,6 +166,7 @@ class EpisodeRunner:
                 "judge_text": self.environment.redact(verdict.text),
                 "judge_usage": verdict.usage,
                 "judge_score": verdict.score,
+                "judge_fingerprint": verdict.fingerprint,
             }
         )
 

@@ -7,12 +7,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import rmsweb_jax
 from collection.judges.base import Verdict, failed_without_a_call
+from collection.judges.evidence import prompt_sha256
 from collection.judges.notes import TaskNotes
 from collection.llm.cached import CachedModel, content_key
 from collection.llm.metered import NoAnswerError
 from collection.llm.model import ImageSource, ModelRequest, call_seed
-from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, TextPart, Trajectory
+from rmsweb_jax.records.schema import CallUsage, ImagePart, JudgeFingerprint, Message, TextPart, Trajectory
 
 
 class NoVerdictError(Exception):
@@ -25,13 +27,14 @@ class Questions:
     Attributes:
       usage: tokens of all calls, cached ones included.
       key: cache key of the last call.
+      model_version: name of the model in its last answer.
     """
 
     def __init__(self, model: CachedModel, trajectory: Trajectory, images: ImageSource):
         self._model, self._images = model, images
         # A fixed seed per run, so that a repeated judgement sends the same request.
         self._seed = call_seed("judge", trajectory.task.task_id, trajectory.actor, trajectory.attempt)
-        self.usage, self.key = CallUsage(), ""
+        self.usage, self.key, self.model_version = CallUsage(), "", ""
 
     def ask(self, text: str, pictures: Sequence[str] = (), schema: dict[str, Any] | None = None) -> str:
         """Sends one message and returns the reply.
@@ -52,6 +55,7 @@ class Questions:
         except NoAnswerError as error:
             raise NoVerdictError(f"[no answer: {error}]") from error
         self.usage = _sum(self.usage, reply.usage)
+        self.model_version = reply.model_version or self.model_version
         # A lone surrogate cannot be encoded as UTF-8.
         words = reply.text.encode(errors="replace").decode()
         problem = reply.problem or ("" if words.strip() else "the reply holds no text")
@@ -66,23 +70,45 @@ class ModelJudge(abc.ABC):
     Args:
       model: with a cache of its replies.
       notes: benchmark notes by task id.
+      temperature: of the model's replies, for the record.
 
     Attributes:
       method: its name in configs.
       sees: the evidence it gets, as a phrase.
+      templates: the prompts that it renders.
+      evidence: names and values of the limits on the evidence, for the record.
     """
 
     method: ClassVar[str]
     sees: ClassVar[str]
+    templates: ClassVar[tuple[str, ...]]
+    evidence: ClassVar[tuple[tuple[str, int], ...]]
     # A run without a final answer is a failure.
     needs_answer: ClassVar[bool] = False
 
-    def __init__(self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None):
-        self.model, self._notes = model, notes or {}
+    def __init__(
+        self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None, temperature: float = 0.0
+    ):
+        self.model, self._notes, self._temperature = model, notes or {}, temperature
 
     @property
     def name(self) -> str:
         return f"{self.method} ({self.model.name})"
+
+    @property
+    def fingerprint(self) -> JudgeFingerprint:
+        """What the judge is; the model's version is known after an answer."""
+        return JudgeFingerprint(
+            method=self.method,
+            source=f"rmsweb-jax {rmsweb_jax.__version__}",
+            model=self.model.name,
+            prompt_sha256=prompt_sha256(self.templates),
+            temperature=self._temperature,
+            evidence={
+                **dict(self.evidence),
+                "references": any(one.reference is not None for one in self._notes.values()),
+            },
+        )
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
         """Judges a finished episode; an unfinished one fails without a model call.
@@ -92,18 +118,19 @@ class ModelJudge(abc.ABC):
         """
         failed = failed_without_a_call(trajectory, self.needs_answer)
         if failed is not None:
-            return failed
+            return dataclasses.replace(failed, fingerprint=self.fingerprint)
         notes = self._notes.get(trajectory.task.task_id, TaskNotes())
         questions = Questions(self.model, trajectory, images)
         try:
             verdict = self._decide(trajectory, notes, questions)
         except NoVerdictError as error:
             verdict = Verdict(None, str(error))
-        return dataclasses.replace(verdict, usage=questions.usage, key=questions.key)
+        fingerprint = self.fingerprint.model_copy(update={"model_version": questions.model_version})
+        return dataclasses.replace(verdict, usage=questions.usage, key=questions.key, fingerprint=fingerprint)
 
     @abc.abstractmethod
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
-        """Asks the model; the caller fills in usage and key. Raises as `Questions.ask`."""
+        """Asks the model; the caller fills in usage, key and fingerprint. Raises as `Questions.ask`."""
 
 
 def _sum(one: CallUsage, other: CallUsage) -> CallUsage:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Protocol
 
 from collection.llm.model import ImageSource
-from rmsweb_jax.records.schema import CallUsage, Trajectory
+from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Trajectory
 
 NO_ANSWER = "Failed without a call: no final answer."
 GAVE_UP = "Failed without a call: the agent itself declared that it had not succeeded."
@@ -22,6 +22,7 @@ class Verdict:
       usage: tokens of all calls, cached ones included.
       score: share of the task that was done, in [0, 1], independent of the verdict; None if not scored.
       key: cache key of the last call; empty without a call.
+      fingerprint: what the judge was; None if that is unknown.
     """
 
     success: bool | None
@@ -29,6 +30,7 @@ class Verdict:
     usage: CallUsage = dataclasses.field(default_factory=CallUsage)
     score: float | None = None
     key: str = ""
+    fingerprint: JudgeFingerprint | None = None
 
     def __post_init__(self) -> None:
         # The record must give a reason.
@@ -91,11 +93,13 @@ class EnvironmentReward:
     """Passes runs with declared success and full reward; implements `Judge`."""
 
     name = "reward"
+    fingerprint = JudgeFingerprint(method="reward")
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
         if trajectory.reward is None:
-            return Verdict(None, NO_REWARD)
-        return Verdict(declared(trajectory) and trajectory.reward >= FULL_REWARD, "")
+            return Verdict(None, NO_REWARD, fingerprint=self.fingerprint)
+        success = declared(trajectory) and trajectory.reward >= FULL_REWARD
+        return Verdict(success, "", fingerprint=self.fingerprint)
 
 
 class Recorded:
@@ -104,7 +108,8 @@ class Recorded:
     name = "recorded"
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
-        text = trajectory.judge_text
+        text, usage = trajectory.judge_text, trajectory.judge_usage
+        fingerprint = trajectory.judge_fingerprint
         if not trajectory.judge:
-            return Verdict(None, text or NO_VERDICT, trajectory.judge_usage)
-        return Verdict(trajectory.success, text, trajectory.judge_usage, trajectory.judge_score)
+            return Verdict(None, text or NO_VERDICT, usage, fingerprint=fingerprint)
+        return Verdict(trajectory.success, text, usage, trajectory.judge_score, fingerprint=fingerprint)

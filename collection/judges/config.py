@@ -159,7 +159,8 @@ def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None 
     Raises:
       UserError: the settings contradict each other, or a file has another format.
     """
-    return METHODS[config.method](_cached(config.model, workdir, ledger), config.notes)
+    model = _cached(config.model, workdir, ledger)
+    return METHODS[config.method](model, config.notes, config.model.temperature)
 
 
 def make_judges(

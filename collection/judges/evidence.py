@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
+import jinja2.meta
 
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.corpus.steps import StepView, view
@@ -81,6 +84,25 @@ def _actions(one: StepView[Step], imported: bool) -> list[str]:
 
 def _params(params: Any) -> str:
     return json.dumps(params.model_dump(exclude_defaults=True), ensure_ascii=False)
+
+
+@functools.cache
+def prompt_sha256(templates: Sequence[str]) -> str:
+    """Returns the SHA-256 of prompt templates and of those that they include.
+
+    Args:
+      templates: file names, as a tuple.
+    """
+    environment, sources = _environment(), {}
+    waiting = list(templates)
+    while waiting:
+        name = waiting.pop()
+        if name not in sources:
+            assert environment.loader is not None
+            sources[name], *_ = environment.loader.get_source(environment, name)
+            included = jinja2.meta.find_referenced_templates(environment.parse(sources[name]))
+            waiting += filter(None, included)
+    return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache

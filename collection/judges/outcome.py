@@ -5,7 +5,7 @@ from __future__ import annotations
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import MAX_ANSWER_CHARS, page, render
+from collection.judges.evidence import MAX_ANSWER_CHARS, MAX_PAGE_CHARS, page, render
 from collection.judges.notes import Reference, TaskNotes
 from collection.judges.reading import read_verdict
 from rmsweb_jax.records.schema import Trajectory
@@ -19,6 +19,12 @@ class OutcomeJudge(ModelJudge):
 
     method = "outcome"
     sees = f"the final answer, the last page as text and the last {SCREENSHOTS} screenshots"
+    templates = ("outcome.j2",)
+    evidence = (
+        ("screenshots", SCREENSHOTS),
+        ("page_chars", MAX_PAGE_CHARS),
+        ("answer_chars", MAX_ANSWER_CHARS),
+    )
     needs_answer = True
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, NoVerdictError, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import history, page, render, screenshots
+from collection.judges.evidence import MAX_ANSWER_CHARS, MAX_PAGE_CHARS, history, page, render, screenshots
 from collection.judges.notes import Criterion, TaskNotes
 from collection.judges.reading import read_object
 from rmsweb_jax.actions.json_schema import plain_schema
@@ -53,6 +53,12 @@ class RubricVerifier(ModelJudge):
     """Asks one question, answered in JSON. `Verdict.score` is the share of points of applicable criteria."""
 
     method = "rubric"
+    templates = ("rubric.j2",)
+    evidence = (
+        ("screenshots", SCREENSHOTS),
+        ("page_chars", MAX_PAGE_CHARS),
+        ("answer_chars", MAX_ANSWER_CHARS),
+    )
     sees = (
         "a rubric, the actions, the final answer, the last page as text and the last "
         f"{SCREENSHOTS} screenshots"

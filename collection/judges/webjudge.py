@@ -10,7 +10,7 @@ import dataclasses
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import history, render, screenshots
+from collection.judges.evidence import MAX_ANSWER_CHARS, history, render, screenshots
 from collection.judges.notes import TaskNotes
 from collection.judges.reading import read_score, read_status
 from rmsweb_jax.records.schema import Trajectory
@@ -45,6 +45,12 @@ class WebJudge(ModelJudge):
     """Asks for the key points, then about each screenshot, then for the verdict."""
 
     method = "webjudge"
+    templates = ("key_points.j2", "screenshot.j2", "status.j2")
+    evidence = (
+        ("screenshots", SCREENSHOTS),
+        ("least_score", LEAST_SCORE),
+        ("answer_chars", MAX_ANSWER_CHARS),
+    )
     sees = f"the actions, the final answer and the {SCREENSHOTS} screenshots that it took to matter most"
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
