@@ -1,0 +1,297 @@
+"""An official judge: its own code in a child process, with the run's model behind its client."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collection.judges.asking import ModelJudge, Questions
+from collection.judges.base import Verdict, failed_without_a_call
+from collection.judges.notes import TaskNotes
+from collection.judges.official import driver
+from collection.judges.official.checkouts import OFFICIAL, Repository
+from collection.judges.official.endpoint import JudgeEndpoint, completion
+from collection.judges.official.evidence import episode
+from collection.llm.cached import CachedModel, content_key
+from collection.llm.metered import NoAnswerError
+from collection.llm.model import ImageSource, ModelRequest, call_seed
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.processes import ChildProcess, bypass_proxy_locally
+from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Trajectory
+
+NO_SCREENSHOTS = "[no verdict: the run has no screenshots]"
+# Calls of one judgement at the same time.
+CONCURRENT = 8
+# The child needs a path and a home; keys and settings of this process are none of its business.
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "no_proxy", "NO_PROXY")
+
+
+class OfficialJudge(ModelJudge):
+    """Judges by the code of a benchmark's authors; implements `collection.judges.base.Judge`.
+
+    Prompts, order of calls and reading of replies are theirs. A reply in which their code finds no verdict is
+    asked for again once; then the run is unjudged, also where their code calls it a failure.
+
+    Args:
+      checkout: checked by `check_checkout`.
+      python: interpreter with the packages of the checkout; empty: this one.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        checkout: Path,
+        model: CachedModel,
+        notes: Mapping[str, TaskNotes] | None = None,
+        temperature: float = 0.0,
+        python: str = "",
+    ):
+        super().__init__(model, notes, temperature)
+        self._official, self._checkout = OFFICIAL[method], checkout.resolve()
+        self._python, self._children = python or sys.executable, threading.local()
+        self._endpoint: JudgeEndpoint | None = None
+        self._lock = threading.Lock()
+        # As instance attributes: one class serves all official judges.
+        self.method, self.sees = method, self._official.sees  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def fingerprint(self) -> JudgeFingerprint:
+        repository = self._official.repository
+        return JudgeFingerprint(
+            method=self.method,
+            source=f"{repository.address}@{repository.commit}",
+            model=self.model.name,
+            prompt_sha256=repository.sha256,
+            temperature=self._temperature,
+            evidence=dict(self._official.evidence),
+        )
+
+    def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
+        failed = failed_without_a_call(trajectory, needs_answer=True)
+        if failed is not None:
+            return Verdict(failed.success, failed.text, fingerprint=self.fingerprint)
+        if not any(step.observation.screenshot for step in trajectory.steps):
+            return Verdict(None, NO_SCREENSHOTS, fingerprint=self.fingerprint)
+        notes = self._notes.get(trajectory.task.task_id, TaskNotes())
+        asked = _Judgement(self.model, trajectory)
+        with tempfile.TemporaryDirectory(prefix="judge-") as folder:
+            shown = episode(trajectory, images, notes.rubric, Path(folder))
+            verdict = self._decide_once(shown, asked)
+            if verdict.success is None and asked.unread:
+                asked.begin_again()
+                verdict = self._decide_once(shown, asked)
+        fingerprint = self.fingerprint.model_copy(update={"model_version": asked.model_version})
+        return Verdict(
+            verdict.success, verdict.text, asked.usage, verdict.score, asked.key, fingerprint=fingerprint
+        )
+
+    def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
+        raise NotImplementedError("official judges ask by themselves")
+
+    def _decide_once(self, shown: dict[str, Any], asked: _Judgement) -> Verdict:
+        """Runs the judge's code once; sets `asked.unread` if it found no verdict in the last reply."""
+        asked.unread = False
+        found = self._child().judge(shown, asked)
+        if asked.error is not None:
+            raise asked.error
+        if asked.failure:
+            return Verdict(None, asked.failure)
+        text = found.get("text") or asked.reply
+        value = found.get("value")
+        success = self._official.verdicts.get(value) if "error" not in found else None
+        readable = self._official.reads(asked.reply)
+        if success is not None and readable:
+            return Verdict(success, text, score=found.get("score"))
+        # An undecided judge has answered in its form and is not asked again.
+        asked.unread = "error" in found or not readable or value is None
+        reason = found.get("error") or f"its code reads {value!r}"
+        return Verdict(None, f"{text}\n[no verdict: {' '.join(str(reason).split())}]".strip())
+
+    def _child(self) -> _Child:
+        """Returns the process of this thread; it ends with the thread."""
+        child: _Child | None = getattr(self._children, "one", None)
+        if child is None or not child.alive:
+            with self._lock:
+                self._endpoint = self._endpoint or JudgeEndpoint()
+            bypass_proxy_locally()
+            child = _Child(
+                self.method,
+                self._checkout,
+                self._official.repository,
+                self._official.evidence.get("screenshots", 0),
+                self._python,
+                self._endpoint,
+                self.model.name,
+            )
+            self._children.one = child
+        return child
+
+
+class _Judgement:
+    """The model calls of one judgement.
+
+    Attributes:
+      usage: tokens of all calls, cached ones included.
+      key: cache key of the last call.
+      model_version: name of the model in its last answer.
+      reply: the last reply.
+      failure: reason why a call got no answer, which ends the judgement.
+      error: error that ends the run.
+      unread: no verdict was found in the last reply.
+    """
+
+    def __init__(self, model: CachedModel, trajectory: Trajectory):
+        self._model = model
+        self._seed = call_seed("judge", trajectory.task.task_id, trajectory.actor, trajectory.attempt)
+        self._lock, self._slots = threading.Lock(), threading.BoundedSemaphore(CONCURRENT)
+        # Calls so far by their content: the judge wants a new reply to a repeated question.
+        self._repeats: Counter[str] = Counter()
+        self._last = ""
+        self._usages: dict[str, CallUsage] = {}
+        self.key = self.model_version = self.reply = self.failure = ""
+        self.error: BaseException | None = None
+        self.unread = False
+
+    @property
+    def usage(self) -> CallUsage:
+        """Sums in an order that does not depend on which call ended first."""
+        usages = [self._usages[key] for key in sorted(self._usages)]
+        return CallUsage(
+            **{name: sum(getattr(one, name) for one in usages) for name in CallUsage.model_fields}
+        )
+
+    def begin_again(self) -> None:
+        """Takes known replies again, but not that to the last question."""
+        self._repeats = Counter({self._last: self._repeats[self._last]})
+        self.reply = ""
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Answers a chat-completions request by the run's model.
+
+        Raises:
+          NoAnswerError, UserError: and sets `failure` or `error`.
+        """
+        chat = {name: body[name] for name in ("messages", "response_format") if name in body}
+        request = ModelRequest((), "judge", self._seed, chat=chat)
+        question = content_key(self._model.name, request)
+        with self._lock:
+            self._last, repeat = question, self._repeats[question]
+            self._repeats[question] += 1
+        request = ModelRequest((), "judge", self._seed, chat=chat, repeat=repeat)
+        try:
+            with self._slots:
+                reply, _ = self._model.ask(request)
+        except NoAnswerError as error:
+            self.failure = f"[no answer: {error}]"
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+        # A lone surrogate cannot be encoded as UTF-8.
+        text = reply.text.encode(errors="replace").decode()
+        with self._lock:
+            self.key = content_key(self._model.name, request)
+            self._usages[self.key] = reply.usage
+            self.model_version = reply.model_version or self.model_version
+            self.reply = text or f"[{reply.problem}]"
+        usage = reply.usage
+        return completion(text, self._model.name, usage.prompt_tokens, usage.response_tokens)
+
+
+class _Child:
+    """A process that runs a judge's code, one episode after another.
+
+    Raises:
+      UserError: the interpreter or a package of the checkout is missing, or its code cannot be imported.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        checkout: Path,
+        repository: Repository,
+        images: int | str,
+        python: str,
+        endpoint: JudgeEndpoint,
+        model: str,
+    ):
+        self._scratch = tempfile.TemporaryDirectory(prefix="official-judge-")
+        scratch = Path(self._scratch.name)
+        self._endpoint, self._judgement = endpoint, None
+        self._key = endpoint.add(self._answer)
+        kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
+        command = ["env", "-i", *kept, "PYTHONUTF8=1", "ANONYMIZED_TELEMETRY=false"]
+        # No compiled files: neither written into the checkout nor taken from it.
+        command += [python, "-B", "-X", f"pycache_prefix={scratch / 'pycache'}", driver.__file__]
+        self._process = ChildProcess(
+            f"the {method} judge", command, scratch / "log.txt", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        ready = self._ask(
+            {
+                "method": method,
+                "checkout": str(checkout),
+                "scratch": str(scratch / "data"),
+                "base_url": endpoint.url,
+                "key": self._key,
+                "model": model,
+                "images": images,
+            }
+        )
+        if ready is None or ready:
+            failure = self._process.failure()
+            self.stop()
+            if ready and "missing" in ready:
+                raise UserError(
+                    f"the {method} judge: its code needs the Python package {ready['missing']}: give "
+                    "config.judge.official_python=PYTHON of an environment with it, made with: "
+                    f"pip install {repository.packages}"
+                )
+            raise UserError(f"the {method} judge: {ready['error']}") if ready else failure
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def judge(self, shown: dict[str, Any], judgement: _Judgement) -> dict[str, Any]:
+        """Returns the answer of the judge's code; `error` if it failed, which ends the process."""
+        self._judgement = judgement
+        found = self._ask(shown)
+        self._judgement = None
+        if found is None:
+            reason = str(self._process.failure())
+            self.stop()
+            return {"error": reason}
+        return found
+
+    def stop(self) -> None:
+        self._endpoint.remove(self._key)
+        self._process.kill()
+        self._scratch.cleanup()
+
+    def _ask(self, content: dict[str, Any]) -> dict[str, Any] | None:
+        """Sends a line and returns the answer; None if the process has ended."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(json.dumps(content).encode() + b"\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+        return None
+
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        judgement = self._judgement
+        if judgement is None:
+            raise ValueError("no episode is being judged")
+        try:
+            return judgement.answer(body)
+        except BaseException:
+            # The judge's code may repeat a failed call for ever.
+            self._process.kill()
+            raise
