@@ -8,22 +8,21 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+import rmsweb_jax
 from collection.judges.base import Verdict, failed_without_a_call
+from collection.judges.evidence import prompt_sha256, render
 from collection.judges.judgements import in_order
 from collection.judges.notes import TaskNotes
 from collection.llm.cached import CachedModel, content_key
 from collection.llm.metered import NoAnswerError
 from collection.llm.model import ImageSource, ModelRequest, call_seed
-from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, TextPart, Trajectory
+from rmsweb_jax.records.schema import CallUsage, ImagePart, JudgeFingerprint, Message, TextPart, Trajectory
 
 T = TypeVar("T")
 # Calls of one judgement at a time.
 CONCURRENT = 8
-# The cache goes by the words of a question, so that a second asking needs other words, not only another seed.
-_AGAIN = (
-    "An earlier reply to this question could not be used. Keep exactly to the form that is asked for, at the "
-    "end of your reply too."
-)
+# Added to a question that is asked again: the cache goes by its words, which a seed does not change.
+_AGAIN = "again.j2"
 
 
 class NoVerdictError(Exception):
@@ -39,14 +38,13 @@ class Questions:
 
     Attributes:
       key: cache key of the last call.
+      model_version: name of the model in its last answer.
     """
 
     def __init__(self, model: CachedModel, trajectory: Trajectory, images: ImageSource):
-        self._model, self._images = model, images
-        # Fixed seeds per run, so that a repeated judgement sends the same requests.
-        self._run = (trajectory.task.task_id, trajectory.actor, trajectory.attempt)
+        self._model, self._trajectory, self._images = model, trajectory, images
         self._usages: dict[str, CallUsage] = {}
-        self.key = ""
+        self.key = self.model_version = ""
 
     @property
     def usage(self) -> CallUsage:
@@ -121,7 +119,7 @@ class Questions:
         try:
             return self._decide(self._request(text, pictures, schema), read)
         except UnusableReplyError:
-            again = self._request(f"{text}\n\n{_AGAIN}", pictures, schema, "again")
+            again = self._request(f"{text}\n\n{render(_AGAIN, self._trajectory)}", pictures, schema, "again")
             return self._decide(again, read)
 
     def _decide(self, request: ModelRequest, read: Callable[[str], T]) -> tuple[str, T]:
@@ -134,11 +132,11 @@ class Questions:
     def _request(
         self, text: str, pictures: Sequence[str], schema: dict[str, Any] | None, *marks: str
     ) -> ModelRequest:
+        run = self._trajectory
+        # Fixed per run, so that a repeated judgement sends the same requests.
+        seed = call_seed("judge", run.task.task_id, run.actor, run.attempt, *marks)
         parts = (TextPart(text=text), *(ImagePart(sha256=picture) for picture in pictures))
-        message = Message(role="user", content=parts)
-        request = ModelRequest(
-            (message,), "judge", call_seed("judge", *self._run, *marks), self._images, schema
-        )
+        request = ModelRequest((Message(role="user", content=parts),), "judge", seed, self._images, schema)
         self.key = content_key(self._model.name, request)
         return request
 
@@ -148,6 +146,7 @@ class Questions:
         except NoAnswerError as error:
             raise NoVerdictError(f"[no answer: {error}]") from error
         self._usages[content_key(self._model.name, request)] = reply.usage
+        self.model_version = reply.model_version or self.model_version
         # A lone surrogate cannot be encoded as UTF-8.
         words = reply.text.encode(errors="replace").decode()
         problem = reply.problem or ("" if words.strip() else "the reply holds no text")
@@ -159,29 +158,51 @@ class Questions:
 class ModelJudge(abc.ABC):
     """Base class of our own judges; implements `collection.judges.base.Judge`.
 
-    They are ours: their prompts are no benchmark's, and their verdicts are not those of its official judge. They
-    hold to the rules that official judges have (`prompts/rules.j2`), in our words.
+    They are ours: their verdicts are not those of a benchmark's official judge. They hold to the rules that
+    official judges have, in our words (`prompts/rules.j2`).
 
     Args:
       model: with a cache of its replies.
       notes: benchmark notes by task id.
+      temperature: of the model's replies, for the record.
 
     Attributes:
       method: its name in configs.
       sees: the evidence it gets, as a phrase.
+      templates: the prompts that it renders.
+      evidence: names and values of the limits on the evidence, for the record.
     """
 
     method: ClassVar[str]
     sees: ClassVar[str]
+    templates: ClassVar[tuple[str, ...]]
+    evidence: ClassVar[tuple[tuple[str, int], ...]]
     # A run without a final answer is a failure.
     needs_answer: ClassVar[bool] = False
 
-    def __init__(self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None):
-        self.model, self._notes = model, notes or {}
+    def __init__(
+        self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None, temperature: float = 0.0
+    ):
+        self.model, self._notes, self._temperature = model, notes or {}, temperature
 
     @property
     def name(self) -> str:
         return f"{self.method} ({self.model.name})"
+
+    @property
+    def fingerprint(self) -> JudgeFingerprint:
+        """What the judge is; the model's version is known after an answer."""
+        return JudgeFingerprint(
+            method=self.method,
+            source=f"rmsweb-jax {rmsweb_jax.__version__}",
+            model=self.model.name,
+            prompt_sha256=prompt_sha256((*self.templates, _AGAIN)),
+            temperature=self._temperature,
+            evidence={
+                **dict(self.evidence),
+                "references": any(one.reference is not None for one in self._notes.values()),
+            },
+        )
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
         """Judges a finished episode; an unfinished one fails without a model call.
@@ -192,15 +213,15 @@ class ModelJudge(abc.ABC):
         notes = self._notes.get(trajectory.task.task_id, TaskNotes())
         failed = failed_without_a_call(trajectory, notes, self.needs_answer)
         if failed is not None:
-            return failed
+            return dataclasses.replace(failed, fingerprint=self.fingerprint)
         questions = Questions(self.model, trajectory, images)
         try:
             verdict = self._decide(trajectory, notes, questions)
         except NoVerdictError as error:
             verdict = Verdict(None, str(error))
-        return dataclasses.replace(verdict, usage=questions.usage, key=questions.key)
+        fingerprint = self.fingerprint.model_copy(update={"model_version": questions.model_version})
+        return dataclasses.replace(verdict, usage=questions.usage, key=questions.key, fingerprint=fingerprint)
 
     @abc.abstractmethod
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
-        """Asks the model; the caller fills in usage and key. Raises as `Questions.ask`."""
-
+        """Asks the model; the caller fills in usage, key and fingerprint. Raises as `Questions.ask`."""

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from collection.judges.notes import TaskNotes
 from collection.llm.model import ImageSource
-from rmsweb_jax.records.lean import Run
-from rmsweb_jax.records.schema import CallUsage, Task, Trajectory
+from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Task, Trajectory
 
 NO_ANSWER = "Failed without a call: no final answer."
 GAVE_UP = "Failed without a call: the agent itself declared that it had not succeeded."
@@ -25,6 +24,7 @@ class Verdict:
       usage: tokens of all calls, cached ones included.
       score: share of the task that was done, in [0, 1], independent of the verdict; None if not scored.
       key: cache key of the last call; empty without a call.
+      fingerprint: what the judge was; None if that is unknown.
     """
 
     success: bool | None
@@ -32,6 +32,7 @@ class Verdict:
     usage: CallUsage = dataclasses.field(default_factory=CallUsage)
     score: float | None = None
     key: str = ""
+    fingerprint: JudgeFingerprint | None = None
 
     def __post_init__(self) -> None:
         # The record must give a reason.
@@ -55,18 +56,13 @@ def declared(trajectory: Trajectory) -> bool:
     return trajectory.outcome == "done" and trajectory.declared_success is True
 
 
-def full_success(run: Trajectory | Run) -> bool:
-    """Returns True if a run may be training data: it passed, and not as a right answer that says no."""
-    return run.success and run.declared_success is not False
-
-
 # A request with a condition, which may fail to hold: "..., if it is offered", "let me know if none are left".
 _CONDITION = re.compile(r"\b(?:if|whether|unless|otherwise)\b", re.IGNORECASE)
 # Words for what cannot be had, in a request or a rubric.
 _ABSENCE = re.compile(
     r"\b(?:unavailab\w+|impossible|sold[ -]out|no longer|fully booked|none (?:exists?|(?:is|are) )"
-    r"|no (?:available|matching|suitable|such|results?|match(?:es)?)\b"
-    r"|(?:not|n['\u2019]t|cannot) (?:be )?(?:available|possible|offered|exist|found))",
+    r"|no (?:available|matching|suitable|such|results?|match(?:es)?)\b)"
+    r"|(?:\bnot|\bcannot|n['\u2019]t) (?:be )?(?:available|possible|offered|exist|found)",
     re.IGNORECASE,
 )
 
@@ -131,11 +127,13 @@ class EnvironmentReward:
     """Passes runs with declared success and full reward; implements `Judge`."""
 
     name = "reward"
+    fingerprint = JudgeFingerprint(method="reward")
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
         if trajectory.reward is None:
-            return Verdict(None, NO_REWARD)
-        return Verdict(declared(trajectory) and trajectory.reward >= FULL_REWARD, "")
+            return Verdict(None, NO_REWARD, fingerprint=self.fingerprint)
+        success = declared(trajectory) and trajectory.reward >= FULL_REWARD
+        return Verdict(success, "", fingerprint=self.fingerprint)
 
 
 class Recorded:
@@ -144,7 +142,8 @@ class Recorded:
     name = "recorded"
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
-        text = trajectory.judge_text
+        text, usage = trajectory.judge_text, trajectory.judge_usage
+        fingerprint = trajectory.judge_fingerprint
         if not trajectory.judge:
-            return Verdict(None, text or NO_VERDICT, trajectory.judge_usage)
-        return Verdict(trajectory.success, text, trajectory.judge_usage, trajectory.judge_score)
+            return Verdict(None, text or NO_VERDICT, usage, fingerprint=fingerprint)
+        return Verdict(trajectory.success, text, usage, trajectory.judge_score, fingerprint=fingerprint)

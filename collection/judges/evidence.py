@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
+import jinja2.meta
 
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.corpus.steps import StepView, view
@@ -23,6 +25,12 @@ _MAX_LINE_CHARS = 300
 _MAX_ELEMENT_CHARS = 100
 _MAX_RESULT_CHARS = 600
 _MAX_OUTPUT_CHARS = 3_000
+# For the record of what a judge saw.
+TEXT_LIMITS = (
+    ("page_chars", MAX_PAGE_CHARS),
+    ("answer_chars", MAX_ANSWER_CHARS),
+    ("output_chars", _MAX_OUTPUT_CHARS),
+)
 # What an element without a text is known by, in this order.
 _NAMES = ("aria-label", "placeholder", "title", "alt", "name", "value", "id")
 
@@ -61,7 +69,7 @@ def page(step: Step, limit: int = MAX_PAGE_CHARS) -> dict[str, Any]:
 
 
 def history(trajectory: Trajectory) -> list[dict[str, Any]]:
-    """Renders the agent's actions, the words of the elements they were done to, and their results, by step."""
+    """Renders the agent's actions, with the words of their elements, and what came of them, step by step."""
     return [_past(view(step), bool(trajectory.source)) for step in trajectory.steps]
 
 
@@ -106,6 +114,25 @@ def _words(element: Element) -> str:
     name = element.text or next((attributes[key] for key in _NAMES if attributes.get(key)), "")
     shown = f' "{fenced_line(name, _MAX_ELEMENT_CHARS)}"' if name else ""
     return f"{role}{shown}"
+
+
+@functools.cache
+def prompt_sha256(templates: Sequence[str]) -> str:
+    """Returns the SHA-256 of prompt templates and of those that they include.
+
+    Args:
+      templates: file names, as a tuple.
+    """
+    environment, sources = _environment(), {}
+    waiting = list(templates)
+    while waiting:
+        name = waiting.pop()
+        if name not in sources:
+            assert environment.loader is not None
+            sources[name], *_ = environment.loader.get_source(environment, name)
+            included = jinja2.meta.find_referenced_templates(environment.parse(sources[name]))
+            waiting += filter(None, included)
+    return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache

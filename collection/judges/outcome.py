@@ -8,7 +8,7 @@ from __future__ import annotations
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import MAX_ANSWER_CHARS, history, page, render
+from collection.judges.evidence import MAX_ANSWER_CHARS, TEXT_LIMITS, history, page, render
 from collection.judges.notes import Reference, TaskNotes
 from collection.judges.reading import read_verdict
 from rmsweb_jax.records.schema import Trajectory
@@ -21,6 +21,8 @@ class OwnOutcomeJudge(ModelJudge):
 
     method = "own_outcome"
     sees = f"the actions, the final answer, the last page as text and the last {SCREENSHOTS} screenshots"
+    templates = ("outcome.j2",)
+    evidence = (("screenshots", SCREENSHOTS), *TEXT_LIMITS)
     needs_answer = True
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:

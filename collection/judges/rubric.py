@@ -1,7 +1,7 @@
 """`own_rubric`: our judge by points for each criterion of a task's rubric, and a separate outcome.
 
-After the verifier of WebTailBench (Awadallah et al. 2025, Fara-7B), whose tasks come with rubrics. The prompt is
-our own, and it is not the benchmark's official verifier.
+After the verifier of WebTailBench (Awadallah et al. 2025, Fara-7B), whose tasks come with rubrics. The prompt
+is our own, and it is not the benchmark's official verifier.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, NoVerdictError, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import history, page, render, screenshots
+from collection.judges.evidence import TEXT_LIMITS, history, page, render, screenshots
 from collection.judges.notes import Criterion, TaskNotes
 from collection.judges.reading import read_object
 from rmsweb_jax.actions.json_schema import plain_schema
@@ -55,6 +55,8 @@ class OwnRubricJudge(ModelJudge):
     """Asks one question, answered in JSON. `Verdict.score` is the share of points of applicable criteria."""
 
     method = "own_rubric"
+    templates = ("rubric.j2",)
+    evidence = (("screenshots", SCREENSHOTS), *TEXT_LIMITS)
     sees = (
         "a rubric, the actions, the final answer, the last page as text and the last "
         f"{SCREENSHOTS} screenshots"

@@ -1,7 +1,7 @@
 """`own_webjudge`: our judge by key points, relevant screenshots, and a verdict on those.
 
-After the three stages of Online-Mind2Web's WebJudge (Xue et al. 2025, "An Illusion of Progress?"). The prompts
-are our own, and it is not the benchmark's official judge.
+After the three stages of Online-Mind2Web's WebJudge (Xue et al. 2025, "An Illusion of Progress?"). The
+prompts are our own, and it is not the benchmark's official judge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import history, page, render, screenshots
+from collection.judges.evidence import TEXT_LIMITS, history, page, render, screenshots
 from collection.judges.notes import TaskNotes
 from collection.judges.reading import read_score, read_status
 from rmsweb_jax.records.schema import Trajectory
@@ -49,6 +49,8 @@ class OwnWebJudge(ModelJudge):
         "the actions, the final answer, the last page as text and the "
         f"{SCREENSHOTS} screenshots that it took to matter most"
     )
+    templates = ("key_points.j2", "screenshot.j2", "status.j2")
+    evidence = (("screenshots", SCREENSHOTS), ("least_score", LEAST_SCORE), *TEXT_LIMITS)
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
         points = fenced_text(questions.ask(render("key_points.j2", trajectory)), _MAX_POINTS_CHARS)

@@ -97,7 +97,14 @@ class CachedModel:
         try:
             stored = json.loads(line)
             usage = CallUsage(**stored["usage"])
-            return ModelReply(stored["text"], usage, stored["problem"], stored["cached_tokens"])
+            return ModelReply(
+                stored["text"],
+                usage,
+                stored["problem"],
+                stored["cached_tokens"],
+                # Caches of before this was recorded can still be read.
+                model_version=stored.get("model_version", ""),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise self._invalid(error) from error
 
@@ -123,5 +130,6 @@ def _write(reply: ModelReply) -> str:
             "problem": reply.problem,
             "usage": reply.usage.model_dump(),
             "cached_tokens": reply.cached_tokens,
+            "model_version": reply.model_version,
         }
     )

@@ -69,6 +69,7 @@ class _CompletionUsage(BaseModel):
 
 
 class _Completion(BaseModel):
+    model: str | None = None
     choices: list[_CompletionChoice]
     usage: _CompletionUsage | None = None
 
@@ -199,6 +200,7 @@ class ChatModel:
             usage=CallUsage(prompt_tokens=usage.prompt_tokens, response_tokens=answered),
             problem=self._problem(choice),
             cached_tokens=(details and details.cached_tokens) or 0,
+            model_version=completion.model or "",
         )
 
     def _problem(self, choice: _CompletionChoice) -> str:

@@ -61,6 +61,7 @@ class ModelReply:
       problem: one line that says why the answer is not usable (blocked, cut off, empty); else empty.
       cached_tokens: prompt tokens that were billed as cached.
       outage_s: seconds that the call has waited for a model that did not answer.
+      model_version: name of the model in the answer, often more precise than that in the request.
     """
 
     text: str
@@ -68,6 +69,7 @@ class ModelReply:
     problem: str = ""
     cached_tokens: int = 0
     outage_s: float = 0.0
+    model_version: str = ""
 
 
 class Model(Protocol):

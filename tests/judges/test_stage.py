@@ -59,7 +59,7 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     assert report["judges"]["outcome"]["name"] == "outcome (judge-1)"
     judgements = lines(tmp_path / "judge/judgements.jsonl")
     assert len(judgements) == 7 * 5 and {tuple(sorted(line)) for line in judgements} == {
-        ("judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
+        ("fingerprint", "judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
     }
     assert [line["success"] for line in judgements if line["judge"] == "outcome"] == [
         *(True, True, False, False, None, None, False)
