@@ -161,7 +161,7 @@ class EpisodeRunner:
         verdict = judge.judge(trajectory, self.images)
         return trajectory.model_copy(
             update={
-                "success": verdict.success is True,
+                "success": trajectory.outcome == "done" and verdict.success is True,
                 "judge": "" if verdict.success is None else judge.name,
                 "judge_text": self.environment.redact(verdict.text),
                 "judge_usage": verdict.usage,
