@@ -11,9 +11,9 @@ from collection.judges.asking import ModelJudge
 from collection.judges.base import EnvironmentReward, Judge, Recorded
 from collection.judges.cross_check import CrossCheck
 from collection.judges.notes import TaskNotes
-from collection.judges.outcome import OutcomeJudge
-from collection.judges.rubric import RubricVerifier
-from collection.judges.webjudge import WebJudge
+from collection.judges.outcome import OwnOutcomeJudge
+from collection.judges.rubric import OwnRubricJudge
+from collection.judges.webjudge import OwnWebJudge
 from collection.llm.cached import CachedModel
 from collection.llm.config import ModelConfig, ModelEndpoint, make_model
 from collection.llm.ledger import LEDGER
@@ -25,7 +25,7 @@ from rmsweb_jax.settings import required, safe
 REPLIES = "judge_replies.sqlite"
 RECORDED: dict[str, Callable[[], Judge]] = {"reward": EnvironmentReward, "recorded": Recorded}
 METHODS: dict[str, type[ModelJudge]] = {
-    judge.method: judge for judge in (OutcomeJudge, WebJudge, RubricVerifier)
+    judge.method: judge for judge in (OwnOutcomeJudge, OwnWebJudge, OwnRubricJudge)
 }
 
 
@@ -35,13 +35,13 @@ class JudgeSettings(ModelEndpoint):
 
     Attributes:
       kind: `actor` asks the actor's model, `none` leaves the judge out.
-      method: `outcome` (last page, last screenshots), `webjudge` (key points, relevant screenshots) or
-        `rubric` (points for each line of a task's rubric, and a verdict).
+      method: a judge of ours: `own_outcome` (last page, last screenshots), `own_webjudge` (key points,
+        relevant screenshots) or `own_rubric` (points for each line of a task's rubric, and a verdict).
       reference: show the benchmark's reference answer to the judge.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
-    method: Literal["outcome", "webjudge", "rubric"] = "outcome"
+    method: Literal["own_outcome", "own_webjudge", "own_rubric"] = "own_outcome"
     reference: bool = False
 
 
@@ -63,8 +63,8 @@ class JudgesSettings:
     reward: RecordedSettings = RecordedSettings("reward")
     recorded: RecordedSettings = RecordedSettings("recorded")
     outcome: JudgeSettings = JudgeSettings()
-    webjudge: JudgeSettings = JudgeSettings(method="webjudge")
-    rubric: JudgeSettings = JudgeSettings(method="rubric")
+    webjudge: JudgeSettings = JudgeSettings(method="own_webjudge")
+    rubric: JudgeSettings = JudgeSettings(method="own_rubric")
     second: JudgeSettings = JudgeSettings()
 
 
@@ -118,7 +118,7 @@ class JudgeConfig:
     """
 
     model: ModelConfig
-    method: str = "outcome"
+    method: str = "own_outcome"
     notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
 
 
@@ -139,9 +139,11 @@ def judge_config(
     """
     if settings.kind == "none":
         return None
-    if settings.method == "rubric" and not any(one.rubric for one in notes.values()):
+    if settings.method == "own_rubric" and not any(one.rubric for one in notes.values()):
         # Otherwise every run would end unjudged, after all episodes were played and paid for.
-        raise UserError(f"config.{name}.method=rubric: no task here comes with a rubric; take another method")
+        raise UserError(
+            f"config.{name}.method=own_rubric: no task here comes with a rubric; take another method"
+        )
     known = (
         notes
         if settings.reference

@@ -263,7 +263,8 @@ class Trajectory(Record):
         refused it; `unreachable`: its start page did not open; `crashed`: browser or process were lost.
       declared_success: the `success` flag of its `done`.
       reward: the environment's own reward, if it has one.
-      success: the agent declared completion AND the judge (or the reward) passes.
+      success: the agent declared completion AND the judge (or the reward) passes; or the judge passes an
+        answer that says no. Training leaves the latter out.
       judge: source of the verdict: `reward`, or a judge's name; empty without a verdict.
       judge_text, judge_usage: the judge's answer, even if it is not a verdict, and its cost.
       judge_score: completed share of the task in [0, 1], if a judge gives one in addition to its verdict.

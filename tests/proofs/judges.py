@@ -9,9 +9,9 @@ from tests.judges.verdicts import PLAN, Said, all_said
 from tests.proofs.result import Claim, Figures, Proof, main, table
 
 TITLES = {
-    "outcome": "Outcome judge: the last line is SUCCESS or the text ends in NOT SUCCESS",
-    "webjudge": "WebJudge: the last line is `Status: success` or `Status: failure`",
-    "rubric": "Rubric verifier: one JSON object, three criteria of 3, 2 and (on a condition) 4 points",
+    "own_outcome": "Outcome judge of ours: the last line is SUCCESS or the text ends in NOT SUCCESS",
+    "own_webjudge": "WebJudge of ours: the last line is `Status: success` or `Status: failure`",
+    "own_rubric": "Rubric judge of ours: one JSON object, criteria of 3, 2 and (on a condition) 4 points",
 }
 _MAX_CHARS = 160
 
@@ -39,7 +39,7 @@ def measure() -> Figures:
 
 def _passes_by_keyword(said: Said) -> bool:
     """Verdict by keyword only, as in the judges' published code (Online-Mind2Web, WebVoyager)."""
-    if said.judge == "webjudge":
+    if said.judge == "own_webjudge":
         return "success" in said.text.lower().partition("status:")[2]
     return "SUCCESS" in said.text and "NOT SUCCESS" not in said.text
 
@@ -66,7 +66,7 @@ def claims(figures: Figures) -> list[Claim]:
     others = [
         case
         for case in cases
-        if not case["should_pass"] and case["words"] is not None and case["judge"] != "rubric"
+        if not case["should_pass"] and case["words"] is not None and case["judge"] != "own_rubric"
     ]
     loose = sum(case["passes_by_keyword"] for case in others)
     return [
