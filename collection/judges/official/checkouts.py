@@ -44,15 +44,19 @@ class OfficialMethod:
     Attributes:
       sees: the evidence it gets, as a phrase.
       evidence: limits on its evidence, for the record.
+      needs_answer: a run without a final answer is a failure.
       verdicts: the values that its code returns, as a verdict; all others are none.
+      retries: its code itself asks again for a reply that it cannot read.
       form: what a reply must contain to be a verdict; its code takes any other reply for a failure.
     """
 
     repository: Repository
     sees: str
     evidence: Mapping[str, int | str]
+    needs_answer: bool
     verdicts: Mapping[Any, bool]
     form: str = ""
+    retries: bool = False
 
     def reads(self, reply: str) -> bool:
         """Returns True if a reply contains a verdict."""
@@ -90,12 +94,14 @@ OFFICIAL: Mapping[str, OfficialMethod] = MappingProxyType(
             _WEBVOYAGER,
             "the final answer and the last 15 screenshots",
             MappingProxyType({"screenshots": 15}),
+            True,
             _STATUS,
         ),
         "browser_use": OfficialMethod(
             _BROWSER_USE,
             "the final answer and the last 4 screenshots",
             MappingProxyType({"screenshots": 4}),
+            True,
             MappingProxyType({"success": True, "failed": False}),
             r"SUCCESS|UNKNOWN",
         ),
@@ -103,6 +109,7 @@ OFFICIAL: Mapping[str, OfficialMethod] = MappingProxyType(
             _FARA,
             "the actions, and at most 50 screenshots that it gave 3 or more of 5 points",
             MappingProxyType({"screenshots": 50, "least_score": 3}),
+            False,
             _STATUS,
             r"(?i)status:",
         ),
@@ -110,6 +117,7 @@ OFFICIAL: Mapping[str, OfficialMethod] = MappingProxyType(
             _FARA,
             "the agent's thoughts, the actions and the last screenshot",
             MappingProxyType({"screenshots": 1}),
+            False,
             _STATUS,
             r"(?i)status:",
         ),
@@ -117,13 +125,15 @@ OFFICIAL: Mapping[str, OfficialMethod] = MappingProxyType(
             _FARA,
             "a rubric, the agent's thoughts, the actions, the final answer and the screenshots",
             MappingProxyType({"screenshots_per_criterion": 5, "verdict": "outcome"}),
+            False,
             _STATUS,
+            retries=True,
         ),
     }
 )
 
 
-def check_checkout(folder: Path, repository: Repository) -> None:
+def check_checkout(folder: Path, repository: Repository, setting: str = "config.judge.official") -> None:
     """Checks that a folder is the pinned commit of a repository and that the judge's files are unchanged.
 
     Raises:
@@ -131,20 +141,20 @@ def check_checkout(folder: Path, repository: Repository) -> None:
     """
     clone = f"git clone https://{repository.address} {folder}"
     if not folder.is_dir():
-        raise UserError(f"config.judge.official={folder}: no such folder; get it with: {clone}")
+        raise UserError(f"{setting}={folder}: no such folder; get it with: {clone}")
     commit = _git(folder, "rev-parse", "HEAD")
     if commit != repository.commit:
         found = f"at commit {commit[:12]}" if commit else "not a git checkout"
         remedy = f"git -C {folder} checkout {repository.commit}" if commit else clone
         raise UserError(
-            f"config.judge.official={folder}: {found}; this judge is of {repository.address} at "
+            f"{setting}={folder}: {found}; this judge is of {repository.address} at "
             f"{repository.commit[:12]}; get it with: {remedy}"
         )
     if files_sha256(folder, repository.roots) != repository.sha256:
         changed = _git(folder, "status", "--porcelain", "--ignored", "--", *repository.roots).splitlines()
         names = [line.split(maxsplit=1)[1] for line in changed if "__pycache__" not in line]
         raise UserError(
-            f"config.judge.official={folder}: {', '.join(names[:3]) or 'its files'} changed since commit "
+            f"{setting}={folder}: {', '.join(names[:3]) or 'its files'} changed since commit "
             f"{commit[:12]}; restore with: git -C {folder} checkout {repository.commit} -- "
             f"{' '.join(repository.roots)}"
         )

@@ -3,8 +3,8 @@
     python driver.py
 
 The first line on standard input is a JSON object with `method`, `checkout`, `scratch` (a folder), `images`
-(the limit on screenshots) and the model's `base_url`, `key` and `model`. It is answered by `{}` when the judge
-is ready. Each further line is an episode (`collection.judges.official.evidence.episode`). It is answered by
+(the limit on screenshots) and the model's `base_url`, `key` and `model`. It is answered by `{}` when all is
+ready. Each further line is an episode (`collection.judges.official.evidence.episode`). It is answered by
 `value` as the judge's code returns it, with `text` and `score` if it gives them; or by `error` if it failed.
 
 This file imports nothing of this project, which need not be installed in that environment. It changes nothing
@@ -136,8 +136,9 @@ def universal_verifier(settings: dict[str, Any]) -> Any:
         Path(episode["folder"], "task_data.json").unlink(missing_ok=True)
         value, text = benchmark.evaluator(task, candidate)
         found = json.loads(text)
-        if "rubric_error" in found:
-            return {"value": None, "text": found["rubric_error"]}
+        # Both mean that no reply could be read, which its code counts as a failure.
+        if "rubric_error" in found or found.get("outcome_success", False) is None:
+            return {"value": None, "text": found.get("rubric_error") or found["outcome_reasoning"]}
         most = found.get("rubric_total_max_points") or 0
         score = found["rubric_total_earned_points"] / most if most else None
         return {"value": value, "text": found.get("outcome_reasoning", ""), "score": score}

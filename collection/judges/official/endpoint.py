@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# Answers a request's body, or raises to refuse it.
-Answering = Callable[[dict[str, Any]], dict[str, Any]]
+# Returns the reply to a request's body, or raises to refuse it.
+Answering = Callable[[dict[str, Any]], str]
 
 
 class JudgeEndpoint:
@@ -33,7 +33,8 @@ class JudgeEndpoint:
                     status, answer = 404, {"error": {"message": "not found"}}
                 else:
                     try:
-                        status, answer = 200, answering(json.loads(body))
+                        asked = json.loads(body)
+                        status, answer = 200, _completion(asked["model"], answering(asked))
                     except Exception as error:
                         # Not an error that a client would try again.
                         status, answer = 400, {"error": {"message": str(error)}}
@@ -74,8 +75,8 @@ class _Server(http.server.ThreadingHTTPServer):
         """A client that was ended while it waited is no error."""
 
 
-def completion(text: str, model: str, prompt_tokens: int, response_tokens: int) -> dict[str, Any]:
-    """Returns a chat completion."""
+def _completion(model: str, text: str) -> dict[str, Any]:
+    """Returns a chat completion; its tokens are counted by the run, not by the judge's code."""
     message = {"role": "assistant", "content": text, "refusal": None}
     return {
         "id": "judge",
@@ -83,9 +84,5 @@ def completion(text: str, model: str, prompt_tokens: int, response_tokens: int) 
         "created": 0,
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
-        "usage": {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": response_tokens,
-            "total_tokens": prompt_tokens + response_tokens,
-        },
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     }

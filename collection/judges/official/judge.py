@@ -14,23 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collection.judges.asking import ModelJudge, Questions
-from collection.judges.base import Verdict, failed_without_a_call
+from collection.judges.asking import CONCURRENT, ModelJudge, NoVerdictError, Questions, UnusableReplyError
+from collection.judges.base import Verdict
 from collection.judges.notes import TaskNotes
 from collection.judges.official import driver
 from collection.judges.official.checkouts import OFFICIAL, Repository
-from collection.judges.official.endpoint import JudgeEndpoint, completion
+from collection.judges.official.endpoint import JudgeEndpoint
 from collection.judges.official.evidence import episode
-from collection.llm.cached import CachedModel, content_key
-from collection.llm.metered import NoAnswerError
-from collection.llm.model import ImageSource, ModelRequest, call_seed
+from collection.llm.cached import CachedModel
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess, bypass_proxy_locally
-from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Trajectory
+from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 
 NO_SCREENSHOTS = "[no verdict: the run has no screenshots]"
-# Calls of one judgement at the same time.
-CONCURRENT = 8
 # The child needs a path and a home; keys and settings of this process are none of its business.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "no_proxy", "NO_PROXY")
 
@@ -60,8 +56,8 @@ class OfficialJudge(ModelJudge):
         self._python, self._children = python or sys.executable, threading.local()
         self._endpoint: JudgeEndpoint | None = None
         self._lock = threading.Lock()
-        # As instance attributes: one class serves all official judges.
-        self.method, self.sees = method, self._official.sees  # pyright: ignore[reportAttributeAccessIssue]
+        self.method, self.sees = method, self._official.sees
+        self.needs_answer = self._official.needs_answer
 
     @property
     def fingerprint(self) -> JudgeFingerprint:
@@ -75,46 +71,37 @@ class OfficialJudge(ModelJudge):
             evidence=dict(self._official.evidence),
         )
 
-    def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
-        failed = failed_without_a_call(trajectory, needs_answer=True)
-        if failed is not None:
-            return Verdict(failed.success, failed.text, fingerprint=self.fingerprint)
-        if not any(step.observation.screenshot for step in trajectory.steps):
-            return Verdict(None, NO_SCREENSHOTS, fingerprint=self.fingerprint)
-        notes = self._notes.get(trajectory.task.task_id, TaskNotes())
-        asked = _Judgement(self.model, trajectory)
-        with tempfile.TemporaryDirectory(prefix="judge-") as folder:
-            shown = episode(trajectory, images, notes.rubric, Path(folder))
-            verdict = self._decide_once(shown, asked)
-            if verdict.success is None and asked.unread:
-                asked.begin_again()
-                verdict = self._decide_once(shown, asked)
-        fingerprint = self.fingerprint.model_copy(update={"model_version": asked.model_version})
-        return Verdict(
-            verdict.success, verdict.text, asked.usage, verdict.score, asked.key, fingerprint=fingerprint
-        )
-
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
-        raise NotImplementedError("official judges ask by themselves")
+        if not any(step.observation.screenshot for step in trajectory.steps):
+            raise NoVerdictError(NO_SCREENSHOTS)
+        with tempfile.TemporaryDirectory(prefix="judge-") as folder:
+            shown = episode(trajectory, questions.images, notes.rubric, Path(folder))
+            judgement = _Judgement(questions)
+            try:
+                return self._ask_code(shown, judgement)
+            except UnusableReplyError:
+                if self._official.retries:
+                    raise
+                judgement.begin_again()
+                return self._ask_code(shown, judgement)
 
-    def _decide_once(self, shown: dict[str, Any], asked: _Judgement) -> Verdict:
-        """Runs the judge's code once; sets `asked.unread` if it found no verdict in the last reply."""
-        asked.unread = False
-        found = self._child().judge(shown, asked)
-        if asked.error is not None:
-            raise asked.error
-        if asked.failure:
-            return Verdict(None, asked.failure)
-        text = found.get("text") or asked.reply
-        value = found.get("value")
-        success = self._official.verdicts.get(value) if "error" not in found else None
-        readable = self._official.reads(asked.reply)
-        if success is not None and readable:
-            return Verdict(success, text, score=found.get("score"))
+    def _ask_code(self, shown: dict[str, Any], judgement: _Judgement) -> Verdict:
+        """Runs the judge's code on an episode once.
+
+        Raises:
+          UnusableReplyError: it found no verdict in the last reply, or failed.
+          NoVerdictError, UserError: a call got no answer.
+        """
+        found = self._child().judge(shown, judgement)
+        if judgement.error is not None:
+            raise judgement.error
+        text, value = found.get("text") or judgement.reply, found.get("value")
+        if "error" in found or value is None or not self._official.reads(judgement.reply):
+            reason = " ".join(str(found.get("error") or f"its code reads {value!r}").split())
+            raise UnusableReplyError(f"{text}\n[no verdict: {reason}]".strip())
+        success = self._official.verdicts.get(value)
         # An undecided judge has answered in its form and is not asked again.
-        asked.unread = "error" in found or not readable or value is None
-        reason = found.get("error") or f"its code reads {value!r}"
-        return Verdict(None, f"{text}\n[no verdict: {' '.join(str(reason).split())}]".strip())
+        return Verdict(success, text, score=found.get("score"))
 
     def _child(self) -> _Child:
         """Returns the process of this thread; it ends with the thread."""
@@ -137,74 +124,44 @@ class OfficialJudge(ModelJudge):
 
 
 class _Judgement:
-    """The model calls of one judgement.
+    """The calls that a judge's code makes about one run.
 
     Attributes:
-      usage: tokens of all calls, cached ones included.
-      key: cache key of the last call.
-      model_version: name of the model in its last answer.
       reply: the last reply.
-      failure: reason why a call got no answer, which ends the judgement.
-      error: error that ends the run.
-      unread: no verdict was found in the last reply.
+      error: reason why a call got no answer, which ends the judgement.
     """
 
-    def __init__(self, model: CachedModel, trajectory: Trajectory):
-        self._model = model
-        self._seed = call_seed("judge", trajectory.task.task_id, trajectory.actor, trajectory.attempt)
+    def __init__(self, questions: Questions):
+        self._questions = questions
         self._lock, self._slots = threading.Lock(), threading.BoundedSemaphore(CONCURRENT)
-        # Calls so far by their content: the judge wants a new reply to a repeated question.
+        # Calls so far by their content: the judge's code wants a new reply to a repeated question.
         self._repeats: Counter[str] = Counter()
-        self._last = ""
-        self._usages: dict[str, CallUsage] = {}
-        self.key = self.model_version = self.reply = self.failure = ""
+        self._last = self.reply = ""
         self.error: BaseException | None = None
-        self.unread = False
-
-    @property
-    def usage(self) -> CallUsage:
-        """Sums in an order that does not depend on which call ended first."""
-        usages = [self._usages[key] for key in sorted(self._usages)]
-        return CallUsage(
-            **{name: sum(getattr(one, name) for one in usages) for name in CallUsage.model_fields}
-        )
 
     def begin_again(self) -> None:
-        """Takes known replies again, but not that to the last question."""
+        """From now on known replies are used again, but not that to the last question."""
         self._repeats = Counter({self._last: self._repeats[self._last]})
         self.reply = ""
 
-    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, body: dict[str, Any]) -> str:
         """Answers a chat-completions request by the run's model.
 
         Raises:
-          NoAnswerError, UserError: and sets `failure` or `error`.
+          NoVerdictError, UserError: as `Questions.pass_on`; and sets `error`.
         """
         chat = {name: body[name] for name in ("messages", "response_format") if name in body}
-        request = ModelRequest((), "judge", self._seed, chat=chat)
-        question = content_key(self._model.name, request)
+        question = json.dumps(chat, sort_keys=True)
         with self._lock:
             self._last, repeat = question, self._repeats[question]
             self._repeats[question] += 1
-        request = ModelRequest((), "judge", self._seed, chat=chat, repeat=repeat)
         try:
             with self._slots:
-                reply, _ = self._model.ask(request)
-        except NoAnswerError as error:
-            self.failure = f"[no answer: {error}]"
-            raise
+                self.reply = self._questions.pass_on(chat, repeat)
         except BaseException as error:
             self.error = error
             raise
-        # A lone surrogate cannot be encoded as UTF-8.
-        text = reply.text.encode(errors="replace").decode()
-        with self._lock:
-            self.key = content_key(self._model.name, request)
-            self._usages[self.key] = reply.usage
-            self.model_version = reply.model_version or self.model_version
-            self.reply = text or f"[{reply.problem}]"
-        usage = reply.usage
-        return completion(text, self._model.name, usage.prompt_tokens, usage.response_tokens)
+        return self.reply
 
 
 class _Child:
@@ -285,7 +242,7 @@ class _Child:
             return json.loads(self._process.stdout.readline())
         return None
 
-    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, body: dict[str, Any]) -> str:
         judgement = self._judgement
         if judgement is None:
             raise ValueError("no episode is being judged")
