@@ -136,7 +136,9 @@ class Questions:
         """
         run = self._trajectory
         seed = call_seed("judge", run.task.task_id, run.actor, run.attempt, repeat)
-        reply = self._reply(ModelRequest((), "judge", seed, chat=chat, repeat=repeat))
+        request = ModelRequest((), "judge", seed, chat=chat, repeat=repeat)
+        self.key = content_key(self._model.name, request)
+        reply = self._reply(request)
         # A lone surrogate cannot be encoded as UTF-8.
         return reply.text.encode(errors="replace").decode()
 

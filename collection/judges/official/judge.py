@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -27,6 +28,8 @@ from rmsweb_jax.processes import ChildProcess, bypass_proxy_locally
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 
 NO_SCREENSHOTS = "[no verdict: the run has no screenshots]"
+# A process that has closed its output ends within this time.
+_END_S = 5.0
 # The child needs a path and a home; keys and settings of this process are none of its business.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "no_proxy", "NO_PROXY")
 
@@ -151,7 +154,7 @@ class _Judgement:
           NoVerdictError, UserError: as `Questions.pass_on`; and sets `error`.
         """
         chat = {name: body[name] for name in ("messages", "response_format") if name in body}
-        question = json.dumps(chat, sort_keys=True)
+        question = hashlib.sha256(json.dumps(chat, sort_keys=True).encode()).hexdigest()
         with self._lock:
             self._last, repeat = question, self._repeats[question]
             self._repeats[question] += 1
@@ -204,7 +207,7 @@ class _Child:
             }
         )
         if ready is None or ready:
-            failure = self._process.failure()
+            failure = self._ended()
             self.stop()
             if ready and "missing" in ready:
                 raise UserError(
@@ -212,7 +215,7 @@ class _Child:
                     "config.judge.official_python=PYTHON of an environment with it, made with: "
                     f"pip install {repository.packages}"
                 )
-            raise UserError(f"the {method} judge: {ready['error']}") if ready else failure
+            raise UserError(f"the {method} judge: {ready['error'] if ready else failure}")
 
     @property
     def alive(self) -> bool:
@@ -224,7 +227,7 @@ class _Child:
         found = self._ask(shown)
         self._judgement = None
         if found is None:
-            reason = str(self._process.failure())
+            reason = self._ended()
             self.stop()
             return {"error": reason}
         return found
@@ -233,6 +236,11 @@ class _Child:
         self._endpoint.remove(self._key)
         self._process.kill()
         self._scratch.cleanup()
+
+    def _ended(self) -> str:
+        """Returns why the process ended: its last line, or its exit code."""
+        self._process.wait(_END_S)
+        return str(self._process.failure()).partition(": ")[2].rpartition(" (log:")[0]
 
     def _ask(self, content: dict[str, Any]) -> dict[str, Any] | None:
         """Sends a line and returns the answer; None if the process has ended."""
