@@ -32,8 +32,16 @@ METHODS: dict[str, type[ModelJudge]] = {
 }
 
 
-OwnMethod = Literal["own_outcome", "own_webjudge", "own_rubric"]
-OfficialMethodName = Literal["webvoyager", "browser_use", "webjudge", "agenttrek", "universal_verifier"]
+Method = Literal[
+    "own_outcome",
+    "own_webjudge",
+    "own_rubric",
+    "webvoyager",
+    "browser_use",
+    "webjudge",
+    "agenttrek",
+    "universal_verifier",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +60,7 @@ class JudgeSettings(ModelEndpoint):
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
-    method: OwnMethod | OfficialMethodName = "own_outcome"
+    method: Method = "own_outcome"
     official: str = ""
     official_python: str = ""
     reference: bool = False

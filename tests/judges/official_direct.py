@@ -3,7 +3,7 @@
     python official_direct.py METHOD CHECKOUT FOLDER URL
 
 FOLDER has a folder for each episode (`tests.judges.official.write_native`), whose name is part of the model's
-address, so that requests can be told apart. Prints the values that the code returns, as JSON, in order.
+address, which separates their requests. Prints the values that the code returns, as JSON, in order.
 """
 
 from __future__ import annotations

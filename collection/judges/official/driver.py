@@ -22,13 +22,11 @@ from types import SimpleNamespace
 from typing import Any
 
 
-def webvoyager(settings: dict[str, Any]) -> Any:
-    sys.path.insert(0, os.path.join(settings["checkout"], "evaluation"))
+def webvoyager(given: dict[str, Any]) -> Any:
+    sys.path.insert(0, os.path.join(given["checkout"], "evaluation"))
     import auto_eval  # pyright: ignore[reportMissingImports]
 
-    client = auto_eval.OpenAI(
-        base_url=settings["base_url"], api_key=settings["key"], max_retries=0, timeout=None
-    )
+    client = auto_eval.OpenAI(base_url=given["base_url"], api_key=given["key"], max_retries=0, timeout=None)
 
     def judge(episode: dict[str, Any]) -> dict[str, Any]:
         # Its patterns want the task on one line, and end the answer at the first bracket.
@@ -40,23 +38,23 @@ def webvoyager(settings: dict[str, Any]) -> Any:
             {"role": "assistant", "content": f"Action: ANSWER; [{answer}]"},
         ]
         Path(episode["folder"], "interact_messages.json").write_text(json.dumps(said))
-        value = auto_eval.auto_eval_by_gpt4v(episode["folder"], client, settings["model"], settings["images"])
+        value = auto_eval.auto_eval_by_gpt4v(episode["folder"], client, given["model"], given["images"])
         return {"value": value}
 
     return judge
 
 
-def browser_use(settings: dict[str, Any]) -> Any:
-    sys.path.insert(0, settings["checkout"])
+def browser_use(given: dict[str, Any]) -> Any:
+    sys.path.insert(0, given["checkout"])
     from evaluation.auto_eval_browser_use import (  # pyright: ignore[reportMissingImports]
         auto_eval_by_gpt4o,
     )
     from langchain_openai import ChatOpenAI  # pyright: ignore[reportMissingImports]
 
     client = ChatOpenAI(
-        model=settings["model"],
-        base_url=settings["base_url"],
-        api_key=settings["key"],
+        model=given["model"],
+        base_url=given["base_url"],
+        api_key=given["key"],
         max_retries=0,
         timeout=None,
         temperature=0,
@@ -75,19 +73,19 @@ def browser_use(settings: dict[str, Any]) -> Any:
     return judge
 
 
-def webjudge(settings: dict[str, Any]) -> Any:
-    return _online_mind2web(settings, "WebJudge_Online_Mind2Web_eval")
+def webjudge(given: dict[str, Any]) -> Any:
+    return _online_mind2web(given, "WebJudge_Online_Mind2Web_eval")
 
 
-def agenttrek(settings: dict[str, Any]) -> Any:
-    return _online_mind2web(settings, "AgentTrek_eval")
+def agenttrek(given: dict[str, Any]) -> Any:
+    return _online_mind2web(given, "AgentTrek_eval")
 
 
-def _online_mind2web(settings: dict[str, Any], method: str) -> Any:
-    client = _fara_client(settings)
+def _online_mind2web(given: dict[str, Any], method: str) -> Any:
+    client = _fara_client(given)
     from webeval.benchmarks import OnlineM2WBenchmark  # pyright: ignore[reportMissingImports]
 
-    benchmark = OnlineM2WBenchmark(Path(settings["scratch"]), eval_method=method, model_client=client)
+    benchmark = OnlineM2WBenchmark(Path(given["scratch"]), eval_method=method, model_client=client)
 
     def judge(episode: dict[str, Any]) -> dict[str, Any]:
         steps = [step for step in episode["steps"] if step["action"]]
@@ -104,11 +102,11 @@ def _online_mind2web(settings: dict[str, Any], method: str) -> Any:
     return judge
 
 
-def universal_verifier(settings: dict[str, Any]) -> Any:
-    client = _fara_client(settings)
+def universal_verifier(given: dict[str, Any]) -> Any:
+    client = _fara_client(given)
     from webeval.benchmarks import WebTailBenchBenchmark  # pyright: ignore[reportMissingImports]
 
-    benchmark = WebTailBenchBenchmark(settings["scratch"], model_client=client)
+    benchmark = WebTailBenchBenchmark(given["scratch"], model_client=client)
 
     def judge(episode: dict[str, Any]) -> dict[str, Any]:
         events = []
@@ -146,14 +144,14 @@ def universal_verifier(settings: dict[str, Any]) -> Any:
     return judge
 
 
-def _fara_client(settings: dict[str, Any]) -> Any:
+def _fara_client(given: dict[str, Any]) -> Any:
     """Returns the client of Fara's judges and makes them importable."""
-    folder = settings["checkout"]
+    folder = given["checkout"]
     sys.path[:0] = [os.path.join(folder, "webeval", "src"), os.path.join(folder, "src")]
     from webeval.oai_clients import OpenAIClientWrapper  # pyright: ignore[reportMissingImports]
 
     return OpenAIClientWrapper(
-        model=settings["model"], base_url=settings["base_url"], api_key=settings["key"], timeout=None
+        model=given["model"], base_url=given["base_url"], api_key=given["key"], timeout=None
     )
 
 
@@ -173,9 +171,9 @@ def main() -> None:
         answers.write(json.dumps(content) + "\n")
         answers.flush()
 
-    settings = json.loads(sys.stdin.readline())
+    given = json.loads(sys.stdin.readline())
     try:
-        judge = JUDGES[settings["method"]](settings)
+        judge = JUDGES[given["method"]](given)
     except ModuleNotFoundError as error:
         answer({"missing": error.name})
         return
