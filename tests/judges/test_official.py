@@ -23,6 +23,8 @@ from collection.llm.model import IMAGE_TOKENS, ModelRequest
 from rmsweb_jax.actions import ACTIONS, parse_reply
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Element
+from tests.judges.data_sets import judge as judge_data
+from tests.judges.data_sets import put_data, settings
 from tests.judges.official import Screenshots, episodes
 from tests.judges.official_checkout import ADDRESS, CODE, git, make_checkout, pin
 from tests.judges.runs import run, shots
@@ -134,6 +136,20 @@ def test_runs_without_answer_or_screenshots_need_no_call(checkout):
         )
         verdict = official.judge(blind.model_copy(update={"steps": steps}), Screenshots())
         assert (verdict.success, verdict.text) == (None, NO_SCREENSHOTS) and not server.calls
+
+
+def test_official_judges_run_where_recorded_runs_are_judged(checkout, tmp_path):
+    off = dict.fromkeys(("judges.outcome.kind", "judges.webjudge.kind", "judges.rubric.kind"), "none")
+    on = {"judges.webvoyager.kind": "actor", "judges.webvoyager.official": str(checkout)}
+    data = put_data(tmp_path / "data")
+    with PromptServer(says("SUCCESS", "NOT SUCCESS")) as server:
+        changes = settings(data, server.url, workers=1, **off, **on, **{"cross_check.kind": "none"})
+        report = judge_data(tmp_path / "judge", changes)
+    found = report["judges"]["webvoyager"]
+    assert (found["name"], found["passed"], found["failed"]) == ("webvoyager (judge-1)", 1, 6)
+    lines = map(json.loads, (tmp_path / "judge/judgements.jsonl").read_text().splitlines())
+    sources = {one["fingerprint"]["source"] for one in lines if one["judge"] == "webvoyager"}
+    assert sources == {f"{ADDRESS}@{pinned().repository.commit}"}
 
 
 def test_a_package_that_is_missing_is_one_line(tmp_path, monkeypatch):
