@@ -61,8 +61,9 @@ class JudgeSettings(ModelEndpoint):
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
     method: Method = "own_outcome"
-    official: str = ""
-    official_python: str = ""
+    # The method pins what is in the folder, so a resumed run may find it elsewhere.
+    official: str = safe("")
+    official_python: str = safe("")
     reference: bool = False
 
 
