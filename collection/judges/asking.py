@@ -1,4 +1,4 @@
-"""Base of our own judges: the calls to their model, and the handling of replies that cannot be used."""
+"""Base of judges that ask a model: their calls, and the handling of replies that cannot be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collection.judges.judgements import in_order
 from collection.judges.notes import TaskNotes
 from collection.llm.cached import CachedModel, content_key
 from collection.llm.metered import NoAnswerError
-from collection.llm.model import ImageSource, ModelRequest, call_seed
+from collection.llm.model import ImageSource, ModelReply, ModelRequest, call_seed
 from rmsweb_jax.records.schema import CallUsage, ImagePart, JudgeFingerprint, Message, TextPart, Trajectory
 
 T = TypeVar("T")
@@ -37,12 +37,13 @@ class Questions:
     """The model calls of one judgement.
 
     Attributes:
+      images: resolves the run's screenshots.
       key: cache key of the last call.
       model_version: name of the model in its last answer.
     """
 
     def __init__(self, model: CachedModel, trajectory: Trajectory, images: ImageSource):
-        self._model, self._trajectory, self._images = model, trajectory, images
+        self._model, self._trajectory, self.images = model, trajectory, images
         self._usages: dict[str, CallUsage] = {}
         self.key = self.model_version = ""
 
@@ -122,6 +123,25 @@ class Questions:
             again = self._request(f"{text}\n\n{render(_AGAIN, self._trajectory)}", pictures, schema, "again")
             return self._decide(again, read)
 
+    def pass_on(self, chat: Mapping[str, Any], repeat: int) -> str:
+        """Sends another program's chat-completions request as it is; returns the reply, usable or not.
+
+        Args:
+          chat: as `ModelRequest.chat`.
+          repeat: number of equal requests before it, whose replies are not wanted again.
+
+        Raises:
+          NoVerdictError: all attempts failed.
+          UserError: as `ask`.
+        """
+        run = self._trajectory
+        seed = call_seed("judge", run.task.task_id, run.actor, run.attempt, repeat)
+        request = ModelRequest((), "judge", seed, chat=chat, repeat=repeat)
+        self.key = content_key(self._model.name, request)
+        reply = self._reply(request)
+        # A lone surrogate cannot be encoded as UTF-8.
+        return reply.text.encode(errors="replace").decode()
+
     def _decide(self, request: ModelRequest, read: Callable[[str], T]) -> tuple[str, T]:
         words = self._send(request)
         try:
@@ -136,17 +156,21 @@ class Questions:
         # Fixed per run, so that a repeated judgement sends the same requests.
         seed = call_seed("judge", run.task.task_id, run.actor, run.attempt, *marks)
         parts = (TextPart(text=text), *(ImagePart(sha256=picture) for picture in pictures))
-        request = ModelRequest((Message(role="user", content=parts),), "judge", seed, self._images, schema)
+        request = ModelRequest((Message(role="user", content=parts),), "judge", seed, self.images, schema)
         self.key = content_key(self._model.name, request)
         return request
 
-    def _send(self, request: ModelRequest) -> str:
+    def _reply(self, request: ModelRequest) -> ModelReply:
         try:
             reply, _ = self._model.ask(request)
         except NoAnswerError as error:
             raise NoVerdictError(f"[no answer: {error}]") from error
         self._usages[content_key(self._model.name, request)] = reply.usage
         self.model_version = reply.model_version or self.model_version
+        return reply
+
+    def _send(self, request: ModelRequest) -> str:
+        reply = self._reply(request)
         # A lone surrogate cannot be encoded as UTF-8.
         words = reply.text.encode(errors="replace").decode()
         problem = reply.problem or ("" if words.strip() else "the reply holds no text")
@@ -156,10 +180,11 @@ class Questions:
 
 
 class ModelJudge(abc.ABC):
-    """Base class of our own judges; implements `collection.judges.base.Judge`.
+    """Base class of judges that ask a model; implements `collection.judges.base.Judge`.
 
-    They are ours: their verdicts are not those of a benchmark's official judge. They hold to the rules that
-    official judges have, in our words (`prompts/rules.j2`).
+    The verdicts of our own judges (`own_*`) are not those of a benchmark's official judge. They hold to the
+    rules that official judges have, in our words (`prompts/rules.j2`). Official judges are in
+    `collection.judges.official`.
 
     Args:
       model: with a cache of its replies.
@@ -173,12 +198,12 @@ class ModelJudge(abc.ABC):
       evidence: names and values of the limits on the evidence, for the record.
     """
 
-    method: ClassVar[str]
-    sees: ClassVar[str]
+    method: str
+    sees: str
     templates: ClassVar[tuple[str, ...]]
     evidence: ClassVar[tuple[tuple[str, int], ...]]
     # A run without a final answer is a failure.
-    needs_answer: ClassVar[bool] = False
+    needs_answer: bool = False
 
     def __init__(
         self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None, temperature: float = 0.0

@@ -11,6 +11,8 @@ from collection.judges.asking import ModelJudge
 from collection.judges.base import EnvironmentReward, Judge, Recorded
 from collection.judges.cross_check import CrossCheck
 from collection.judges.notes import TaskNotes
+from collection.judges.official.checkouts import OFFICIAL, check_checkout
+from collection.judges.official.judge import OfficialJudge
 from collection.judges.outcome import OwnOutcomeJudge
 from collection.judges.rubric import OwnRubricJudge
 from collection.judges.webjudge import OwnWebJudge
@@ -20,6 +22,7 @@ from collection.llm.ledger import LEDGER
 from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import required, safe
+from rmsweb_jax.storage import local_path
 
 # Default file name in a workdir.
 REPLIES = "judge_replies.sqlite"
@@ -27,6 +30,18 @@ RECORDED: dict[str, Callable[[], Judge]] = {"reward": EnvironmentReward, "record
 METHODS: dict[str, type[ModelJudge]] = {
     judge.method: judge for judge in (OwnOutcomeJudge, OwnWebJudge, OwnRubricJudge)
 }
+
+
+Method = Literal[
+    "own_outcome",
+    "own_webjudge",
+    "own_rubric",
+    "webvoyager",
+    "browser_use",
+    "webjudge",
+    "agenttrek",
+    "universal_verifier",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,11 +52,18 @@ class JudgeSettings(ModelEndpoint):
       kind: `actor` asks the actor's model, `none` leaves the judge out.
       method: a judge of ours: `own_outcome` (last page, last screenshots), `own_webjudge` (key points,
         relevant screenshots) or `own_rubric` (points for each line of a task's rubric, and a verdict).
-      reference: show the benchmark's reference answer to the judge.
+        Or an official judge: `webvoyager` (WebVoyager's auto_eval), `browser_use` (browser-use's for
+        WebVoyager), `webjudge` (Online-Mind2Web's), `agenttrek`, or `universal_verifier` (WebTailBench's).
+      official: the user's checkout of the repository that has the official judge's code.
+      official_python: Python interpreter with the packages that this code imports; empty: this one.
+      reference: show the benchmark's reference answer to a judge of ours.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
-    method: Literal["own_outcome", "own_webjudge", "own_rubric"] = "own_outcome"
+    method: Method = "own_outcome"
+    # The method pins what is in the folder, so a resumed run may find it elsewhere.
+    official: str = safe("")
+    official_python: str = safe("")
     reference: bool = False
 
 
@@ -57,6 +79,9 @@ class JudgesSettings:
     """The judges of recorded runs, by name.
 
     Attributes:
+      outcome, webjudge, rubric: our own.
+      webvoyager, browser_use, official_webjudge, agenttrek, universal_verifier: official ones, each with its
+        checkout in `official`.
       second: another model or method, to compare with the others.
     """
 
@@ -65,6 +90,11 @@ class JudgesSettings:
     outcome: JudgeSettings = JudgeSettings()
     webjudge: JudgeSettings = JudgeSettings(method="own_webjudge")
     rubric: JudgeSettings = JudgeSettings(method="own_rubric")
+    webvoyager: JudgeSettings = JudgeSettings(method="webvoyager")
+    browser_use: JudgeSettings = JudgeSettings(method="browser_use")
+    official_webjudge: JudgeSettings = JudgeSettings(method="webjudge")
+    agenttrek: JudgeSettings = JudgeSettings(method="agenttrek")
+    universal_verifier: JudgeSettings = JudgeSettings(method="universal_verifier")
     second: JudgeSettings = JudgeSettings()
 
 
@@ -113,13 +143,16 @@ class JudgeConfig:
 
     Attributes:
       model: resolved.
-      method: a key of `METHODS`.
+      method: a key of `METHODS` or `OFFICIAL`.
       notes: benchmark notes by task id.
+      checkout, python: of an official judge.
     """
 
     model: ModelConfig
     method: str = "own_outcome"
     notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
+    checkout: Path = Path()
+    python: str = ""
 
 
 def judge_config(
@@ -149,7 +182,9 @@ def judge_config(
         if settings.reference
         else {task: one.model_copy(update={"reference": None}) for task, one in notes.items()}
     )
-    return JudgeConfig(_model(settings, actor, name), settings.method, known)
+    model = _model(settings, actor, name)
+    checkout = _checkout(settings, model, name)
+    return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
 
 
 def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None) -> Judge:
@@ -162,7 +197,10 @@ def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None 
       UserError: the settings contradict each other, or a file has another format.
     """
     model = _cached(config.model, workdir, ledger)
-    return METHODS[config.method](model, config.notes, config.model.temperature)
+    temperature = config.model.temperature
+    if config.method in OFFICIAL:
+        return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
+    return METHODS[config.method](model, config.notes, temperature)
 
 
 def make_judges(
@@ -198,6 +236,32 @@ def make_cross_check(settings: CrossCheckSettings, actor: ModelConfig, workdir: 
 
 def _cached(model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None) -> CachedModel:
     return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES)
+
+
+def _checkout(settings: JudgeSettings, model: ModelConfig, name: str) -> Path:
+    """Returns the checked folder of an official judge; `Path()` for a judge of ours."""
+    official = OFFICIAL.get(settings.method)
+    if official is None:
+        if settings.official or settings.official_python:
+            raise UserError(
+                f"config.{name}.official: {settings.method} is a judge of this project; set "
+                f"config.{name}.method to one of {', '.join(OFFICIAL)}"
+            )
+        return Path()
+    if not settings.official:
+        address, commit = official.repository.address, official.repository.commit
+        raise UserError(
+            f"config.{name}.official is empty: {settings.method} runs from its own repository; clone "
+            f"https://{address}, check out {commit}, and give the folder"
+        )
+    if model.kind != "chat":
+        raise UserError(
+            f"config.{name}: {settings.method} sends chat-completions requests, and its model is of kind "
+            f"{model.kind}: give one of kind chat (Gemini has such an address, too)"
+        )
+    folder = local_path(settings.official, f"config.{name}.official")
+    check_checkout(folder, official.repository, f"config.{name}.official")
+    return folder
 
 
 def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:

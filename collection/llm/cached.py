@@ -119,7 +119,10 @@ class CachedModel:
 def content_key(name: str, request: ModelRequest) -> str:
     """Returns the SHA-256 of the model's name, the messages (images by their hash) and the schema."""
     messages = [message.model_dump(mode="json") for message in request.messages]
-    return hashlib.sha256(json.dumps([name, messages, request.schema]).encode()).hexdigest()
+    asked: list[Any] = [name, messages, request.schema]
+    if request.chat is not None:
+        asked += [request.chat, request.repeat]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def _write(reply: ModelReply) -> str:

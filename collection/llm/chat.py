@@ -132,11 +132,12 @@ class ChatModel:
         return self._name
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        chat = [_to_chat(message, request.images) for message in request.messages]
+        body = {"messages": [_to_chat(message, request.images) for message in request.messages]}
+        body = dict(request.chat) if request.chat is not None else body | self._format(request)
         while True:
             parameters = self._accepted({"seed": request.seed} | self._parameters)
             try:
-                return self._read(self._post(parameters | {"messages": chat} | self._format(request)))
+                return self._read(self._post(parameters | body))
             except openai.APIStatusError as error:
                 if not self._is_refused(parameters, error):
                     return self._handle_status(error)

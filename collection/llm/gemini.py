@@ -69,6 +69,8 @@ class GeminiModel:
         return self._model
 
     def complete(self, request: ModelRequest) -> ModelReply:
+        if request.chat is not None:
+            raise UserError(f"{self._endpoint}: a chat-completions request needs a model of kind=chat")
         system = "".join(message.text for message in request.messages if message.role == "system")
         contents: list[Any] = [
             _content(message, request) for message in request.messages if message.role != "system"

@@ -268,7 +268,7 @@ class Trajectory(Record):
       judge: source of the verdict: `reward`, or a judge's name; empty without a verdict.
       judge_text, judge_usage: the judge's answer, even if it is not a verdict, and its cost.
       judge_score: completed share of the task in [0, 1], if a judge gives one in addition to its verdict.
-      judge_fingerprint: what the judge was, also if it gave no verdict; None: no judge was asked, or it was not
+      judge_fingerprint: identity of the judge, also if it gave no verdict; None: no judge, or it was not
         recorded.
       retries: number of restarts because browser, guard or worker were lost. Lost attempts leave no record,
         and restarts of the whole run are not counted.
