@@ -4,9 +4,11 @@ import base64
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from collection.judges import evidence
 from collection.judges.notes import Criterion, TaskNotes
 from tests.judges.episodes import episodes
 from tests.judges.server import judge_at, kind_of, says
@@ -144,7 +146,8 @@ def test_there_are_forty_episodes_of_all_kinds():
     says_no = [episode.success for episode in EPISODES if not episode.written.declared]
     assert Counter(says_no) == {True: 3, False: 4}
     assert [episode.success for episode in EPISODES if not episode.written.asked] == [False]
+    prompts = "".join(path.read_text() for path in (Path(evidence.__file__).parent / "prompts").glob("*.j2"))
     for episode in EPISODES:
-        # What stands in the request proves nothing.
-        assert all(one not in episode.request for one in episode.written.evidence)
+        # What stands in the request or the prompt proves nothing.
+        assert all(one not in episode.request + prompts for one in episode.written.evidence)
         assert episode.written.evidence or not episode.written.asked
