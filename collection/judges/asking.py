@@ -1,4 +1,4 @@
-"""Base of our own judges: the calls to their model, and the handling of replies that cannot be used."""
+"""Base of judges that ask a model: their calls, and the handling of replies that cannot be used."""
 
 from __future__ import annotations
 

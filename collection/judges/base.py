@@ -74,7 +74,7 @@ def allows_no(task: Task, notes: TaskNotes) -> bool:
     the task's rubric speaks of something that cannot be had. The rule only decides whether a judge is asked
     about a run that the agent ended with `done(success=false)`; the judge decides whether the answer is
     right. So a rule that says yes too often costs a call and no wrong verdict. It holds for all 189 tasks of
-    WebTailBench that ask to be told. Reference answers are not looked at: they may be withheld from a judge.
+    WebTailBench that ask for it. Reference answers are not looked at: they may be withheld from a judge.
     """
     request = "\n".join((task.objective, *task.constraints))
     rubric = (text for line in notes.rubric for text in (line.criterion, line.description, line.condition))
