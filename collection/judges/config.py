@@ -12,7 +12,7 @@ from collection.judges.base import EnvironmentReward, Judge, Recorded
 from collection.judges.cross_check import CrossCheck
 from collection.judges.notes import TaskNotes
 from collection.judges.official.checkouts import OFFICIAL, check_checkout
-from collection.judges.official.judge import OfficialJudge
+from collection.judges.official.judge import OfficialJudge, check_code
 from collection.judges.outcome import OwnOutcomeJudge
 from collection.judges.rubric import OwnRubricJudge
 from collection.judges.webjudge import OwnWebJudge
@@ -239,7 +239,7 @@ def _cached(model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = No
 
 
 def _checkout(settings: JudgeSettings, model: ModelConfig, name: str) -> Path:
-    """Returns the checked folder of an official judge; `Path()` for a judge of ours."""
+    """Returns the folder of an official judge, checked and its code tried; `Path()` for a judge of ours."""
     official = OFFICIAL.get(settings.method)
     if official is None:
         if settings.official or settings.official_python:
@@ -261,6 +261,7 @@ def _checkout(settings: JudgeSettings, model: ModelConfig, name: str) -> Path:
         )
     folder = local_path(settings.official, f"config.{name}.official")
     check_checkout(folder, official.repository, f"config.{name}.official")
+    check_code(settings.method, folder, settings.official_python)
     return folder
 
 

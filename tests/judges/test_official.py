@@ -34,6 +34,8 @@ from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 from tests.trajectories import reply
 
+ACTOR = ModelConfig(kind="chat", model="gpt-4o", base_url="http://127.0.0.1:1/v1")
+
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
@@ -152,15 +154,21 @@ def test_official_judges_run_where_recorded_runs_are_judged(checkout, tmp_path):
     assert sources == {f"{ADDRESS}@{pinned().repository.commit}"}
 
 
-def test_a_package_that_is_missing_is_one_line(tmp_path, monkeypatch):
-    folder = make_checkout(tmp_path / "checkout", f"import a_package_of_nobody\n{CODE}")
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        ("import a_package_of_nobody", "needs the Python package a_package_of_nobody: give config"),
+        ("raise ValueError(1)", "the webvoyager judge: ValueError: 1"),
+    ],
+)
+def test_code_that_cannot_be_imported_is_one_line_before_anything_is_judged(
+    tmp_path, monkeypatch, start, reason
+):
+    folder = make_checkout(tmp_path / "checkout", f"{start}\n{CODE}")
     pin(monkeypatch, folder)
-    with (
-        PromptServer(says("SUCCESS")) as server,
-        pytest.raises(UserError, match="needs the Python package a_package_of_nobody: give config") as error,
-    ):
-        judge(folder, server).judge(run(), Screenshots())
-    assert "pip install openai" in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(UserError, match=reason) as error:
+        judge_config(JudgeSettings(kind="actor", method="webvoyager", official=str(folder)), ACTOR, {})
+    assert "\n" not in str(error.value)
 
 
 # --- Checkouts ---
@@ -213,21 +221,21 @@ def test_changed_files_are_refused(checkout, tmp_path, change):
 
 
 def test_settings_name_a_checked_folder_and_a_chat_model(checkout, tmp_path):
-    actor = ModelConfig(kind="chat", model="gpt-4o", base_url="http://127.0.0.1:1/v1").resolve()
     good = JudgeSettings(kind="actor", method="webvoyager", official=str(checkout))
-    config = judge_config(good, actor, {})
+    config = judge_config(good, ACTOR, {})
     assert config is not None and config.checkout == checkout
     assert isinstance(make_judge(config, tmp_path), OfficialJudge)
     wrong = {
         "webvoyager runs from its own repository; clone": {"official": ""},
         "own_outcome is a judge of this project": {"method": "own_outcome"},
         "no such folder": {"official": str(tmp_path / "none")},
+        "none/python.*: No such file": {"official_python": str(tmp_path / "none/python")},
     }
     for message, change in wrong.items():
         with pytest.raises(UserError, match=message):
-            judge_config(dataclasses.replace(good, **change), actor, {})
+            judge_config(dataclasses.replace(good, **change), ACTOR, {})
     with pytest.raises(UserError, match="is of kind gemini: give one of kind chat"):
-        judge_config(good, dataclasses.replace(actor, kind="gemini"), {})
+        judge_config(good, dataclasses.replace(ACTOR, kind="gemini"), {})
 
 
 def test_each_method_has_a_pinned_repository():

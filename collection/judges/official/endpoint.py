@@ -66,6 +66,10 @@ class JudgeEndpoint:
     def remove(self, key: str) -> None:
         self._clients.pop(key, None)
 
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True

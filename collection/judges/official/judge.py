@@ -19,7 +19,7 @@ from collection.judges.asking import CONCURRENT, ModelJudge, NoVerdictError, Que
 from collection.judges.base import Verdict
 from collection.judges.notes import TaskNotes
 from collection.judges.official import driver
-from collection.judges.official.checkouts import OFFICIAL, Repository
+from collection.judges.official.checkouts import OFFICIAL
 from collection.judges.official.endpoint import JudgeEndpoint
 from collection.judges.official.evidence import episode
 from collection.llm.cached import CachedModel
@@ -56,7 +56,7 @@ class OfficialJudge(ModelJudge):
     ):
         super().__init__(model, notes, temperature)
         self._official, self._checkout = OFFICIAL[method], checkout.resolve()
-        self._python, self._children = python or sys.executable, threading.local()
+        self._python, self._children = python, threading.local()
         self._endpoint: JudgeEndpoint | None = None
         self._lock = threading.Lock()
         self.method, self.sees = method, self._official.sees
@@ -113,17 +113,22 @@ class OfficialJudge(ModelJudge):
             with self._lock:
                 self._endpoint = self._endpoint or JudgeEndpoint()
             bypass_proxy_locally()
-            child = _Child(
-                self.method,
-                self._checkout,
-                self._official.repository,
-                self._official.evidence.get("screenshots", 0),
-                self._python,
-                self._endpoint,
-                self.model.name,
-            )
+            child = _Child(self.method, self._checkout, self._python, self._endpoint, self.model.name)
             self._children.one = child
         return child
+
+
+def check_code(method: str, checkout: Path, python: str) -> None:
+    """Starts a judge's code once, so that what it lacks is reported before anything is played.
+
+    Raises:
+      UserError: as `_Child`.
+    """
+    endpoint = JudgeEndpoint()
+    try:
+        _Child(method, checkout.resolve(), python, endpoint, "none").stop()
+    finally:
+        endpoint.close()
 
 
 class _Judgement:
@@ -178,12 +183,11 @@ class _Child:
         self,
         method: str,
         checkout: Path,
-        repository: Repository,
-        images: int | str,
         python: str,
         endpoint: JudgeEndpoint,
         model: str,
     ):
+        official = OFFICIAL[method]
         self._scratch = tempfile.TemporaryDirectory(prefix="official-judge-")
         scratch = Path(self._scratch.name)
         self._endpoint, self._judgement = endpoint, None
@@ -191,7 +195,13 @@ class _Child:
         kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
         command = ["env", "-i", *kept, "PYTHONUTF8=1", "ANONYMIZED_TELEMETRY=false"]
         # No compiled files: neither written into the checkout nor taken from it.
-        command += [python, "-B", "-X", f"pycache_prefix={scratch / 'pycache'}", driver.__file__]
+        command += [
+            python or sys.executable,
+            "-B",
+            "-X",
+            f"pycache_prefix={scratch / 'pycache'}",
+            driver.__file__,
+        ]
         self._process = ChildProcess(
             f"the {method} judge", command, scratch / "log.txt", stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -203,7 +213,7 @@ class _Child:
                 "base_url": endpoint.url,
                 "key": self._key,
                 "model": model,
-                "images": images,
+                "images": official.evidence.get("screenshots", 0),
             }
         )
         if ready is None or ready:
@@ -213,7 +223,7 @@ class _Child:
                 raise UserError(
                     f"the {method} judge: its code needs the Python package {ready['missing']}: give "
                     "config.judge.official_python=PYTHON of an environment with it, made with: "
-                    f"pip install {repository.packages}"
+                    f"pip install {official.repository.packages}"
                 )
             raise UserError(f"the {method} judge: {ready['error'] if ready else failure}")
 
