@@ -67,7 +67,7 @@ VARIANTS = {
     "paper": {"pages": PAGES},
     "miniwob": {"pages": PAGES},
     "webvoyager": (_LIVE, _WEBVOYAGER),
-    "online_mind2web": (_LIVE, {"judge": {"method": "webjudge"}}),
+    "online_mind2web": (_LIVE, {"judge": {"method": "own_webjudge"}}),
     "webtailbench": (_LIVE, _WEBTAILBENCH),
     "apps": (_JUDGED, _APPS),
 }

@@ -8,7 +8,9 @@
 
 Variants: `demo` (the reward's verdict and the recorded one, no model), `paper` (outcome judge and WebJudge by
 one model as well, and what it makes of the outcome judge's failures when it sees all of a run). Tasks with
-rubrics: `--config.judges.rubric.kind=actor --config.notes=FILE`.
+rubrics: `--config.judges.rubric.kind=actor --config.notes=FILE`. Official judges:
+`--config.judges.official_webjudge.kind=actor --config.judges.official_webjudge.official=CHECKOUT`, likewise
+`webvoyager`, `browser_use`, `agenttrek` and `universal_verifier` (docs/evaluate.md has the checkouts).
 """
 
 from __future__ import annotations

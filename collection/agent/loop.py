@@ -11,7 +11,7 @@ from collection.agent.prompt import AgentState, PastStep, PromptConfig
 from collection.agent.query import ActorSession, ParsedReply, StepExtractor
 from collection.environments.base import Environment, SiteUnreachableError, StepResults, View
 from collection.environments.blockers import Blocker
-from collection.judges.base import EnvironmentReward, Judge, declared
+from collection.judges.base import EnvironmentReward, Judge
 from collection.llm.actor import ActorModel
 from collection.llm.model import ImageSource
 from rmsweb_jax.actions import Action, Reply
@@ -89,7 +89,7 @@ class EpisodeRunner:
 
         Returns:
           The trajectory. It is a success if the agent declared success and the environment paid its full
-          reward or the judge passed it.
+          reward, or if the judge passed it.
 
         Raises:
           BrowserLostError, PageError: the browser or the environment failed; the episode is discarded.
@@ -161,11 +161,12 @@ class EpisodeRunner:
         verdict = judge.judge(trajectory, self.images)
         return trajectory.model_copy(
             update={
-                "success": declared(trajectory) and verdict.success is True,
+                "success": trajectory.outcome == "done" and verdict.success is True,
                 "judge": "" if verdict.success is None else judge.name,
                 "judge_text": self.environment.redact(verdict.text),
                 "judge_usage": verdict.usage,
                 "judge_score": verdict.score,
+                "judge_fingerprint": verdict.fingerprint,
             }
         )
 

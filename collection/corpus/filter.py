@@ -19,7 +19,7 @@ from typing import Any, Literal
 from PIL import Image
 
 from collection.corpus.guidance import Guidance, QuoteFinder
-from collection.corpus.steps import StepView, guided, view
+from collection.corpus.steps import StepView, full_success, guided, view
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore, image_names
@@ -181,9 +181,9 @@ def quality_filter(
 
 
 def successful(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
-    """Drops (`not_successful`) trajectories that no judge or reward passed."""
+    """Drops (`not_successful`) trajectories that no judge or reward passed, and right answers that say no."""
     for run in runs:
-        if run.trajectory.success:
+        if full_success(run.trajectory):
             yield run
         else:
             counts.drop(run.trajectory, "not_successful", run.trajectory.outcome)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from collection.agent.prompt import GUIDANCE_TAG
 from rmsweb_jax.actions import Reply, ReplyError, composition, render_reply, repair_reply
 from rmsweb_jax.records import lean
-from rmsweb_jax.records.schema import Message, Step
+from rmsweb_jax.records.schema import Message, Step, Trajectory
 
 INVALID = ("invalid",)
 
@@ -81,6 +81,11 @@ class StepView(Generic[S]):
         if self.reply is None:
             raise ValueError(f"step {self.step.number} has no usable reply")
         return render_reply(self.reply.model_copy(update={"actions": self.reply.executable}))
+
+
+def full_success(run: Trajectory | lean.Run) -> bool:
+    """Returns True if a run may be training data: it passed, and not as a right answer that says no."""
+    return run.success and run.declared_success is not False
 
 
 def guided(messages: Iterable[Message]) -> bool:

@@ -15,7 +15,7 @@ from collection.evaluation import statistics
 from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult, join_runs, run_result
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.storage import AnyPath
 
@@ -31,6 +31,7 @@ class Results(BaseModel):
 
     Attributes:
       benchmark: the benchmark's name; empty in results from before it was recorded.
+      judges: what judged the runs, each once; empty in results from before it was recorded.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +41,7 @@ class Results(BaseModel):
     runs: int
     tasks: tuple[TaskResult, ...]
     benchmark: str = ""
+    judges: tuple[JudgeFingerprint, ...] = ()
 
     @model_validator(mode="after")
     def _every_task_once_with_all_runs(self) -> Results:
@@ -122,6 +124,7 @@ def gather_results(
       UserError: a task lacks a run or has one twice; rates over such a set would be biased.
     """
     by_task: dict[str, dict[int, TaskResult]] = {}
+    judges: dict[str, JudgeFingerprint] = {}
     for trajectory in trajectories:
         task_id, attempt = trajectory.task.task_id, trajectory.attempt
         attempts = by_task.setdefault(task_id, {})
@@ -130,6 +133,8 @@ def gather_results(
                 f"{trajectory.trajectory_id}: evaluated twice; evaluate again in an empty --workdir"
             )
         attempts[attempt] = run_result(trajectory, levels.get(task_id, ""))
+        if (fingerprint := trajectory.judge_fingerprint) is not None:
+            judges[fingerprint.id] = fingerprint
     for task_id, attempts in by_task.items():
         if sorted(attempts) != list(range(1, runs + 1)):
             raise UserError(
@@ -137,7 +142,14 @@ def gather_results(
                 "run the same command again to finish the evaluation"
             )
     tasks = tuple(join_runs([attempts[n] for n in range(1, runs + 1)]) for attempts in by_task.values())
-    return Results(label=label, model=model, runs=runs, tasks=tasks, benchmark=benchmark)
+    return Results(
+        label=label,
+        model=model,
+        runs=runs,
+        tasks=tasks,
+        benchmark=benchmark,
+        judges=JudgeFingerprint.distinct(judges.values()),
+    )
 
 
 def load_results(folder: AnyPath) -> Results:
@@ -164,9 +176,9 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
     `judged_pass_at_1` leaves such runs out.
 
     Returns:
-      `pass_at_<k>`, `judged_pass_at_1`, `mean_steps_solved` (intervals over tasks), `pass_by_run`, numbers
-      of runs (`unjudged`, `never_done`, `kept_out`), `cost`, and in `by_site`, `by_kind` and `by_level` the
-      rates of each group.
+      `judges`, `pass_at_<k>`, `judged_pass_at_1`, `mean_steps_solved` (intervals over tasks), `pass_by_run`,
+      numbers of runs (`unjudged`, `never_done`, `kept_out`), `cost`, and in `by_site`, `by_kind` and
+      `by_level` the rates of each group.
     """
     return {
         "label": results.label,
@@ -174,6 +186,7 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
         "benchmark": results.benchmark,
         "tasks": len(results.tasks),
         "runs": results.runs,
+        "judges": [{"id": one.id, **one.model_dump(mode="json")} for one in results.judges],
         **_rates(results, seed),
         "pass_by_run": results.successes.mean(axis=0).tolist() if results.tasks else [],
         "cost": _cost(results, seed),

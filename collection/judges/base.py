@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Protocol
 
+from collection.judges.notes import TaskNotes
 from collection.llm.model import ImageSource
-from rmsweb_jax.records.schema import CallUsage, Trajectory
+from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Task, Trajectory
 
 NO_ANSWER = "Failed without a call: no final answer."
 GAVE_UP = "Failed without a call: the agent itself declared that it had not succeeded."
@@ -22,6 +24,7 @@ class Verdict:
       usage: tokens of all calls, cached ones included.
       score: share of the task that was done, in [0, 1], independent of the verdict; None if not scored.
       key: cache key of the last call; empty without a call.
+      fingerprint: what the judge was; None if that is unknown.
     """
 
     success: bool | None
@@ -29,6 +32,7 @@ class Verdict:
     usage: CallUsage = dataclasses.field(default_factory=CallUsage)
     score: float | None = None
     key: str = ""
+    fingerprint: JudgeFingerprint | None = None
 
     def __post_init__(self) -> None:
         # The record must give a reason.
@@ -52,30 +56,62 @@ def declared(trajectory: Trajectory) -> bool:
     return trajectory.outcome == "done" and trajectory.declared_success is True
 
 
-def failed_without_a_call(trajectory: Trajectory, needs_answer: bool) -> Verdict | None:
-    """Returns the verdict on a run that the agent did not finish, or None if a judge must be asked.
+# A request with a condition, which may fail to hold: "..., if it is offered", "let me know if none are left".
+_CONDITION = re.compile(r"\b(?:if|whether|unless|otherwise)\b", re.IGNORECASE)
+# Words for what cannot be had, in a request or a rubric.
+_ABSENCE = re.compile(
+    r"\b(?:unavailab\w+|impossible|sold[ -]out|no longer|fully booked|none (?:exists?|(?:is|are) )"
+    r"|no (?:available|matching|suitable|such|results?|match(?:es)?)\b)"
+    r"|(?:\bnot|\bcannot|n['\u2019]t) (?:be )?(?:available|possible|offered|exist|found)",
+    re.IGNORECASE,
+)
 
-    An imported run may not record whether the agent declared success; such runs are judged.
+
+def allows_no(task: Task, notes: TaskNotes) -> bool:
+    """Returns True if "that is not available" may be the right answer to a task.
+
+    It may be if the request has a condition (if, whether, unless, otherwise), or if the request or a line of
+    the task's rubric speaks of something that cannot be had. The rule only decides whether a judge is asked
+    about a run that the agent ended with `done(success=false)`; the judge decides whether the answer is
+    right. So a rule that says yes too often costs a call and no wrong verdict. It holds for all 189 tasks of
+    WebTailBench that ask for it. Reference answers are not looked at: they may be withheld from a judge.
+    """
+    request = "\n".join((task.objective, *task.constraints))
+    rubric = (text for line in notes.rubric for text in (line.criterion, line.description, line.condition))
+    return bool(_CONDITION.search(request)) or any(map(_ABSENCE.search, (request, *rubric)))
+
+
+def failed_without_a_call(
+    trajectory: Trajectory, notes: TaskNotes, needs_answer: bool = False
+) -> Verdict | None:
+    """Returns the verdict on a run that needs no judge, or None if a judge must be asked.
+
+    A run fails that did not end in `done`, or in which the agent declared that it had not succeeded, unless
+    its answer says so and the task allows that. An imported run may not record what the agent declared; such
+    runs are judged.
 
     Args:
+      notes: of the task.
       needs_answer: a run that ends without an answer also fails.
     """
-    ended = trajectory.outcome == "done" and trajectory.steps
-    if not ended or (needs_answer and not trajectory.final_text.strip()):
+    answered = bool(trajectory.final_text.strip())
+    if trajectory.outcome != "done" or not trajectory.steps or (needs_answer and not answered):
         return Verdict(False, NO_ANSWER)
+    said_no = trajectory.declared_success is False and answered and allows_no(trajectory.task, notes)
     unknown = trajectory.declared_success is None and "declared_success" in trajectory.missing
-    return None if declared(trajectory) or unknown else Verdict(False, GAVE_UP)
+    return None if declared(trajectory) or said_no or unknown else Verdict(False, GAVE_UP)
 
 
 def unjudged(trajectory: Trajectory) -> bool:
     """Returns True if a run may have succeeded but has no verdict.
 
-    Such a run was on live pages, declared success, and has neither reward nor verdict. It does not count
-    as a success; reports give their number.
+    Such a run was on live pages and has neither reward nor verdict, although the agent declared success or a
+    judge was asked about it. It does not count as a success; reports give their number.
     """
     return (
         trajectory.task.environment == "web"
-        and declared(trajectory)
+        and trajectory.outcome == "done"
+        and (declared(trajectory) or bool(trajectory.judge_text))
         and trajectory.reward is None
         and not trajectory.judge
     )
@@ -91,11 +127,13 @@ class EnvironmentReward:
     """Passes runs with declared success and full reward; implements `Judge`."""
 
     name = "reward"
+    fingerprint = JudgeFingerprint(method="reward")
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
         if trajectory.reward is None:
-            return Verdict(None, NO_REWARD)
-        return Verdict(declared(trajectory) and trajectory.reward >= FULL_REWARD, "")
+            return Verdict(None, NO_REWARD, fingerprint=self.fingerprint)
+        success = declared(trajectory) and trajectory.reward >= FULL_REWARD
+        return Verdict(success, "", fingerprint=self.fingerprint)
 
 
 class Recorded:
@@ -104,7 +142,8 @@ class Recorded:
     name = "recorded"
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
-        text = trajectory.judge_text
+        text, usage = trajectory.judge_text, trajectory.judge_usage
+        fingerprint = trajectory.judge_fingerprint
         if not trajectory.judge:
-            return Verdict(None, text or NO_VERDICT, trajectory.judge_usage)
-        return Verdict(trajectory.success, text, trajectory.judge_usage, trajectory.judge_score)
+            return Verdict(None, text or NO_VERDICT, usage, fingerprint=fingerprint)
+        return Verdict(trajectory.success, text, usage, trajectory.judge_score, fingerprint=fingerprint)

@@ -11,22 +11,37 @@ from collection.judges.asking import ModelJudge
 from collection.judges.base import EnvironmentReward, Judge, Recorded
 from collection.judges.cross_check import CrossCheck
 from collection.judges.notes import TaskNotes
-from collection.judges.outcome import OutcomeJudge
-from collection.judges.rubric import RubricVerifier
-from collection.judges.webjudge import WebJudge
+from collection.judges.official.checkouts import OFFICIAL, check_checkout
+from collection.judges.official.judge import OfficialJudge, check_code
+from collection.judges.outcome import OwnOutcomeJudge
+from collection.judges.rubric import OwnRubricJudge
+from collection.judges.webjudge import OwnWebJudge
 from collection.llm.cached import CachedModel
 from collection.llm.config import ModelConfig, ModelEndpoint, make_model
 from collection.llm.ledger import LEDGER
 from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import required, safe
+from rmsweb_jax.storage import local_path
 
 # Default file name in a workdir.
 REPLIES = "judge_replies.sqlite"
 RECORDED: dict[str, Callable[[], Judge]] = {"reward": EnvironmentReward, "recorded": Recorded}
 METHODS: dict[str, type[ModelJudge]] = {
-    judge.method: judge for judge in (OutcomeJudge, WebJudge, RubricVerifier)
+    judge.method: judge for judge in (OwnOutcomeJudge, OwnWebJudge, OwnRubricJudge)
 }
+
+
+Method = Literal[
+    "own_outcome",
+    "own_webjudge",
+    "own_rubric",
+    "webvoyager",
+    "browser_use",
+    "webjudge",
+    "agenttrek",
+    "universal_verifier",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,13 +50,20 @@ class JudgeSettings(ModelEndpoint):
 
     Attributes:
       kind: `actor` asks the actor's model, `none` leaves the judge out.
-      method: `outcome` (last page, last screenshots), `webjudge` (key points, relevant screenshots) or
-        `rubric` (points for each line of a task's rubric, and a verdict).
-      reference: show the benchmark's reference answer to the judge.
+      method: a judge of ours: `own_outcome` (last page, last screenshots), `own_webjudge` (key points,
+        relevant screenshots) or `own_rubric` (points for each line of a task's rubric, and a verdict).
+        Or an official judge: `webvoyager` (WebVoyager's auto_eval), `browser_use` (browser-use's for
+        WebVoyager), `webjudge` (Online-Mind2Web's), `agenttrek`, or `universal_verifier` (WebTailBench's).
+      official: the user's checkout of the repository that has the official judge's code.
+      official_python: Python interpreter with the packages that this code imports; empty: this one.
+      reference: show the benchmark's reference answer to a judge of ours.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
-    method: Literal["outcome", "webjudge", "rubric"] = "outcome"
+    method: Method = "own_outcome"
+    # The method pins what is in the folder, so a resumed run may find it elsewhere.
+    official: str = safe("")
+    official_python: str = safe("")
     reference: bool = False
 
 
@@ -57,14 +79,22 @@ class JudgesSettings:
     """The judges of recorded runs, by name.
 
     Attributes:
+      outcome, webjudge, rubric: our own.
+      webvoyager, browser_use, official_webjudge, agenttrek, universal_verifier: official ones, each with its
+        checkout in `official`.
       second: another model or method, to compare with the others.
     """
 
     reward: RecordedSettings = RecordedSettings("reward")
     recorded: RecordedSettings = RecordedSettings("recorded")
     outcome: JudgeSettings = JudgeSettings()
-    webjudge: JudgeSettings = JudgeSettings(method="webjudge")
-    rubric: JudgeSettings = JudgeSettings(method="rubric")
+    webjudge: JudgeSettings = JudgeSettings(method="own_webjudge")
+    rubric: JudgeSettings = JudgeSettings(method="own_rubric")
+    webvoyager: JudgeSettings = JudgeSettings(method="webvoyager")
+    browser_use: JudgeSettings = JudgeSettings(method="browser_use")
+    official_webjudge: JudgeSettings = JudgeSettings(method="webjudge")
+    agenttrek: JudgeSettings = JudgeSettings(method="agenttrek")
+    universal_verifier: JudgeSettings = JudgeSettings(method="universal_verifier")
     second: JudgeSettings = JudgeSettings()
 
 
@@ -113,13 +143,16 @@ class JudgeConfig:
 
     Attributes:
       model: resolved.
-      method: a key of `METHODS`.
+      method: a key of `METHODS` or `OFFICIAL`.
       notes: benchmark notes by task id.
+      checkout, python: of an official judge.
     """
 
     model: ModelConfig
-    method: str = "outcome"
+    method: str = "own_outcome"
     notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
+    checkout: Path = Path()
+    python: str = ""
 
 
 def judge_config(
@@ -139,15 +172,19 @@ def judge_config(
     """
     if settings.kind == "none":
         return None
-    if settings.method == "rubric" and not any(one.rubric for one in notes.values()):
+    if settings.method == "own_rubric" and not any(one.rubric for one in notes.values()):
         # Otherwise every run would end unjudged, after all episodes were played and paid for.
-        raise UserError(f"config.{name}.method=rubric: no task here comes with a rubric; take another method")
+        raise UserError(
+            f"config.{name}.method=own_rubric: no task here comes with a rubric; take another method"
+        )
     known = (
         notes
         if settings.reference
         else {task: one.model_copy(update={"reference": None}) for task, one in notes.items()}
     )
-    return JudgeConfig(_model(settings, actor, name), settings.method, known)
+    model = _model(settings, actor, name)
+    checkout = _checkout(settings, model, name)
+    return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
 
 
 def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None) -> Judge:
@@ -159,7 +196,11 @@ def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None 
     Raises:
       UserError: the settings contradict each other, or a file has another format.
     """
-    return METHODS[config.method](_cached(config.model, workdir, ledger), config.notes)
+    model = _cached(config.model, workdir, ledger)
+    temperature = config.model.temperature
+    if config.method in OFFICIAL:
+        return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
+    return METHODS[config.method](model, config.notes, temperature)
 
 
 def make_judges(
@@ -195,6 +236,33 @@ def make_cross_check(settings: CrossCheckSettings, actor: ModelConfig, workdir: 
 
 def _cached(model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None) -> CachedModel:
     return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES)
+
+
+def _checkout(settings: JudgeSettings, model: ModelConfig, name: str) -> Path:
+    """Returns the folder of an official judge, checked and its code tried; `Path()` for a judge of ours."""
+    official = OFFICIAL.get(settings.method)
+    if official is None:
+        if settings.official or settings.official_python:
+            raise UserError(
+                f"config.{name}.official: {settings.method} is a judge of this project; set "
+                f"config.{name}.method to one of {', '.join(OFFICIAL)}"
+            )
+        return Path()
+    if not settings.official:
+        address, commit = official.repository.address, official.repository.commit
+        raise UserError(
+            f"config.{name}.official is empty: {settings.method} runs from its own repository; clone "
+            f"https://{address}, check out {commit}, and give the folder"
+        )
+    if model.kind != "chat":
+        raise UserError(
+            f"config.{name}: {settings.method} sends chat-completions requests, and its model is of kind "
+            f"{model.kind}: give one of kind chat (Gemini has such an address, too)"
+        )
+    folder = local_path(settings.official, f"config.{name}.official")
+    check_checkout(folder, official.repository, f"config.{name}.official")
+    check_code(settings.method, folder, settings.official_python)
+    return folder
 
 
 def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:

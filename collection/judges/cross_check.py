@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collection.agent.prompt import fenced_text
 from collection.judges.asking import NoVerdictError, Questions
-from collection.judges.base import NO_ANSWER, failed_without_a_call
+from collection.judges.base import GAVE_UP, NO_ANSWER
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.judgements import Judgement
 from collection.judges.reading import read_object
@@ -109,9 +109,9 @@ class CrossCheck:
 
 
 def is_worth_it(run: Trajectory, judgement: Judgement) -> bool:
-    """Returns True if a judge failed a run that the agent had finished."""
-    finished = failed_without_a_call(run, needs_answer=False) is None
-    return finished and judgement.success is False and judgement.text != NO_ANSWER
+    """Returns True if a judge looked at a run that the agent had finished, and failed it."""
+    finished = run.outcome == "done" and bool(run.steps)
+    return finished and judgement.success is False and judgement.text not in (NO_ANSWER, GAVE_UP)
 
 
 def read_finding(text: str) -> Finding:

@@ -15,7 +15,7 @@ from collection.judges.base import Judge
 from collection.llm.model import ImageSource
 from collection.tasks.files import read_lines
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import CallUsage, Trajectory
+from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Trajectory
 
 T = TypeVar("T")
 # Maximum number of queued calls per thread; each has a run in memory.
@@ -27,7 +27,7 @@ class Judgement(BaseModel):
 
     Attributes:
       judge: the judge's name in the config.
-      success, text, usage, score, key: as of `collection.judges.base.Verdict`.
+      success, text, usage, score, key, fingerprint: as of `collection.judges.base.Verdict`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +40,7 @@ class Judgement(BaseModel):
     text: str
     usage: CallUsage
     key: str
+    fingerprint: JudgeFingerprint | None = None
 
 
 class Label(BaseModel):
@@ -75,6 +76,7 @@ def judge_runs(
             text=verdict.text,
             usage=verdict.usage,
             key=verdict.key,
+            fingerprint=verdict.fingerprint,
         )
 
     return in_order((functools.partial(one, run, name) for run in runs for name in judges), workers)

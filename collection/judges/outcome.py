@@ -1,24 +1,28 @@
-"""The outcome judge (RMSWeb, appendix): judges by request, answer, last page and last screenshots."""
+"""`own_outcome`: our judge by request, answer, actions, last page and last screenshots.
+
+After the outcome judge of RMSWeb's appendix; the prompt is our own, and it is no benchmark's official judge.
+"""
 
 from __future__ import annotations
 
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import MAX_ANSWER_CHARS, page, render
+from collection.judges.evidence import MAX_ANSWER_CHARS, TEXT_LIMITS, history, page, render
 from collection.judges.notes import Reference, TaskNotes
 from collection.judges.reading import read_verdict
 from rmsweb_jax.records.schema import Trajectory
 
 SCREENSHOTS = 4  # RMSWeb, appendix: the last four screenshots.
-NO_LINE = "[no verdict: the last line is neither SUCCESS nor NOT SUCCESS alone]"
 
 
-class OutcomeJudge(ModelJudge):
+class OwnOutcomeJudge(ModelJudge):
     """Asks one question, with the task's reference answer if its notes have one."""
 
-    method = "outcome"
-    sees = f"the final answer, the last page as text and the last {SCREENSHOTS} screenshots"
+    method = "own_outcome"
+    sees = f"the actions, the final answer, the last page as text and the last {SCREENSHOTS} screenshots"
+    templates = ("outcome.j2",)
+    evidence = (("screenshots", SCREENSHOTS), *TEXT_LIMITS)
     needs_answer = True
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
@@ -27,12 +31,12 @@ class OutcomeJudge(ModelJudge):
             "outcome.j2",
             trajectory,
             screenshots=len(shots),
+            steps=history(trajectory),
             page=page(trajectory.steps[-1]),
             reference=notes.reference and _fenced(notes.reference),
         )
-        words = questions.ask(text, shots)
-        success = read_verdict(words)
-        return Verdict(success, words if success is not None else f"{words}\n{NO_LINE}")
+        words, success = questions.decide(text, read_verdict, shots)
+        return Verdict(success, words)
 
 
 def _fenced(reference: Reference) -> Reference:

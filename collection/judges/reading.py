@@ -23,6 +23,7 @@ _ENDS_NOT_SUCCESS = re.compile(rf"(?<![\w-])NOT{_NOT}[\s*_`\"'”’.!)\]]*\Z")
 _SUCCESS_LINE = re.compile(
     rf"{_BOLD}SUCCESS{_END}|{_BOLD}(?i:{_LABELLED})[\"'`“‘]?SUCCESS[\"'`”’]?{_END}", re.ASCII
 )
+_UNKNOWN_LINE = re.compile(rf"{_BOLD}(?:(?i:{_LABELLED}))?UNKNOWN{_END}", re.ASCII)
 # Words of any other verdict.
 _OTHER_LINE = re.compile(
     rf"{_BOLD}(?:{_LABELLED})?[\"'`“‘]?(?:UNKNOWN|FAIL\w*|UN-?SUCCESS\w*|NO(?:T|N)?\W*SUCCESS\w*)[\"'`”’]?{_END}",
@@ -47,33 +48,40 @@ _FENCED = re.compile(r"\A\s*```(?:json)?\s(.*)```\s*\Z", re.DOTALL)
 
 
 def read_verdict(text: str) -> bool | None:
-    """Parses the verdict at the end of an outcome judge's reply; None for UNKNOWN and anything else.
+    """Parses the verdict at the end of an outcome judge's reply; None for UNKNOWN.
 
-    NOT SUCCESS is checked first. SUCCESS counts in capitals on the last line, alone or after a label
-    ("Verdict:"), if no earlier text contradicts it or continues into it as one sentence.
+    NOT SUCCESS is checked first. SUCCESS and UNKNOWN count in capitals on the last line, alone or after a
+    label ("Verdict:"); SUCCESS only if no earlier text contradicts it or continues into it as one sentence.
+
+    Raises:
+      ValueError: anything else.
     """
     if _ENDS_NOT_SUCCESS.search(text):
         return False
-    lines = text.strip().splitlines()
-    if not lines or not _SUCCESS_LINE.fullmatch(lines[-1]):
+    lines = text.strip().splitlines() or [""]
+    if _UNKNOWN_LINE.fullmatch(lines[-1]):
         return None
     before = lines[:-1]
-    if _NOT_SUCCESS.search(text) or any(_OTHER_LINE.fullmatch(line) for line in before):
-        return None
-    return None if _leads_on(before) else True
+    contradicted = _NOT_SUCCESS.search(text) or any(_OTHER_LINE.fullmatch(line) for line in before)
+    if not _SUCCESS_LINE.fullmatch(lines[-1]) or contradicted or _leads_on(before):
+        raise ValueError("the last line is neither SUCCESS, NOT SUCCESS nor UNKNOWN alone")
+    return True
 
 
-def read_status(text: str) -> bool | None:
+def read_status(text: str) -> bool:
     """Parses WebJudge's verdict: the last line is `Status: success` or `Status: failure`, uncontradicted.
 
     The upstream code accepts "success" anywhere after "status:", which also matches "unsuccessful".
+
+    Raises:
+      ValueError: anything else.
     """
-    lines = text.strip().splitlines()
+    lines = text.strip().splitlines() or [""]
     matches = [_STATUS_LINE.fullmatch(line) for line in lines]
-    if not lines or matches[-1] is None:
-        return None
     found = {_status(one[1]) for one in matches if one is not None}
-    return found.pop() if len(found) == 1 else None
+    if matches[-1] is None or found not in ({True}, {False}):
+        raise ValueError("the last line is neither Status: success nor Status: failure")
+    return found == {True}
 
 
 def read_score(text: str) -> int | None:

@@ -1,10 +1,12 @@
-"""The rubric verifier: points for each criterion of a task's rubric, and a separate outcome.
+"""`own_rubric`: our judge by points for each criterion of a task's rubric, and a separate outcome.
 
-After the verifier of WebTailBench (Awadallah et al. 2025, Fara-7B), whose tasks come with rubrics.
+After the verifier of WebTailBench (Awadallah et al. 2025, Fara-7B), whose tasks come with rubrics. The prompt
+is our own, and it is not the benchmark's official verifier.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, NoVerdictError, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import history, page, render, screenshots
+from collection.judges.evidence import TEXT_LIMITS, history, page, render, screenshots
 from collection.judges.notes import Criterion, TaskNotes
 from collection.judges.reading import read_object
 from rmsweb_jax.actions.json_schema import plain_schema
@@ -21,7 +23,7 @@ from rmsweb_jax.records.schema import Trajectory
 
 # The agent also reads pages as text, so the last pages and the history suffice for most criteria.
 SCREENSHOTS = 10
-NO_RUBRIC = "[no verdict: this task comes without a rubric; take config.judge.method=outcome for it]"
+NO_RUBRIC = "[no verdict: this task comes without a rubric; take config.judge.method=own_outcome for it]"
 _MAX_TEXT_CHARS = 2_000
 _OUTCOMES: dict[str, bool | None] = {"success": True, "failure": False, "unknown": None}
 
@@ -49,10 +51,12 @@ class RubricAnswer(_RubricModel):
     outcome: Literal["success", "failure", "unknown"]
 
 
-class RubricVerifier(ModelJudge):
+class OwnRubricJudge(ModelJudge):
     """Asks one question, answered in JSON. `Verdict.score` is the share of points of applicable criteria."""
 
-    method = "rubric"
+    method = "own_rubric"
+    templates = ("rubric.j2",)
+    evidence = (("screenshots", SCREENSHOTS), *TEXT_LIMITS)
     sees = (
         "a rubric, the actions, the final answer, the last page as text and the last "
         f"{SCREENSHOTS} screenshots"
@@ -71,11 +75,8 @@ class RubricVerifier(ModelJudge):
             steps=history(trajectory),
             page=page(trajectory.steps[-1]),
         )
-        words = questions.ask(text, shots, answer_schema(len(rubric)))
-        try:
-            answer = read_answer(words, rubric)
-        except ValueError as error:
-            raise NoVerdictError(f"{words}\n[no verdict: {error}]") from error
+        read = functools.partial(read_answer, rubric=rubric)
+        words, answer = questions.decide(text, read, shots, answer_schema(len(rubric)))
         return Verdict(_OUTCOMES[answer.outcome], words, score=process_score(answer, rubric))
 
 

@@ -1,6 +1,7 @@
-"""WebJudge (Online-Mind2Web): key points, relevant screenshots, and a verdict on those.
+"""`own_webjudge`: our judge by key points, relevant screenshots, and a verdict on those.
 
-Xue et al. 2025, "An Illusion of Progress?"; the prompts are our own.
+After the three stages of Online-Mind2Web's WebJudge (Xue et al. 2025, "An Illusion of Progress?"). The
+prompts are our own, and it is not the benchmark's official judge.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ import dataclasses
 from collection.agent.prompt import fenced_line, fenced_text
 from collection.judges.asking import ModelJudge, Questions
 from collection.judges.base import Verdict
-from collection.judges.evidence import history, render, screenshots
+from collection.judges.evidence import TEXT_LIMITS, history, page, render, screenshots
 from collection.judges.notes import TaskNotes
 from collection.judges.reading import read_score, read_status
 from rmsweb_jax.records.schema import Trajectory
 
 LEAST_SCORE = 3
 SCREENSHOTS = 30  # RMSWeb, appendix: up to 30 screenshots.
-NO_STATUS = "[no verdict: the last line is neither Status: success nor Status: failure]"
 _MAX_POINTS_CHARS = 4_000
 _MAX_REASON_CHARS = 600
 
@@ -41,37 +41,53 @@ class _Shot:
         return LEAST_SCORE if self.score is None else self.score
 
 
-class WebJudge(ModelJudge):
-    """Asks for the key points, then about each screenshot, then for the verdict."""
+class OwnWebJudge(ModelJudge):
+    """Asks for the key points, then about all screenshots at a time, then for the verdict."""
 
-    method = "webjudge"
-    sees = f"the actions, the final answer and the {SCREENSHOTS} screenshots that it took to matter most"
+    method = "own_webjudge"
+    sees = (
+        "the actions, the final answer, the last page as text and the "
+        f"{SCREENSHOTS} screenshots that it took to matter most"
+    )
+    templates = ("key_points.j2", "screenshot.j2", "status.j2")
+    evidence = (("screenshots", SCREENSHOTS), ("least_score", LEAST_SCORE), *TEXT_LIMITS)
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
         points = fenced_text(questions.ask(render("key_points.j2", trajectory)), _MAX_POINTS_CHARS)
-        taken = [
-            self._assess(trajectory, points, step, shot, questions) for step, shot in screenshots(trajectory)
-        ]
+        taken = _assess(trajectory, points, questions)
         kept = _kept(taken)
         text = render(
-            "status.j2", trajectory, points=points, shots=kept, steps=history(trajectory), least=LEAST_SCORE
+            "status.j2",
+            trajectory,
+            points=points,
+            shots=kept,
+            steps=history(trajectory),
+            page=page(trajectory.steps[-1]),
+            least=LEAST_SCORE,
         )
-        words = questions.ask(text, [shot.picture for shot in kept])
-        success = read_status(words)
+        words, success = questions.decide(text, read_status, [shot.picture for shot in kept])
         unread = sum(shot.score is None for shot in taken)
-        kept_note = (
-            f"[{len(kept)} of {len(taken)} screenshots kept; {unread} without a score that can be read]"
-        )
-        return Verdict(success, "\n".join([words, kept_note, *([NO_STATUS] if success is None else [])]))
+        note = f"[{len(kept)} of {len(taken)} screenshots kept; {unread} without a score that can be read]"
+        return Verdict(success, f"{words}\n{note}")
 
-    def _assess(
-        self, trajectory: Trajectory, points: str, step: int, picture: str, questions: Questions
-    ) -> _Shot:
-        text = render("screenshot.j2", trajectory, points=points, step=step, total=len(trajectory.steps))
-        words = questions.ask(text, [picture])
-        score = read_score(words)
-        reason = "" if score is None else words.strip().rpartition("\n")[0]
-        return _Shot(step, picture, score, fenced_line(reason, _MAX_REASON_CHARS))
+
+def _assess(trajectory: Trajectory, points: str, questions: Questions) -> list[_Shot]:
+    """Asks about each screenshot."""
+    shots, total = screenshots(trajectory), len(trajectory.steps)
+    asked = [
+        (render("screenshot.j2", trajectory, points=points, step=step, total=total), picture)
+        for step, picture in shots
+    ]
+    return [
+        _shot(step, picture, words)
+        for (step, picture), words in zip(shots, questions.ask_each(asked), strict=True)
+    ]
+
+
+def _shot(step: int, picture: str, words: str) -> _Shot:
+    score = read_score(words)
+    reason = "" if score is None else words.strip().rpartition("\n")[0]
+    return _Shot(step, picture, score, fenced_line(reason, _MAX_REASON_CHARS))
 
 
 def _kept(taken: list[_Shot]) -> list[_Shot]:

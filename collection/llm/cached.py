@@ -97,7 +97,14 @@ class CachedModel:
         try:
             stored = json.loads(line)
             usage = CallUsage(**stored["usage"])
-            return ModelReply(stored["text"], usage, stored["problem"], stored["cached_tokens"])
+            return ModelReply(
+                stored["text"],
+                usage,
+                stored["problem"],
+                stored["cached_tokens"],
+                # Caches of before this was recorded can still be read.
+                model_version=stored.get("model_version", ""),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise self._invalid(error) from error
 
@@ -112,7 +119,10 @@ class CachedModel:
 def content_key(name: str, request: ModelRequest) -> str:
     """Returns the SHA-256 of the model's name, the messages (images by their hash) and the schema."""
     messages = [message.model_dump(mode="json") for message in request.messages]
-    return hashlib.sha256(json.dumps([name, messages, request.schema]).encode()).hexdigest()
+    asked: list[Any] = [name, messages, request.schema]
+    if request.chat is not None:
+        asked += [request.chat, request.repeat]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def _write(reply: ModelReply) -> str:
@@ -123,5 +133,6 @@ def _write(reply: ModelReply) -> str:
             "problem": reply.problem,
             "usage": reply.usage.model_dump(),
             "cached_tokens": reply.cached_tokens,
+            "model_version": reply.model_version,
         }
     )

@@ -69,6 +69,7 @@ class _CompletionUsage(BaseModel):
 
 
 class _Completion(BaseModel):
+    model: str | None = None
     choices: list[_CompletionChoice]
     usage: _CompletionUsage | None = None
 
@@ -131,11 +132,12 @@ class ChatModel:
         return self._name
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        chat = [_to_chat(message, request.images) for message in request.messages]
+        body = {"messages": [_to_chat(message, request.images) for message in request.messages]}
+        body = dict(request.chat) if request.chat is not None else body | self._format(request)
         while True:
             parameters = self._accepted({"seed": request.seed} | self._parameters)
             try:
-                return self._read(self._post(parameters | {"messages": chat} | self._format(request)))
+                return self._read(self._post(parameters | body))
             except openai.APIStatusError as error:
                 if not self._is_refused(parameters, error):
                     return self._handle_status(error)
@@ -199,6 +201,7 @@ class ChatModel:
             usage=CallUsage(prompt_tokens=usage.prompt_tokens, response_tokens=answered),
             problem=self._problem(choice),
             cached_tokens=(details and details.cached_tokens) or 0,
+            model_version=completion.model or "",
         )
 
     def _problem(self, choice: _CompletionChoice) -> str:

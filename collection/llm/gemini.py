@@ -69,6 +69,8 @@ class GeminiModel:
         return self._model
 
     def complete(self, request: ModelRequest) -> ModelReply:
+        if request.chat is not None:
+            raise UserError(f"{self._endpoint}: a chat-completions request needs a model of kind=chat")
         system = "".join(message.text for message in request.messages if message.role == "system")
         contents: list[Any] = [
             _content(message, request) for message in request.messages if message.role != "system"
@@ -100,7 +102,9 @@ class GeminiModel:
                 f"{self._endpoint}: a malformed answer ({one_line(str(error))})", billed=True
             ) from error
         text, problem = _read(response, self._max_tokens)
-        return ModelReply(text, _usage(response), problem, _cached(response))
+        return ModelReply(
+            text, _usage(response), problem, _cached(response), model_version=response.model_version or ""
+        )
 
     def _handle_status(self, error: errors.APIError) -> ModelReply:
         """Raises for an error status; returns a reply with a problem if only this request is at fault.

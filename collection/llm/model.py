@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from rmsweb_jax.errors import UserError
@@ -36,6 +37,9 @@ class ModelRequest:
       seed: 31 bits. Models that support seeds answer the same call the same way.
       schema: JSON schema of the answer; None asks for free text. A model that cannot constrain its output
         follows the messages alone.
+      chat: `messages` and optional `response_format` of another program's chat-completions request, sent
+        as they are instead of `messages`; only a chat-completions endpoint takes them.
+      repeat: number of equal requests before this one whose replies are not wanted again from a cache.
     """
 
     messages: tuple[Message, ...]
@@ -43,13 +47,25 @@ class ModelRequest:
     seed: int
     images: ImageSource | None = None
     schema: dict[str, Any] | None = None
+    chat: Mapping[str, Any] | None = None
+    repeat: int = 0
 
     @property
     def estimated_tokens(self) -> int:
         """Estimated prompt length, for limits that apply before the model has counted."""
         images = sum(isinstance(part, ImagePart) for message in self.messages for part in message.content)
         text = sum(len(message.text.encode(errors="replace")) for message in self.messages)
+        for part in _chat_parts(self.chat):
+            image = isinstance(part, dict) and part.get("type") == "image_url"
+            images += image
+            text += 0 if image else len(str(part).encode(errors="replace"))
         return images * IMAGE_TOKENS + text // _BYTES_PER_TOKEN + 1
+
+
+def _chat_parts(chat: Mapping[str, Any] | None) -> list[Any]:
+    """Returns the parts of all messages of a chat-completions request."""
+    contents = [message.get("content") or "" for message in chat["messages"]] if chat else []
+    return [part for one in contents for part in (one if isinstance(one, list) else [one])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +77,7 @@ class ModelReply:
       problem: one line that says why the answer is not usable (blocked, cut off, empty); else empty.
       cached_tokens: prompt tokens that were billed as cached.
       outage_s: seconds that the call has waited for a model that did not answer.
+      model_version: name of the model in the answer, often more precise than that in the request.
     """
 
     text: str
@@ -68,6 +85,7 @@ class ModelReply:
     problem: str = ""
     cached_tokens: int = 0
     outage_s: float = 0.0
+    model_version: str = ""
 
 
 class Model(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from collection.corpus.guidance import QuoteFinder
-from collection.corpus.steps import INVALID, StepView, view
+from collection.corpus.steps import INVALID, StepView, full_success, view
 from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.similarity import parse_url
 from rmsweb_jax.records.lean import LeanElement, LeanStep, Run, lean
@@ -183,11 +183,11 @@ def run_pairs(runs: Sequence[ParsedRun], config: PairConfig | None = None) -> li
     """Every success with every failure, and the shortest success with every longer one.
 
     Where there are more pairs than the config allows, the shortest success is paired with all failures
-    first, then the next one; failures alternate between actors.
+    first, then the next one; failures alternate between actors. A right answer that says no is neither.
     """
     config = config or PairConfig()
     successes = sorted(
-        (run for run in runs if run.record.success and len(run)),
+        (run for run in runs if full_success(run.record) and len(run)),
         key=lambda run: (len(run), run.record.trajectory_id),
     )
     failures = _alternate_actors([run for run in runs if not run.record.success and len(run)])

@@ -7,11 +7,14 @@ PNG is stored once in the data set's `images/` folder (see `rmsweb_jax.records.i
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Incremented with every change of a record's fields. There is no reader for other versions.
+# Incremented when records of the version before can no longer be read: there is no reader for other versions.
+# A new field with a default leaves them readable.
 SCHEMA_VERSION = 4
 
 
@@ -140,6 +143,56 @@ class ExtractionCall(Record):
     usage: CallUsage = CallUsage()
 
 
+class JudgeFingerprint(Record):
+    """Identity of a judge: its prompts, its model and the evidence that it gets.
+
+    Figures are comparable only if their judges are the same.
+
+    Attributes:
+      method: name of the judge, for example `own_outcome` or `online_mind2web`; `reward` is the
+        environment's own.
+      source: where its prompts and its reading of replies come from: a repository and commit, or a package
+        and version.
+      model: name by which its model is called; empty without a model.
+      model_version: name of the model in its answers; empty if they give none, or nothing was asked.
+      prompt_sha256: hash of its prompts and of the code that reads the replies.
+      temperature: of its model's replies; None without a model.
+      evidence: settings of what it is shown, such as the number of screenshots.
+    """
+
+    method: str
+    source: str = ""
+    model: str = ""
+    model_version: str = ""
+    prompt_sha256: str = ""
+    temperature: float | None = None
+    evidence: dict[str, bool | int | float | str] = {}
+
+    @property
+    def id(self) -> str:
+        """A short name: 12 hexadecimal digits of a hash of all fields."""
+        text = self.model_copy(update={"evidence": dict(sorted(self.evidence.items()))}).model_dump_json()
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def same_judge(self, other: JudgeFingerprint) -> bool:
+        """True if all fields are equal; an unknown model version equals any."""
+        known = "" not in (self.model_version, other.model_version)
+        update = {} if known else {"model_version": ""}
+        return self.model_copy(update=update) == other.model_copy(update=update)
+
+    @staticmethod
+    def distinct(found: Iterable[JudgeFingerprint | None]) -> tuple[JudgeFingerprint, ...]:
+        """Returns the judges in `found`, each once, sorted.
+
+        One with an unknown model version is left out if the same judge is there with a known one: verdicts
+        that need no model call do not tell the version.
+        """
+        each = {one.id: one for one in found if one is not None}.values()
+        known = [one for one in each if one.model_version]
+        open_ = [one for one in each if not one.model_version and not any(map(one.same_judge, known))]
+        return tuple(sorted([*known, *open_], key=lambda one: (one.method, one.id)))
+
+
 IncidentKind = Literal[
     "injection",
     "refused",
@@ -210,10 +263,13 @@ class Trajectory(Record):
         refused it; `unreachable`: its start page did not open; `crashed`: browser or process were lost.
       declared_success: the `success` flag of its `done`.
       reward: the environment's own reward, if it has one.
-      success: the agent declared completion AND the judge (or the reward) passes.
+      success: the agent declared completion AND the judge (or the reward) passes; or the judge passes an
+        answer that says no. Training leaves the latter out.
       judge: source of the verdict: `reward`, or a judge's name; empty without a verdict.
       judge_text, judge_usage: the judge's answer, even if it is not a verdict, and its cost.
       judge_score: completed share of the task in [0, 1], if a judge gives one in addition to its verdict.
+      judge_fingerprint: identity of the judge, also if it gave no verdict; None: no judge, or it was not
+        recorded.
       retries: number of restarts because browser, guard or worker were lost. Lost attempts leave no record,
         and restarts of the whole run are not counted.
       incidents: incidents before a start page that did not open; all others are in the steps.
@@ -237,6 +293,7 @@ class Trajectory(Record):
     judge_text: str = ""
     judge_usage: CallUsage = CallUsage()
     judge_score: float | None = None
+    judge_fingerprint: JudgeFingerprint | None = None
     retries: int = 0
     seconds: float = 0.0
     incidents: tuple[Incident, ...] = ()

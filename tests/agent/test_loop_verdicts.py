@@ -44,12 +44,12 @@ def test_without_a_reward_the_judge_decides(verdict, success, named):
     assert judged.final_text == "it is done" and judged.outcome == "done"
 
 
-def test_a_judge_cannot_pass_an_episode_that_declared_no_success():
-    given_up = {"done": {"text": "no", "success": False}}
-    for done, steps in ((given_up, 9), (CLICK, 1)):
+def test_a_judge_may_pass_an_answer_that_says_no_and_no_unfinished_episode():
+    says_no = {"done": {"text": "no", "success": False}}
+    for action, steps, success in ((says_no, 9, True), (CLICK, 1, False)):
         page, judge = Page(reward=None), Says(True)
-        assert not run(page, Lines(reply(done)), judge=judge, environment="web", max_steps=steps).success
-        assert len(judge.judged) == 1
+        played = run(page, Lines(reply(action)), judge=judge, environment="web", max_steps=steps)
+        assert played.success is success and len(judge.judged) == 1
 
 
 @pytest.mark.parametrize(

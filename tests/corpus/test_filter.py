@@ -52,6 +52,8 @@ def filtered(*trajectories, **quality):
     [
         (GOOD, "", ""),
         (trajectory(*numbered(TYPE, CLICK, DONE), success=False), "not_successful", "done"),
+        # A right answer that says no.
+        (trajectory(*numbered(TYPE, CLICK, DONE), declared_success=False), "not_successful", "done"),
         (trajectory(), "invalid_step", "no_steps"),
         (
             trajectory(*numbered(TYPE, CLICK), step(3, error="not JSON", response="{"), step(4, DONE)),

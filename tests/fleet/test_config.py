@@ -44,7 +44,7 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
     monkeypatch.setenv("GEMINI_API_KEY", "key")
     setup = fleet_config(settings("web", actor={"kind": "gemini", "cap_usd": 5.0}))
     judge = setup.worker.judge
-    assert judge is not None and judge.method == "outcome"
+    assert judge is not None and judge.method == "own_outcome"
     assert (judge.model.kind, judge.model.temperature, judge.model.cap_usd) == ("gemini", 0.0, 5.0)
     assert setup.worker.guard.task_site and setup.worker.guard.proxy
     assert "duckduckgo" in setup.worker.web.search_urls and not setup.worker.web.extra_actions
@@ -59,7 +59,7 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
         ({"kind": "chat"}, "config.judge.base_url is empty"),
         (
             {"kind": "gemini", "method": "oracle"},
-            "config.judge.method is 'oracle': use one of outcome,",
+            "config.judge.method is 'oracle': use one of own_outcome,",
         ),
     ],
 )
@@ -83,9 +83,14 @@ def test_a_judge_of_its_own_shares_the_runs_limits():
 def test_notes_reach_the_judge_and_reference_answers_only_on_demand(shown):
     reference = Reference(answer="12 EUR", golden=True)
     rubric = (Criterion(criterion="Tells the price", max_points=2),)
-    endpoint = {"kind": "chat", "base_url": "http://127.0.0.1:9/v1", "method": "rubric", "reference": shown}
+    endpoint = {
+        "kind": "chat",
+        "base_url": "http://127.0.0.1:9/v1",
+        "method": "own_rubric",
+        "reference": shown,
+    }
     notes = {"t": TaskNotes(reference=reference, rubric=rubric)}
     judge = fleet_config(settings(judge=endpoint), notes).worker.judge
-    assert judge is not None and judge.method == "rubric"
+    assert judge is not None and judge.method == "own_rubric"
     assert judge.notes == {"t": TaskNotes(reference=reference if shown else None, rubric=rubric)}
     assert pickle.loads(pickle.dumps(judge)) == judge  # Workers are processes.

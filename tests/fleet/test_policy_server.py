@@ -88,7 +88,7 @@ def test_actors_on_other_machines_get_the_keys_of_this_one():
     config = dataclasses.replace(
         config,
         actor=dataclasses.replace(config.actor, api_key_env="ACTOR_KEY"),
-        judge=JudgeConfig(method="outcome", model=judge),
+        judge=JudgeConfig(method="own_outcome", model=judge),
         secrets=("SHOP", "BANK=*.example.com"),
     )
     wanted = {"ACTOR_KEY": "a", "JUDGE_KEY": "b", "SHOP": "c", "BANK": "d", "OPENAI_ORG_ID": "e"}

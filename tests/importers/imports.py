@@ -11,7 +11,7 @@ from rmsweb_jax.records.schema import Trajectory
 from tests.importers.foreign_runs import history_item
 
 # What no other system's files hold.
-OURS_ALONE = ("incidents", "judge_text", "judge_usage", "judge_score", "retries")
+OURS_ALONE = ("incidents", "judge_text", "judge_usage", "judge_score", "judge_fingerprint", "retries")
 
 
 def read(

@@ -35,6 +35,7 @@ def test_every_field_of_a_history(tmp_path):
         "judge": "browser-use judge",
         "judge_text": "",
         "judge_score": None,
+        "judge_fingerprint": None,
         "retries": 0,
         "seconds": 10.0,
         "incidents": (),

@@ -29,7 +29,7 @@ class Pictures:
 
 
 def kind_of(prompt: str) -> str:
-    """The judge and question that a prompt belongs to."""
+    """The question that a prompt is, of which judge."""
     kinds = {
         "You check whether": "outcome",
         "List what a result must have": "key_points",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from collection.judges.base import GAVE_UP, NO_ANSWER
-from collection.judges.notes import Reference, TaskNotes
-from collection.judges.outcome import NO_LINE, SCREENSHOTS, OutcomeJudge
+from collection.judges.base import GAVE_UP, NO_ANSWER, allows_no
+from collection.judges.notes import Criterion, Reference, TaskNotes
+from collection.judges.outcome import SCREENSHOTS, OwnOutcomeJudge
 from collection.llm.cached import CachedModel
 from collection.llm.model import ModelReply
 from rmsweb_jax.records.images import image_names
@@ -29,7 +29,7 @@ class Scripted:
 
 
 def judge(model, trajectory, notes=None):
-    return OutcomeJudge(CachedModel(model, None), notes).judge(trajectory, Pictures())
+    return OwnOutcomeJudge(CachedModel(model, None), notes).judge(trajectory, Pictures())
 
 
 def test_the_model_sees_request_answer_last_page_and_the_last_four_pictures():
@@ -75,15 +75,83 @@ def test_without_an_answer_no_judge_is_called(changes, reason):
     assert (verdict.success, verdict.text, model.requests) == (False, reason, [])
 
 
-def test_a_cut_or_blocked_reply_is_no_verdict_and_keeps_its_cost():
-    verdict = judge(Scripted("All is well. SUCCESS", "cut off at the token limit"), run())
-    assert verdict.success is None and verdict.usage.cost == 0.25
-    assert verdict.text == "All is well. SUCCESS\n[cut off at the token limit]"
+UNREAD = "[no verdict: the last line is neither SUCCESS, NOT SUCCESS nor UNKNOWN alone]"
 
 
-def test_a_missing_verdict_has_a_reason():
-    verdict = judge(Scripted("It may be so.\nUNKNOWN"), run())
-    assert (verdict.success, verdict.text) == (None, f"It may be so.\nUNKNOWN\n{NO_LINE}")
+@pytest.mark.parametrize(
+    ("words", "problem", "text"),
+    [
+        ("All is well. SUCCESS", "cut off at the token limit", "[cut off at the token limit]"),
+        ("I think so.", "", UNREAD),
+    ],
+)
+def test_a_reply_that_cannot_be_used_is_asked_for_once_more_and_keeps_its_cost(words, problem, text):
+    model = Scripted(words, problem)
+    verdict = judge(model, run())
+    assert verdict.success is None and verdict.usage.cost == 2 * 0.25
+    assert verdict.text == f"{words}\n{text}"
+    first, second = model.requests
+    assert first.seed != second.seed and second.messages[0].text.startswith(first.messages[0].text)
+    assert image_names(first.messages) == image_names(second.messages)
+
+
+def test_a_second_reply_that_can_be_read_is_the_verdict():
+    model = Scripted("SUCCESS")
+    replies = [ModelReply("Yes, all of it.", CallUsage(cost=0.25)), ModelReply("NOT SUCCESS")]
+    model.complete = lambda request: replies.pop(0)
+    verdict = judge(model, run())
+    assert (verdict.success, verdict.text, verdict.usage.cost) == (False, "NOT SUCCESS", 0.25)
+
+
+def test_undecided_is_read_and_not_asked_again():
+    model = Scripted("It may be so.\nUNKNOWN")
+    verdict = judge(model, run())
+    assert (verdict.success, verdict.text, len(model.requests)) == (None, "It may be so.\nUNKNOWN", 1)
+
+
+@pytest.mark.parametrize(
+    ("objective", "answer", "asked"),
+    [
+        ("Book the lamp tour. If none is left, say so.", "No tour is left.", True),
+        ("Find the lamp and let me know if they aren't available.", "They aren't.", True),
+        ("Find the lamp.", "There is no such lamp.", False),
+        ("Book the lamp tour. If none is left, say so.", " ", False),
+    ],
+)
+def test_an_answer_that_says_no_is_judged_where_the_task_allows_it(objective, answer, asked):
+    model = Scripted("SUCCESS")
+    verdict = judge(model, run(objective=objective, final_text=answer, declared_success=False))
+    assert (verdict.success, len(model.requests)) == (asked, int(asked))
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("Full credit if the agent reports that the lamp is sold out.", True),
+        ("Report none available if there are no matching lamps.", True),
+        ("It isn\u2019t available any more.", True),
+        ("It cannot be found.", True),
+        ("The price is told.", False),
+        ("Not the cheapest one.", False),
+    ],
+)
+def test_a_rubric_allows_an_answer_that_says_no(text, allowed):
+    task = run(objective="Find the lamp.").task
+    for part in ("criterion", "description", "condition"):
+        line = Criterion.model_validate({"criterion": "x", "max_points": 1} | {part: text})
+        assert allows_no(task, TaskNotes(rubric=(line,))) is allowed
+
+
+def test_all_tasks_that_ask_to_be_told_allow_an_answer_that_says_no():
+    asked = (
+        "If there are no available flights for those dates, please indicate that in your answer",
+        "Please let me know if there are any issues with completing the payment.",
+        "book a session if available",
+        "tell me whether it has a pool",
+        "Buy one, unless it is sold out.",
+    )
+    assert all(allows_no(run(objective=text).task, TaskNotes()) for text in asked)
+    assert not allows_no(run(objective="Find the cheapest flight to Rome.").task, TaskNotes())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from collection.judges.base import NO_REWARD, NO_VERDICT, EnvironmentReward, Recorded, Verdict
-from rmsweb_jax.records.schema import CallUsage
+from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint
 from tests.judges.runs import run
 from tests.judges.server import Pictures
 
@@ -24,11 +24,14 @@ GIVES_UP = {"outcome": "max_steps", "declared_success": None}
     ],
 )
 def test_the_reward_judge_passes_full_rewards_that_were_declared(changes, success):
-    assert EnvironmentReward().judge(run(**changes), Pictures()) == Verdict(success, "")
+    verdict = EnvironmentReward().judge(run(**changes), Pictures())
+    assert verdict == Verdict(success, "", fingerprint=JudgeFingerprint(method="reward"))
 
 
 def test_without_a_reward_there_is_no_verdict_of_it():
-    assert EnvironmentReward().judge(run(), Pictures()) == Verdict(None, NO_REWARD)
+    fingerprint = JudgeFingerprint(method="reward")
+    verdict = EnvironmentReward().judge(run(), Pictures())
+    assert verdict == Verdict(None, NO_REWARD, fingerprint=fingerprint)
 
 
 def test_a_recorded_verdict_is_used_as_it_is():
@@ -38,10 +41,11 @@ def test_a_recorded_verdict_is_used_as_it_is():
         "judge_text": "words",
         "judge_usage": usage,
         "judge_score": 0.75,
+        "judge_fingerprint": JudgeFingerprint(method="rubric", model="m"),
     }
     for success in (True, False):
         verdict = Recorded().judge(run(success=success, **said), Pictures())
-        assert verdict == Verdict(success, "words", usage, 0.75)
+        assert verdict == Verdict(success, "words", usage, 0.75, fingerprint=said["judge_fingerprint"])
     unjudged = Recorded().judge(run(**{**said, "judge": ""}), Pictures())
     assert (unjudged.success, unjudged.text, unjudged.usage) == (None, "words", usage)
     assert Recorded().judge(run(), Pictures()) == Verdict(None, NO_VERDICT)

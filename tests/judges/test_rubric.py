@@ -14,7 +14,10 @@ from tests.llm.prompt_server import PromptServer
 
 def judged(answer, **settings):
     reply_to = says(rubric=json.dumps(answer))
-    with PromptServer(reply_to) as server, judge_at(server, "rubric", rubric_notes(), **settings) as judge:
+    with (
+        PromptServer(reply_to) as server,
+        judge_at(server, "own_rubric", rubric_notes(), **settings) as judge,
+    ):
         return judge.judge(run(3), Pictures()), server.calls, server.prompts
 
 
@@ -25,7 +28,7 @@ def test_score_and_outcome_are_apart():
     assert "1. Finds the lamp (0 to 3 points)\n   The lamp's page is opened." in prompt
     assert "3. Says that it is sold out (0 to 4 points)\n   Applies only if: the lamp is sold out" in prompt
     assert "each of the 3 criteria exactly once" in prompt
-    assert 'click_element_by_index {"index": 3}' in prompt and "the last page" in prompt
+    assert 'click_element_by_index on button "Login" {"index": 3}' in prompt and "the last page" in prompt
 
 
 def test_it_is_asked_for_json_and_held_to_a_schema():
@@ -44,7 +47,7 @@ def test_it_is_asked_for_json_and_held_to_a_schema():
 
 @pytest.mark.parametrize("notes", [{}, {"web/shop.test/1": TaskNotes()}])
 def test_a_task_without_a_rubric_is_unjudged(notes):
-    with PromptServer(says()) as server, judge_at(server, "rubric", notes) as judge:
+    with PromptServer(says()) as server, judge_at(server, "own_rubric", notes) as judge:
         verdict = judge.judge(run(), Pictures())
         assert (verdict.success, verdict.text, verdict.key, server.calls) == (None, NO_RUBRIC, "", [])
         assert judge.judge(run(declared_success=False), Pictures()).success is False

@@ -21,9 +21,10 @@ from tests.llm.server import Answer
 from tests.mining.label_server import kept_in
 
 ROOT = Path(__file__).parents[2]
-# Outcome: a question a run; WebJudge: key points, one (equal) screenshot, verdict; the rubric of task 0; two
-# failures of the outcome judge.
-QUESTIONS = 6 + 3 * 6 + 2 + 2
+# Outcome: a question a run, and again after "unsuccessful"; WebJudge: key points, one (equal) screenshot,
+# verdict; the rubric of task 0; two failures of the outcome judge.
+ASKED_OUTCOME = len(OUTCOME) + 1
+QUESTIONS = ASKED_OUTCOME + 3 * 6 + 2 + 2
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +57,10 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
         "rubric": [1, 2, 4],
     }
     assert report["judges"]["rubric"]["mean_score"] == pytest.approx(0.8)
-    assert report["judges"]["outcome"]["name"] == "outcome (judge-1)"
+    assert report["judges"]["outcome"]["name"] == "own_outcome (judge-1)"
     judgements = lines(tmp_path / "judge/judgements.jsonl")
     assert len(judgements) == 7 * 5 and {tuple(sorted(line)) for line in judgements} == {
-        ("judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
+        ("fingerprint", "judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
     }
     assert [line["success"] for line in judgements if line["judge"] == "outcome"] == [
         *(True, True, False, False, None, None, False)
@@ -79,10 +80,10 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     ]
     page = (tmp_path / "judge/agreement.md").read_text()
     assert (
-        "| outcome: outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
+        "| outcome: own_outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
         and "| dom_only_evidence | 1 | 1.000 |" in page
     )
-    assert "the last line is neither SUCCESS nor NOT SUCCESS alone" in page
+    assert "the last line is neither SUCCESS, NOT SUCCESS nor UNKNOWN alone" in page
     assert report["cost_usd"] == 0 and report["calls"]["judge"]["calls"] == QUESTIONS
 
 
@@ -137,7 +138,7 @@ def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, data, server):
     )
     report = judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 500.0}))
     assert len(server.calls) == QUESTIONS and report["cost_usd"] == pytest.approx(0.11 * QUESTIONS)
-    assert report["judges"]["outcome"]["cost_usd"] == pytest.approx(0.11 * len(OUTCOME))
+    assert report["judges"]["outcome"]["cost_usd"] == pytest.approx(0.11 * ASKED_OUTCOME)
 
 
 def test_an_endpoint_that_fails_at_one_judge_leaves_its_runs_unjudged(tmp_path, data, server):

@@ -16,18 +16,39 @@ from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
 
-def episode(judge):
+def episode(judge, done=DONE, constraints=()):
     """One episode on a live page whose agent says that it is done."""
     runner = EpisodeRunner(
         Page(reward=None),
-        Lines(reply(DONE)),
+        Lines(reply(done)),
         Pictures(),
         "teacher",
         PromptConfig("compact"),
         EpisodeLimits(),
         judge,
     )
-    return runner.run_episode(TASK.model_copy(update={"environment": "web"}), attempt=1)
+    task = TASK.model_copy(update={"environment": "web", "constraints": constraints})
+    return runner.run_episode(task, attempt=1)
+
+
+ALLOWED = ("If none is free, say so.",)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "words", "success", "calls"),
+    [
+        (ALLOWED, "SUCCESS", True, 1),
+        (ALLOWED, "NOT SUCCESS", False, 1),
+        (ALLOWED, "unsuccessful", False, 2),
+        ((), "SUCCESS", False, 0),
+    ],
+)
+def test_a_right_answer_that_says_no_is_a_success(constraints, words, success, calls):
+    no = {"done": {"text": "No table is free.", "success": False}}
+    with PromptServer(says(outcome=words)) as server, judge_at(server, "own_outcome") as judge:
+        trajectory = episode(judge, no, constraints)
+        assert (trajectory.success, len(server.calls)) == (success, calls)
+        assert unjudged(trajectory) is (words == "unsuccessful")
 
 
 @pytest.mark.parametrize("api", ["chat", "gemini"])
@@ -43,7 +64,7 @@ def episode(judge):
 )
 def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
     settings = {"kind": api, "timeout_s": 0.2 if answer.silent else 30.0}
-    with PromptServer(lambda _: answer) as server, judge_at(server, "outcome", **settings) as judge:
+    with PromptServer(lambda _: answer) as server, judge_at(server, "own_outcome", **settings) as judge:
         trajectory = episode(judge)
     assert (trajectory.success, trajectory.judge) == (False, "") and unjudged(trajectory)
     assert trajectory.judge_text.startswith("[no answer: ") and reason in trajectory.judge_text
@@ -51,22 +72,22 @@ def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
 
 
 @pytest.mark.parametrize(
-    ("words", "success", "named", "open_"),
+    ("words", "success", "named", "calls"),
     [
-        ("SUCCESS", True, True, False),
-        ("NOT SUCCESS", False, True, False),
-        ("UNKNOWN", False, False, True),
-        ("unsuccessful", False, False, True),
-        ("I can't help with that.", False, False, True),
-        ("成功", False, False, True),
+        ("SUCCESS", True, True, 1),
+        ("NOT SUCCESS", False, True, 1),
+        ("UNKNOWN", False, False, 1),
+        ("unsuccessful", False, False, 2),
+        ("I can't help with that.", False, False, 2),
+        ("成功", False, False, 2),
     ],
 )
-def test_a_judges_words_in_an_episode(words, success, named, open_):
-    with PromptServer(says(outcome=words)) as server, judge_at(server, "outcome") as judge:
+def test_a_judges_words_in_an_episode(words, success, named, calls):
+    with PromptServer(says(outcome=words)) as server, judge_at(server, "own_outcome") as judge:
         trajectory = episode(judge)
         assert (trajectory.success, bool(trajectory.judge)) == (success, named)
-        assert unjudged(trajectory) is open_ and trajectory.judge_text.startswith(words)
-        assert trajectory.judge_usage.prompt_tokens == 1000 and trajectory.judge_score is None
+        assert unjudged(trajectory) is not named and trajectory.judge_text.startswith(words)
+        assert trajectory.judge_usage.prompt_tokens == calls * 1000 and trajectory.judge_score is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +105,7 @@ def test_a_judges_words_in_an_episode(words, success, named, open_):
 def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
     with (
         PromptServer(lambda _: answer) as server,
-        judge_at(server, "outcome", kind=api) as judge,
+        judge_at(server, "own_outcome", kind=api) as judge,
         pytest.raises(UserError, match=reason),
     ):
         judge.judge(run(), Pictures())
@@ -94,7 +115,7 @@ def test_the_money_cap_ends_the_run(tmp_path):
     prices = {"price_prompt": 100.0, "price_response": 100.0, "cap_usd": 0.2, "ledger": tmp_path / LEDGER}
     with (
         PromptServer(says(status="Status: success")) as server,
-        judge_at(server, "webjudge", **prices) as judge,
+        judge_at(server, "own_webjudge", **prices) as judge,
     ):
         with pytest.raises(BudgetError):
             judge.judge(run(), Pictures())
@@ -102,12 +123,12 @@ def test_the_money_cap_ends_the_run(tmp_path):
     assert CallLedger(tmp_path / LEDGER).spent() <= 0.2
 
 
-def test_after_an_overload_the_same_question_is_asked_again_and_after_a_refusal_not(tmp_path):
+def test_after_an_overload_the_same_question_is_asked_again_and_after_two_refusals_not(tmp_path):
     answers = [Answer(503, {"error": {"message": "overloaded"}}), completion("", "content_filter")]
     asked = []
     with PromptServer(lambda _: answers[min(len(asked), 1)]) as server:
         for _ in range(3):
-            with judge_at(server, "outcome", path=tmp_path / "replies.sqlite") as judge:
+            with judge_at(server, "own_outcome", path=tmp_path / "replies.sqlite") as judge:
                 assert judge.judge(run(), Pictures()).success is None
             asked.append(len(server.calls))
-    assert asked == [1, 2, 2]
+    assert asked == [1, 3, 3]

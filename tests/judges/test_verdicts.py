@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,7 @@ def test_words_are_read_right(played, said, api):
 
 def test_the_table_of_verdicts_is_consistent():
     assert len(SAID) >= 60 and len({(said.judge, said.name) for said in SAID}) == len(SAID)
-    for judge in ("outcome", "webjudge", "rubric"):
+    for judge in ("own_outcome", "own_webjudge", "own_rubric"):
         assert {said.success for said in SAID if said.judge == judge} == {True, False, None}
 
 
@@ -76,6 +77,12 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(PIECES, max_size=9).map("".join) | st.text(max_size=30)
 
 
+def passes(read: Callable[[str], bool | None], text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return read(text) is True
+    return False
+
+
 def last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
@@ -83,7 +90,7 @@ def last_line(text: str) -> str:
 
 @given(TEXTS)
 def test_no_text_passes_an_outcome_without_a_verdict_line(text):
-    if read_verdict(text) is True:
+    if passes(read_verdict, text):
         words = re.findall(r"\w+", last_line(text))
         assert words.count("SUCCESS") == 1 and words[-1] == "SUCCESS"
         assert {word.lower() for word in words[:-1]} <= {"the", "final", "verdict", "status", "is"}
@@ -92,11 +99,9 @@ def test_no_text_passes_an_outcome_without_a_verdict_line(text):
 
 @given(TEXTS)
 def test_no_text_passes_webjudge_without_a_status_line(text):
-    if read_status(text) is True:
+    if passes(read_status, text):
         assert [word.lower() for word in re.findall(r"\w+", last_line(text))] == ["status", "success"]
-        assert "status" not in "\n".join(text.splitlines()[:-1]).lower() or all(
-            read_status(line) is not False for line in text.splitlines()
-        )
+        assert not any(passes(lambda one: not read_status(one), line) for line in text.splitlines())
 
 
 @given(st.sampled_from(["SUCCESS", "**SUCCESS**", "Verdict: SUCCESS", "Done.\nSUCCESS"]), st.data())
@@ -104,19 +109,19 @@ def test_one_strange_character_makes_no_pass_of_a_word(text, data):
     start = text.index("SUCCESS")
     at = data.draw(st.integers(start + 1, start + 6))
     strange = data.draw(st.characters(exclude_characters="\n"))
-    assert read_verdict(text[:at] + strange + text[at:]) is not True
+    assert not passes(read_verdict, text[:at] + strange + text[at:])
     if text[at] != strange:
-        assert read_verdict(text[:at] + strange + text[at + 1 :]) is not True
+        assert not passes(read_verdict, text[:at] + strange + text[at + 1 :])
 
 
 @given(st.text(st.characters(categories=("L",)), min_size=1, max_size=8))
 def test_a_word_before_or_behind_makes_no_pass(word):
     for text in (f"{word}SUCCESS", f"SUCCESS{word}", f"SUCCESS {word}"):
-        assert read_verdict(f"The lamp is shown.\n{text}") is not True
+        assert not passes(read_verdict, f"The lamp is shown.\n{text}")
     for text in (f"Status: {word}success", f"Status: success{word}", f"Status: success {word}"):
-        assert read_status(text) is not True
+        assert not passes(read_status, text)
     if word.lower() not in ("status", "verdict", "result", "decision", "judgment"):
-        assert read_verdict(f"The lamp is shown.\n{word} SUCCESS") is not True
+        assert not passes(read_verdict, f"The lamp is shown.\n{word} SUCCESS")
 
 
 @given(TEXTS)
@@ -197,11 +202,12 @@ def test_nesting_without_end_is_no_object():
 
 def test_unjudged_recorded_runs():
     asked = run(judge_text="UNKNOWN")
-    # A run that no judge was asked about is unjudged.
+    # Also a right answer that says no may get no verdict, and a run that no judge was asked about.
+    assert unjudged(asked.model_copy(update={"declared_success": False}))
     assert unjudged(asked) and unjudged(asked.model_copy(update={"judge_text": ""}))
     for changes in (
-        {"judge": "outcome (m)"},
-        {"declared_success": False},
+        {"judge": "own_outcome (m)"},
+        {"declared_success": False, "judge_text": ""},
         {"outcome": "max_steps"},
         {"reward": 1.0},
         {"task": asked.task.model_copy(update={"environment": "miniwob"})},

@@ -17,7 +17,7 @@ class Said:
     """A judge's words.
 
     Attributes:
-      judge: outcome, webjudge or rubric.
+      judge: own_outcome, own_webjudge or own_rubric.
       success: what is to be read; None: no verdict.
       chat, gemini: what the endpoints send, where it is not the text.
     """
@@ -306,32 +306,32 @@ def _endpoints() -> list[Said]:
     cut = ("cut off behind the verdict", "SUCCESS")
     return [
         Said(
-            "outcome",
+            "own_outcome",
             *cut,
             None,
             None,
             completion("SUCCESS", "length"),
             candidate([{"text": "SUCCESS"}], "MAX_TOKENS"),
         ),
-        Said("outcome", "refused", "", None, None, Answer(body={"choices": [refusal]}), blocked),
+        Said("own_outcome", "refused", "", None, None, Answer(body={"choices": [refusal]}), blocked),
         Said(
-            *("outcome", "blocked behind the verdict", "", None, None),
+            *("own_outcome", "blocked behind the verdict", "", None, None),
             completion("SUCCESS", "content_filter"),
             candidate([{"text": "SUCCESS"}], "SAFETY"),
         ),
-        Said("outcome", "no content", "", None, None, completion(None), candidate(None)),
+        Said("own_outcome", "no content", "", None, None, completion(None), candidate(None)),
         Said(
-            *("outcome", "too long for the model", "", None, None),
+            *("own_outcome", "too long for the model", "", None, None),
             Answer(400, {"error": {"message": "maximum context length is 8192 tokens"}}),
             gemini_error(400, "The input token count (9000) exceeds the maximum"),
         ),
         Said(
-            *("outcome", "overloaded in all attempts", "", None, None),
+            *("own_outcome", "overloaded in all attempts", "", None, None),
             Answer(503, {"error": {"message": "overloaded"}}),
             gemini_error(503, "The model is overloaded."),
         ),
-        Said("outcome", "reset in all attempts", "", None, None, Answer(reset=True), Answer(reset=True)),
-        Said("outcome", "short answer in all attempts", "", None, None, *[_short()] * 2),
+        Said("own_outcome", "reset in all attempts", "", None, None, Answer(reset=True), Answer(reset=True)),
+        Said("own_outcome", "short answer in all attempts", "", None, None, *[_short()] * 2),
     ]
 
 
@@ -342,8 +342,8 @@ def _short() -> Answer:
 def all_said() -> list[Said]:
     """The whole table; names are unique by judge."""
     return [
-        *(Said("outcome", *row) for row in _outcome()),
-        *(Said("webjudge", *row) for row in _webjudge()),
-        *(Said("rubric", *row) for row in _rubric()),
+        *(Said("own_outcome", *row) for row in _outcome()),
+        *(Said("own_webjudge", *row) for row in _webjudge()),
+        *(Said("own_rubric", *row) for row in _rubric()),
         *_endpoints(),
     ]

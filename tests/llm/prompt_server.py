@@ -46,13 +46,11 @@ class PromptServer(ModelServer):
 
 
 def read_prompt(body: Any) -> tuple[str, int]:
-    """Returns the text and the number of images of a request's only message, for both APIs."""
+    """Returns the text and the number of images of a request's messages, for both APIs."""
     if "contents" in body:
-        (content,) = body["contents"]
-        parts = content["parts"]
+        parts = [part for content in body["contents"] for part in content["parts"]]
     else:
-        (message,) = body["messages"]
-        content = message["content"]
-        parts = [{"text": content}] if isinstance(content, str) else content
+        contents = [message["content"] for message in body["messages"]]
+        parts = [part for one in contents for part in ([{"text": one}] if isinstance(one, str) else one)]
     texts = [part["text"] for part in parts if "text" in part]
     return "".join(texts), len(parts) - len(texts)

@@ -81,7 +81,8 @@ def test_pairs():
     short, long = success(), success(attempt=2)
     longer = trajectory(*steps(TYPE, TYPE, TYPE_PASSWORD, CLICK), after(5), attempt=3)
     crashed = failure(outcome="crashed")
-    pairs = list(run_pairs([parse_run(run) for run in (longer, long, short, PREMATURE, crashed)]))
+    says_no = success(attempt=4, declared_success=False)
+    pairs = list(run_pairs([parse_run(run) for run in (longer, long, short, PREMATURE, crashed, says_no)]))
     assert Counter(pair.kind for pair in pairs) == {"primary": 3, "secondary": 1}
     assert pairs[-1].localization.record.trajectory_id == longer.trajectory_id
     assert not list(run_pairs([parse_run(PREMATURE)]))

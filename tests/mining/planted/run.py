@@ -231,6 +231,7 @@ class Run:
             "judge_text": verdict,
             "judge_usage": {"prompt_tokens": 0, "response_tokens": 0, "seconds": 0.0, "cost": 0.0},
             "judge_score": None,
+            "judge_fingerprint": None,
             "retries": 0,
             "seconds": 4.0 * len(self),
             "incidents": [],

@@ -1,0 +1,1 @@
+"""Judges of benchmarks, run from their authors' own code in the user's checkout."""

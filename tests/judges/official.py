@@ -1,0 +1,241 @@
+"""Episodes for official judges, a scripted model's replies, and the files of the judges' own programs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from collection.judges.notes import Criterion, TaskNotes
+from rmsweb_jax.records.schema import Element, Trajectory
+from tests.judges.runs import run
+from tests.trajectories import step
+
+METHODS = ("webvoyager", "browser_use", "webjudge", "agenttrek", "universal_verifier")
+RUBRIC = (
+    Criterion(criterion="Finds the lamp", description="The page of the lamp is opened.", max_points=3),
+    Criterion(criterion="Tells the price", description="The price of the lamp is told.", max_points=2),
+    Criterion(
+        criterion="Says that it is sold out",
+        description="The answer says so.",
+        condition="the lamp is sold out",
+        max_points=4,
+    ),
+)
+_TASKS = (
+    "Find the lamp.",
+    "Find the cheapest lamp below 20 € and tell me its price.\nIf it is sold out, say so.",
+    "Buche einen Tisch für zwei Personen am 14. Februar: 'Zum Löwen'?",
+    "比较两个航班的价格 {economy} <business> & 100 % refundable",
+)
+_ANSWERS = (
+    "The lamp costs 12 EUR.",
+    'It is "sold out" [see https://shop.test/lamp?id=1&x=2]; nothing below 20 EUR.',
+    "No table is free on that day.\n\n- 19:00: taken\n- 20:00: taken\n",
+    "价格是 12 欧元 🙂",
+)
+_ELEMENTS = (
+    Element(index=1, tag="input", text="", attributes={"type": "search", "placeholder": "Search lamps"}),
+    Element(
+        index=2, tag="a", text="Desk lamp & shade", attributes={"href": "/lamp?id=1&x=2", "role": "link"}
+    ),
+    Element(index=3, tag="select", text="Sort by", attributes={"aria-label": "Sort\n order"}),
+)
+_ACTIONS: tuple[tuple[dict[str, Any], ...], ...] = (
+    ({"click_element_by_index": {"index": 2}},),
+    ({"input_text": {"index": 1, "text": 'desk lamp "small"'}}, {"send_keys": {"keys": "Enter"}}),
+    ({"select_dropdown_option": {"index": 3, "text": "Price: low to high"}},),
+    ({"scroll": {"down": True, "num_pages": 1.0}},),
+    ({"go_to_url": {"url": "https://shop.test/lamps"}},),
+    ({"go_back": {}},),
+    ({"extract_structured_data": {"query": "prices"}},),
+    ({"click_element_by_index": {"index": 9}},),
+)
+
+
+class Screenshots:
+    """An image source that draws a small page for each name."""
+
+    def get(self, sha256: str) -> bytes:
+        picture = Image.new("RGBA" if int(sha256, 16) % 2 else "RGB", (96, 72), f"#{sha256[:6]}")
+        ImageDraw.Draw(picture).text((4, 4), sha256[:12], fill="white")
+        content = io.BytesIO()
+        picture.save(content, "PNG")
+        return content.getvalue()
+
+
+def episodes(count: int, seed: int = 0) -> list[Trajectory]:
+    """Finished runs of 1 to 12 steps: repeated pages, steps without a screenshot, unusable replies."""
+    return [_episode(number, random.Random(f"{seed}-{number}")) for number in range(count)]
+
+
+def _episode(number: int, draw: random.Random) -> Trajectory:
+    answer, steps = draw.choice(_ANSWERS), []
+    for place in range(1, draw.randint(0, 11) + 1):
+        name = hashlib.sha256(f"{number} {place - draw.randint(0, 1)}".encode()).hexdigest()
+        shot = name if place == 1 or draw.random() < 0.85 else None
+        if draw.random() < 0.1:
+            made = step(place, response="I cannot see the page.", error="not JSON", screenshot=shot)
+        else:
+            made = step(place, *draw.choice(_ACTIONS), screenshot=shot, memory=f"step {place}")
+        steps.append(made)
+    last = hashlib.sha256(f"{number} last".encode()).hexdigest()
+    steps.append(step(len(steps) + 1, {"done": {"text": answer, "success": True}}, screenshot=last))
+    seen = [one.observation.model_copy(update={"elements": _ELEMENTS}) for one in steps]
+    steps = [one.model_copy(update={"observation": page}) for one, page in zip(steps, seen, strict=True)]
+    task_id = f"web/shop.test/{number}"
+    # Each task by itself: questions about the same task are answered from the cache.
+    task = f"{draw.choice(_TASKS)} No. {number}."
+    made = run(objective=task, final_text=answer, task_id=task_id)
+    return made.model_copy(update={"steps": tuple(steps)})
+
+
+def rubrics(runs: Iterable[Trajectory]) -> dict[str, TaskNotes]:
+    return {one.task.task_id: TaskNotes(rubric=RUBRIC) for one in runs}
+
+
+# --- A scripted model: the same reply to the same words, in the form that a judge asks for ---
+
+
+def scripted(method: str) -> Callable[[str], str]:
+    """Returns the model of a judge: reply by prompt."""
+
+    def reply(prompt: str) -> str:
+        draw = random.Random(hashlib.sha256(prompt.encode(errors="replace")).hexdigest())
+        return _WORDS[method](draw)
+
+    return reply
+
+
+def _outcome(draw: random.Random) -> str:
+    return f"I have looked at it.\n{draw.choice(('SUCCESS', 'NOT SUCCESS'))}"
+
+
+def _undecided(draw: random.Random) -> str:
+    return f"I have looked at it.\n{draw.choice(('SUCCESS', 'NOT SUCCESS', 'UNKNOWN'))}"
+
+
+def _status(draw: random.Random) -> str:
+    score = f"1. **Reasoning**: It shows\nthe lamp.\n2. **Score**: {draw.randint(1, 5)}\n"
+    return f"{score}Thoughts: so it is.\nStatus: {draw.choice(('success', 'failure'))}"
+
+
+def _verifier(draw: random.Random) -> str:
+    """One JSON object with the fields of all questions, each of which takes what it knows."""
+    analysis = {
+        "screenshot_evidence": f"seen {draw.randint(0, 9)}",
+        "criterion_analysis": "as asked",
+        "discrepancies": "none",
+        "environment_issues_confirmed": False,
+        "condition_verification": draw.random() < 0.5,
+    }
+    items = []
+    for number, line in enumerate(RUBRIC):
+        points = draw.randint(0, int(line.max_points))
+        items.append(
+            {
+                "criterion_idx": number,
+                "criterion": line.criterion,
+                "earned_points": points,
+                "justification": "shown",
+                "is_condition_met": draw.random() < 0.5,
+                "applicable_evidence": "screenshot 1",
+                "post_image_justification": "shown",
+                "post_image_earned_points": points,
+                "reality_notes": "",
+                **analysis,
+            }
+        )
+    return json.dumps(
+        {
+            "items": items,
+            "reality_checks": items,
+            **{f"criterion_{number}": draw.randint(0, 10) for number in range(len(RUBRIC))},
+            **analysis,
+            "reasoning": "as shown",
+            "requires_penalty": False,
+            "penalty_criteria": [],
+            "primary_intent": "the price of the lamp",
+            "output_success": draw.random() < 0.5,
+            "cp_violation": False,
+            "critical_point_type": "NO_CRITICAL_POINT",
+            "classification_reasoning": "nothing is bought",
+            "irreversible_action_present": False,
+            "expected_behavior": ["look"],
+        }
+    )
+
+
+_WORDS = {
+    "webvoyager": _outcome,
+    "browser_use": _undecided,
+    "webjudge": _status,
+    "agenttrek": _status,
+    "universal_verifier": _verifier,
+}
+
+
+# --- Files of the judges' own programs, written from the evidence of an episode ---
+
+
+def write_native(method: str, shown: dict[str, Any], folder: Path) -> None:
+    """Writes an episode as the judge's own program reads it.
+
+    Args:
+      shown: of `collection.judges.official.evidence.episode`.
+    """
+    folder.mkdir(parents=True)
+    shots = [Path(one["screenshot"]).read_bytes() for one in shown["steps"] if one["screenshot"]]
+    if method == "webvoyager":
+        for number, shot in enumerate(shots):
+            (folder / f"screenshot{number}.png").write_bytes(shot)
+        answer = " ".join(shown["answer"].split()).translate(str.maketrans("[]", "()"))
+        asked = (
+            f"Now given a task: {' '.join(shown['task'].split())}  Please interact with {shown['start']} and"
+        )
+        messages = [
+            {"role": "system", "content": "You browse."},
+            {"role": "user", "content": [{"type": "text", "text": f"{asked} get the answer."}]},
+            {"role": "assistant", "content": f"Thought: done.\n\nAction: ANSWER; [{answer}]"},
+        ]
+        (folder / "interact_messages.json").write_text(json.dumps(messages))
+    elif method == "browser_use":
+        for number, shot in enumerate(shots):
+            (folder / f"{number:03}.png").write_bytes(shot)
+        (folder / "episode.json").write_text(json.dumps({"task": shown["task"], "answer": shown["answer"]}))
+    elif method in ("webjudge", "agenttrek"):
+        acted = [one for one in shown["steps"] if one["action"]]
+        result = {
+            "task": shown["task"],
+            "final_result_response": shown["answer"],
+            "action_history": [one["action"] for one in acted],
+            "thoughts": [one["thought"] for one in acted],
+        }
+        (folder / "result.json").write_text(json.dumps(result))
+        (folder / "trajectory").mkdir()
+        for number, shot in enumerate(shots):
+            (folder / f"trajectory/{number}_full_screenshot.png").write_bytes(shot)
+    else:
+        _write_fara(shown, folder)
+
+
+def _write_fara(shown: dict[str, Any], folder: Path) -> None:
+    names, events, last = [], [], next(one["screenshot"] for one in shown["steps"] if one["screenshot"])
+    for number, one in enumerate(shown["steps"], start=1):
+        last = one["screenshot"] or last
+        names.append(f"screenshot_{number}.png")
+        (folder / names[-1]).write_bytes(Path(last).read_bytes())
+        name = "terminate" if one["done"] else one["name"]
+        arguments = one["arguments"] | {"action": name, "thoughts": one["thought"]}
+        events.append({"source": "WebSurfer", "url": one["url"], "action": name, "arguments": arguments})
+    (folder / "web_surfer.log").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    answer = {"final_answer": shown["answer"], "screenshots": names, "is_rel_paths": True}
+    (folder / "task_final_answer.json").write_text(json.dumps(answer))
+    task = {"id": shown["id"], "question": shown["task"], "init_url": shown["start"]}
+    (folder / "task.json").write_text(json.dumps(task | {"precomputed_rubric": shown["rubric"]}))

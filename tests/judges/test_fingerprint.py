@@ -1,0 +1,147 @@
+"""The fingerprint of a judge: in verdicts, records and results; old records are still read."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collection.evaluation.results import Results, gather_results, score
+from collection.judges import evidence
+from collection.judges.config import METHODS
+from collection.llm.cached import CachedModel
+from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
+from tests.judges.runs import run
+from tests.judges.server import Pictures, judge_at, model_at, says
+from tests.llm.answers import candidate, completion
+from tests.llm.prompt_server import PromptServer
+from tests.llm.server import Answer
+
+OUTCOME = next(name for name in METHODS if name.endswith("outcome"))
+FIELDS = {
+    "method": st.sampled_from(["reward", "own_outcome"]),
+    "source": st.sampled_from(["", "github.com/a/b@1"]),
+    "model": st.sampled_from(["", "gpt-4o"]),
+    "model_version": st.sampled_from(["", "gpt-4o-2024-08-06", "gpt-4o-2024-11-20"]),
+    "prompt_sha256": st.sampled_from(["", "0" * 64]),
+    "temperature": st.sampled_from([None, 0.0, 1.0]),
+    "evidence": st.dictionaries(st.sampled_from("ab"), st.integers(0, 1)),
+}
+FINGERPRINTS = st.builds(JudgeFingerprint, **FIELDS)
+
+
+def named(answer: Answer, **names: str) -> Answer:
+    """An endpoint's answer that names its model."""
+    assert isinstance(answer.body, dict)
+    return Answer(body=answer.body | names)
+
+
+@pytest.mark.parametrize(
+    ("api", "answer"),
+    [
+        ("chat", named(completion("SUCCESS"), model="judge-1-2026-08-06")),
+        ("gemini", named(candidate([{"text": "SUCCESS"}]), modelVersion="judge-1-2026-08-06")),
+    ],
+)
+def test_a_verdict_names_judge_model_and_version_also_from_the_cache(api, answer, tmp_path):
+    with PromptServer(lambda _: answer) as server:
+        for _ in range(2):
+            with judge_at(server, OUTCOME, path=tmp_path / "replies.sqlite", kind=api) as judge:
+                verdict = judge.judge(run(), Pictures())
+            assert verdict.fingerprint == judge.fingerprint.model_copy(
+                update={"model_version": "judge-1-2026-08-06"}
+            )
+        assert len(server.calls) == 1
+    found = verdict.fingerprint
+    assert found is not None
+    assert (found.method, found.model, found.temperature) == (OUTCOME, "judge-1", 0.0)
+    assert len(found.prompt_sha256) == 64 and found.evidence["references"] is False
+
+
+def test_a_verdict_without_a_call_or_a_reply_has_the_judges_fingerprint():
+    refused = completion("", "content_filter")
+    with PromptServer(lambda _: refused) as server, judge_at(server, OUTCOME) as judge:
+        for one in (run(final_text=""), run()):
+            verdict = judge.judge(one, Pictures())
+            assert verdict.fingerprint and verdict.fingerprint.same_judge(judge.fingerprint)
+
+
+def test_methods_differ_and_every_prompt_counts(monkeypatch):
+    with PromptServer(says()) as server:
+        found = []
+        for method in METHODS:
+            with judge_at(server, method) as judge:
+                found.append(judge.fingerprint.prompt_sha256)
+    assert len(set(found)) == len(METHODS)
+    folder = Path(evidence.__file__).parent / "prompts"
+    sources = {path.name: path.read_text() for path in folder.glob("*.j2")}
+    environment = evidence._environment()
+    for method in METHODS.values():
+        before = evidence.prompt_sha256(method.templates)
+        for name in method.templates:
+            with monkeypatch.context() as patch:
+                changed = sources | {name: sources[name] + "x"}
+                patch.setattr(environment.loader, "get_source", lambda _, key, c=changed: (c[key], key, None))
+                evidence.prompt_sha256.cache_clear()
+                assert evidence.prompt_sha256(method.templates) != before
+            evidence.prompt_sha256.cache_clear()
+
+
+@given(FINGERPRINTS)
+def test_a_fingerprint_survives_its_file_and_its_id_does_not_depend_on_order(one):
+    again = JudgeFingerprint.model_validate_json(one.model_dump_json())
+    turned = one.model_copy(update={"evidence": dict(reversed(one.evidence.items()))})
+    assert again == one and again.id == one.id == turned.id
+
+
+@given(FINGERPRINTS, FINGERPRINTS)
+def test_equal_ids_are_equal_fingerprints(one, other):
+    assert (one.id == other.id) is (one == other)
+    assert one.same_judge(other) is other.same_judge(one)
+    if one.same_judge(other):
+        versions = {one.model_version, other.model_version} - {""}
+        assert len(versions) < 2 and one.model_copy(update={"model_version": other.model_version}) == other
+
+
+@given(st.lists(FINGERPRINTS, max_size=5))
+def test_distinct_judges_cover_all_that_were_found_and_do_not_depend_on_order(found):
+    distinct = JudgeFingerprint.distinct([None, *found])
+    assert distinct == JudgeFingerprint.distinct(reversed(found))
+    assert all(any(one.same_judge(kept) for kept in distinct) for one in found)
+    assert all(one in found for one in distinct) and len({one.id for one in distinct}) == len(distinct)
+
+
+def test_results_and_report_name_each_judge_once_and_old_files_are_read():
+    asked = JudgeFingerprint(method="own_outcome", model="gpt-4o", model_version="gpt-4o-2024-08-06")
+    rule = asked.model_copy(update={"model_version": ""})
+    runs = [
+        run(task_id=f"web/shop.test/{number}", judge="x", judge_fingerprint=one)
+        for number, one in enumerate((rule, asked, None, asked))
+    ]
+    results = gather_results("sft", "m", 1, runs)
+    assert results.judges == (asked,)
+    assert score(results)["judges"] == [{"id": asked.id, **asked.model_dump()}]
+    assert Results.model_validate_json(results.model_dump_json()) == results
+    old = json.loads(results.model_dump_json())
+    del old["judges"]
+    assert Results.model_validate(old).judges == ()
+    record = json.loads(runs[1].model_dump_json())
+    assert Trajectory.model_validate(record) == runs[1]
+    del record["judge_fingerprint"]
+    assert Trajectory.model_validate(record).judge_fingerprint is None
+
+
+def test_a_cache_from_before_versions_were_recorded_is_read(tmp_path):
+    path = tmp_path / "replies.sqlite"
+    with PromptServer(says(outcome="SUCCESS")) as server:
+        with judge_at(server, OUTCOME, path=path) as judge:
+            judge.judge(run(), Pictures())
+        with CachedModel(model_at(server), path) as cache:
+            ((line,),) = cache._run("SELECT reply FROM replies")
+            stored = json.loads(line)
+            del stored["model_version"]
+            cache._run("UPDATE replies SET reply = ?", json.dumps(stored))
+        with judge_at(server, OUTCOME, path=path) as judge:
+            assert judge.judge(run(), Pictures()).success is True
+        assert len(server.calls) == 1
