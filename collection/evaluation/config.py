@@ -36,11 +36,14 @@ class RefreshSettings:
     Attributes:
       today: YYYY-MM-DD; empty means the day on which the run starts.
       lead_days: minimum number of days from `today` to the earliest date of a refreshed prompt.
+      overrides: file of prompts that you write yourself, by task id (`.jsonl` or `.json`); they win over all
+        rules. Empty for none.
       ask: model that classifies prompts with dates that the rules do not classify as date-bound.
     """
 
     today: str = ""
     lead_days: int = LEAD_DAYS
+    overrides: str = ""
     ask: ModelConfig = ModelConfig(kind="none", temperature=0.0)
 
 
