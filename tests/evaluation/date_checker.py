@@ -37,9 +37,9 @@ MONTHS = [name.lower() for name in calendar.month_name[1:]]
 WEEKDAYS = list(calendar.day_name)
 _ORDINAL = r"(?P<{0}_end>st|nd|rd|th)?"
 _WORDED = re.compile(
-    rf"(?P<month>[A-Za-z]{{3,10}})\.?\s*(?P<one>\d\d?){_ORDINAL.format('one')}(?![\d:/%]|\s*[ap]\.?m\b)"
+    rf"(?P<month>[A-Za-z]{{3,10}})\.?\s*(?P<one>\d\d?){_ORDINAL.format('one')}(?!\d|[:/]\d|%|\s*[ap]\.?m\b)"
     rf"(?:(?:\s*[-–]\s*|\s+to\s+)(?P<two>\d\d?){_ORDINAL.format('two')}"
-    r"(?!\d|:|/|\s+(?:adults?|people|nights?|rooms?)))?(?:,?\s+(?P<year>(?:19|20)\d\d)\b)?"
+    r"(?!\d|[:/]\d|\s+(?:adults?|people|nights?|rooms?)))?(?:,?\s+(?P<year>(?:19|20)\d\d)\b)?"
 )
 _REVERSED = re.compile(
     rf"(?<![\d/])(?P<one>\d\d?){_ORDINAL.format('one')}\s+(?:of\s+)?(?P<month>[A-Za-z]{{3,10}})\b"
@@ -47,6 +47,7 @@ _REVERSED = re.compile(
 )
 _NUMBERS = re.compile(r"(?<![\d/])(?P<first>\d\d?)/(?P<second>\d\d?)/(?P<year>\d{4}|\d\d)(?![\d/])")
 _SHORT = re.compile(r"(?:(?:on|over) |(?<=\d)-)(?P<first>\d\d?)/(?P<second>\d\d?)(?![\d/])")
+_BARE = re.compile(r"(?<![\d/])(?P<first>\d\d?)/(?P<second>\d\d?)(?![\d/])")
 _ISO = re.compile(r"\b(?P<year>20\d\d)-(?P<first>\d\d)-(?P<second>\d\d)\b")
 _ALONE = re.compile(r"\bout on the (?P<one>\d\d?)\b")
 
@@ -75,8 +76,8 @@ def month_of(word: str) -> int | None:
     return MONTHS.index(close[0]) + 1 if close else None
 
 
-def find(text: str) -> list[Seen]:
-    """All days that a text names, in order."""
+def find(text: str, bare: bool = False) -> list[Seen]:
+    """All days that a text names, in order; `bare`: any two numbers (12/19) count, as in a rubric."""
     found: list[Seen] = []
     for pattern in (_WORDED, _REVERSED):
         for match in pattern.finditer(text):
@@ -92,7 +93,7 @@ def find(text: str) -> list[Seen]:
                     found.append(
                         Seen(match.start(), match.end(), month, int(match[name]), year, form + ordinal)
                     )
-    numbers = [*_NUMBERS.finditer(text), *_SHORT.finditer(text), *_ISO.finditer(text)]
+    numbers = [*_NUMBERS.finditer(text), *(_BARE if bare else _SHORT).finditer(text), *_ISO.finditer(text)]
     day_first = any(int(match["first"]) > 12 for match in numbers if match.re is _NUMBERS)
     for match in numbers:
         first, second = int(match["first"]), int(match["second"])
@@ -285,11 +286,18 @@ def _ends_well(text: str, one: Seen) -> bool:
 
 def rubric_broken(old: str, new: str, shift: timedelta) -> bool:
     """True if a rubric did not follow its prompt: other words, or dates moved by another number of days."""
-    was, now = find(old), find(new)
-    if _bare(old, was) != _bare(new, now) or len(was) != len(now):
+    was, now = find(old, bare=True), find(new, bare=True)
+    if len(was) != len(now) or _bare(old, was) != _bare(new, now):
         return True
+    return not all(_followed(a, b, shift) for a, b in zip(was, now, strict=True) if a.month and b.month)
+
+
+def _followed(was: Seen, now: Seen, shift: timedelta) -> bool:
+    if not was.year and (was.month, was.day) == (now.month, now.day) and was.form.startswith("numbers"):
+        return True  # 8/10 can be a rating.
+    years = [was.year] if was.year else range(2023, 2028)
+    days = (date(year, was.month or 1, was.day) for year in years if (was.month, was.day) != (2, 29))
     return any(
-        a.year and b.year and date(b.year, b.month, b.day) - date(a.year, a.month, a.day) != shift
-        for a, b in zip(was, now, strict=True)
-        if a.month and b.month
+        (day.month, day.day, day.year if now.year else 0) == (now.month, now.day, now.year or 0)
+        for day in (one + shift for one in days)
     )

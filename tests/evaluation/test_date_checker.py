@@ -84,3 +84,5 @@ def test_a_rubric_that_did_not_follow_is_found():
     assert not rubric_broken("On 12/03/2025 (Wednesday)", "On 12/02/2026 (Wednesday)", shift)
     assert rubric_broken("On 12/03/2025", "On 12/03/2025", shift)
     assert rubric_broken("On 12/03/2025", "At 12/02/2026", shift)
+    assert not rubric_broken("Dec 3: 8/10 or more", "Dec 2: 8/10 or more", shift)
+    assert rubric_broken("Dec 3: 8/10 or more", "Dec 5: 8/10 or more", shift)

@@ -186,6 +186,7 @@ def test_holidays_are_on_their_days():
         ("Buy Stampede 2026 tickets on July 6", "ahead", ""),
         ("A hotel in Rome in October 2026", None, "names October 2026, which has passed"),
         ("A hotel in Rome in November 2026", None, ""),
+        ("A hotel in Rome from 6 March to 8 March 2024", "season", ""),
         (
             "Book brunch on the upcoming Sunday for Mother's Day",
             None,

@@ -158,14 +158,15 @@ class DateRefresh(_RefreshModel):
 def _block(task: ChangedTask) -> str:
     lead = f"; {task.lead[0]} days ahead when written, {task.lead[1]} now" if task.lead else ""
     follows = "" if task.days else "; its rubric keeps its dates: check it"
-    lines = [f"`{task.task_id}`: {task.days} days later{lead}{follows}", "", "```diff"]
-    for moved in (task.prompt, *task.notes):
-        if moved.old == moved.new:  # The same day of another year.
-            lines += [f" {line}" for line in moved.old.splitlines()]
-            continue
-        lines += [f"-{line}" for line in moved.old.splitlines()]
-        lines += [f"+{line}" for line in moved.new.splitlines()]
-    return "\n".join((*lines, "```"))
+    # A date without a year can have the same text in another year.
+    same = task.prompt.old == task.prompt.new
+    marked = ((" ", task.prompt.old),) if same else (("-", task.prompt.old), ("+", task.prompt.new))
+    diff = [f"{mark}{line}" for mark, text in marked for line in text.splitlines()]
+    lines = [f"`{task.task_id}`: {task.days} days later{lead}{follows}", "", "```diff", *diff, "```"]
+    # Nothing else changes in a rubric, which can be long.
+    if dates := dict.fromkeys((date.old, date.new) for note in task.notes for date in note.dates):
+        lines += ["", "In its rubric: " + ", ".join(f"{old} → {new}" for old, new in dates)]
+    return "\n".join(lines)
 
 
 def refresh_benchmark(

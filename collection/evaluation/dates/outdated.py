@@ -38,10 +38,13 @@ def event_year(text: str, mentions: Sequence[Mention]) -> int | None:
     """
     for pattern in (_NAMED_YEAR, _COMING_YEAR):
         for match in pattern.finditer(text):
-            inside = any(mention.start < match.end() and match.start() < mention.end for mention in mentions)
-            if not inside and match.groupdict().get("word") not in _NO_NAMES:
+            if not _inside(match, mentions) and match.groupdict().get("word") not in _NO_NAMES:
                 return int(match["year"])
     return None
+
+
+def _inside(match: re.Match[str], mentions: Sequence[Mention]) -> bool:
+    return any(mention.start < match.end() and match.start() < mention.end for mention in mentions)
 
 
 def outdated(text: str, rule: str | None, today: date) -> str:
@@ -52,13 +55,17 @@ def outdated(text: str, rule: str | None, today: date) -> str:
     """
     if not _PLANNED.search(text):
         return ""
-    year = event_year(text, find_mentions(text))
+    mentions = find_mentions(text)
+    year = event_year(text, mentions)
     if year and rule == "event":
         return f"names an event of {year}, whose days have passed"
     if year and rule is None and year <= today.year:
         return f"names an event of {year}" + (", which may be over" if year == today.year else "")
     for match in _MONTH_YEAR.finditer(text):
-        if (int(match["year"]), MONTHS.index(match["month"]) + 1) < (today.year, today.month):
+        if not _inside(match, mentions) and (int(match["year"]), MONTHS.index(match["month"]) + 1) < (
+            today.year,
+            today.month,
+        ):
             return f"names {match[0]}, which has passed"
     if rule is None and (words := relative_words(text)):
         for holiday in HOLIDAYS:
