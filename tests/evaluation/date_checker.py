@@ -29,7 +29,7 @@ RULES = {
     "weekday": "each date keeps its weekday",
     "floor": "no date passes during the run",
     "named season": "the month stays",
-    "season": "dates chosen for the time of the year stay in it",
+    "season": "dates chosen for the time of the year stay in it, or are as far ahead",
     "horizon": "dates are at most eleven months ahead",
     "lead": "close dates are as close again",
 }
@@ -172,7 +172,7 @@ _TODAY = re.compile(r"\b(today|tomorrow)\b", re.IGNORECASE)
 _WEEKEND = re.compile(r"\bthis week(?:end)?\b", re.IGNORECASE)
 _SEASON_WORD = re.compile(r"\b(?:summer|winter|carnival|parade|marathon|\w*fest(?:ival)?s?)\b")
 _EVENT = re.compile(rf"\b(?!(?:{'|'.join(calendar.month_name[1:])}|In|From)\b)[A-Z]\w+ (20\d\d)\b(?![-–])")
-SOON, AGAIN, HORIZON = 45, 42, 336
+SOON, AGAIN, HORIZON = 45, 14, 336
 
 
 def broken(old: str, new: str, written: date, today: date, lead_days: int = 7) -> list[str]:
@@ -252,12 +252,13 @@ def _broken(old: str, new: str, written: date, today: date, lead_days: int) -> I
     apart = min(apart, 365 - apart)
     if _SEASON_WORD.search(old) and min(after).month != min(before).month:
         yield "named season"
+    kept = lead % 365 <= later <= max(lead % 365, lead_days) + 21
     if lead > SOON or lead < 0:
-        if apart > AGAIN:
+        if apart > AGAIN and not kept:
             yield "season"
         if later > HORIZON:
             yield "horizon"
-    elif not _SEASON_WORD.search(old) and not lead <= later <= max(lead, lead_days) + 21:
+    elif not _SEASON_WORD.search(old) and not kept:
         yield "lead"
 
 

@@ -17,9 +17,9 @@ same number of days, by the first rule that fits:
    text names the holiday, or a date is a holiday that has the same day everywhere (`holidays`).
 6. `season`: the text names a season or a festival, or its dates were more than `SOON_DAYS` ahead when it was
    written, so they were chosen for the time of the year. They move by whole weeks to the same time of the
-   year, at most `HORIZON_DAYS` ahead, and stay in their month if possible.
-7. `lead`: dates that were close when the prompt was written are as close again: whole weeks, at least
-   `lead_days` ahead.
+   year, at most `HORIZON_DAYS` ahead; if a season or a festival is named, in their month if possible.
+7. `lead`: other dates, and those that would miss their time of the year by more than `OFF_SEASON_DAYS`, are
+   as far ahead as they were when the prompt was written: whole weeks, at least `lead_days` ahead.
 
 Rules 3, 6 and 7 keep weekdays; 2 and 5 rewrite a weekday that is written next to a date. All keep intervals
 and order. Each date keeps its form: order, short or long month, ordinals, zeros, with or without a year. A
@@ -48,6 +48,8 @@ LEAD_DAYS = 7
 SOON_DAYS = 45
 # Flights are sold about eleven months ahead.
 HORIZON_DAYS = 330
+# Days by which dates may miss their time of the year: they have just passed, or lie beyond the horizon.
+OFF_SEASON_DAYS = 10
 _WEEK, _YEAR = 7, 365
 # Number of weeks, or years, to try at least. An ambiguous numeric date (09/12) has a day above 12, which
 # cannot be a month, at most two weeks later.
@@ -214,15 +216,18 @@ def _choose(
     shifts = [weeks * _WEEK for weeks in range(first, last + 1)]
     # A date that had passed when it was written is meant for another year.
     ahead = (earliest - written).days % _YEAR
-    if ahead > SOON_DAYS or _SEASON.search(text):
-        return "season", sorted(shifts, key=lambda shift: _off_season(earliest, shift))
+    named = _SEASON.search(text) is not None
+    if ahead > SOON_DAYS or named:
+        shifts.sort(key=lambda shift: _off_season(earliest, shift, named))
+        if named or _off_season(earliest, shifts[0], False)[1] <= OFF_SEASON_DAYS:
+            return "season", shifts
     return "lead", sorted(shifts, key=lambda shift: _off_lead((earliest - today).days + shift, ahead))
 
 
-def _off_season(day: date, shift: int) -> tuple[bool, int]:
+def _off_season(day: date, shift: int, month: bool) -> tuple[bool, int]:
     moved = day + timedelta(days=shift)
     apart = abs(moved.timetuple().tm_yday - day.timetuple().tm_yday)
-    return moved.month != day.month, min(apart, _YEAR - apart)
+    return month and moved.month != day.month, min(apart, _YEAR - apart)
 
 
 def _off_lead(lead: int, wanted: int) -> tuple[bool, int]:
