@@ -122,6 +122,7 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
         "excluded": len(benchmark.excluded),
         "with_reference": sum(note.reference is not None for note in benchmark.notes.values()),
         "with_rubric": sum(bool(note.rubric) for note in benchmark.notes.values()),
+        "own_rows": benchmark.own_rows,
         "files": [dataclasses.asdict(file) for file in benchmark.files],
         "tasks_sha256": asked.hexdigest(),
     }

@@ -117,11 +117,12 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
             "tasks_file": str(write_lines(folder / "tasks.jsonl", rows)),
             "excluded_file": str(write_json(folder / "excluded.json", EXCLUDED)),
             "references_file": str(write_json(folder / "references.json", REFERENCES)),
+            "own_rows": True,
             "training": str(write_lines(folder / "training.jsonl", training)),
             "runs": 2,
             "refresh": {"today": "2026-11-22"},
             "actor": {"kind": "chat", "base_url": f"{actor.url}/v1"},
-            "judge": {"base_url": f"{judge.url}/v1", "api_key_env": ""},
+            "judge": {"base_url": f"{judge.url}/v1", "api_key_env": "", "reference": True},
             "guard": {
                 "allowed": (),
                 "hosts": tuple(f"{name}=127.0.0.1:{port}" for name in NAMES.values()),
