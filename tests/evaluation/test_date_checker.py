@@ -1,11 +1,15 @@
 """The checker of refreshed prompts finds each kind of error, and none in prompts that are right."""
 
+import re
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
+from tests.evaluation import date_checker
 from tests.evaluation.date_checker import NAMED, RULES, broken, find, read, rubric_broken
 
+CODE = Path(date_checker.__file__).read_text(encoding="utf-8")
 WRITTEN, TODAY = date(2025, 11, 10), date(2026, 11, 25)
 
 # Rule, prompt, and a refreshed one that breaks only this rule.
@@ -77,6 +81,12 @@ def test_its_calendar_is_right():
     assert NAMED["easter"](2027) == date(2027, 3, 28) and NAMED["easter"](2038) == date(2038, 4, 25)
     assert NAMED["thanksgiving"](2026) == date(2026, 11, 26)
     assert NAMED["memorial day"](2027) == date(2027, 5, 31)
+
+
+def test_it_shares_no_code_with_what_it_checks():
+    assert not re.search(
+        r"(?:import|from) (?:collection\.|rmsweb_jax|tests|dateutil)", CODE.replace("collections", "")
+    )
 
 
 def test_a_rubric_that_did_not_follow_is_found():
