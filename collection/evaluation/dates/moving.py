@@ -197,8 +197,8 @@ def _choose(
     flat = list(itertools.chain.from_iterable(days))
     earliest = min(flat)
     if _THIS_WEEK.search(text):
-        past = (earliest - today).days
-        return "this week", [past % _WEEK - past]
+        ahead = (earliest - today).days
+        return "this week", [ahead % _WEEK - ahead]
     floor = today + timedelta(days=lead_days)
     if earliest >= floor:
         return "ahead", [0]
