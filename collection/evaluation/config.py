@@ -36,11 +36,14 @@ class RefreshSettings:
     Attributes:
       today: YYYY-MM-DD; empty means the day on which the run starts.
       lead_days: minimum number of days from `today` to the earliest date of a refreshed prompt.
+      overrides: file of prompts that you write yourself, by task id (`.jsonl` or `.json`); they win over all
+        rules. Empty for none.
       ask: model that classifies prompts with dates that the rules do not classify as date-bound.
     """
 
     today: str = ""
     lead_days: int = LEAD_DAYS
+    overrides: str = ""
     ask: ModelConfig = ModelConfig(kind="none", temperature=0.0)
 
 
@@ -111,11 +114,13 @@ class WebVoyagerSettings(EvaluateSettings):
     Attributes:
       tasks_file: the benchmark's own file.
       excluded_file: a JSON list of ids to leave out, or "".
-      references_file: reference answers for the judge, or "".
+      own_rows: accept a file whose rows are not the published ones; the report says so.
+      references_file: reference answers for a judge with `judge.reference`, or "".
     """
 
     benchmark: str = "webvoyager"
     tasks_file: str = required("the file of the benchmark's tasks")
+    own_rows: bool = False
     excluded_file: str = ""
     references_file: str = ""
     refresh: RefreshSettings = RefreshSettings()
@@ -127,19 +132,26 @@ class OnlineMind2WebSettings(EvaluateSettings):
 
     Attributes:
       tasks_file: the benchmark's own file.
+      own_rows: as for WebVoyager.
       start_page: start page of tasks without a website.
     """
 
     benchmark: str = "online_mind2web"
     tasks_file: str = required("the file of the benchmark's tasks")
+    own_rows: bool = False
     start_page: str = "https://duckduckgo.com/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WebTailBenchSettings(OnlineMind2WebSettings):
-    """Settings for WebTailBench, whose tasks name no website."""
+    """Settings for WebTailBench, whose tasks name no website.
+
+    Attributes:
+      split: the edition, as on the hub: `test` (November 2025) or `test_v2` (May 2026).
+    """
 
     benchmark: str = "webtailbench"
+    split: Literal["test", "test_v2"] = "test"
     refresh: RefreshSettings = RefreshSettings()
 
 

@@ -22,6 +22,7 @@ from collection.evaluation.config import EvaluateSettings, RefreshSettings, eval
 from collection.evaluation.contaminated import contamination_report
 from collection.evaluation.dates.asking import ask_bound
 from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
+from collection.evaluation.dates.overrides import read_overrides
 from collection.evaluation.results import RESULTS, Results, gather_results, score, to_json
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE
 from collection.fleet import FleetConfig, run_tasks
@@ -56,7 +57,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Plays every task of a benchmark several times with one policy; calling it again resumes.
 
-    The workdir becomes a data set folder of trajectories; `date_refresh.diff` has every prompt that was
+    The workdir becomes a data set folder of trajectories; `date_refresh.md` has every prompt that was
     changed, `results.json` every task and run. `report.json` has the rates with their intervals; it is
     written last and says that the stage is done.
 
@@ -121,6 +122,7 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
         "excluded": len(benchmark.excluded),
         "with_reference": sum(note.reference is not None for note in benchmark.notes.values()),
         "with_rubric": sum(bool(note.rubric) for note in benchmark.notes.values()),
+        "own_rows": benchmark.own_rows,
         "files": [dataclasses.asdict(file) for file in benchmark.files],
         "tasks_sha256": asked.hexdigest(),
     }
@@ -185,7 +187,8 @@ def _refresh(benchmark: Benchmark, settings: RefreshSettings, workdir: Path) -> 
     if settings.ask.kind != "none":
         model = make_model(settings.ask.resolve("config.refresh.ask"), workdir / LEDGER)
         ask = functools.partial(ask_bound, model=model)
-    return refresh_benchmark(benchmark, today, settings.lead_days, ask, workdir)
+    overrides = read_overrides(settings.overrides, benchmark) if settings.overrides else {}
+    return refresh_benchmark(benchmark, today, settings.lead_days, ask, workdir, overrides)
 
 
 def _paths(text: str) -> list[AnyPath]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import hashlib
+import io
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -133,8 +136,8 @@ def read_webvoyager(file: BenchmarkFile) -> tuple[list[VoyagerRow], SourceFile]:
 
 
 def read_webtailbench(file: BenchmarkFile) -> tuple[list[TailRow], SourceFile]:
-    """Reads `WebTailBench.jsonl`: one JSON object per line."""
-    return _read(file, _lines(TailRow))
+    """Reads WebTailBench: `.tsv` as on the hub (`WebTailBench-v2-rubrics.tsv`), otherwise JSON lines."""
+    return _read(file, _table if file.path.suffix == ".tsv" else _lines(TailRow))
 
 
 def read_online_mind2web(file: BenchmarkFile) -> tuple[list[Mind2WebRow], SourceFile]:
@@ -177,6 +180,44 @@ def read_questions(paths: Mapping[str, str]) -> list[BenchmarkQuestion]:
     return questions
 
 
+@dataclasses.dataclass(frozen=True)
+class _Edition:
+    """The published rows of a benchmark.
+
+    Attributes:
+      sha256: digest of their ids and questions, or of the ids alone; the files' format does not matter.
+    """
+
+    rows: int
+    sha256: str
+    ids_only: bool = False
+
+
+EDITIONS = {
+    "webvoyager": _Edition(643, "280d6910bc910c9f550b4fc8a173851f9a194e74be3a60d0c9054f83ca0aa2e5"),
+    "online_mind2web": _Edition(300, "f92706c1a272792c3d5b8f35c0e4dcf6dcd54443f5a554fade6a9decb45202e5"),
+    "webtailbench": _Edition(609, "ebf59afc9c1bbc99d205b5bfb035fc8e1008262dfdaabbad57e724e23a32e3a5"),
+    # The authors' list of changes says that the second edition has the ids of the first.
+    "webtailbench_v2": _Edition(
+        609, "66076c859f2a594af121ff90e3544aa7c93ce65ec7868710b69730c97835740f", ids_only=True
+    ),
+}
+
+
+def check_edition(file: BenchmarkFile, questions: Sequence[BenchmarkQuestion], name: str) -> None:
+    """Raises UserError if the questions are not the published ones of the edition `name`.
+
+    A rate over other rows would be taken for the benchmark's, so it has to be asked for.
+    """
+    edition = EDITIONS[name]
+    lines = (f"{one.task_id}\n{'' if edition.ids_only else one.text.strip()}\n" for one in questions)
+    if hashlib.sha256("".join(sorted(lines)).encode()).hexdigest() != edition.sha256:
+        raise UserError(
+            f"{file.setting}={file.path}: these {len(questions)} rows are not the {edition.rows} that "
+            f"{name} publishes; get it again, or set config.own_rows=True to evaluate on them"
+        )
+
+
 def refuse(names: Iterable[str], what: str, remedy: str) -> None:
     """Raises UserError naming the first few of `names`, if there are any.
 
@@ -213,3 +254,25 @@ def _lines(type_: type[R]) -> Callable[[BenchmarkFile, bytes], list[R]]:
         return rows
 
     return parse
+
+
+def _table(file: BenchmarkFile, data: bytes) -> list[TailRow]:
+    """Rows of the hub's table: id, task_summary, benchmark (a type), precomputed_rubric (JSON), init_url."""
+    rows: list[TailRow] = []
+    try:
+        for row in csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t"):
+            fields = {
+                "id": row["id"],
+                "ques": row["task_summary"],
+                "web": row.get("init_url") or "",
+                "category": row.get("benchmark") or "",
+                "precomputed_rubric": json.loads(row.get("precomputed_rubric") or "{}"),
+            }
+            rows.append(TailRow.model_validate(fields))
+    except ValidationError as error:
+        raise file.malformed(error, f", row {len(rows) + 1}") from error
+    except KeyError as error:
+        raise file.malformed(f"no column {error}") from error
+    except (ValueError, csv.Error) as error:
+        raise file.malformed(str(error), f", row {len(rows) + 1}") from error
+    return rows

@@ -136,6 +136,7 @@ def voyager_settings(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         "benchmark": "webvoyager",
         "task_ids": (),
+        "own_rows": True,
         "tasks_file": str(write_lines(folder / "tasks.jsonl", VOYAGER)),
         "excluded_file": str(write_json(folder / "excluded.json", EXCLUDED)),
         "references_file": str(write_json(folder / "references.json", REFERENCES)),
@@ -146,6 +147,7 @@ def tail_settings(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         "benchmark": "webtailbench",
         "task_ids": (),
+        "own_rows": True,
         "tasks_file": str(write_lines(folder / "tail.jsonl", TAILBENCH)),
         "start_page": "https://search.example.com/",
     } | changes
@@ -155,6 +157,7 @@ def mind2web_settings(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         "benchmark": "online_mind2web",
         "task_ids": (),
+        "own_rows": True,
         "tasks_file": str(write_json(folder / "om2w.json", MIND2WEB)),
         "start_page": "https://search.example.com/",
     } | changes

@@ -1,6 +1,9 @@
 """Benchmark files become tasks; an invalid file gives one line with its name and the error."""
 
+import csv
 import json
+import re
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,69 @@ def test_webtailbench_with_rubrics_and_types(tmp_path):
     assert flight.objective == TAILBENCH[0]["ques"].strip()
     first, second = benchmark.notes[flight.task_id].rubric
     assert (first.max_points, first.condition) == (4, "") and second.condition.startswith("Only if")
+
+
+def hub_table(path, rows, **columns):
+    """Rows as the hub publishes them."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        names = ("benchmark", "id", "task_summary", "precomputed_rubric")
+        table = csv.DictWriter(file, [columns.get(name, name) for name in names], delimiter="\t")
+        table.writeheader()
+        for row in rows:
+            rubric = json.dumps(row["precomputed_rubric"])
+            values = (row["category"], row["id"], row["ques"], columns.get("rubric", rubric))
+            table.writerow(dict(zip(table.fieldnames, values, strict=True)))
+    return path
+
+
+def test_webtailbench_from_the_hubs_table_is_the_same(tmp_path):
+    rows = [TAILBENCH[0] | {"ques": 'Say "Oslo",\tthen\nbook.\r'}, TAILBENCH[1]]
+    lines = tail_settings(tmp_path, tasks_file=str(write_lines(tmp_path / "a.jsonl", rows)))
+    table = lines | {"tasks_file": str(hub_table(tmp_path / "a.tsv", rows))}
+    one, other = load_benchmark(lines), load_benchmark(table)
+    assert (one.tasks, one.notes, one.questions) == (other.tasks, other.notes, other.questions)
+
+
+def test_the_second_edition_of_webtailbench_is_a_benchmark_of_its_own(tmp_path):
+    table = str(hub_table(tmp_path / "v2.tsv", TAILBENCH))
+    settings = tail_settings(tmp_path, tasks_file=table, split="test_v2")
+    benchmark = load_benchmark(settings)
+    assert benchmark.name == "webtailbench_v2" and benchmark.written == date(2026, 5, 12)
+    assert benchmark.tasks[0].task_id == "webtailbench_v2/air_1" and len(benchmark.notes) == 2
+    assert {one.benchmark for one in benchmark.questions} == {"webtailbench_v2"}
+    with pytest.raises(UserError, match=r"these 2 rows are not the 609 that webtailbench_v2 publishes"):
+        load_benchmark(settings | {"own_rows": False})
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"task_summary": "task"}, r"\.tsv: not as webtailbench publishes it \(no column 'task_summary'\)"),
+        ({"rubric": "{half"}, r"\.tsv, row 1: not as webtailbench publishes it \(Expecting property name"),
+        ({"rubric": '{"items": [{}]}'}, r"\.tsv, row 1: .*precomputed_rubric\.items\.0\.criterion: Field"),
+    ],
+)
+def test_a_table_of_another_form_is_one_line(tmp_path, columns, message):
+    table = str(hub_table(tmp_path / "a.tsv", TAILBENCH, **columns))
+    with pytest.raises(UserError, match=message) as error:
+        load_benchmark(tail_settings(tmp_path, tasks_file=table))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("benchmark", ["webvoyager", "online_mind2web", "webtailbench"])
+def test_a_published_file_with_one_changed_row_is_refused(tmp_path, benchmark):
+    settings = real_settings(benchmark)
+    data = Path(settings["tasks_file"]).read_text(encoding="utf-8")
+    path = tmp_path / Path(settings["tasks_file"]).name
+    one_other = re.sub(r'("(?:ques|confirmed_task)": ?")', r"\1Please: ", data, count=1)
+    one_less = data.rstrip().rpartition("\n")[0]
+    for changed in (one_other,) if benchmark == "online_mind2web" else (one_other, one_less):
+        path.write_text(changed, encoding="utf-8")
+        with pytest.raises(UserError, match=f"rows are not the .* that {benchmark} publishes"):
+            load_benchmark(settings | {"tasks_file": str(path)})
+        own = settings | {"tasks_file": str(path), "own_rows": True}
+        own |= {"excluded_file": "", "references_file": ""} if benchmark == "webvoyager" else {}
+        assert load_benchmark(own).own_rows
 
 
 def test_online_mind2web_with_levels(tmp_path):
@@ -113,6 +179,7 @@ def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant
     }
     if settings["benchmark"] in files:
         given = files[settings["benchmark"]](tmp_path)
+        given.pop("references_file", None)
         assert given.keys() <= settings.keys()
         assert load_benchmark(settings | given).tasks
     assert settings["fleet"]["workers"] == 16 and settings["limits"]["max_steps"] == 100
@@ -156,10 +223,17 @@ def wrong(folder, name):
                 folder / "x.json", {"Stays": {"answers": [{"id": 0, "type": "best", "ans": "x"}]}}
             )
         },
+        "changed rows": lambda: {"own_rows": False},
+        "unseen answers": lambda: {"judge": {"kind": "chat", "base_url": "http://judge.test/v1"}},
+        "no answers": lambda: {
+            "judge": {"kind": "chat", "base_url": "http://judge.test/v1", "reference": True},
+            "references_file": "",
+        },
         "unknown chosen": lambda: {"task_ids": ("webvoyager/Words--0", "webvoyager/Stays--1", "b")},
         "unknown benchmark": lambda: {"benchmark": "webarena"},
     }
-    return {key: value if isinstance(value, tuple) else str(value) for key, value in write[name]().items()}
+    changes = write[name]()
+    return {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
 
 
 @pytest.mark.parametrize(
@@ -177,6 +251,16 @@ def wrong(folder, name):
         ("unknown answer", r"config\.references_file=\S+: answers to no task: Tea--1; "),
         ("answer twice", r"answers that come twice: Stays--0, Stays--1"),
         ("answer of another kind", r"Stays\.answers\.0\.type: "),
+        (
+            "changed rows",
+            r"config\.tasks_file=\S+: these 4 rows are not the 643 that webvoyager publishes; get it again, "
+            r"or set config\.own_rows=True",
+        ),
+        (
+            "unseen answers",
+            r"config\.references_file: the judge would not see these answers; set config\.judge",
+        ),
+        ("no answers", r"config\.judge\.reference=True: there are no reference answers; set it to False"),
         ("unknown chosen", r"config\.task_ids: no tasks of webvoyager: webvoyager/Stays--1, b; see the ids"),
         ("unknown benchmark", r"config\.benchmark is 'webarena': use one of webvoyager, "),
     ],

@@ -28,6 +28,7 @@ class Benchmark:
       excluded: ids of tasks that are in the files and left out.
       questions: all questions of the files, including excluded tasks, for the contamination check; none for
         tasks without a fixed text.
+      own_rows: the user has accepted that its rows are not the published ones.
       written: approximate day on which the authors wrote the prompts: dates without a year lie after it.
         None if prompts contain no dates, or are used unchanged.
     """
@@ -39,6 +40,7 @@ class Benchmark:
     files: tuple[SourceFile, ...] = ()
     excluded: tuple[str, ...] = ()
     questions: tuple[BenchmarkQuestion, ...] = ()
+    own_rows: bool = False
     written: date | None = None
 
     def select(self, task_ids: Sequence[str]) -> Benchmark:

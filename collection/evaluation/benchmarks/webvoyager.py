@@ -11,7 +11,14 @@ from pydantic import BaseModel
 from collection.evaluation.benchmarks.base import Benchmark, check_known, start_of
 from collection.evaluation.config import WebVoyagerSettings
 from collection.judges.notes import Reference, TaskNotes
-from collection.tasks.benchmarks import BenchmarkFile, SourceFile, VoyagerRow, read_webvoyager, refuse
+from collection.tasks.benchmarks import (
+    BenchmarkFile,
+    SourceFile,
+    VoyagerRow,
+    check_edition,
+    read_webvoyager,
+    refuse,
+)
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.storage import local_path
 
@@ -35,11 +42,13 @@ def load(settings: WebVoyagerSettings) -> Benchmark:
     """Reads `tasks_file`, `excluded_file` (a JSON list of ids) and `references_file`; the last two may be "".
 
     Raises:
-      UserError: a file cannot be read or has another format; an id is repeated or has no task.
+      UserError: a file cannot be read, or has another format or other rows; an id is repeated or has no task.
     """
-    rows, source = read_webvoyager(
-        BenchmarkFile(local_path(settings.tasks_file, "config.tasks_file"), "config.tasks_file", NAME)
-    )
+    file = BenchmarkFile(local_path(settings.tasks_file, "config.tasks_file"), "config.tasks_file", NAME)
+    rows, source = read_webvoyager(file)
+    questions = tuple(row.question() for row in rows)
+    if not settings.own_rows:
+        check_edition(file, questions, NAME)
     ids = [row.id for row in rows]
     files, excluded, notes = [source], (), {}
     if settings.excluded_file:
@@ -56,7 +65,8 @@ def load(settings: WebVoyagerSettings) -> Benchmark:
         notes={name: note for name, note in notes.items() if name in kept},
         files=tuple(files),
         excluded=tuple(f"{NAME}/{one}" for one in excluded),
-        questions=tuple(row.question() for row in rows),
+        questions=questions,
+        own_rows=settings.own_rows,
         written=WRITTEN,
     )
 

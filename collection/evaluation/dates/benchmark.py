@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,24 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collection.evaluation.benchmarks.base import Benchmark
-from collection.evaluation.dates.moving import Change, Refreshed, bound_by_rule, follow, refresh
-from collection.evaluation.dates.writing import find_mentions
+from collection.evaluation.dates.moving import (
+    Change,
+    Refreshed,
+    Rule,
+    bound_by_rule,
+    follow,
+    inverted,
+    refresh,
+)
+from collection.evaluation.dates.outdated import outdated, relative_words
+from collection.evaluation.dates.overrides import override
+from collection.evaluation.dates.writing import find_mentions, resolve
 from collection.judges.notes import TaskNotes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 
-RECORD, DIFF = "date_refresh.json", "date_refresh.diff"
+RECORD, PAGE = "date_refresh.json", "date_refresh.md"
 
 AskBound = Callable[[str], bool]
 
@@ -32,23 +43,23 @@ class Moved(_RefreshModel):
 
     old: str
     new: str
-    dates: tuple[Change, ...]
+    dates: tuple[Change, ...] = ()
 
 
 class ChangedTask(_RefreshModel):
-    """A changed prompt, with the changed notes of its task.
+    """A prompt whose days moved, with the changed notes of its task.
 
     Attributes:
-      weeks: number of weeks by which all its dates moved.
-      yearly: it names a holiday or an event, so it moved by years.
-      event_year: a year in an event's name, which did not move: check the prompt by hand.
+      rule: the rule that moved its dates.
+      days: number of days by which all its dates moved; 0 for a user's prompt that the rubric cannot follow.
+      lead: days from writing to its earliest date, and from `today` to the new one; None for a user's prompt.
       notes: changed texts of its rubric.
     """
 
     task_id: str
-    weeks: int
-    yearly: bool
-    event_year: int | None
+    rule: Rule
+    days: int
+    lead: tuple[int, int] | None
     prompt: Moved
     notes: tuple[Moved, ...]
 
@@ -60,7 +71,11 @@ class DateRefresh(_RefreshModel):
       today: reference day of the refresh; a resumed run uses it again.
       written: day on which the prompts were written.
       dated: number of prompts that name a day.
-      kept: ids of unchanged prompts that name a day: they ask about the past, or their dates are still ahead.
+      unchanged: ids of unchanged prompts that name a day, by rule: they ask about the past, or their dates
+        are ahead or belong to an event.
+      outdated: prompts that cannot be carried out any more, with the reason; a user can override them.
+      relative: unchanged words of a prompt that refer to the day of the run, by task id.
+      inverted: ids of prompts whose return comes before the departure, as published.
       asked: the model's answers on prompts that no rule classified as date-bound, by task id.
     """
 
@@ -69,8 +84,17 @@ class DateRefresh(_RefreshModel):
     written: date
     dated: int
     changed: tuple[ChangedTask, ...]
-    kept: tuple[str, ...]
+    unchanged: dict[Rule, tuple[str, ...]]
+    outdated: dict[str, str]
+    relative: dict[str, tuple[str, ...]]
+    inverted: tuple[str, ...]
     asked: dict[str, bool]
+
+    def rules(self) -> dict[str, int]:
+        """Returns how many prompts each rule applied to."""
+        counts = Counter(task.rule for task in self.changed)
+        counts.update({rule: len(ids) for rule, ids in self.unchanged.items()})
+        return dict(sorted(counts.items()))
 
     def summary(self) -> dict[str, Any]:
         """Returns counts, and ids that need a person's attention, for a report."""
@@ -81,37 +105,86 @@ class DateRefresh(_RefreshModel):
             "dated": self.dated,
             "changed": len(self.changed),
             "rubric_texts_changed": sum(len(task.notes) for task in self.changed),
-            "kept": list(self.kept),
+            "rules": self.rules(),
+            "outdated": self.outdated,
+            "overridden": [task.task_id for task in self.changed if task.rule == "override"],
+            "relative": len(self.relative),
+            "inverted": list(self.inverted),
             "asked_of_a_model": len(self.asked),
-            "moved_by_years": [task.task_id for task in self.changed if task.yearly],
-            "name_a_year_that_stays": [task.task_id for task in self.changed if task.event_year],
         }
 
-    def diff(self) -> str:
-        """Formats all changed prompts and rubric texts, old and new."""
-        blocks = []
+    def page(self, prompts: Mapping[str, str]) -> str:
+        """Formats the refresh as a Markdown page.
+
+        Args:
+          prompts: the prompts as they are asked, by task id.
+        """
+        parts = [
+            f"# Dates of the prompts on {self.today}",
+            f"{self.dated} prompts name a day; {len(self.changed)} have another one now. They were written "
+            f"about {self.written}. `config.refresh.overrides` takes prompts that you write yourself.",
+            "| rule | prompts |\n|---|---|\n"
+            + "\n".join(f"| {rule} | {count} |" for rule, count in self.rules().items()),
+            "The rules are explained in `docs/evaluate.md`.",
+        ]
+
+        def listed(title: str, lines: Iterable[str]) -> None:
+            if found := list(lines):
+                parts.extend((f"## {title} ({len(found)})", "\n".join(f"- {line}" for line in found)))
+
+        listed(
+            "Outdated: no date can repair these",
+            (f"`{name}` {why}: {prompts[name]}" for name, why in self.outdated.items()),
+        )
+        listed(
+            "The return comes before the departure, as published",
+            (f"`{name}`: {prompts[name]}" for name in self.inverted),
+        )
+        changed: dict[str, list[ChangedTask]] = defaultdict(list)
         for task in self.changed:
-            lines = [f"@@ {task.task_id}: {task.weeks} weeks later @@"]
-            for moved in (task.prompt, *task.notes):
-                if moved.old == moved.new:
-                    continue
-                lines += [f"-{line}" for line in moved.old.splitlines()]
-                lines += [f"+{line}" for line in moved.new.splitlines()]
-            blocks.append("\n".join(lines))
-        head = f"--- as published\n+++ on {self.today}\n"
-        return head + "".join(f"{block}\n" for block in blocks)
+            changed[task.rule].append(task)
+        for rule, tasks in sorted(changed.items()):
+            parts.append(f"## Changed by the rule: {rule} ({len(tasks)})")
+            parts += [_block(task) for task in tasks]
+        for rule, names in sorted(self.unchanged.items()):
+            listed(f"Unchanged: {rule}", (f"`{name}`: {prompts[name]}" for name in names))
+        listed(
+            "Unchanged: relative to the day of the run",
+            (f"`{name}` ({', '.join(words)}): {prompts[name]}" for name, words in self.relative.items()),
+        )
+        return "\n\n".join(parts) + "\n"
+
+
+def _block(task: ChangedTask) -> str:
+    lead = f"; {task.lead[0]} days ahead when written, {task.lead[1]} now" if task.lead else ""
+    follows = "" if task.days else "; its rubric keeps its dates: check it"
+    # A date without a year can have the same text in another year.
+    same = task.prompt.old == task.prompt.new
+    marked = ((" ", task.prompt.old),) if same else (("-", task.prompt.old), ("+", task.prompt.new))
+    diff = [f"{mark}{line}" for mark, text in marked for line in text.splitlines()]
+    lines = [f"`{task.task_id}`: {task.days} days later{lead}{follows}", "", "```diff", *diff, "```"]
+    # Nothing else changes in a rubric, which can be long.
+    if dates := dict.fromkeys((date.old, date.new) for note in task.notes for date in note.dates):
+        lines += ["", "In its rubric: " + ", ".join(f"{old} → {new}" for old, new in dates)]
+    return "\n".join(lines)
 
 
 def refresh_benchmark(
-    benchmark: Benchmark, today: date, lead_days: int, ask: AskBound | None, workdir: Path
+    benchmark: Benchmark,
+    today: date,
+    lead_days: int,
+    ask: AskBound | None,
+    workdir: Path,
+    overrides: Mapping[str, str] | None = None,
 ) -> tuple[Benchmark, DateRefresh]:
-    """Moves the dates of all date-bound prompts and their rubrics; writes `RECORD` and `DIFF`.
+    """Moves the dates of all date-bound prompts and their rubrics; writes `RECORD` and `PAGE`.
 
     If the workdir has the record of an earlier run, its day and its model answers are used again.
 
     Args:
       today: reference day for a new workdir.
       ask: classifies prompts with dates that no rule classifies as date-bound; None treats them as not bound.
+      overrides: a user's prompts by task id, which win over all rules.
 
     Raises:
       UserError: the workdir belongs to a run with other prompts, or `ask` fails.
@@ -120,40 +193,57 @@ def refresh_benchmark(
     if before is not None:
         today, ask = before.today, None
     asked, written = dict(before.asked) if before else {}, benchmark.written or today
-    changed: dict[str, tuple[Task, TaskNotes | None, ChangedTask]] = {}
-    dated, kept = 0, []
+    tasks, notes, changed = [], dict(benchmark.notes), []
+    unchanged: dict[Rule, list[str]] = defaultdict(list)
+    over, relative, inverse, dated = {}, {}, [], 0
     for task in benchmark.tasks:
-        if not find_mentions(task.objective):
-            continue
-        dated += 1
-        bound = bound_by_rule(task.objective)
-        if not bound and ask is not None:
-            asked[task.task_id] = ask(task.objective)
-        bound = bound or asked.get(task.task_id, False)
-        prompt = refresh(task.objective, today, written, lead_days, bound)
-        change = _change(task, benchmark.notes.get(task.task_id), prompt)
-        # A date without a year can have the same text after a move by years.
-        if prompt.text != task.objective or change[2].notes:
-            changed[task.task_id] = change
+        name, text, bound = task.task_id, task.objective, None
+        mentions = find_mentions(text)
+        dated += bool(mentions)
+        if overrides and name in overrides:
+            prompt = override(text, overrides[name], today, written)
         else:
-            kept.append(task.task_id)
+            bound = bound_by_rule(text)
+            if mentions and not bound:
+                if ask is not None:
+                    asked[name] = ask(text)
+                bound = asked.get(name, False)
+            prompt = refresh(text, today, written, lead_days, bound)
+            if prompt.rule not in ("past", "today", "this week") and (words := relative_words(text)):
+                relative[name] = tuple(words)
+            if prompt.rule != "past":
+                if why := outdated(text, prompt.rule, today):
+                    over[name] = why
+                if inverted(resolve(mentions, written)):
+                    inverse.append(name)
+        task, note, change = _change(task, benchmark.notes.get(name), prompt)
+        # A date without a year can have the same text after a move by years.
+        if prompt.days or prompt.rule == "override":
+            changed.append(change)
+            if note is not None:
+                notes[name] = note
+        elif prompt.rule:
+            unchanged[prompt.rule].append(name)
+        tasks.append(task)
     record = DateRefresh(
         today=today,
         lead_days=lead_days,
         written=written,
         dated=dated,
-        changed=tuple(change for _, _, change in changed.values()),
-        kept=tuple(kept),
+        changed=tuple(changed),
+        unchanged={rule: tuple(ids) for rule, ids in unchanged.items()},
+        outdated=over,
+        relative=relative,
+        inverted=tuple(inverse),
         asked=asked,
     )
     if before is not None and before != record:
         raise UserError(f"{workdir / RECORD}: this run was begun with other prompts; use another --workdir")
-    write_atomic(workdir / DIFF, record.diff().encode())
+    prompts = {task.task_id: task.objective for task in tasks}
+    write_atomic(workdir / PAGE, record.page(prompts).encode())
     # Written last: its existence means that all answers are there.
     write_atomic(workdir / RECORD, (record.model_dump_json(indent=1) + "\n").encode())
-    notes = {name: note for name, (_, note, _) in changed.items() if note is not None}
-    tasks = tuple(changed[one.task_id][0] if one.task_id in changed else one for one in benchmark.tasks)
-    return dataclasses.replace(benchmark, tasks=tasks, notes={**benchmark.notes, **notes}), record
+    return dataclasses.replace(benchmark, tasks=tuple(tasks), notes=notes), record
 
 
 def _load(path: Path) -> DateRefresh | None:
@@ -188,9 +278,9 @@ def _change(
         notes = notes.model_copy(update={"rubric": rubric, "reference": reference})
     change = ChangedTask(
         task_id=task.task_id,
-        weeks=prompt.weeks,
-        yearly=prompt.yearly,
-        event_year=prompt.event_year,
+        rule=prompt.rule or "ahead",
+        days=prompt.days,
+        lead=prompt.lead,
         prompt=Moved(old=task.objective, new=prompt.text, dates=prompt.changes),
         notes=tuple(texts),
     )
