@@ -224,8 +224,8 @@ class ModelJudge(abc.ABC):
             prompt_sha256=prompt_sha256((*self.templates, _AGAIN)),
             temperature=self._temperature,
             evidence={
-                **dict(self.evidence),
-                "references": any(one.reference is not None for one in self._notes.values()),
+                **{name: str(limit) for name, limit in self.evidence},
+                "references": str(any(one.reference is not None for one in self._notes.values())),
             },
         )
 

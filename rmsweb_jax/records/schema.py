@@ -166,7 +166,7 @@ class JudgeFingerprint(Record):
     model_version: str = ""
     prompt_sha256: str = ""
     temperature: float | None = None
-    evidence: dict[str, bool | int | float | str] = {}
+    evidence: dict[str, str] = {}
 
     @property
     def id(self) -> str:

@@ -26,7 +26,7 @@ FIELDS = {
     "model_version": st.sampled_from(["", "gpt-4o-2024-08-06", "gpt-4o-2024-11-20"]),
     "prompt_sha256": st.sampled_from(["", "0" * 64]),
     "temperature": st.sampled_from([None, 0.0, 1.0]),
-    "evidence": st.dictionaries(st.sampled_from("ab"), st.integers(0, 1)),
+    "evidence": st.dictionaries(st.sampled_from("ab"), st.sampled_from("01")),
 }
 FINGERPRINTS = st.builds(JudgeFingerprint, **FIELDS)
 
@@ -56,7 +56,7 @@ def test_a_verdict_names_judge_model_and_version_also_from_the_cache(api, answer
     found = verdict.fingerprint
     assert found is not None
     assert (found.method, found.model, found.temperature) == (OUTCOME, "judge-1", 0.0)
-    assert len(found.prompt_sha256) == 64 and found.evidence["references"] is False
+    assert len(found.prompt_sha256) == 64 and found.evidence["references"] == "False"
 
 
 def test_a_verdict_without_a_call_or_a_reply_has_the_judges_fingerprint():

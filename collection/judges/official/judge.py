@@ -71,7 +71,7 @@ class OfficialJudge(ModelJudge):
             model=self.model.name,
             prompt_sha256=repository.sha256,
             temperature=self._temperature,
-            evidence=dict(self._official.evidence),
+            evidence={name: str(limit) for name, limit in self._official.evidence.items()},
         )
 
     def _decide(self, trajectory: Trajectory, notes: TaskNotes, questions: Questions) -> Verdict:
