@@ -75,7 +75,9 @@ def test_the_code_of_the_checkout_decides_and_the_model_gets_its_messages(checko
     assert asked["model"] == "judge-1" and asked["temperature"] == 1.0
     found, repository = verdict.fingerprint, pinned().repository
     assert found is not None
-    assert (found.method, found.model) == ("webvoyager", "judge-1") and found.evidence == {"screenshots": "15"}
+    assert (found.method, found.model) == ("webvoyager", "judge-1") and found.evidence == {
+        "screenshots": "15"
+    }
     assert found.source == f"{ADDRESS}@{repository.commit}" and found.prompt_sha256 == repository.sha256
 
 
