@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from collection.corpus.guidance import Guidance, QuoteFinder
+from collection.corpus.guidance import Guidance, QuoteFinder, guidance_for
 from collection.corpus.steps import StepView, full_success, guided, view
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
@@ -311,7 +311,8 @@ def unquoted(
     counts: FilterCounts,
 ) -> Iterator[SftSample]:
     """Drops (`quoted_guidance`) a sample of `trajectory` that quotes the guidance of its attempt."""
-    quotes = QuoteFinder(guidance.get((trajectory.task.task_id, trajectory.attempt), ""), trajectory.task)
+    given = guidance_for(guidance.get(trajectory.task.task_id, ()), trajectory.attempt)
+    quotes = QuoteFinder(given, trajectory.task)
     for sample, step in samples:
         quotes.show_page(step.observation)
         if found := quotes.find(sample):

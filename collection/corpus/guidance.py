@@ -8,12 +8,12 @@ of text that it never gets.
 from __future__ import annotations
 
 import html
-import itertools
 import json
 import re
 import unicodedata
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -33,21 +33,35 @@ QUOTE_WORDS = 6
 _FEWEST_WORDS = 3
 
 Ngram = tuple[str, ...]
-# By task id and the attempt that it was given to.
-Guidance = Mapping[tuple[str, int], str]
+# Of one task: for each data set, the guidance by the attempt that was reflected on.
+TaskGuidance = Sequence[Mapping[int, str]]
+# By task id.
+Guidance = Mapping[str, TaskGuidance]
 
 
 def read_guidance(folders: Iterable[AnyPath]) -> Guidance:
-    """Reads the guidance of data sets; where several have the same attempt of a task, theirs are joined.
+    """Reads the guidance of data sets.
 
     Raises:
       UserError: the file is missing in a data set that was made with reflections, or is damaged.
     """
-    guidance: dict[tuple[str, int], str] = {}
-    for one in itertools.chain.from_iterable(map(_read_reflections, folders)):
-        key = one.task_id, one.attempt + 1
-        guidance[key] = "\n".join(filter(None, (guidance.get(key), one.guidance)))
-    return guidance
+    guidance: defaultdict[str, list[dict[int, str]]] = defaultdict(list)
+    for folder in folders:
+        tasks: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        for one in _read_reflections(folder):
+            tasks[one.task_id][one.attempt] = one.guidance
+        for task_id, attempts in tasks.items():
+            guidance[task_id].append(attempts)
+    return dict(guidance)
+
+
+def guidance_for(task: TaskGuidance, attempt: int) -> str:
+    """Returns the guidance that an attempt was given; joined where several data sets have the task.
+
+    It is that of the last attempt before it that was reflected on: refused ones are not.
+    """
+    before = [[number for number in one if number < attempt] for one in task]
+    return "\n".join(one[max(numbers)] for one, numbers in zip(task, before, strict=True) if numbers)
 
 
 def _read_reflections(folder: AnyPath) -> Iterator[Reflection]:

@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from collection.corpus.guidance import read_guidance
+from collection.corpus.guidance import TaskGuidance, read_guidance
 from collection.llm.config import ModelConfig, make_model
 from collection.llm.ledger import LEDGER
 from collection.mining.audit import explain, to_audit, to_prompt, without_pair
@@ -200,10 +200,8 @@ def mine_pools(
         workers = 1
     with _processes(workers, settings.judging) as map_:
         pool = open_pool(sources, map_)
-        guidance: dict[str, dict[int, str]] = defaultdict(dict)
-        for (task_id, attempt), text in read_guidance(folders).items():
-            guidance[task_id][attempt] = text
-        tasks = [(locations, guidance[task_id]) for task_id, locations in pool.tasks.items()]
+        guidance = read_guidance(folders)
+        tasks = [(locations, guidance.get(task_id, ())) for task_id, locations in pool.tasks.items()]
         batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
         results: list[MinedTask] = []
         for found in map_(functools.partial(_mine_batch, pool.sources, settings), batches):
@@ -263,9 +261,9 @@ def _begin_process(judging: LabelerSettings | None) -> None:
 def _mine_batch(
     sources: Sequence[ShardSource],
     settings: TaskSettings,
-    batch: Sequence[tuple[Sequence[RunLocation], Mapping[int, str]]],
+    batch: Sequence[tuple[Sequence[RunLocation], TaskGuidance]],
 ) -> list[MinedTask]:
-    """Mines tasks, each given by the locations of its runs and its guidance by attempt."""
+    """Mines tasks, each given by the locations of its runs and its guidance."""
     results = []
     for locations, guidance in batch:
         try:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from collection.corpus.guidance import TaskGuidance, guidance_for
 from collection.mining.runs import ParsedRun, parse_run
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import AGAIN, Shard, iter_shard, load_manifest, read_entries
@@ -87,12 +88,12 @@ def open_pool(sources: Sequence[ShardSource], map_: Map = map) -> RunPool:
 def read_runs(
     sources: Sequence[ShardSource],
     locations: Sequence[RunLocation],
-    guidance: Mapping[int, str] | None = None,
+    guidance: TaskGuidance = (),
 ) -> Iterator[ParsedRun]:
     """Yields the runs at some locations, in the given order.
 
     Args:
-      guidance: of the task, by attempt.
+      guidance: of the task.
 
     Raises:
       UserError: a record does not fit its schema version.
@@ -111,7 +112,7 @@ def read_runs(
         source = sources[location.source]
         try:
             run = decode_run(entries.pop(location))
-            yield parse_run(run, (guidance or {}).get(run.attempt, ""))
+            yield parse_run(run, guidance_for(guidance, run.attempt))
         except ValueError as error:
             raise _unfit(source, location.record) from error
 

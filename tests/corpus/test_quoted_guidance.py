@@ -12,7 +12,7 @@ import pytest
 from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
 from collection.browser.session import Browser, BrowserConfig
-from collection.corpus.guidance import QUOTE_WORDS, QuoteFinder, read_guidance
+from collection.corpus.guidance import QUOTE_WORDS, QuoteFinder, guidance_for, read_guidance
 from collection.environments.web import WebEnvironment
 from collection.llm.actor import LLMActor
 from collection.llm.model import ModelReply
@@ -139,15 +139,15 @@ def own_browser():
         yield browser
 
 
-def play(way, browser, port, workdir):
-    """Plays an episode with guidance, and writes it as `collect` does."""
+def play(way, browser, port, workdir, attempt=2):
+    """Plays an episode with the guidance of attempt 1, and writes it as `collect` does."""
     images, teacher = ImageStore(workdir), QuotingModel(way, port)
     environment = WebEnvironment(browser, images, workdir / "files", check=lambda: 1.0)
     task = Task(task_id="shop/1", website=f"http://127.0.0.1:{port}/", objective=OBJECTIVE)
     runner = EpisodeRunner(
         environment, LLMActor(teacher), images, "teacher", PromptConfig("full"), EpisodeLimits(max_steps=5)
     )
-    run = runner.run_episode(task, attempt=2, guidance=GUIDANCE)
+    run = runner.run_episode(task, attempt, guidance=GUIDANCE)
     environment.close()
     reflection = Reflection(task_id="shop/1", attempt=1, guidance=GUIDANCE)
     write_atomic(workdir / "reflections.jsonl", reflection.model_dump_json().encode() + b"\n")
@@ -183,6 +183,21 @@ def test_no_sample_holds_guidance_that_the_teacher_quotes(name, own_browser, sit
     assert report["samples_dropped"]["quoted_guidance"] == made - len(samples) > 0
     drops = [json.loads(line) for line in (tmp_path / "sft/drops.jsonl").read_text().splitlines()]
     assert all(drop["reason"] == "quoted_guidance" and drop["detail"] for drop in drops)
+
+
+def test_guidance_that_stays_after_refused_attempts_is_found(own_browser, site, tmp_path):
+    """Nothing is reflected on a refused attempt; the next one gets the guidance from before."""
+    way = WAYS["verbatim in its thinking"]
+    play(way, own_browser, site, tmp_path / "collect", attempt=4)
+    samples, _ = build(tmp_path / "collect", tmp_path / "sft")
+    assert len(samples) == len(way.kept) and not any(map(quotes, samples))
+
+
+def test_an_attempt_gets_the_guidance_of_the_last_one_before_it():
+    task = [{1: "one", 3: "three"}, {2: "two"}]
+    given = {attempt: guidance_for(task, attempt) for attempt in range(1, 6)}
+    assert given == {1: "", 2: "one", 3: "one\ntwo", 4: "three\ntwo", 5: "three\ntwo"}
+    assert guidance_for([], 2) == ""
 
 
 def test_there_are_thirteen_ways():
@@ -274,7 +289,7 @@ def test_guidance_that_is_missing_or_damaged_is_refused(tmp_path):
     (tmp_path / "reflections.jsonl").write_text(
         Reflection(task_id="shop/1", attempt=1, guidance=GUIDANCE).model_dump_json() + "\n"
     )
-    assert read_guidance([tmp_path, tmp_path]) == {("shop/1", 2): f"{GUIDANCE}\n{GUIDANCE}"}
+    assert read_guidance([tmp_path, tmp_path]) == {"shop/1": [{1: GUIDANCE}, {1: GUIDANCE}]}
     finish_stage(tmp_path, b"{}")
     (tmp_path / "reflections.jsonl").write_text("{}\n")
     with pytest.raises(UserError, match="its bytes have changed"):

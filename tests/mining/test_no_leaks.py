@@ -146,13 +146,17 @@ def test_no_id_of_the_failed_run_and_no_reflection_is_in_a_prompt(mined):
         }  # fmt: skip
 
 
-def test_a_step_that_quotes_its_guidance_is_not_mined(tmp_path):
-    """The attempts of two tasks have guidance; one says it at every step, and the other does as it says."""
+@pytest.mark.parametrize("attempt", [2, 4])
+def test_a_step_that_quotes_its_guidance_is_not_mined(attempt, tmp_path):
+    """The attempts of two tasks have guidance; one says it at every step, and the other does as it says.
+
+    Before attempt 4 the site has refused two, on which nothing was reflected.
+    """
     runs = []
     for number, memory in enumerate((GUIDANCE, "typed")):
         actions = enumerate((TYPE, TYPE_PASSWORD, CLICK, DONE), start=1)
         steps = [step(at, action, memory=memory) for at, action in actions]
-        played = success_of(number, attempt=2)
+        played = success_of(number, attempt=attempt)
         runs += [played.model_copy(update={"steps": tuple(steps)}), failure_of(number)]
     pool = put_pool(tmp_path / "pool", runs)
     write_dataset(pool, runs, "trajectories", {"reflections": 2})

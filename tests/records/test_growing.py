@@ -57,7 +57,7 @@ def test_each_publish_is_read_and_the_end_is_that_of_a_set_written_at_once(folde
         check = check_dataset(folder)
         assert (check.records, check.growing, check.problems) == (last, True, [])
         assert read_manifest(folder).provenance == {"last": last}
-    assert read_guidance([folder]) == {(f"t/{last}", 2): f"look at {last}" for last in (2, 5, 9)}
+    assert read_guidance([folder]) == {f"t/{last}": [{1: f"look at {last}"}] for last in (2, 5, 9)}
     # Said once by a process.
     assert capsys.readouterr().err == f"{folder}: still growing, 2 records so far\n"
     tool.list_datasets(folder)
@@ -103,7 +103,7 @@ def test_a_run_keeps_to_the_version_that_it_has_begun_with(folder, tmp_path):
         path.unlink()
     assert pinned_for_run(folder, workdir) == kept and pinned_for_run(folder, tmp_path) == folder
     assert list(read_dataset(kept)) == RUNS[:4] and list(read_dataset(folder)) == RUNS
-    assert read_guidance([kept]) == {("t/0", 2): "look at 0"}
+    assert read_guidance([kept]) == {"t/0": [{1: "look at 0"}]}
     assert ImageStore(kept).get(RUNS[0].steps[0].observation.screenshot) == png(0)
     assert check_dataset(kept).problems == []
     described = describe(kept)
