@@ -131,7 +131,9 @@ class Watched:
         deadline = time.monotonic() + seconds
         while not condition():
             if not self.running or time.monotonic() > deadline:
-                raise RuntimeError(f"this never came: {condition}\n{self.last_lines()}")
+                code = self.process and self.process.returncode
+                ended = f"{self.episodes} episodes, exit code {code}"
+                raise RuntimeError(f"this never came: {condition} ({ended})\n{self.last_lines()}")
             time.sleep(_POLL_S)
 
     def left_processes(self) -> list[str]:

@@ -43,7 +43,8 @@ def schedule(kills: int, episodes: int, seed: int) -> list[Kill]:
     # Every kind as often as the others, in an order that is drawn.
     drawn = [kinds[at % len(kinds)] for at in range(number)]
     rng.shuffle(drawn)
-    places = sorted(rng.randrange(max(1, episodes - 2)) for _ in drawn)
+    # Episodes go on while a kill waits for its moment, so the last ones are left for kills that are late.
+    places = sorted(rng.randrange(max(1, episodes * 4 // 5)) for _ in drawn)
     return [
         Kill(place, rng.uniform(0.0, 1.5), kind, rng.random())
         for place, kind in zip(places, drawn, strict=True)
