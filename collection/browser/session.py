@@ -171,7 +171,7 @@ class Browser(Tabs):
                 self._close_page(pages, handle)
         self._pages = pages
         if self._current not in pages:
-            self.switch_handle(list(pages)[-1])
+            self._switch_to_newest()
         self.call(self._driver.switch_to.default_content)
         self.cdp("Page.navigate", url="about:blank")
         self.cdp("Page.resetNavigationHistory")

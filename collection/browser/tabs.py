@@ -26,6 +26,7 @@ from rmsweb_jax.records.schema import Incident, IncidentKind, Tab
 _BROWSER_UI = re.compile(r"chrome://[a-z-]+\.top-chrome(?:[/?#]|$)")
 _START_PAGE = re.compile(r"chrome://(?:newtab|new-tab-page[a-z-]*)(?:[/?#]|$)")
 _PROBE_S = 3.0  # Time for `window.stop()` to answer after a time-out; a page that hangs never answers.
+_POLL_S = 0.05
 _MEMORY_INTERVAL_S = 1.0  # Reading the memory of all processes takes about 1 ms.
 _MAX_URL_CHARS, _MAX_TITLE_CHARS, _MAX_DETAIL_CHARS, _SHORT_URL_CHARS = 2000, 300, 500, 300
 # A page can cause any number of incidents; the first ones are enough for the record.
@@ -78,7 +79,8 @@ class Tabs(DriverConnection):
         self._take_refused_documents()
         pages = self._list_pages()
         for handle, info in list(pages.items()):
-            verdict = self.guard.check(info["url"]) if self.guard else None
+            # A window has no address until its first document arrives.
+            verdict = self.guard.check(info["url"]) if self.guard and info["url"] else None
             if verdict is not None and not verdict.allowed:
                 # Before any page was opened, this is the browser's start page and no incident.
                 if self._page_opened or not info["url"].startswith("chrome:"):
@@ -97,7 +99,7 @@ class Tabs(DriverConnection):
             self.notices.append(f"{len(extra)} new windows closed: at most {self.config.max_tabs} tabs")
         self._pages = pages
         if self._current not in pages:
-            self.switch_handle(list(pages)[-1])
+            self._switch_to_newest()
         # Here, because every step sweeps.
         self._check_memory()
         self._swept = self._calls
@@ -114,7 +116,7 @@ class Tabs(DriverConnection):
             Tab(
                 tab_id=self._tab_id(handle),
                 # Redacted first: part of a secret would not be found.
-                url=self.redact(info["url"])[:_MAX_URL_CHARS],
+                url=self.redact(info["url"] or "about:blank")[:_MAX_URL_CHARS],
                 title=self.redact(info["title"])[:_MAX_TITLE_CHARS],
             )
             for handle, info in self._pages.items()
@@ -139,11 +141,15 @@ class Tabs(DriverConnection):
         handle = next((handle for handle in self.handles() if self._tab_id(handle) == tab_id), None)
         if handle is None:
             return False
-        if handle != self._current:
-            self.switch_handle(handle)
-        return True
+        return handle == self._current or self.switch_handle(handle)
 
-    def switch_handle(self, handle: str) -> None:
+    def switch_handle(self, handle: str) -> bool:
+        """Switches to a tab; closes it, and returns False, if its first document does not arrive in time."""
+        # The driver would wait for the document without a limit.
+        if not self._first_document_arrives(handle):
+            self._close_page(self._list_pages(), handle)
+            self.notices.append(f"Window closed: no answer in {self.config.page_load_seconds:g} s")
+            return False
         self.call(self._driver.switch_to.window, handle)
         self._current = handle
         self._frames.clear()
@@ -152,6 +158,21 @@ class Tabs(DriverConnection):
         if self.config.headed:
             self.cdp("Page.bringToFront")  # A window draws no hidden tab.
         self._prepare_tab()
+        return True
+
+    def _switch_to_newest(self) -> None:
+        """Switches to the newest tab whose first document arrives."""
+        self._pages = self._list_pages()
+        while not self.switch_handle(list(self._pages)[-1]):
+            self._pages = self._list_pages()
+
+    def _first_document_arrives(self, handle: str) -> bool:
+        end = time.monotonic() + self.config.page_load_seconds
+        while self._list_pages().get(handle, {}).get("url") == "":
+            if time.monotonic() > end:
+                return False
+            time.sleep(_POLL_S)
+        return True
 
     def open_tab(self) -> None:
         """Opens an empty tab and switches to it. Raises PageError if there are `max_tabs` already."""
@@ -164,8 +185,7 @@ class Tabs(DriverConnection):
         """Closes the current tab and switches to the newest other one; the last tab is only emptied."""
         pages = self._list_pages()
         self._close_page(pages, self._current)
-        self._pages = pages
-        self.switch_handle(list(pages)[-1])
+        self._switch_to_newest()
 
     def add_incident(self, kind: IncidentKind, detail: str) -> None:
         """Records an incident for `take_incidents`."""

@@ -24,6 +24,7 @@ _PAGES = {
     "/bad-text": b"<title>\xff\xfe</title><button>\xc3\x28 \xed\xa0\x80 On</button>",
     "/storm": "<button onclick='for (let i = 0; i < 200; i++) window.open(\"/fine\")'>Open</button>"
     "<script>for (let i = 0; i < 50; i++) window.open('/fine')</script>",
+    "/never": "<a href=/silent target=_blank>Never</a>",
     "/opener": "<button onclick='window.open(\"/closer\")'>Open</button>",
     "/closer": "<title>closer</title><script>close()</script>",
     "/ask": '<button onclick="navigator.geolocation.getCurrentPosition(() => {}, (e) => {'

@@ -220,6 +220,14 @@ def test_a_window_that_closes_itself_is_left(browser: Browser, site: str) -> Non
     assert observation.url == f"{site}/opener" and observation.current_tab == "0001"
 
 
+def test_a_window_whose_page_never_comes_is_closed(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/never")
+    assert click(browser).text == "Clicked [1], which opened a new tab. Window closed: no answer in 1 s"
+    observation, _ = observe(browser, None)
+    assert observation.url == f"{site}/never" and len(observation.tabs) == 1
+    assert works(browser, site)
+
+
 def test_long_titles_are_cut(browser: Browser, site: str) -> None:
     go(browser, f"{site}/title")
     assert len(browser.tabs()[0].title) == 300

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,8 @@ PAGES = {
     "<label>Colour <select id=colour><option>Red<option>Green</select></label>"
     "<a href=/details target=_blank>Details</a> <a href=/prices.csv download>Prices</a>",
     "/details": "<title>Details</title><h1>Green lamp</h1><p>Weight: 12 kg</p>",
+    "/catalogue": "<title>Catalogue</title><a href=/late target=_blank>Late</a>",
+    "/late": "<title>Late</title><h1>Late lamp</h1>",
     "/captcha": "<title>Just a moment...</title><p>Verify you are human by completing the action below.</p>",
     "/denied": "<title>Forbidden</title><p>You don't have permission to access this resource.</p>",
     "/teapot": "<title>Shop</title><p>Come back later.</p>",
@@ -34,6 +37,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         page = PAGES.get(path)
+        if path == "/late":
+            time.sleep(0.5)
         body = (page or "lamp;12 EUR\n").encode()
         self.send_response(STATUS.get(path, 200) if page or path == "/prices.csv" else 404)
         self.send_header("Content-Type", "text/html; charset=utf-8" if page else "text/csv")

@@ -112,7 +112,8 @@ def test_an_episode_with_a_list_a_download_a_tab_an_extraction_and_files(play, t
     opened, read, wrote = (run.steps[number].results for number in (2, 3, 4))
     # It comes when it comes: with the click's result, or a little later.
     assert "Downloaded prices.csv (12 bytes)" in "".join(policy.prompts)
-    assert [one.kind for step in run.steps for one in step.incidents] == ["download"]
+    incidents = [one.detail for step in run.steps for one in step.incidents]
+    assert incidents == ["Downloaded prices.csv (12 bytes)"]
     assert "new tab" in opened[0].text and len(run.steps[3].observation.tabs) == 2
     # The extractions, their cost and what was sent.
     assert (read[0].output, read[1].error) == ("12 kg", True)
@@ -129,6 +130,13 @@ def test_an_episode_with_a_list_a_download_a_tab_an_extraction_and_files(play, t
     assert "<todo_contents>\n- weigh it\n" in policy.prompts[5]
     assert run.final_text == "The list:\n\nlist.md:\n12 kg\n"
     assert run.steps[-1].results[0].text == "Done; not there or not text: none.md"
+
+
+def test_a_window_whose_page_comes_late_is_kept(play):
+    run = play("http://shop.test/catalogue", Policy(click("Late"), [DONE]))
+    assert run.steps[0].results[0].text == "Clicked [1], which opened a new tab"
+    assert [one.detail for step in run.steps for one in step.incidents] == []
+    assert run.steps[1].observation.title == "Late"
 
 
 def test_secrets_are_hidden_from_agent_and_record(play):
