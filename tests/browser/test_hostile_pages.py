@@ -35,7 +35,7 @@ def one_browser() -> Iterator[Browser]:
         height=300,
         quiet_ms=20,
         settle_ms=300,
-        page_load_seconds=1,
+        page_load_seconds=2,
         script_seconds=1,
         max_tabs=3,
         download_mb=20,
@@ -174,7 +174,7 @@ def test_dialogs_are_dismissed_and_recorded_as_incidents(browser: Browser, site:
         ("http://127.0.0.1:9/", "ERR_UNSAFE_PORT"),
         ("{site}/redirects", "ERR_TOO_MANY_REDIRECTS"),
         ("{site}/nothing", "ERR_EMPTY_RESPONSE"),
-        ("{site}/silent", "no answer in 1 s"),
+        ("{site}/silent", "no answer in 2 s"),
         ("{site}/login", "the site shows nothing, or wants a login"),
         ("https://{host}/", "ERR_SSL_PROTOCOL_ERROR"),
         ("http://127.0.0.1:99999999/", "invalid argument"),
@@ -222,7 +222,7 @@ def test_a_window_that_closes_itself_is_left(browser: Browser, site: str) -> Non
 
 def test_a_window_whose_page_never_comes_is_closed(browser: Browser, site: str) -> None:
     go(browser, f"{site}/never")
-    assert click(browser).text == "Clicked [1], which opened a new tab. Window closed: no answer in 1 s"
+    assert click(browser).text == "Clicked [1], which opened a new tab. Window closed: no answer in 2 s"
     observation, _ = observe(browser, None)
     assert observation.url == f"{site}/never" and len(observation.tabs) == 1
     assert works(browser, site)
