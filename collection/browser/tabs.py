@@ -147,7 +147,9 @@ class Tabs(DriverConnection):
         """Switches to a tab; closes it, and returns False, if its first document does not arrive in time."""
         # The driver would wait for the document without a limit.
         if not self._first_document_arrives(handle):
-            self._close_page(self._list_pages(), handle)
+            pages = self._list_pages()
+            if handle in pages:  # It may have closed itself just now.
+                self._close_page(pages, handle)
             self.notices.append(f"Window closed: no answer in {self.config.page_load_seconds:g} s")
             return False
         self.call(self._driver.switch_to.window, handle)
