@@ -115,7 +115,7 @@ def _kill_one(run: Watched, kill: Kill) -> None:
 
 @dataclasses.dataclass
 class Soak:
-    """The parent's memory (PSS, MB) and open files by episodes on disk."""
+    """The parent's own memory (USS, MB) and open files by episodes on disk."""
 
     samples: list[tuple[int, float, int]] = dataclasses.field(default_factory=list)
 
@@ -125,7 +125,7 @@ class Soak:
         parent = psutil.Process(run.process.pid)
         while run.running:
             try:
-                memory, files = parent.memory_full_info().pss / 2**20, parent.num_fds()
+                memory, files = parent.memory_full_info().uss / 2**20, parent.num_fds()
             except psutil.Error:
                 break
             if run.processes("worker"):
@@ -137,7 +137,7 @@ class Soak:
         return [one for one in self.samples if first * episodes <= one[0] <= last * episodes]
 
 
-def measure(kills: int = 100, episodes: int = 204, soak: int = 504, seed: int = 0) -> Figures:
+def measure(kills: int = 100, episodes: int = 204, soak: int = 1008, seed: int = 0) -> Figures:
     # Short: a socket's path has 107 bytes at most, and Chromium's is some folders below.
     with tempfile.TemporaryDirectory(prefix="") as name:
         folder = Path(name)
@@ -249,8 +249,9 @@ number of episodes and at a moment within one. Processes of a run are recognised
 them inherit, and the run has a temporary folder of its own. They may take 10 s to end.
 
 The soak is one run without kills; browsers are replaced after 50 episodes. Early is the second fifth of the
-episodes, late the last fifth; memory (PSS) is the median of samples each half second, open files are the
-fewest.
+episodes, when the data set has been published (once a minute) and what that needs is loaded; late is the last
+fifth. Memory is what the parent shares with no other process (USS), the median of samples each half second;
+open files are the fewest.
 """
 PROOF = Proof("Kills while a fleet collects", ABOUT, measure, claims, tables, ("selenium",), browser=True)
 
