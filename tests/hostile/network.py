@@ -121,7 +121,7 @@ _BLOCKED = document(
 _GONE = ("done", "unreachable")
 
 NETWORK = (
-    Behaviour("dead", "nobody listens", _fixed("200 OK"), outcomes=("unreachable",)),
+    Behaviour("dead", "a port where no server listens", _fixed("200 OK"), outcomes=("unreachable",)),
     Behaviour("reset", "connection reset in mid-body", _reset, outcomes=_GONE),
     Behaviour(
         "empty-answer", "connection closed without a word", lambda exchange: None, outcomes=("unreachable",)
