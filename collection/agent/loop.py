@@ -11,7 +11,7 @@ from collection.agent.prompt import AgentState, PastStep, PromptConfig
 from collection.agent.query import ActorSession, ParsedReply, StepExtractor
 from collection.environments.base import Environment, SiteUnreachableError, StepResults, View
 from collection.environments.blockers import Blocker
-from collection.judges.base import EnvironmentReward, Judge
+from collection.judges.base import EnvironmentReward, with_verdict
 from collection.llm.actor import ActorModel
 from collection.llm.model import ImageSource
 from rmsweb_jax.actions import Action, Reply
@@ -69,8 +69,6 @@ class EpisodeRunner:
       actor: the model or program that decides the steps.
       label: value of `Trajectory.actor`: `teacher`, or a policy's label.
       images: the store in which `environment` puts its screenshots.
-      judge: judges episodes on live pages, which have no reward; without a judge they never count as
-        successes.
     """
 
     environment: Environment
@@ -79,7 +77,6 @@ class EpisodeRunner:
     label: str = "agent"
     prompt: PromptConfig = PromptConfig()
     limits: EpisodeLimits = EpisodeLimits()
-    judge: Judge | None = None
 
     def run_episode(self, task: Task, attempt: int = 1, guidance: str = "") -> Trajectory:
         """Runs one attempt at a task (RMSWeb, section 3.1).
@@ -89,11 +86,11 @@ class EpisodeRunner:
 
         Returns:
           The trajectory. It is a success if the agent declared success and the environment paid its full
-          reward, or if the judge passed it.
+          reward. Live pages pay none: a judge decides later, when no browser is held.
 
         Raises:
           BrowserLostError, PageError: the browser or the environment failed; the episode is discarded.
-          UserError: the actor or the judge cannot answer.
+          UserError: the actor cannot answer.
         """
         start = time.monotonic()
         deadline = start + self.limits.max_seconds
@@ -121,7 +118,7 @@ class EpisodeRunner:
             declared_success=params.get("success"),
             final_text="\n\n".join(filter(None, (params.get("text", ""), episode.displayed))),
         )
-        trajectory = _blocked(self._judged(trajectory), episode.blocker)
+        trajectory = _blocked(self._rewarded(trajectory), episode.blocker)
         return trajectory.model_copy(update={"seconds": time.monotonic() - start})
 
     def _record(self, task: Task, attempt: int, **fields: object) -> Trajectory:
@@ -150,25 +147,13 @@ class EpisodeRunner:
             redact=self.environment.redact,
         )
 
-    def _judged(self, trajectory: Trajectory) -> Trajectory:
+    def _rewarded(self, trajectory: Trajectory) -> Trajectory:
         reward = self.environment.reward()
-        # An environment's own reward is exact, so no model is asked.
-        judge = self.judge if reward is None else EnvironmentReward()
-        trajectory = trajectory.model_copy(update={"reward": reward})
-        # An environment that has not paid its reward yet was left too early: no success, no need for a judge.
-        if judge is None or (reward is None and trajectory.task.environment != "web"):
+        # An environment that has not paid its reward yet was left too early: no success.
+        if reward is None:
             return trajectory
-        verdict = judge.judge(trajectory, self.images)
-        return trajectory.model_copy(
-            update={
-                "success": trajectory.outcome == "done" and verdict.success is True,
-                "judge": "" if verdict.success is None else judge.name,
-                "judge_text": self.environment.redact(verdict.text),
-                "judge_usage": verdict.usage,
-                "judge_score": verdict.score,
-                "judge_fingerprint": verdict.fingerprint,
-            }
-        )
+        trajectory = trajectory.model_copy(update={"reward": reward})
+        return with_verdict(trajectory, EnvironmentReward(), self.images)
 
     def _steps(self, episode: _Episode) -> Outcome:
         for number in range(1, self.limits.max_steps + 1):

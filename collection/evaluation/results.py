@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from collection.evaluation import statistics
 from collection.evaluation.statistics import Interval
-from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult, join_runs, run_result
+from collection.evaluation.task_results import NEVER_DONE, TaskResult, join_runs, run_result
+from collection.judges.fates import FATES, KEPT_OUT, WITHOUT_RESULT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from rmsweb_jax.records.versions import pinned
@@ -24,6 +25,8 @@ RESULTS = "results.json"
 GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
 # Minimum size of a group of tasks to compare two policies on: fewer tasks show hardly any difference.
 MIN_GROUP_TASKS = 10
+# Causes of runs without a result that a report lists, by fate.
+_CAUSES, _MAX_CAUSE_CHARS = 5, 200
 
 
 class Results(BaseModel):
@@ -177,8 +180,8 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
 
     Returns:
       `judges`, `pass_at_<k>`, `judged_pass_at_1`, `mean_steps_solved` (intervals over tasks), `pass_by_run`,
-      numbers of runs (`unjudged`, `never_done`, `kept_out`), `cost`, and in `by_site`, `by_kind` and
-      `by_level` the rates of each group.
+      numbers of runs (`unjudged`, `never_done`, `kept_out`), `cost`, what `fates` returns, and in `by_site`,
+      `by_kind` and `by_level` the rates of each group.
     """
     return {
         "label": results.label,
@@ -198,6 +201,28 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
             for grouping, field in GROUPINGS.items()
         },
         "outcomes": dict(_outcomes(results).most_common()),
+        **fates(results),
+    }
+
+
+def fates(results: Results) -> dict[str, Any]:
+    """Says what happened to the runs.
+
+    Returns:
+      `fates`: number of runs by fate; `unplayed`: share of runs without a result; `causes`: for each such
+      fate the most frequent causes, with the number of runs.
+    """
+    counts = _fates(results)
+    causes: dict[str, Counter[str]] = {name: Counter() for name in FATES if name in WITHOUT_RESULT}
+    for task in results.tasks:
+        for name, cause in zip(task.fates, task.causes, strict=False):
+            if cause:
+                causes[name][cause[:_MAX_CAUSE_CHARS]] += 1
+    runs = len(results.tasks) * results.runs
+    return {
+        "fates": {name: counts[name] for name in FATES},
+        "unplayed": sum(counts[name] for name in WITHOUT_RESULT) / runs if runs else 0.0,
+        "causes": {name: dict(found.most_common(_CAUSES)) for name, found in causes.items() if found},
     }
 
 
@@ -241,7 +266,7 @@ def to_json(content: dict[str, Any]) -> bytes:
 
 def _rates(results: Results, seed: int) -> dict[str, Any]:
     successes, judged = results.successes, results.judged
-    outcomes = _outcomes(results)
+    outcomes, fates = _outcomes(results), _fates(results)
     judged_rate = statistics.bootstrap_ratio(successes.sum(axis=1), judged.sum(axis=1), seed)
     return {
         **{
@@ -252,7 +277,7 @@ def _rates(results: Results, seed: int) -> dict[str, Any]:
         "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, results.steps, seed)),
         "unjudged": int((~judged).sum()),
         "never_done": sum(outcomes[name] for name in NEVER_DONE),
-        "kept_out": sum(outcomes[name] for name in KEPT_OUT),
+        "kept_out": sum(fates[name] for name in KEPT_OUT),
     }
 
 
@@ -307,6 +332,10 @@ def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: i
 
 def _outcomes(results: Results) -> Counter[str]:
     return Counter(outcome for task in results.tasks for outcome in task.outcomes)
+
+
+def _fates(results: Results) -> Counter[str]:
+    return Counter(fate for task in results.tasks for fate in task.fates)
 
 
 def _as_dict(interval: Interval | None) -> dict[str, float | int] | None:

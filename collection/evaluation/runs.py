@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -23,13 +24,13 @@ from collection.evaluation.contaminated import contamination_report
 from collection.evaluation.dates.asking import ask_bound
 from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
 from collection.evaluation.dates.overrides import read_overrides
-from collection.evaluation.results import RESULTS, Results, gather_results, score, to_json
-from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE
+from collection.evaluation.results import RESULTS, Results, fates, gather_results, score, to_json
+from collection.evaluation.task_results import NEVER_DONE
 from collection.fleet import FleetConfig, run_tasks
 from collection.fleet.config import fleet_config
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
-from collection.judges.base import unjudged
+from collection.judges.fates import KEPT_OUT, WITHOUT_RESULT, fate
 from collection.llm.config import make_model
 from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
@@ -41,6 +42,8 @@ from rmsweb_jax.workdir import run_stage
 
 # Description of the evaluation, and notes for judges, so that its runs can be judged again later.
 BEGUN, NOTES = "benchmark.json", "notes.jsonl"
+# Written in place of results and report where too many runs are missing.
+WITHHELD = "withheld.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +71,7 @@ def evaluate(
       The report.
 
     Raises:
+      WithheldError: too many runs have no result; calling it again plays them again.
       UserError: a file of the benchmark, a date, the browser or the policy cannot be used, or the workdir
         belongs to a run with other settings.
     """
@@ -85,7 +89,8 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     check_state(settings.browser.storage_state, live)
     contamination = contamination_report(benchmark, _paths(settings.training))
     about = begin(benchmark, workdir)
-    evaluated = play_benchmark(benchmark, settings.runs, setup, workdir)
+    evaluated = play_benchmark(benchmark, settings.runs, setup, workdir, settings.replays)
+    withhold(evaluated, settings, workdir)
     write_atomic(workdir / RESULTS, to_json(evaluated.results.model_dump(mode="json")))
     report = {
         "stage": "evaluate",
@@ -99,6 +104,37 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     }
     finish_stage(workdir, to_json(report))
     return report
+
+
+class WithheldError(UserError):
+    """Too many runs have no result."""
+
+    exit_code = 5
+
+
+def withhold(evaluated: Evaluated, settings: EvaluateSettings, workdir: Path) -> None:
+    """Refuses to report figures of which too many runs are missing; `WITHHELD` says which and why.
+
+    Raises:
+      WithheldError: the share of runs without a result is above `settings.max_unplayed`.
+    """
+    found, path = fates(evaluated.results), workdir / WITHHELD
+    if found["unplayed"] <= settings.max_unplayed:
+        path.unlink(missing_ok=True)
+        return
+    write_atomic(path, to_json({**found, "apart": evaluated.apart}))
+    missing = [
+        f"{count} {name}" for name, count in found["fates"].items() if name in WITHOUT_RESULT and count
+    ]
+    causes = Counter[str]()
+    for some in found["causes"].values():
+        causes.update(some)
+    often = "".join(f", most often: {cause}" for cause, _ in causes.most_common(1))
+    raise WithheldError(
+        f"{workdir}: no result, since {found['unplayed']:.0%} of the runs have none ({', '.join(missing)}"
+        f"{often}), and config.max_unplayed is {settings.max_unplayed:g}; run the same command again: such "
+        f"runs are played again up to config.replays={settings.replays} times (see {WITHHELD})"
+    )
 
 
 def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
@@ -136,8 +172,12 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
     return about
 
 
-def play_benchmark(benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path) -> Evaluated:
+def play_benchmark(
+    benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path, replays: int = 0
+) -> Evaluated:
     """Plays all tasks exactly `runs` times each; episodes that an earlier run finished are not played again.
+
+    Those that site, network or machine ended are, up to `replays` times each.
 
     Attempts at a task differ only in their sampling seeds, which depend on the task, the attempt and the
     step. The trajectories become the data set `workdir`.
@@ -145,7 +185,7 @@ def play_benchmark(benchmark: Benchmark, runs: int, config: FleetConfig, workdir
     Raises:
       UserError: no browser, no server, a model folder that cannot be served, ...
     """
-    jobs = [Job(task, attempts=runs) for task in benchmark.tasks]
+    jobs = [Job(task, attempts=runs, replays=replays) for task in benchmark.tasks]
     with serve_actor(config.worker.actor, workdir / "server", config.engine == "ray") as actor:
         played = run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
     label, model = actor.label, next(played.trajectories()).model
@@ -169,9 +209,9 @@ def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
             apart["retried"].append(run.trajectory_id)
         if run.outcome in NEVER_DONE:
             apart["never_done"].append(run.trajectory_id)
-        elif run.outcome in KEPT_OUT:
+        elif fate(run) in KEPT_OUT:
             apart["kept_out"].append(run.trajectory_id)
-        elif unjudged(run):
+        elif fate(run) == "unjudged":
             apart["unjudged"].append(run.trajectory_id)
     return apart
 

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from collection.judges.base import unjudged
+from collection.judges.fates import Fate, cause, fate_of
 from rmsweb_jax.records.schema import Trajectory
 
 # Outcomes of a run that a limit ended.
 NEVER_DONE = ("max_steps", "failures", "timeout")
-# Outcomes of a run that the site, the network or the machine ended.
-KEPT_OUT = ("blocked", "captcha", "unreachable", "crashed")
-
 _ALWAYS = ("successes", "steps", "outcomes", "trajectory_ids")
-_LATER = ("judged", "prompt_tokens", "response_tokens", "costs", "judge_costs")
+_LATER = ("judged", "causes", "prompt_tokens", "response_tokens", "costs", "judge_costs")
 
 
 class TaskResult(BaseModel):
@@ -31,6 +29,7 @@ class TaskResult(BaseModel):
       kind: the task's category.
       level: difficulty of the task in the benchmark.
       judged: False if the agent declared success and there is no verdict.
+      causes: one line on why the run has no result; empty where it has one.
       prompt_tokens, response_tokens: of all calls in which the agent acted or read a page.
       costs: of the same calls, in US dollars; 0 where their price is unknown.
       judge_costs: of judging each run, in US dollars.
@@ -47,10 +46,18 @@ class TaskResult(BaseModel):
     kind: str = ""
     level: str = ""
     judged: tuple[bool, ...] = ()
+    causes: tuple[str, ...] = ()
     prompt_tokens: tuple[int, ...] = ()
     response_tokens: tuple[int, ...] = ()
     costs: tuple[float, ...] = ()
     judge_costs: tuple[float, ...] = ()
+
+    @property
+    def fates(self) -> tuple[Fate, ...]:
+        """What happened to each run."""
+        judged = self.judged or (True,) * len(self.outcomes)
+        runs = zip(self.outcomes, self.successes, judged, strict=True)
+        return tuple(fate_of(*run) for run in runs)
 
     @model_validator(mode="after")
     def _one_value_a_run(self) -> TaskResult:
@@ -77,6 +84,7 @@ def run_result(trajectory: Trajectory, level: str) -> TaskResult:
         kind=trajectory.task.category,
         level=level,
         judged=(not unjudged(trajectory),),
+        causes=(cause(trajectory),),
         prompt_tokens=(sum(call.prompt_tokens for call in calls),),
         response_tokens=(sum(call.response_tokens for call in calls),),
         costs=(sum(call.cost for call in calls),),

@@ -12,13 +12,10 @@ from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any, Literal
 
-from collection.judges.base import Judge, Verdict
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
 from collection.llm.ledger_server import LedgerAddress, RemoteLedger
-from collection.llm.model import ImageSource
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import image_names
-from rmsweb_jax.records.schema import Trajectory
 
 # File name in a run's workdir, while it runs.
 WORKERS = "workers.json"
@@ -122,22 +119,6 @@ class ReportingActor:
     def extract(self, request: ExtractionRequest) -> ActorReply:
         with self.reporter.calling(self.name):
             return self.actor.extract(request)
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportingJudge:
-    """A judge whose calls are reported."""
-
-    inner: Judge
-    reporter: Reporter
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
-        with self.reporter.calling(self.name):
-            return self.inner.judge(trajectory, images)
 
 
 class WorkerReports:

@@ -49,7 +49,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         secrets: Sequence[str] = (),
     ):
         self._config, self._guard_config, self._recycle = browser, guard, recycle
-        self._secrets, self._secret_hosts = _read_secrets(secrets)
+        self._secrets, self._secret_hosts = read_secrets(secrets)
         self._kind = ("", "")  # Environment and user agent of the browser.
         self._server: MiniWobServer | None = None
         self._guard: Guard | None = None
@@ -122,8 +122,12 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         return 0 < self._recycle.browser_max_mb < self._browser.memory_mb()
 
 
-def _read_secrets(entries: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Values and hosts of secrets, by name; each entry is `NAME`, or `NAME=HOST` for each host."""
+def read_secrets(entries: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Values and hosts of secrets, by name; each entry is `NAME`, or `NAME=HOST` for each host.
+
+    Raises:
+      UserError: a variable is not set.
+    """
     hosts: dict[str, list[str]] = {}
     for name, _, host in (entry.partition("=") for entry in entries):
         hosts.setdefault(name, []).append(host)

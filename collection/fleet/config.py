@@ -33,6 +33,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
         `scheduling_strategy`, `runtime_env`. Keys and secrets do not belong there: they come from the
         environment of this process.
       workers: number of processes, each with a browser (RMSWeb: 16).
+      judgements: number of episodes that are judged at a time, in a process apart from the browsers.
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
       drain_seconds: time that running episodes get after SIGTERM.
@@ -45,6 +46,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     ray_address: str = ""
     ray_actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     workers: int = 16
+    judgements: int = 16
     retries: int = 2
     crashes: int = 2
     drain_seconds: float = 30.0

@@ -6,12 +6,14 @@ The parent process has the index in memory and reads a full record only when it 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from collection.fleet.rounds import Reflected, Round, TaskHistory
+from collection.judges.fates import KEPT_OUT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import Journal, read_record, scan_journal
 from rmsweb_jax.records.schema import Trajectory
@@ -50,20 +52,29 @@ class JournalEntry:
 
 
 class JournalIndex:
-    """The entries of each task. If a record was written twice, the first one counts.
+    """The entries of each task, one for each attempt.
+
+    An episode may have several records: as it was played, with its verdict, and of the times that it was
+    played again because site, network or machine had ended it. The one that says most counts (`_rank`).
+
+    Args:
+      judged: episodes wait for verdicts.
 
     Attributes:
-      entries: all entries, in the order in which they were added; another thread may read it.
+      entries: all entries but those that wait for a verdict, in the order in which they were added; another
+        thread may read it.
 
     Raises:
       UserError: a damaged journal, or one of another version.
     """
 
-    def __init__(self, workdir: Path):
-        self._workdir = workdir
+    def __init__(self, workdir: Path, judged: bool = False):
+        self._workdir, self._judged = workdir, judged
         self.entries: list[JournalEntry] = []
         self._rounds: dict[str, dict[int, JournalEntry]] = {}
         self._reflections: dict[str, dict[int, JournalEntry]] = {}
+        # Records of each episode that site, network or machine ended.
+        self._kept_out: defaultdict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
         for path in sorted((workdir / FOLDER).glob("*.jsonl")):
             self.scan(path.name)
 
@@ -81,12 +92,37 @@ class JournalIndex:
         return new
 
     def add(self, entry: JournalEntry) -> bool:
-        """Adds an entry; returns False if that attempt is known."""
-        index = self._reflections if entry.round is None else self._rounds
-        if index.setdefault(entry.task_id, {}).setdefault(entry.attempt, entry) is not entry:
+        """Adds an entry; returns False if what is known of that attempt says as much."""
+        attempts = (self._reflections if entry.round is None else self._rounds).setdefault(entry.task_id, {})
+        if entry.round is not None and entry.round.fate in KEPT_OUT:
+            self._kept_out[entry.task_id, entry.attempt].add((entry.journal, entry.offset))
+        if (known := attempts.get(entry.attempt)) is not None and not _says_more(entry, known):
             return False
-        self.entries.append(entry)
+        attempts[entry.attempt] = entry
+        if not self.awaits_verdict(entry):
+            self.entries.append(entry)
         return True
+
+    def awaits_verdict(self, entry: JournalEntry) -> bool:
+        return self._judged and entry.round is not None and entry.round.awaits_verdict
+
+    def reopen(self, task_id: str, replays: int) -> int:
+        """Forgets the rounds of a task that are to be played again; returns their number.
+
+        They are those that site, network or machine ended, played again less than `replays` times.
+        """
+        rounds = self._rounds.get(task_id, {})
+        due = [
+            entry
+            for attempt, entry in rounds.items()
+            if entry.round is not None
+            and entry.round.fate in KEPT_OUT
+            and len(self._kept_out[task_id, attempt]) <= replays
+        ]
+        for entry in due:
+            del rounds[entry.attempt]
+            self.entries.remove(entry)
+        return len(due)
 
     def successes(self, task_id: str) -> list[bool]:
         """Success of attempts 1, 2, ... up to the first that is missing."""
@@ -110,6 +146,29 @@ class JournalIndex:
     @property
     def tasks(self) -> list[str]:
         return sorted(self._rounds.keys() | self._reflections.keys())
+
+
+def _says_more(entry: JournalEntry, known: JournalEntry) -> bool:
+    """Returns True if an entry replaces what is known of its attempt.
+
+    Of two that say the same the first counts; but the last of those that are played again, whose journals
+    have higher numbers.
+    """
+    new, old = _rank(entry), _rank(known)
+    if new == old == 0:
+        return (entry.journal, entry.offset) > (known.journal, known.offset)
+    return new > old
+
+
+def _rank(entry: JournalEntry) -> int:
+    """Ended by site, network or machine: 0; played: 1; played, and no verdict came: 2; with a result: 3."""
+    if entry.round is None:
+        return 3
+    if entry.round.fate in KEPT_OUT:
+        return 0
+    if entry.round.awaits_verdict:
+        return 1
+    return 2 if entry.round.fate == "unjudged" else 3
 
 
 def read_entry(workdir: Path, entry: JournalEntry) -> Trajectory | Reflected:

@@ -27,16 +27,26 @@ class Publisher:
 
     Args:
       index: of the records on disk; may grow while this publishes in its thread.
+      anew: what an earlier run has published is no longer right: episodes are played again.
 
     Raises:
       OSError: the folder cannot be written.
     """
 
-    def __init__(self, jobs: Iterable[Job], workdir: Path, actor: ActorConfig, index: JournalIndex):
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        workdir: Path,
+        actor: ActorConfig,
+        index: JournalIndex,
+        anew: bool = False,
+    ):
         self._tasks = sorted({job.task.task_id for job in jobs})
         self._mine = frozenset(self._tasks)
         self._workdir, self._actor, self._index = workdir, actor, index
         self._data = GrowingDataset(workdir, "trajectories")
+        if anew:
+            self._data.forget()
         # Entries that a publish has seen, and those of an earlier run of this workdir.
         self._seen, self._published = 0, self._read_published()
         self._reflections = sum(isinstance(key, tuple) for key in self._published)

@@ -59,8 +59,6 @@ class Delivery:
 def credentials(config: WorkerConfig, environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables with keys and secrets of a run, and those that clients of models read."""
     names = {GEMINI_KEY, config.actor.api_key_env, *(entry.partition("=")[0] for entry in config.secrets)}
-    if config.judge is not None:
-        names.add(config.judge.model.api_key_env)
     return {name: value for name, value in environment.items() if name in names or name.startswith(_CLIENTS)}
 
 

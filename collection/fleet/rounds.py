@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from collection.fleet.scheduler import REFUSED
+from collection.judges.fates import Fate, awaits_verdict, fate
 from collection.llm.actor import ActorModel, ReflectionRequest
 from collection.llm.scripted.guidance import warnings_in
 from rmsweb_jax.actions import ReplyError, repair_reply
@@ -25,12 +26,20 @@ class Job:
       attempts: maximum number of rounds.
       stop_after: number of successes that end it early; 0 always plays `attempts` rounds.
       reflective: a round's reflection guides the next one.
+      replays: number of times that a round is played again that site, network or machine ended; it is played
+        when the run is resumed.
     """
 
     task: Task
     attempts: int
     stop_after: int = 0
     reflective: bool = False
+    replays: int = 0
+
+    @property
+    def needs_verdicts(self) -> bool:
+        """True if a round's verdict must be known before the next round."""
+        return self.reflective or self.stop_after > 0
 
     def is_over(self, successes: Sequence[bool]) -> bool:
         """Returns True if no further round is due after rounds with these successes."""
@@ -182,6 +191,8 @@ class Round:
     attempt: int
     success: bool
     outcome: Outcome
+    fate: Fate
+    awaits_verdict: bool
     steps: int
     seconds: float
     tokens: int
@@ -197,6 +208,8 @@ class Round:
             attempt=trajectory.attempt,
             success=trajectory.success,
             outcome=trajectory.outcome,
+            fate=fate(trajectory),
+            awaits_verdict=awaits_verdict(trajectory),
             steps=len(trajectory.steps),
             seconds=trajectory.seconds,
             tokens=sum(call.tokens for call in calls),

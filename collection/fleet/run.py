@@ -22,6 +22,7 @@ from collection.fleet.journals import (
     new_journal,
     read_entry,
 )
+from collection.fleet.judging import JudgeDied, JudgeMessage, JudgeProcess
 from collection.fleet.publishing import Publisher
 from collection.fleet.rounds import Job, Reflected
 from collection.fleet.scheduler import REFUSED, Scheduler
@@ -67,6 +68,9 @@ class RunResult:
 def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
     """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
 
+    Episodes on live pages are judged while others are played. Rounds that site, network or machine ended are
+    played again when the run is resumed, if their job has `replays`.
+
     While it runs, the data set grows: readers see new episodes every `config.publish_s` seconds. In the end
     trajectories are sorted by id, so their order does not depend on the number of workers. Reflections, if
     any, are written to `reflections.jsonl`, and tasks that are left because their site refuses the run to
@@ -82,7 +86,8 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     """
     workdir.mkdir(parents=True, exist_ok=True)
     clock = RunClock(workdir / "elapsed.json")
-    index = JournalIndex(workdir)
+    index = JournalIndex(workdir, judged=config.worker.judge is not None)
+    replayed = sum(index.reopen(job.task.task_id, job.replays) for job in jobs)
     # Ray's workers may be on other machines.
     host = "" if config.engine == "ray" else "127.0.0.1"
     reports = WorkerReports()
@@ -94,7 +99,8 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
             check_models(config.worker, address)
         if config.retry_set_aside:
             (workdir / SET_ASIDE).unlink(missing_ok=True)
-        return _play(jobs, workdir, config, stage, index, clock, ledger, reports)
+        publisher = Publisher(jobs, workdir, config.worker.actor, index, anew=replayed > 0)
+        return _play(jobs, workdir, config, stage, index, publisher, clock, ledger, reports)
 
 
 def _play(
@@ -103,13 +109,13 @@ def _play(
     config: FleetConfig,
     stage: str,
     index: JournalIndex,
+    publisher: Publisher,
     clock: RunClock,
     ledger: CallLedger,
     reports: WorkerReports,
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
-    publisher = Publisher(jobs, workdir, config.worker.actor, index)
 
     def on_signal() -> None:
         if stop.count > 1:  # A second signal: do not wait for running episodes.
@@ -196,10 +202,16 @@ class Fleet:
         self._drain_until: float | None = None
         self._counts = Status(tasks=len(self._jobs), workers=config.workers)
         self._steps, self._rate = 0, Rate(0, now())
+        self._judge = JudgeProcess(workdir, config.worker, config.judgements, pool.wake)
+        self._held: set[str] = set()  # Tasks whose next round waits for a verdict.
         for task_id, job in self._jobs.items():
             for entry in index.of(task_id):
                 self._count(entry)
-            if job.is_over(index.successes(task_id)):
+                if self._is_unjudged(entry):
+                    self._judge.submit(entry)
+            if job.needs_verdicts and any(map(index.awaits_verdict, index.rounds(task_id))):
+                self._held.add(task_id)
+            elif job.is_over(index.successes(task_id)):
                 self._counts.tasks_done += 1
             elif task_id in self._set_aside:
                 self._counts.set_aside[self._set_aside[task_id].site] += 1
@@ -214,22 +226,25 @@ class Fleet:
         Raises:
           UserError, StoppedError: as `run_tasks`.
         """
-        while self._scheduler.waiting or self._scheduler.running:
+        while self._scheduler.waiting or self._scheduler.running or self._judge.waiting:
             if not self._is_stopping():
                 self._start_rounds()
             for worker, message in self._pool.wait(self._wait_seconds()):
                 self._handle(worker, message)
+            for judged in self._judge.receive():
+                self._handle_verdict(judged)
             show(self.status())
 
     def close(self) -> None:
         """Ends the workers, idle ones in order and busy ones by force; their browsers end with them."""
+        self._judge.close()
         self._pool.close(frozenset(self._journals.keys() - self._playing.keys()))
 
     def status(self) -> Status:
         now = self._now()
         self._rate.update(self._steps, now)
         self._counts.steps_per_second = self._rate.per_second()
-        self._counts.busy = len(self._playing)
+        self._counts.busy, self._counts.judging = len(self._playing), self._judge.waiting
         self._counts.closed_sites = self._scheduler.closed(now)
         clock = time.time()
         self._counts.outages = {
@@ -260,7 +275,7 @@ class Fleet:
             seconds = self._config.drain_seconds
             self._drain_until = now + seconds
             print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
-        if not self._playing or now >= self._drain_until:
+        if not (self._playing or self._judge.waiting) or now >= self._drain_until:
             raise self._error or StoppedError("every finished episode is kept")
         return True
 
@@ -320,20 +335,57 @@ class Fleet:
         # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
         self._error = self._error or error
 
+    def _handle_verdict(self, message: JudgeMessage) -> None:
+        if isinstance(message, RunFailure):
+            self._fail(message)
+        elif isinstance(message, JudgeDied):
+            judged = self._index.scan(self._judge.journal)
+            for entry in judged:
+                self._add_verdict(entry)
+            self._judge.restart(judged=bool(judged))
+        else:
+            self._index.add(message)
+            self._add_verdict(message)
+
+    def _add_verdict(self, judged: JournalEntry) -> None:
+        """Counts a verdict, and lets a task go on that has waited for it."""
+        self._count(self._judge.done(judged), -1)
+        self._count(judged)
+        if judged.task_id in self._held:
+            self._held.remove(judged.task_id)
+            self._plan(judged.task_id)
+
+    def _plan(self, task_id: str, first: bool = True) -> None:
+        """Schedules the next round of a task, or counts the task as done."""
+        job = self._jobs[task_id]
+        if job.is_over(self._index.successes(task_id)):
+            self._counts.tasks_done += 1
+        elif task_id not in self._set_aside:
+            self._scheduler.add(task_id, _site(job), first)
+
+    def _is_unjudged(self, entry: JournalEntry) -> bool:
+        """True for an episode that a judge is to see: for the first time, or again where no verdict came."""
+        if entry.round is None or self._config.worker.judge is None:
+            return False
+        again = entry.round.fate == "unjudged" and self._jobs[entry.task_id].replays > 0
+        return entry.round.awaits_verdict or again
+
     def _add(self, entries: Sequence[JournalEntry]) -> None:
         for entry in entries:
             if self._index.add(entry):
                 self._count(entry)
+                if self._is_unjudged(entry):
+                    self._judge.submit(entry)
 
-    def _count(self, entry: JournalEntry) -> None:
+    def _count(self, entry: JournalEntry, times: int = 1) -> None:
         counts = self._counts
-        counts.tokens += entry.tokens
-        counts.cost += entry.cost
+        counts.tokens += times * entry.tokens
+        counts.cost += times * entry.cost
         if entry.round is not None:
-            counts.rounds += 1
-            counts.successes += entry.round.success
-            counts.outcomes[entry.round.outcome] += 1
-            self._steps += entry.round.steps
+            counts.rounds += times
+            counts.successes += times * entry.round.success
+            counts.outcomes[entry.round.outcome] += times
+            self._steps += times * entry.round.steps
 
     def _continue_job(self, task_id: str, entries: Sequence[JournalEntry]) -> None:
         """Schedules the next round of a task, counts the task as done, or sets it aside."""
@@ -349,14 +401,14 @@ class Fleet:
         self._scheduler.ended(task_id, self._now(), outcome)
         if site and outcome is not None:
             self._refusals.count(task_id, site, outcome, self._now())
-        if job.is_over(self._index.successes(task_id)):
-            self._counts.tasks_done += 1
-        elif disallowed:
+        if disallowed and not job.is_over(self._index.successes(task_id)):
             self._set_aside_tasks([task_id], site, disallowed)
+        elif job.needs_verdicts and played is not None and self._index.awaits_verdict(played):
+            self._held.add(task_id)
         else:
             # First in its queue, so that tasks finish early instead of all at the end; but a site that
             # refuses one is tried with others.
-            self._scheduler.add(task_id, site, first=not refused)
+            self._plan(task_id, first=not refused)
         if refused and played is not None:
             self._set_refused_aside(task_id, site, played)
 
@@ -402,6 +454,8 @@ class Fleet:
         entries = self._index.scan(self._journals.pop(worker))
         for entry in entries:
             self._count(entry)
+            if self._is_unjudged(entry):
+                self._judge.submit(entry)
         self._counts.deaths += 1
         if task_id is None:
             return

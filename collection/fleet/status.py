@@ -36,6 +36,7 @@ class Status:
       cost: of the same calls, in US dollars; 0 if prices are unknown.
       steps_per_second: of all workers together, recently; None before the first step.
       busy: number of workers that play an episode.
+      judging: number of episodes that wait for a verdict.
       deaths: number of workers that had to be replaced.
     """
 
@@ -52,6 +53,7 @@ class Status:
     steps_per_second: float | None = None
     workers: int = 0
     busy: int = 0
+    judging: int = 0
     deaths: int = 0
 
     def cells(self) -> list[tuple[str, str]]:
@@ -69,6 +71,7 @@ class Status:
             ("cost", f"${self.cost:.2f}" if self.cost else ""),
             ("steps/s", "" if self.steps_per_second is None else f"{self.steps_per_second:.1f}"),
             ("workers busy", f"{self.busy}/{self.workers}"),
+            ("waiting for a verdict", str(self.judging or "")),
             ("workers replaced", str(self.deaths or "")),
         ]
         return [(name, value) for name, value in cells if value]

@@ -23,12 +23,11 @@ from collection.browser.session import Browser, BrowserConfig, BrowserLostError,
 from collection.environments.base import Environment
 from collection.environments.miniwob import MiniWobEnvironment
 from collection.environments.web import WebConfig, WebEnvironment
-from collection.fleet.activity import Reporter, ReportingActor, ReportingJudge
+from collection.fleet.activity import Reporter, ReportingActor
 from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
 from collection.fleet.rounds import Job, Reflected, TaskHistory, reflect, run_round
-from collection.judges.base import Judge
-from collection.judges.config import JudgeConfig, make_judge
+from collection.judges.config import JudgeConfig
 from collection.llm.actor import ActorModel
 from collection.llm.config import ActorConfig, check_model, make_actor
 from collection.llm.ledger import LEDGER
@@ -56,7 +55,8 @@ class WorkerConfig:
       recycle: limits at which a browser is replaced.
       crashes: times an episode is started again after its browser or its guard was lost.
       web: tools and searches that the agent may use on live pages.
-      judge: decides if an episode on live pages is a success; without a judge none is.
+      judge: decides if an episode on live pages is a success, in a process of its own
+        (`collection.fleet.judging`); without a judge none is.
       secrets: environment variables whose values the agent may type without seeing them.
       ledger: of model calls, in the process that has started the workers; None is the workdir's file.
     """
@@ -222,7 +222,6 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             label=self._config.actor.label,
             prompt=self._config.prompt,
             limits=self._config.limits,
-            judge=self._judge,
         )
 
     # Created on first use, so that their errors belong to a round and are reported to the parent.
@@ -235,13 +234,6 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def _actor(self) -> ActorModel:
         actor = make_actor(self._config.actor, self._config.ledger or self._workdir / LEDGER)
         return ReportingActor(actor, self._reporter)
-
-    @functools.cached_property
-    def _judge(self) -> Judge | None:
-        config = self._config
-        if config.judge is None:
-            return None
-        return ReportingJudge(make_judge(config.judge, self._workdir, config.ledger), self._reporter)
 
 
 def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:

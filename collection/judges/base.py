@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 from collection.judges.notes import TaskNotes
@@ -49,6 +50,30 @@ class Judge(Protocol):
         ...
 
     def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict: ...
+
+
+def with_verdict(
+    trajectory: Trajectory, judge: Judge, images: ImageSource, redact: Callable[[str], str] = str
+) -> Trajectory:
+    """Asks a judge about a run; returns the run with its verdict.
+
+    Args:
+      redact: removes secrets from the judge's words.
+
+    Raises:
+      UserError: no call to the judge's model can succeed.
+    """
+    verdict = judge.judge(trajectory, images)
+    return trajectory.model_copy(
+        update={
+            "success": trajectory.outcome == "done" and verdict.success is True,
+            "judge": "" if verdict.success is None else judge.name,
+            "judge_text": redact(verdict.text),
+            "judge_usage": verdict.usage,
+            "judge_score": verdict.score,
+            "judge_fingerprint": verdict.fingerprint,
+        }
+    )
 
 
 def declared(trajectory: Trajectory) -> bool:

@@ -1,4 +1,4 @@
-"""An environment, an actor and a judge in memory, for tests of the episode loop."""
+"""An environment and an actor in memory, for tests of the episode loop."""
 
 import json
 import unittest.mock
@@ -7,7 +7,6 @@ from typing import Any
 from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
 from collection.environments.base import StepResults, View
-from collection.judges.base import Verdict
 from collection.llm.actor import ActorReply
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Observation, Tab, Task
@@ -88,19 +87,6 @@ class Lines:
         raise AssertionError(request)
 
 
-class Says:
-    """A judge with a fixed verdict."""
-
-    name = "says"
-
-    def __init__(self, success):
-        self._success, self.judged = success, []
-
-    def judge(self, trajectory, images):
-        self.judged.append(trajectory)
-        return Verdict(self._success, "I have seen hunter2.", CallUsage(cost=0.125))
-
-
 class Clock:
     """Replaces `time.monotonic` in the loop."""
 
@@ -110,10 +96,8 @@ class Clock:
         return unittest.mock.patch("collection.agent.loop.time.monotonic", lambda: self.now)
 
 
-def run(page, teacher, guidance="", judge=None, style="compact", environment="miniwob", **limits):
+def run(page, teacher, guidance="", style="compact", environment="miniwob", **limits):
     no_images: Any = None  # These pages have no screenshots.
-    runner = EpisodeRunner(
-        page, teacher, no_images, "teacher", PromptConfig(style), EpisodeLimits(**limits), judge
-    )
+    runner = EpisodeRunner(page, teacher, no_images, "teacher", PromptConfig(style), EpisodeLimits(**limits))
     task = TASK.model_copy(update={"environment": environment})
     return runner.run_episode(task, attempt=2, guidance=guidance)

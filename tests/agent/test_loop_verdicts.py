@@ -1,8 +1,13 @@
 """Success of an episode: the model's claim, the reward and the judge."""
 
+from typing import Any
+
 import pytest
 
-from tests.agent.plain_episode import CLICK, DONE, Lines, Page, Says, reply, run
+from collection.judges.base import Verdict, with_verdict
+from collection.judges.fates import awaits_verdict, cause, fate
+from rmsweb_jax.records.schema import CallUsage
+from tests.agent.plain_episode import CLICK, DONE, Lines, Page, reply, run
 
 
 def test_success_needs_completion_and_reward():
@@ -30,26 +35,50 @@ def test_reward_without_completion_is_not_a_success():
     assert not endless.success and endless.outcome == "max_steps" and len(endless.steps) == 3
 
 
+class Says:
+    """A judge with a fixed verdict."""
+
+    name = "says"
+
+    def __init__(self, success):
+        self._success, self.judged = success, []
+
+    def judge(self, trajectory, images):
+        self.judged.append(trajectory)
+        return Verdict(self._success, "I have seen hunter2.", CallUsage(cost=0.125))
+
+
+def judged(trajectory, judge):
+    """As the fleet's judging process does it."""
+    assert awaits_verdict(trajectory) and fate(trajectory) != "solved"
+    no_images: Any = None
+    return with_verdict(
+        trajectory, judge, no_images, lambda text: text.replace("hunter2", "<secret>pw</secret>")
+    )
+
+
 @pytest.mark.parametrize(
-    ("verdict", "success", "named"), [(True, True, "says"), (False, False, "says"), (None, False, "")]
+    ("verdict", "success", "named", "fated"),
+    [(True, True, "says", "solved"), (False, False, "says", "failed"), (None, False, "", "unjudged")],
 )
-def test_without_a_reward_the_judge_decides(verdict, success, named):
+def test_without_a_reward_the_judge_decides(verdict, success, named, fated):
     judge = Says(verdict)
-    trajectory = run(Page(reward=None), Lines(reply(DONE)), judge=judge, environment="web")
-    assert (trajectory.success, trajectory.judge) == (success, named)
+    trajectory = judged(run(Page(reward=None), Lines(reply(DONE)), environment="web"), judge)
+    assert (trajectory.success, trajectory.judge, fate(trajectory)) == (success, named, fated)
     assert (
         trajectory.judge_text == "I have seen <secret>pw</secret>." and trajectory.judge_usage.cost == 0.125
     )
-    (judged,) = judge.judged
-    assert judged.final_text == "it is done" and judged.outcome == "done"
+    assert cause(trajectory) == ("I have seen <secret>pw</secret>." if verdict is None else "")
+    assert not awaits_verdict(trajectory)
+    (seen,) = judge.judged
+    assert seen.final_text == "it is done" and seen.outcome == "done"
 
 
 def test_a_judge_may_pass_an_answer_that_says_no_and_no_unfinished_episode():
     says_no = {"done": {"text": "no", "success": False}}
     for action, steps, success in ((says_no, 9, True), (CLICK, 1, False)):
-        page, judge = Page(reward=None), Says(True)
-        played = run(page, Lines(reply(action)), judge=judge, environment="web", max_steps=steps)
-        assert played.success is success and len(judge.judged) == 1
+        played = run(Page(reward=None), Lines(reply(action)), environment="web", max_steps=steps)
+        assert judged(played, Says(True)).success is success
 
 
 @pytest.mark.parametrize(
@@ -57,6 +86,5 @@ def test_a_judge_may_pass_an_answer_that_says_no_and_no_unfinished_episode():
     [(-1.0, "web", "reward"), (-1.0, "miniwob", "reward"), (None, "miniwob", "")],
 )
 def test_no_judge_is_asked_if_there_is_a_reward(reward, environment, named):
-    judge = Says(True)
-    trajectory = run(Page(reward), Lines(reply(DONE)), judge=judge, environment=environment)
-    assert (trajectory.success, trajectory.judge, judge.judged) == (False, named, [])
+    trajectory = run(Page(reward), Lines(reply(DONE)), environment=environment)
+    assert (trajectory.success, trajectory.judge, awaits_verdict(trajectory)) == (False, named, False)

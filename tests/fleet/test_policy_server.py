@@ -91,8 +91,9 @@ def test_actors_on_other_machines_get_the_keys_of_this_one():
         judge=JudgeConfig(method="own_outcome", model=judge),
         secrets=("SHOP", "BANK=*.example.com"),
     )
-    wanted = {"ACTOR_KEY": "a", "JUDGE_KEY": "b", "SHOP": "c", "BANK": "d", "OPENAI_ORG_ID": "e"}
-    assert credentials(config, wanted | {"HOME": "/root", "PATH": "/bin"}) == wanted
+    wanted = {"ACTOR_KEY": "a", "SHOP": "c", "BANK": "d", "OPENAI_ORG_ID": "e"}
+    # The judge runs on this machine.
+    assert credentials(config, wanted | {"JUDGE_KEY": "b", "HOME": "/root", "PATH": "/bin"}) == wanted
 
 
 @pytest.mark.parametrize("python", ["", sys.executable, "/nowhere/python"])
