@@ -99,6 +99,8 @@ class JournalIndex:
         if (known := attempts.get(entry.attempt)) is not None and not _says_more(entry, known):
             return False
         attempts[entry.attempt] = entry
+        if known is not None and not self.awaits_verdict(known) and known in self.entries:
+            self.entries.remove(known)
         if not self.awaits_verdict(entry):
             self.entries.append(entry)
         return True
@@ -107,22 +109,25 @@ class JournalIndex:
         return self._judged and entry.round is not None and entry.round.awaits_verdict
 
     def reopen(self, task_id: str, replays: int) -> int:
-        """Forgets the rounds of a task that are to be played again; returns their number.
+        """Forgets the rounds of a task that are to be played again; before anything is published.
 
-        They are those that site, network or machine ended, played again less than `replays` times.
+        They are those that site, network or machine ended, played again less than `replays` times. Rounds
+        that are to be judged again stay, and wait for their verdicts.
+
+        Returns:
+          The number of both.
         """
-        rounds = self._rounds.get(task_id, {})
-        due = [
-            entry
-            for attempt, entry in rounds.items()
-            if entry.round is not None
-            and entry.round.fate in KEPT_OUT
-            and len(self._kept_out[task_id, attempt]) <= replays
-        ]
-        for entry in due:
-            del rounds[entry.attempt]
-            self.entries.remove(entry)
-        return len(due)
+        number, rounds = 0, self._rounds.get(task_id, {})
+        for attempt, entry in list(rounds.items()):
+            assert entry.round is not None
+            again = entry.round.fate in KEPT_OUT and len(self._kept_out[task_id, attempt]) <= replays
+            if again or (self._judged and replays and entry.round.fate == "unjudged"):
+                number += 1
+                if entry in self.entries:
+                    self.entries.remove(entry)
+            if again:
+                del rounds[attempt]
+        return number
 
     def successes(self, task_id: str) -> list[bool]:
         """Success of attempts 1, 2, ... up to the first that is missing."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collection.evaluation.results import load_results
-from collection.evaluation.runs import NOTES, evaluate, set_apart
+from collection.evaluation.runs import NOTES, WITHHELD, WithheldError, evaluate, set_apart
 from collection.judges.notes import read_notes
 from configs.evaluate import get_config
 from rmsweb_jax.errors import UserError
@@ -238,6 +238,39 @@ def test_a_policy_that_never_calls_done_ends_and_is_counted(site, tmp_path):
         "kept_out": [],
         "retried": [],
     }
+
+
+def test_runs_without_a_result_are_played_again_before_there_is_one(site, tmp_path):
+    """Nothing listens at two sites at first, and the judge's first verdict cannot be read."""
+    closed = {"papers.test=127.0.0.1:1", "words.test=127.0.0.1:1"}
+    with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
+        judge.always = completion("It may be so.")
+        config = live(tmp_path, site[0], actor, judge, runs=1)
+        open_hosts = config.guard.hosts
+        config.guard.hosts = tuple(
+            next((one for one in closed if one.startswith(host.partition("=")[0])), host)
+            for host in open_hosts
+        )
+        run = tmp_path / "run"
+        with pytest.raises(
+            WithheldError, match=r"100% of the runs have none \(1 unjudged, 2 unreachable"
+        ) as error:
+            evaluate(config, run)
+        assert error.value.exit_code == 5 and "\n" not in str(error.value)
+        withheld = json.loads((run / WITHHELD).read_text())
+        assert withheld["fates"]["unreachable"] == 2 and "pass_at_1" not in withheld
+        assert len(withheld["causes"]["unjudged"]) == 1 and not (run / "report.json").exists()
+        assert not (run / "results.json").exists()
+        config.guard.hosts = open_hosts
+        judge.always = completion("As asked.\nSUCCESS")
+        played = len(actor.calls)
+        (run / "config.json").unlink()
+        (run / "judge_replies.sqlite").unlink()
+        report = evaluate(config, run)
+        assert len(actor.calls) == played + 3, "two runs, and the call before them"
+    assert report["pass_at_1"]["mean"] == 1.0 and report["unplayed"] == 0.0
+    assert report["fates"]["solved"] == 3 and not (run / WITHHELD).exists()
+    assert len(list(read_dataset(run, Trajectory))) == 3
 
 
 def test_samples_are_distinguished_by_their_end():

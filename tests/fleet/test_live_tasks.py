@@ -250,3 +250,20 @@ def test_without_hours_for_it_an_outage_ends_the_run(site, models, tmp_path):
     config.actor.calls, config.actor.outage_hours = 1, 0.0
     with pytest.raises(UserError, match="no answer after 1 calls; check that it is up"):
         collect(config, tmp_path / "run")
+
+
+def test_episodes_without_a_verdict_are_judged_and_not_played_again(site, models, tmp_path):
+    agent, judge = models
+    # The call before the run is answered, and no other.
+    judge.answers = [completion("SUCCESS"), Answer(401, {"error": {"message": "no such key"}})]
+    config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "shop"), rounds=2, stop_after=1)
+    with pytest.raises(UserError, match="no such key"):
+        collect(config, tmp_path / "run")
+    played = len(agent.calls)
+    judge.always = completion("SUCCESS")
+    report = collect(config, tmp_path / "run")
+    # The verdict ends the task, so that there is no second round.
+    assert (report["trajectories"], report["successes"]) == (1, 1)
+    assert len(agent.calls) == played + 1, "the call before the run"
+    (run,) = read_dataset(tmp_path / "run", Trajectory)
+    assert run.judge and run.judge_usage.tokens > 0
