@@ -28,7 +28,7 @@ RUN pip install --no-cache-dir --constraint=/constraints.txt "$(ls /wheel/*.whl)
 
 FROM base AS browser
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends chromium chromium-driver \
+    && apt-get install --yes --no-install-recommends chromium chromium-driver xvfb \
     && rm -rf /var/lib/apt/lists/*
 
 FROM browser AS fleet

@@ -50,8 +50,8 @@ _LIVE = {
     **LONG_RUN,
     # All that is public: tasks go from site to site, and pages need their CDNs.
     "guard": {"allowed": ("*",), "task_site": True},
-    # RMSWeb, appendix: a desktop Chrome's user agent.
-    "browser": {"user_agent": "desktop"},
+    # RMSWeb, appendix: a desktop Chrome, with a window.
+    "browser": {"user_agent": "desktop", "headed": True},
     "search_urls": SEARCH_URLS,
 }
 # The paper's own exception: the agent string trips that site's defences.

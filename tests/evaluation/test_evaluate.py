@@ -132,6 +132,7 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
                 "width": 500,
                 "height": 320,
                 "quiet_ms": 20,
+                "headed": False,
                 "user_agents": ("words.test=",),
             },
             "limits": {"max_steps": 2},
