@@ -181,7 +181,8 @@ def judge_episodes(
 
     try:
         assert config.judge is not None
-        judge = make_judge(config.judge, workdir, config.ledger)
+        # A run whose verdict cannot be read is judged again when the run is resumed.
+        judge = make_judge(config.judge, workdir, config.ledger, keep_rejected=False)
         redactor = Redactor(read_secrets(config.secrets)[0], cards=True)
     except UserError as error:
         answer(RunFailure(str(error), error.exit_code))

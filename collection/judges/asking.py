@@ -117,11 +117,17 @@ class Questions:
         Raises:
           As `ask`; UnusableReplyError also if `read` can parse neither reply.
         """
+        first = self._request(text, pictures, schema)
         try:
-            return self._decide(self._request(text, pictures, schema), read)
+            return self._decide(first, read)
         except UnusableReplyError:
             again = self._request(f"{text}\n\n{render(_AGAIN, self._trajectory)}", pictures, schema, "again")
-            return self._decide(again, read)
+            try:
+                return self._decide(again, read)
+            except UnusableReplyError:
+                self._model.reject(first)
+                self._model.reject(again)
+                raise
 
     def pass_on(self, chat: Mapping[str, Any], repeat: int) -> str:
         """Sends another program's chat-completions request as it is; returns the reply, usable or not.

@@ -187,16 +187,19 @@ def judge_config(
     return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
 
 
-def make_judge(config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None) -> Judge:
+def make_judge(
+    config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None, keep_rejected: bool = True
+) -> Judge:
     """Makes a judge whose calls go through the run's ledger and whose replies are cached in `REPLIES`.
 
     Args:
       ledger: None if it is the workdir's file.
+      keep_rejected: cache replies that hold no verdict, too.
 
     Raises:
       UserError: the settings contradict each other, or a file has another format.
     """
-    model = _cached(config.model, workdir, ledger)
+    model = _cached(config.model, workdir, ledger, keep_rejected)
     temperature = config.model.temperature
     if config.method in OFFICIAL:
         return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
@@ -234,8 +237,10 @@ def make_cross_check(settings: CrossCheckSettings, actor: ModelConfig, workdir: 
     return CrossCheck(_cached(_model(settings, actor, "cross_check"), workdir))
 
 
-def _cached(model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None) -> CachedModel:
-    return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES)
+def _cached(
+    model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None, keep_rejected: bool = True
+) -> CachedModel:
+    return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES, keep_rejected)
 
 
 def _checkout(settings: JudgeSettings, model: ModelConfig, name: str) -> Path:

@@ -25,6 +25,7 @@ class CachedModel:
 
     Args:
       path: SQLite file of the replies; None keeps them in memory.
+      keep_rejected: keep replies that could not be read; else they are asked for again.
 
     Attributes:
       asked: number of requests that the model answered.
@@ -35,8 +36,9 @@ class CachedModel:
       sqlite3.OperationalError: another process has locked the file for a minute.
     """
 
-    def __init__(self, model: Model, path: Path | None):
+    def __init__(self, model: Model, path: Path | None, keep_rejected: bool = True):
         self._model, self._path, self._lock = model, path, threading.Lock()
+        self._keep_rejected = keep_rejected
         self._key_locks: dict[str, threading.Lock] = {}
         self.asked = self.hits = 0
         self._connection = connect(path)
@@ -78,6 +80,11 @@ class CachedModel:
             with self._lock:
                 self.asked += 1
             return reply, False
+
+    def reject(self, request: ModelRequest) -> None:
+        """Says that the reply to a request could not be read."""
+        if not self._keep_rejected:
+            self._run("DELETE FROM replies WHERE key = ?", content_key(self.name, request))
 
     def close(self) -> None:
         self._connection.close()

@@ -266,7 +266,6 @@ def test_runs_without_a_result_are_played_again_before_there_is_one(site, tmp_pa
         judge.always = completion("As asked.\nSUCCESS")
         played = len(actor.calls)
         (run / "config.json").unlink()
-        (run / "judge_replies.sqlite").unlink()
         report = evaluate(config, run)
         assert len(actor.calls) == played + 3, "two runs, and the call before them"
     assert report["pass_at_1"]["mean"] == 1.0 and report["unplayed"] == 0.0

@@ -4,7 +4,7 @@ import pytest
 
 from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
-from collection.judges.base import unjudged
+from collection.judges.base import unjudged, with_verdict
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.model import BudgetError
 from rmsweb_jax.errors import UserError
@@ -17,18 +17,12 @@ from tests.llm.server import Answer
 
 
 def episode(judge, done=DONE, constraints=()):
-    """One episode on a live page whose agent says that it is done."""
+    """One episode on a live page whose agent says that it is done, and its verdict."""
     runner = EpisodeRunner(
-        Page(reward=None),
-        Lines(reply(done)),
-        Pictures(),
-        "teacher",
-        PromptConfig("compact"),
-        EpisodeLimits(),
-        judge,
+        Page(reward=None), Lines(reply(done)), Pictures(), "teacher", PromptConfig("compact"), EpisodeLimits()
     )
     task = TASK.model_copy(update={"environment": "web", "constraints": constraints})
-    return runner.run_episode(task, attempt=1)
+    return with_verdict(runner.run_episode(task, attempt=1), judge, Pictures())
 
 
 ALLOWED = ("If none is free, say so.",)
