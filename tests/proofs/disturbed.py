@@ -80,13 +80,15 @@ class World:
 
     def kill_browsers(self) -> None:
         assert self.run is not None
-        for process in self.run.processes("chromium"):
+        for process in self.run.processes("browser"):
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 self.killed += 1
 
     def act(self, prompt: str) -> Answer:
         """Opens the lamp's page and reads its price; one task in four is answered wrongly."""
+        if _LAMP.search(prompt) is None:
+            return completion("{}")  # The call before the run.
         lamp, site = map(int, _found(_LAMP, prompt))
         shown = _PRICE.findall(prompt)
         if not shown:
