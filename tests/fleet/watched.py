@@ -166,7 +166,8 @@ def without_times(trajectory: Trajectory) -> Trajectory:
         return usage.model_copy(update={"seconds": 0.0})
 
     steps = tuple(step.model_copy(update={"usage": still(step.usage)}) for step in trajectory.steps)
-    return trajectory.model_copy(update={"seconds": 0.0, "steps": steps, "retries": 0})
+    judge = still(trajectory.judge_usage)
+    return trajectory.model_copy(update={"seconds": 0.0, "steps": steps, "retries": 0, "judge_usage": judge})
 
 
 @dataclasses.dataclass(frozen=True)

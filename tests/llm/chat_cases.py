@@ -246,6 +246,7 @@ def _any_vendor() -> list[Case]:
     paid = Answer(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}})
     longer = Answer(400, {"error": {"message": "messages: 40000 tokens, at most 256 are served"}})
     long = Answer(400, {"error": {"message": "maximum context length is 4096 tokens", "code": 400}})
+    filtered = Answer(400, {"error": {"message": "Filtered: content management policy"}})
     key = Answer(401, {"error": {"message": "Incorrect API key provided"}})
     return [
         Case("answer", "a choice", (WELL,), 1, TEXT),
@@ -258,6 +259,8 @@ def _any_vendor() -> list[Case]:
              "the model refused the request: status 400: maximum context length is 4096 tokens"),
         Case("prompt too long", "400, as our own server says it", (longer,), 1, "",
              "the model refused the request: status 400: messages: 40000 tokens, at most 256 are served"),
+        Case("prompt filtered", "400, content management policy", (filtered,), 1, "",
+             "the model refused the request: status 400: Filtered: content management policy"),
         Case("429, Retry-After", "429 with `Retry-After: 3`", (late, WELL), 2, TEXT, waits=(delay(3),)),
         Case("429, as a date", "429 with a date 40 to 41 s ahead", (dated, WELL), 2, TEXT,
              waits=((35.0, 42.0),)),

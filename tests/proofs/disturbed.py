@@ -29,11 +29,12 @@ from tests.proofs.result import Claim, Figures, Proof, main, table
 SITES, EACH, RUNS, WORKERS = 12, 5, 3, 2
 TASKS = SITES * EACH
 # What happens to each site in the disturbed run, by its number.
-UNREACHABLE, BLOCKED, CRASHING, UNREAD, REFUSED = (0, 1), (2,), (3,), (4,), (5,)
+UNREACHABLE, BLOCKED, CRASHING, UNREAD, REFUSED = (0, 1), (8,), (3,), (4,), (5,)
 # Seconds for which the judge answers nothing at all, from its twentieth call on.
 JUDGE_DOWN_S, JUDGE_DOWN_AT = 5.0, 20
 WALL = "<title>Just a moment...</title><p>Verify you are human by completing the action below.</p>"
 _LAMP = re.compile(r"lamp (\d+) of site-(\d+)")
+_ANSWER = re.compile(r"<untrusted_final_answer>\n(.*?)\n</untrusted_final_answer>", re.DOTALL)
 _PRICE = re.compile(r"costs (\d+) EUR")
 
 
@@ -117,8 +118,10 @@ class World:
             if site in UNREAD:
                 return completion("It may well be so.")
             if site in REFUSED:
-                return Answer(400, {"error": {"message": "content management policy"}})
-        right = f"{price(lamp, site)} EUR" in prompt.partition("<untrusted_final_answer>")[2]
+                # Azure's words.
+                said = "The response was filtered due to the prompt triggering content management policy."
+                return Answer(400, {"error": {"message": said, "code": "content_filter"}})
+        right = _found(_ANSWER, prompt)[0].strip() == f"{price(lamp, site)} EUR"
         return completion("SUCCESS" if right else "NOT SUCCESS")
 
 
@@ -186,6 +189,8 @@ def measure() -> Figures:
             world.disturbed, world.judge_calls = True, 0
             hurt.start()
             code = hurt.wait()
+            if code != 5:
+                raise RuntimeError(f"the disturbed run ended with {code}:\n{hurt.last_lines()}")
             withheld = json.loads((hurt.workdir / "withheld.json").read_bytes())
             early = sorted(file for file in ("report.json", "results.json") if (hurt.workdir / file).exists())
             line = hurt.last_lines().splitlines()[-1]
