@@ -251,6 +251,22 @@ def test_unjudged_runs_are_failures_and_counted_separately():
     assert report["pass_by_run"] == pytest.approx([1 / 3, 0])
 
 
+def test_what_happened_to_runs_is_counted_with_its_causes():
+    runs = live_runs()
+    runs[5] = trajectory("wv/b/1", 2, False, outcome="captcha", detail="the last page:\n a wall")
+    report = score(gather_results("sft", "m", 2, runs))
+    assert report["fates"] == {
+        "solved": 1,
+        "failed": 3,
+        "unjudged": 1,
+        "blocked": 1,
+        "unreachable": 0,
+        "crashed": 0,
+    }
+    assert report["unplayed"] == pytest.approx(2 / 6)
+    assert report["causes"] == {"unjudged": {"UNKNOWN": 1}, "blocked": {"the last page: a wall": 1}}
+
+
 def test_runs_with_a_page_reward_are_judged():
     runs = [
         trajectory("miniwob/a/1", 1, True, **LIVE, reward=1.0, judge="reward"),
