@@ -268,7 +268,7 @@ def tables(figures: Figures) -> str:
         ("resumed", *figures["fates_resumed"].values(), f"{figures['pass_at_1_resumed']:.1%}"),
     ]
     return (
-        f"{table(('run', *fates, 'pass@1'), rows)}\n"
+        f"{table(('run', *fates, 'pass@1'), rows)}\n\n"
         f"The undisturbed run: pass@1 {figures['pass_at_1']:.1%}. What the disturbed one said last:\n\n"
         f"    {figures['message']}\n"
     )
