@@ -23,7 +23,7 @@ class Difference:
       same_tasks: False if the two were started with different lists of tasks and prompts: one played only
         a part, or its dates were refreshed on another day. True if that was not recorded.
       figures: of `collection.evaluation.results.compare`.
-      holm_p: McNemar's p corrected over all comparisons of the table.
+      holm_p: the permutation test's p corrected over all comparisons of the table.
     """
 
     first: str
@@ -51,7 +51,7 @@ def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Differenc
                 same = len({mine.tasks_sha256, theirs.tasks_sha256} - {""}) < 2
                 figures = compare(mine.results, theirs.results, mine.seed)
                 compared.append((first, second, benchmark, same, figures))
-    corrected = holm([figures["mcnemar_p"] for *_, figures in compared])
+    corrected = holm([figures["permutation_p"] for *_, figures in compared])
     return [Difference(*one, p) for one, p in zip(compared, corrected, strict=True)]
 
 

@@ -14,8 +14,10 @@ from collection.report.published import STEPS_SAVED, TABLES
 from collection.report.tables import Document, PlotFile, Table, to_html, to_latex, to_markdown
 
 NOTES = (
-    f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap over tasks ({RESAMPLES:,} resamples), since "
-    "the runs of one task share page and goal. They do not cover variance between trainings of one policy.",
+    f"Intervals are of {CONFIDENCE:.0%} and over tasks, since the runs of one task share page and "
+    "goal. Rates: Wilson's at the effective sample size; differences of rates: Newcombe's for "
+    f"pairs; steps and cost: BCa bootstrap ({RESAMPLES:,} resamples). They do not cover variance between "
+    "trainings of one policy.",
     "pass@1 is the mean over all runs of all tasks; pass@k the unbiased estimate of success in at least one "
     "of k runs.",
     "A run counts as a success when the agent declared completion and the judge (or the page) passed it. "

@@ -13,6 +13,8 @@ from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TAB
 from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Table, TableRow
 
 NOT_REPORTED = "—"
+# Fewer tasks than this are said to be few: 95 % intervals of rates near 50 % are wider than 25 points.
+FEW_TASKS = 50
 _OTHERS = "Measured, not in the paper"
 _GROUP_NAMES = {"by_site": "site", "by_kind": "type", "by_level": "level"}
 _HEAD = {
@@ -111,9 +113,11 @@ def differences_table(compared: Sequence[Difference]) -> Table:
             "Benchmark",
             "Shared tasks (of first, of second)",
             "pass@1, points",
+            "pass@1: permutation p",
+            "pass@1: Holm p",
             "pass@3, points",
         ),
-        *("Fewer steps where both solve, %", "Solved by one alone", "McNemar p", "Holm p"),
+        *("Fewer steps where both solve, %", "Solved by one alone (pass@k)", "McNemar p (pass@k)"),
     )
     rows = []
     for one in compared:
@@ -126,18 +130,20 @@ def differences_table(compared: Sequence[Difference]) -> Table:
                     f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})"
                     f"{'' if one.same_tasks else ', other prompts'}",
                     points(figures["pass_at_1"]),
+                    p_value(figures["permutation_p"]),
+                    p_value(one.holm_p),
                     points(figures.get("pass_at_3")),
                     percent(figures["step_reduction"]),
                     f"{figures['only_first']} / {figures['only_second']}",
                     p_value(figures["mcnemar_p"]),
-                    p_value(one.holm_p),
                 )
             )
         )
     return Table(
         "Differences on the same tasks",
-        "Paired by task; tasks that only one of the two played are left out. McNemar's test is on tasks "
-        "solved at least once; Holm corrects its p-values over this table. Other prompts: the two were "
+        "Paired by task; tasks that only one of the two played are left out. The permutation test is of the "
+        "difference in pass@1, and Holm corrects its p-values over this table. McNemar's test is of tasks "
+        "solved at least once in as many runs as both have (pass@k). Other prompts: the two were "
         "started with different lists of tasks and texts (one played a part, or dates were refreshed on "
         "another day).",
         tuple(Column(title) for title in columns),
@@ -152,27 +158,37 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
         for grouping in GROUPINGS:
             for name, rates in one.score[grouping].items():
                 if rates["tasks"] >= MIN_GROUP_TASKS:
-                    size = f"{rates['tasks']} × {one.results.runs}, {rates['unjudged']} unjudged"
+                    size = f"{rates['tasks']} × {one.results.runs}{_few(rates['tasks'])}, " + (
+                        f"{rates['unjudged']} unjudged"
+                    )
                     cells = (one.label, size, percent(rates["pass_at_1"]), "", "")
                     rows.append(_group_row(one.benchmark, grouping, name, cells))
     for one in compared:
         for grouping in GROUPINGS:
             for name, figures in one.figures[grouping].items():
-                tests = (p_value(figures["mcnemar_p"]), p_value(figures["holm_p"]))
+                tests = (p_value(figures["permutation_p"]), p_value(figures["holm_p"]))
                 cells = (
                     f"{one.first} − {one.second}",
-                    f"{figures['tasks']} shared",
+                    f"{figures['tasks']} shared{_few(figures['tasks'])}",
                     points(figures["pass_at_1"]),
                 )
                 rows.append(_group_row(one.benchmark, grouping, name, (*cells, *tests)))
     rows.sort(key=lambda row: (row.section, row.cells[0]))
     return Table(
         "By site, type and level",
-        f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. Holm corrects "
-        "over the groups of one grouping. Each row is based on few tasks.",
+        f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. The "
+        "permutation test is of pass@1; Holm corrects it over the groups of one grouping. Few tasks: fewer "
+        f"than {FEW_TASKS}, so that only large differences can be seen.",
         tuple(
             Column(title)
-            for title in ("Group", "Policy or difference", "Tasks × runs", "pass@1", "McNemar p", "Holm p")
+            for title in (
+                "Group",
+                "Policy or difference",
+                "Tasks × runs",
+                "pass@1",
+                "Permutation p",
+                "Holm p",
+            )
         ),
         tuple(rows),
     )
@@ -261,6 +277,10 @@ def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> Tab
 
 def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> TableRow:
     return TableRow((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
+
+
+def _few(tasks: int) -> str:
+    return ", few tasks" if tasks < FEW_TASKS else ""
 
 
 def _tokens(cost: Mapping[str, Any]) -> str:

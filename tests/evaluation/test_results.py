@@ -119,6 +119,7 @@ def test_differences_are_paired_on_shared_tasks_in_any_order():
     assert whole["pass_at_1"]["mean"] == pytest.approx(3 / 12)
     assert whole["step_reduction"]["mean"] == pytest.approx(1 - 7 / 10)
     assert whole["mcnemar_p"] == pytest.approx(1.0)
+    assert whole["permutation_p"] == pytest.approx(1 / 2)
     assert (whole["only_first"], whole["only_second"]) == (1, 0)
     assert (difference["first_tasks"], difference["second_tasks"]) == (3, 4)
 
@@ -172,7 +173,7 @@ def test_groups_are_compared_where_they_are_large_enough_and_corrected():
     assert sites.keys() == {"a", "b", "c"}
     assert sites["a"]["tasks"] == 20
     assert sites["a"]["pass_at_1"]["mean"] == pytest.approx(0.6)
-    assert sites["a"]["mcnemar_p"] == pytest.approx(2 / 2**12)
+    assert sites["a"]["mcnemar_p"] == sites["a"]["permutation_p"] == pytest.approx(2 / 2**12)
     assert sites["a"]["holm_p"] == pytest.approx(3 * 2 / 2**12)
     assert [sites[name]["holm_p"] for name in "bc"] == [1.0, 1.0]
     assert difference["by_kind"] == difference["by_level"] == {}

@@ -113,7 +113,10 @@ def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
     one = read_json(main_table / "table.json")["differences"]
     assert [(each["first"], each["second"], each["tasks"]) for each in one] == [("8b_sft", "8b_base", 70)]
     assert one[0]["pass_at_1"]["low"] > 0.1
-    assert one[0]["holm_p"] == one[0]["mcnemar_p"]
+    assert one[0]["holm_p"] == one[0]["permutation_p"] < 0.001
+    columns = head(main_table, table=2)
+    assert found[columns.index("pass@1: permutation p")] == p_value(one[0]["permutation_p"])
+    assert found[columns.index("McNemar p (pass@k)")] == p_value(one[0]["mcnemar_p"])
     assert one[0]["by_level"].keys() == {"easy", "hard"}
 
 
@@ -141,6 +144,8 @@ def test_groups_are_shown_by_site_type_and_level(main_table):
     for section in ("WebVoyager, by site", "WebVoyager, by type", "WebVoyager, by level"):
         assert f"**{section}**" in text
     assert "Buy\\_it" in text
+    assert "35 × 3, few tasks, 5 unjudged" in text
+    assert "50 × 3, 0 unjudged" in text
 
 
 def test_the_same_folders_give_the_same_bytes(main_table, folders, tmp_path):
