@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from collection.evaluation import statistics
+from collection.evaluation.judged_by import judges_differ
 from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import KEPT_OUT, NEVER_DONE, TaskResult, join_runs, run_result
 from rmsweb_jax.errors import UserError
@@ -201,21 +202,31 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
+def compare(first: Results, second: Results, seed: int = 0, across_judges: bool = False) -> dict[str, Any]:
     """`first - second` on the tasks both were evaluated on, paired by task.
+
+    Args:
+      across_judges: compare results of different judges, or of judges that were not recorded, all the same.
 
     Two tests: `permutation_p` is of pass@1, `mcnemar_p` of "solved at least once" in as many runs as both
     have (pass@k). Both take one value per task, because the runs of a task are not independent trials.
 
     Returns:
-      `tasks` (shared ones, the basis of the rest), `first_tasks` and `second_tasks` (all of each), intervals
+      `across_judges` (what differs between the judges; "" if they are the same), `tasks` (shared ones, the
+      basis of the rest), `first_tasks` and `second_tasks` (all of each), intervals
       of `pass_at_<k>` and steps, `permutation_p`, `only_first`, `only_second` and `mcnemar_p`; and the same
       by site, kind and level for groups of `MIN_GROUP_TASKS` tasks or more, with `holm_p`: `permutation_p`
       corrected over a grouping's groups.
 
     Raises:
-      UserError: no task is shared.
+      UserError: no task is shared, or the judges differ.
     """
+    differ = judges_differ(first.judges, second.judges)
+    if differ and not across_judges:
+        raise UserError(
+            f"{first.label} and {second.label} may not have the same judge ({differ}): judge the runs of "
+            "both by one (experiments.judge), or compare all the same with --config.across_judges=True"
+        )
     known = {task.task_id for task in second.tasks}
     shared = [task.task_id for task in first.tasks if task.task_id in known]
     if not shared:
@@ -225,6 +236,7 @@ def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
     counts = {"first_tasks": len(first.tasks), "second_tasks": len(second.tasks)}
     first, second = first.select(shared), second.select(shared)
     return {
+        "across_judges": differ,
         "tasks": len(shared),
         **counts,
         **_difference(first, second, seed),

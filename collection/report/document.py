@@ -33,17 +33,19 @@ NOTES = (
 
 
 def build_document(
-    name: str, evaluations: Sequence[Evaluation], command: str
+    name: str, evaluations: Sequence[Evaluation], command: str, across_judges: bool = False
 ) -> tuple[Document, dict[str, Any]]:
     """Builds the tables around one of `published.TABLES`, and the same figures as JSON.
 
     Raises:
-      UserError: two policies to compare have no task in common.
+      UserError: two policies to compare have no task in common, or other judges (unless `across_judges`).
     """
-    compared = differences(name, evaluations)
+    compared = differences(name, evaluations, across_judges)
     tables: list[Table] = [paper_table(name, evaluations, compared), details_table(evaluations)]
     tables += [
-        table for table in (differences_table(compared), groups_table(evaluations, compared)) if table.rows
+        table
+        for table in (differences_table(evaluations, compared), groups_table(evaluations, compared))
+        if table.rows
     ]
     document = Document(
         title=f"{TABLES[name].title}: measured, and in the paper",

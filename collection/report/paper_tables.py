@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from collection.evaluation.judged_by import UNKNOWN, judge_line
 from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS
 from collection.report.comparison import Difference
 from collection.report.evaluations import Evaluation, benchmark_title
@@ -13,6 +14,8 @@ from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TAB
 from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Table, TableRow
 
 NOT_REPORTED = "—"
+# Behind a difference between evaluations by different judges.
+ACROSS_JUDGES = " §"
 # Fewer tasks than this are said to be few: 95 % intervals of rates near 50 % are wider than 25 points.
 FEW_TASKS = 50
 _OTHERS = "Measured, not in the paper"
@@ -62,7 +65,8 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
         f"Success in percent. Columns marked {PAPER}: as printed in RMSWeb, {table.source}; columns marked "
         f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks}"
     )
-    return Table(table.title, caption.strip(), tuple(columns), tuple(rows))
+    notes = judge_notes(evaluations, compared if steps else ())
+    return Table(table.title, caption.strip(), tuple(columns), tuple(rows), notes)
 
 
 def details_table(evaluations: Sequence[Evaluation]) -> Table:
@@ -102,10 +106,27 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
         "Each policy on each benchmark. Unjudged runs count as failures except in the column of judged runs.",
         tuple(Column(title) for title in columns),
         tuple(rows),
+        judge_notes(evaluations),
     )
 
 
-def differences_table(compared: Sequence[Difference]) -> Table:
+def judge_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference] = ()) -> tuple[str, ...]:
+    """Returns the lines under a table: one a judge, with what it judged, and one on marked differences."""
+    judged: dict[str, list[str]] = {}
+    for one in evaluations:
+        for line in map(judge_line, one.results.judges) if one.results.judges else (UNKNOWN,):
+            judged.setdefault(line, []).append(f"{one.label} on {benchmark_title(one.benchmark)}")
+    notes = [f"Judged by {line}: {'; '.join(names)}." for line, names in judged.items()]
+    notes += [
+        f"{ACROSS_JUDGES.strip()} Different judges, so the difference is not of the policies alone: "
+        f"{one.first} and {one.second} on {benchmark_title(one.benchmark)}: {one.figures['across_judges']}."
+        for one in compared
+        if one.figures["across_judges"]
+    ]
+    return tuple(notes)
+
+
+def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
     """Builds a table of paired differences, with the number of tasks that both policies played."""
     columns = (
         *(
@@ -129,11 +150,11 @@ def differences_table(compared: Sequence[Difference]) -> Table:
                     benchmark_title(one.benchmark),
                     f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})"
                     f"{'' if one.same_tasks else ', other prompts'}",
-                    points(figures["pass_at_1"]),
+                    points(figures["pass_at_1"]) + _mark(one),
                     p_value(figures["permutation_p"]),
                     p_value(one.holm_p),
-                    points(figures.get("pass_at_3")),
-                    percent(figures["step_reduction"]),
+                    points(figures.get("pass_at_3")) + _mark(one),
+                    percent(figures["step_reduction"]) + _mark(one),
                     f"{figures['only_first']} / {figures['only_second']}",
                     p_value(figures["mcnemar_p"]),
                 )
@@ -148,6 +169,7 @@ def differences_table(compared: Sequence[Difference]) -> Table:
         "another day).",
         tuple(Column(title) for title in columns),
         tuple(rows),
+        judge_notes(evaluations, compared),
     )
 
 
@@ -170,7 +192,7 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
                 cells = (
                     f"{one.first} − {one.second}",
                     f"{figures['tasks']} shared{_few(figures['tasks'])}",
-                    points(figures["pass_at_1"]),
+                    points(figures["pass_at_1"]) + _mark(one),
                 )
                 rows.append(_group_row(one.benchmark, grouping, name, (*cells, *tests)))
     rows.sort(key=lambda row: (row.section, row.cells[0]))
@@ -191,6 +213,7 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
             )
         ),
         tuple(rows),
+        judge_notes(evaluations, compared),
     )
 
 
@@ -260,23 +283,27 @@ def _size(one: Evaluation) -> str:
 def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> TableRow:
     """Builds the row `1 - steps with / steps without`, from the two policies' means on shared tasks."""
     by_benchmark = {
-        one.benchmark: one.figures
+        one.benchmark: one
         for one in compared
         if (one.first, one.second) == tuple(row.label for row in REFLECTION.rows)
     }
     cells = ["Steps saved, %"]
     for benchmark in benchmarks:
-        figures = by_benchmark.get(benchmark)
+        one = by_benchmark.get(benchmark)
         cells += [
             *("", "", STEPS_SAVED.get(benchmark, NOT_REPORTED)),
-            NOT_RUN if figures is None else percent(figures["steps_saved"]),
-            NOT_RUN if figures is None else f"{figures['tasks']} shared tasks",
+            NOT_RUN if one is None else percent(one.figures["steps_saved"]) + _mark(one),
+            NOT_RUN if one is None else f"{one.figures['tasks']} shared tasks",
         ]
     return TableRow(tuple(cells))
 
 
 def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> TableRow:
     return TableRow((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
+
+
+def _mark(one: Difference) -> str:
+    return ACROSS_JUDGES if one.figures["across_judges"] else ""
 
 
 def _few(tasks: int) -> str:

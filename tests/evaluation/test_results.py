@@ -21,6 +21,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import (
     CallUsage,
     ExtractionCall,
+    JudgeFingerprint,
     Message,
     Observation,
     Step,
@@ -28,6 +29,8 @@ from rmsweb_jax.records.schema import (
     TextPart,
     Trajectory,
 )
+
+JUDGE = JudgeFingerprint(method="reward")
 
 
 def trajectory(task: str, attempt: int, success: bool = True, **settings: Any) -> Trajectory:
@@ -72,7 +75,7 @@ def results(label: str, successes: list[list[int]], steps: list[list[int]]) -> R
         )
         for row, (wins, counts) in enumerate(zip(successes, steps, strict=True))
     )
-    return Results(label=label, model="m", runs=3, tasks=tasks)
+    return Results(label=label, model="m", runs=3, tasks=tasks, judges=(JUDGE,))
 
 
 BASE = results(
@@ -130,6 +133,26 @@ def test_nothing_shared_is_refused():
         compare(one, other)
 
 
+@pytest.mark.parametrize(
+    ("judges", "said"),
+    [
+        ((JudgeFingerprint(method="own_outcome"),), "method reward and own_outcome"),
+        ((), "no judge is recorded for one of them"),
+    ],
+    ids=["another", "unknown"],
+)
+def test_results_of_different_judges_are_compared_only_on_request(judges, said):
+    other = BASE.model_copy(update={"judges": judges})
+    with pytest.raises(UserError, match=rf"sft and base.*{said}.*config\.across_judges=True") as raised:
+        compare(SFT, other)
+    assert "\n" not in str(raised.value)
+    asked = compare(SFT, other, across_judges=True)
+    assert asked.pop("across_judges") == said
+    same = compare(SFT, BASE)
+    assert same.pop("across_judges") == ""
+    assert asked == same
+
+
 def test_mcnemar_looks_at_as_many_runs_of_both():
     once = Results(
         label="once",
@@ -146,6 +169,7 @@ def test_mcnemar_looks_at_as_many_runs_of_both():
             )
             for task in BASE.tasks
         ),
+        judges=(JUDGE,),
     )
     difference = compare(BASE, once)
     # BASE solved its first task in the third run only.
