@@ -205,14 +205,10 @@ def why(row: Mapping[str, Any]) -> str:
     rare = [min(rate, 1 - rate) * row["tasks"] for rate in rates]
     if not any(rare):
         return "nothing is ever solved: the truth, 0, is in every interval"
-    if row["ours"] > HIGH and min(rare) < 5:
-        few = min(rare)
-        return (
-            f"only {few:.1f} tasks of a policy are expected to end the rare way: the result takes few "
-            "values, and wide enough for the worst of them is too wide for the others"
-        )
+    if row["ours"] > HIGH and not all(rare):
+        return "one policy solves nothing, which its interval cannot take as certain"
     if row["ours"] > HIGH:
-        return "runs of a task end alike, so the rates take few values"
+        return f"{min(rare):.1f} tasks of a policy end the rare way, so the result takes few values"
     if row["tasks"] <= 10:
         return "ten tasks with few values tell too little about variance and correlation"
     return "chance, or a fault"

@@ -22,4 +22,5 @@ def test_only_cells_outside_the_limits_have_a_reason():
     assert why({"ours": 0.95, "rate": 0.03, "tasks": 10}) == ""
     assert why({"ours": 1.0, "rate": 0.0, "tasks": 10}).startswith("nothing is ever solved")
     assert "0.3 tasks" in why({"ours": 0.99, "rates": [0.03, 0.5], "tasks": 10})
+    assert "one policy solves nothing" in why({"ours": 1.0, "rates": [0.0, 0.03], "tasks": 40})
     assert why({"ours": 0.9, "rate": 0.5, "tasks": 588}) == "chance, or a fault"
