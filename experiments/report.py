@@ -39,7 +39,8 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
     Raises:
       UserError: there is no such run or table, or a file is damaged; for a table also when an evaluation has
-        not finished, or shares no task with one that it is compared with.
+        not finished, or shares no task with one that it is compared with. Policies to compare have different
+        judges, and `config.across_judges` is not set.
     """
     settings = from_config(ReportSettings, config)
     if settings.table:
@@ -53,7 +54,7 @@ def write_page(settings: ReportSettings, workdir: Path) -> None:
     if not settings.run or not root.is_dir():
         raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
-    summary = build_summary(run, settings.seed)
+    summary = build_summary(run, settings.seed, settings.across_judges)
     write_atomic(workdir / "summary.json", to_json(summary))
     title = root.resolve().name if isinstance(root, Path) else root.name
     write_atomic(workdir / "index.html", render_page(run, summary, title).encode())
@@ -65,7 +66,7 @@ def write_table(settings: ReportSettings, workdir: Path) -> None:
         raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
     evaluations = read_evaluations(settings.results, settings.prices, settings.seed)
     command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
-    document, figures = build_document(name, evaluations, command)
+    document, figures = build_document(name, evaluations, command, settings.across_judges)
     for file, text in document_files(document).items():
         write_atomic(workdir / file, text.encode())
     write_atomic(workdir / "table.json", to_json(figures))

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from collection.evaluation import statistics
+from collection.evaluation.judged_by import judges_differ
 from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import NEVER_DONE, TaskResult, join_runs, run_result
 from collection.judges.fates import FATES, KEPT_OUT, WITHOUT_RESULT
@@ -226,20 +227,31 @@ def fates(results: Results) -> dict[str, Any]:
     }
 
 
-def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
+def compare(first: Results, second: Results, seed: int = 0, across_judges: bool = False) -> dict[str, Any]:
     """`first - second` on the tasks both were evaluated on, paired by task.
 
-    McNemar's test uses one outcome per task, "solved at least once", over as many runs as both have: the
-    runs of one task are not independent trials.
+    Args:
+      across_judges: compare results of different judges, or of judges that were not recorded, all the same.
+
+    Two tests: `permutation_p` is of pass@1, `mcnemar_p` of "solved at least once" in as many runs as both
+    have (pass@k). Both take one value per task, because the runs of a task are not independent trials.
 
     Returns:
-      `tasks` (shared ones, the basis of the rest), `first_tasks` and `second_tasks` (all of each), intervals
-      of `pass_at_<k>` and steps, `only_first`, `only_second` and `mcnemar_p`; and the same by site, kind and
-      level for groups of `MIN_GROUP_TASKS` tasks or more, with `holm_p`, corrected over a grouping's groups.
+      `across_judges` (what differs between the judges; "" if they are the same), `tasks` (shared ones, the
+      basis of the rest), `first_tasks` and `second_tasks` (all of each), intervals
+      of `pass_at_<k>` and steps, `permutation_p`, `only_first`, `only_second` and `mcnemar_p`; and the same
+      by site, kind and level for groups of `MIN_GROUP_TASKS` tasks or more, with `holm_p`: `permutation_p`
+      corrected over a grouping's groups.
 
     Raises:
-      UserError: no task is shared.
+      UserError: no task is shared, or the judges differ.
     """
+    differ = judges_differ(first.judges, second.judges)
+    if differ and not across_judges:
+        raise UserError(
+            f"{first.label} and {second.label} may not have the same judge ({differ}): judge the runs of "
+            "both by one (experiments.judge), or compare all the same with --config.across_judges=True"
+        )
     known = {task.task_id for task in second.tasks}
     shared = [task.task_id for task in first.tasks if task.task_id in known]
     if not shared:
@@ -249,6 +261,7 @@ def compare(first: Results, second: Results, seed: int = 0) -> dict[str, Any]:
     counts = {"first_tasks": len(first.tasks), "second_tasks": len(second.tasks)}
     first, second = first.select(shared), second.select(shared)
     return {
+        "across_judges": differ,
         "tasks": len(shared),
         **counts,
         **_difference(first, second, seed),
@@ -267,10 +280,13 @@ def to_json(content: dict[str, Any]) -> bytes:
 def _rates(results: Results, seed: int) -> dict[str, Any]:
     successes, judged = results.successes, results.judged
     outcomes, fates = _outcomes(results), _fates(results)
-    judged_rate = statistics.bootstrap_ratio(successes.sum(axis=1), judged.sum(axis=1), seed)
+    judged_rate = statistics.rate_interval(successes.sum(axis=1), judged.sum(axis=1))
+    trials = np.full(len(successes), results.runs)
     return {
         **{
-            f"pass_at_{k}": _as_dict(statistics.bootstrap_mean(statistics.pass_at_k(successes, k), seed))
+            f"pass_at_{k}": _as_dict(
+                statistics.rate_interval(statistics.pass_at_k(successes, k) * trials, trials)
+            )
             for k in range(1, results.runs + 1)
         },
         "judged_pass_at_1": _as_dict(judged_rate),
@@ -302,12 +318,14 @@ def _difference(first: Results, second: Results, seed: int) -> dict[str, Any]:
     runs = min(first.runs, second.runs)  # More runs would give one policy more chances to solve a task.
     for k in range(1, runs + 1):
         mine, theirs = (statistics.pass_at_k(one.successes, k) for one in (first, second))
-        difference[f"pass_at_{k}"] = _as_dict(statistics.paired_difference(mine, theirs, seed))
+        interval = statistics.paired_difference(mine, theirs, first.runs, second.runs)
+        difference[f"pass_at_{k}"] = _as_dict(interval)
     # Steps are means over solved runs, so different numbers of runs do no harm.
     both = (first.successes, first.steps, second.successes, second.steps)
     mine, theirs = (np.asarray(one.successes[:, :runs].any(axis=1)) for one in (first, second))
     only_first, only_second = statistics.disagreements(mine, theirs)
     return difference | {
+        "permutation_p": statistics.permutation_p(first.successes, second.successes, seed),
         "step_reduction": _as_dict(statistics.step_reduction(*both, seed)),
         "steps_saved": _as_dict(statistics.steps_saved(*both, seed)),
         "only_first": only_first,
@@ -326,7 +344,7 @@ def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: i
         if len(group.tasks) >= MIN_GROUP_TASKS
     }
     # Each grouping is one family of tests: sites, kinds and levels are separate questions.
-    corrected = statistics.holm([one["mcnemar_p"] for one in found.values()])
+    corrected = statistics.holm([one["permutation_p"] for one in found.values()])
     return {name: {**one, "holm_p": p} for (name, one), p in zip(found.items(), corrected, strict=True)}
 
 

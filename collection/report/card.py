@@ -11,7 +11,6 @@ from huggingface_hub import EvalResult, ModelCardData
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.paper_tables import details_table
 from collection.report.tables import template
-from rmsweb_jax.records.schema import JudgeFingerprint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,29 +63,12 @@ class Card:
     files: Sequence[str]
 
 
-def judge_lines(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Returns a line on the judges of each evaluation."""
-    return [
-        f"{one.label} on {benchmark_title(one.benchmark)}: judged by "
-        f"{' and '.join(map(_judge, one.results.judges)) or 'a judge that was not recorded'}."
-        for one in evaluations
-    ]
-
-
-def _judge(judge: JudgeFingerprint) -> str:
-    model = judge.model_version or judge.model
-    asked = f" by {model} at temperature {judge.temperature:g}" if judge.temperature is not None else ""
-    source = f", from {judge.source}" if judge.source else ""
-    return f"{judge.method}{asked}{source} ({judge.id})"
-
-
 def render_card(card: Card) -> str:
     """Renders the `README.md` of an export."""
     return template("model_card.md.j2").render(
         card=card,
         header=_header(card),
         table=details_table(card.evaluations) if card.evaluations else None,
-        judges=judge_lines(card.evaluations),
     )
 
 

@@ -23,7 +23,7 @@ class Difference:
       same_tasks: False if the two were started with different lists of tasks and prompts: one played only
         a part, or its dates were refreshed on another day. True if that was not recorded.
       figures: of `collection.evaluation.results.compare`.
-      holm_p: McNemar's p corrected over all comparisons of the table.
+      holm_p: the permutation test's p corrected over all comparisons of the table.
     """
 
     first: str
@@ -34,11 +34,14 @@ class Difference:
     holm_p: float
 
 
-def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Difference]:
+def differences(
+    table: str, evaluations: Sequence[Evaluation], across_judges: bool = False
+) -> list[Difference]:
     """Computes every comparison of a table, on each benchmark that both policies were evaluated on.
 
     Raises:
-      UserError: two evaluations on one benchmark have no task in common.
+      UserError: two evaluations on one benchmark have no task in common, or other judges (unless
+        `across_judges`).
     """
     by_key = {(one.label, one.benchmark): one for one in evaluations}
     benchmarks = list(dict.fromkeys(one.benchmark for one in evaluations))
@@ -49,9 +52,9 @@ def differences(table: str, evaluations: Sequence[Evaluation]) -> list[Differenc
             if mine and theirs:
                 # Results from before the digest was recorded count as the same.
                 same = len({mine.tasks_sha256, theirs.tasks_sha256} - {""}) < 2
-                figures = compare(mine.results, theirs.results, mine.seed)
+                figures = compare(mine.results, theirs.results, mine.seed, across_judges)
                 compared.append((first, second, benchmark, same, figures))
-    corrected = holm([figures["mcnemar_p"] for *_, figures in compared])
+    corrected = holm([figures["permutation_p"] for *_, figures in compared])
     return [Difference(*one, p) for one, p in zip(compared, corrected, strict=True)]
 
 

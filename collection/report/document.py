@@ -14,8 +14,10 @@ from collection.report.published import STEPS_SAVED, TABLES
 from collection.report.tables import Document, PlotFile, Table, to_html, to_latex, to_markdown
 
 NOTES = (
-    f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap over tasks ({RESAMPLES:,} resamples), since "
-    "the runs of one task share page and goal. They do not cover variance between trainings of one policy.",
+    f"Intervals are of {CONFIDENCE:.0%} and over tasks, since the runs of one task share page and "
+    "goal. Rates: Wilson's at the effective sample size; differences of rates: Newcombe's for "
+    f"pairs; steps and cost: BCa bootstrap ({RESAMPLES:,} resamples). They do not cover variance between "
+    "trainings of one policy.",
     "pass@1 is the mean over all runs of all tasks; pass@k the unbiased estimate of success in at least one "
     "of k runs.",
     "A run counts as a success when the agent declared completion and the judge (or the page) passed it. "
@@ -31,17 +33,19 @@ NOTES = (
 
 
 def build_document(
-    name: str, evaluations: Sequence[Evaluation], command: str
+    name: str, evaluations: Sequence[Evaluation], command: str, across_judges: bool = False
 ) -> tuple[Document, dict[str, Any]]:
     """Builds the tables around one of `published.TABLES`, and the same figures as JSON.
 
     Raises:
-      UserError: two policies to compare have no task in common.
+      UserError: two policies to compare have no task in common, or other judges (unless `across_judges`).
     """
-    compared = differences(name, evaluations)
+    compared = differences(name, evaluations, across_judges)
     tables: list[Table] = [paper_table(name, evaluations, compared), details_table(evaluations)]
     tables += [
-        table for table in (differences_table(compared), groups_table(evaluations, compared)) if table.rows
+        table
+        for table in (differences_table(evaluations, compared), groups_table(evaluations, compared))
+        if table.rows
     ]
     document = Document(
         title=f"{TABLES[name].title}: measured, and in the paper",

@@ -31,13 +31,16 @@ class ReportSettings:
       results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
         per label and benchmark.
       prices: LABEL=PROMPT/RESPONSE,...: US dollars per million tokens, for policies without a recorded price.
-      seed: seed of the bootstrap.
+      across_judges: compare evaluations by different judges, or by judges that were not recorded; their
+        differences are marked.
+      seed: seed of resampling.
     """
 
     run: str = ""
     table: str = ""
     results: str = ""
     prices: str = ""
+    across_judges: bool = False
     seed: int = 0
 
 

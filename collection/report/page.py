@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from collection.evaluation.judged_by import UNKNOWN, judge_line
 from collection.report import examples
 from collection.report.dynamics import dynamics_plot
 from collection.report.groups import FATES, shown_groups
@@ -86,6 +87,7 @@ def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
         stage_names=STAGES,
         style=Markup(_environment().loader.get_source(_environment(), "report.css")[0]),  # pyright: ignore
         sites=_sites(summary["models"]),
+        judges=_judges(run),
         sft_plots=_plots(run.metrics("sft"), _SFT_CURVES, "sft") if summary["sft"] else [],
         dynamics=Markup(dynamics_plot([rl_rows], "dynamics", "RL training dynamics")),
         rl_plots=_plots(rl_rows, _RL_CURVES, "rl"),
@@ -108,6 +110,13 @@ def _rl_rows(run: RunFolder) -> list[dict[str, Any]]:
     final = report["final"]
     evaluation = {key: value for key, value in final.items() if key.startswith("eval/")}
     return [*run.metrics("rl"), {"step": final["step"] + 1, **evaluation}]
+
+
+def _judges(run: RunFolder) -> list[str]:
+    """Returns a line on each judge of the evaluations."""
+    found = [results.judges or None for label in LABELS if (results := run.results(label))]
+    lines = [line for judges in found for line in (map(judge_line, judges) if judges else (UNKNOWN,))]
+    return list(dict.fromkeys(lines))
 
 
 def _sites(models: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from collection.evaluation.judged_by import UNKNOWN, judge_line
 from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS
 from collection.report.comparison import Difference
 from collection.report.evaluations import Evaluation, benchmark_title
@@ -13,6 +14,10 @@ from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TAB
 from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Table, TableRow
 
 NOT_REPORTED = "—"
+# Behind a difference between evaluations by different judges.
+ACROSS_JUDGES = " §"
+# Fewer tasks than this are said to be few: 95 % intervals of rates near 50 % are wider than 25 points.
+FEW_TASKS = 50
 _OTHERS = "Measured, not in the paper"
 _GROUP_NAMES = {"by_site": "site", "by_kind": "type", "by_level": "level"}
 _HEAD = {
@@ -60,7 +65,8 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
         f"Success in percent. Columns marked {PAPER}: as printed in RMSWeb, {table.source}; columns marked "
         f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks}"
     )
-    return Table(table.title, caption.strip(), tuple(columns), tuple(rows))
+    notes = judge_notes(evaluations, compared if steps else ())
+    return Table(table.title, caption.strip(), tuple(columns), tuple(rows), notes)
 
 
 def details_table(evaluations: Sequence[Evaluation]) -> Table:
@@ -100,10 +106,27 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
         "Each policy on each benchmark. Unjudged runs count as failures except in the column of judged runs.",
         tuple(Column(title) for title in columns),
         tuple(rows),
+        judge_notes(evaluations),
     )
 
 
-def differences_table(compared: Sequence[Difference]) -> Table:
+def judge_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference] = ()) -> tuple[str, ...]:
+    """Returns the lines under a table: one a judge, with what it judged, and one on marked differences."""
+    judged: dict[str, list[str]] = {}
+    for one in evaluations:
+        for line in map(judge_line, one.results.judges) if one.results.judges else (UNKNOWN,):
+            judged.setdefault(line, []).append(f"{one.label} on {benchmark_title(one.benchmark)}")
+    notes = [f"Judged by {line}: {'; '.join(names)}." for line, names in judged.items()]
+    notes += [
+        f"{ACROSS_JUDGES.strip()} Different judges, so the difference is not of the policies alone: "
+        f"{one.first} and {one.second} on {benchmark_title(one.benchmark)}: {one.figures['across_judges']}."
+        for one in compared
+        if one.figures["across_judges"]
+    ]
+    return tuple(notes)
+
+
+def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
     """Builds a table of paired differences, with the number of tasks that both policies played."""
     columns = (
         *(
@@ -111,9 +134,11 @@ def differences_table(compared: Sequence[Difference]) -> Table:
             "Benchmark",
             "Shared tasks (of first, of second)",
             "pass@1, points",
+            "pass@1: permutation p",
+            "pass@1: Holm p",
             "pass@3, points",
         ),
-        *("Fewer steps where both solve, %", "Solved by one alone", "McNemar p", "Holm p"),
+        *("Fewer steps where both solve, %", "Solved by one alone (pass@k)", "McNemar p (pass@k)"),
     )
     rows = []
     for one in compared:
@@ -125,23 +150,26 @@ def differences_table(compared: Sequence[Difference]) -> Table:
                     benchmark_title(one.benchmark),
                     f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})"
                     f"{'' if one.same_tasks else ', other prompts'}",
-                    points(figures["pass_at_1"]),
-                    points(figures.get("pass_at_3")),
-                    percent(figures["step_reduction"]),
+                    points(figures["pass_at_1"]) + _mark(one),
+                    p_value(figures["permutation_p"]),
+                    p_value(one.holm_p),
+                    points(figures.get("pass_at_3")) + _mark(one),
+                    percent(figures["step_reduction"]) + _mark(one),
                     f"{figures['only_first']} / {figures['only_second']}",
                     p_value(figures["mcnemar_p"]),
-                    p_value(one.holm_p),
                 )
             )
         )
     return Table(
         "Differences on the same tasks",
-        "Paired by task; tasks that only one of the two played are left out. McNemar's test is on tasks "
-        "solved at least once; Holm corrects its p-values over this table. Other prompts: the two were "
+        "Paired by task; tasks that only one of the two played are left out. The permutation test is of the "
+        "difference in pass@1, and Holm corrects its p-values over this table. McNemar's test is of tasks "
+        "solved at least once in as many runs as both have (pass@k). Other prompts: the two were "
         "started with different lists of tasks and texts (one played a part, or dates were refreshed on "
         "another day).",
         tuple(Column(title) for title in columns),
         tuple(rows),
+        judge_notes(evaluations, compared),
     )
 
 
@@ -152,29 +180,40 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
         for grouping in GROUPINGS:
             for name, rates in one.score[grouping].items():
                 if rates["tasks"] >= MIN_GROUP_TASKS:
-                    size = f"{rates['tasks']} × {one.results.runs}, {rates['unjudged']} unjudged"
+                    size = f"{rates['tasks']} × {one.results.runs}{_few(rates['tasks'])}, " + (
+                        f"{rates['unjudged']} unjudged"
+                    )
                     cells = (one.label, size, percent(rates["pass_at_1"]), "", "")
                     rows.append(_group_row(one.benchmark, grouping, name, cells))
     for one in compared:
         for grouping in GROUPINGS:
             for name, figures in one.figures[grouping].items():
-                tests = (p_value(figures["mcnemar_p"]), p_value(figures["holm_p"]))
+                tests = (p_value(figures["permutation_p"]), p_value(figures["holm_p"]))
                 cells = (
                     f"{one.first} − {one.second}",
-                    f"{figures['tasks']} shared",
-                    points(figures["pass_at_1"]),
+                    f"{figures['tasks']} shared{_few(figures['tasks'])}",
+                    points(figures["pass_at_1"]) + _mark(one),
                 )
                 rows.append(_group_row(one.benchmark, grouping, name, (*cells, *tests)))
     rows.sort(key=lambda row: (row.section, row.cells[0]))
     return Table(
         "By site, type and level",
-        f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. Holm corrects "
-        "over the groups of one grouping. Each row is based on few tasks.",
+        f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. The "
+        "permutation test is of pass@1; Holm corrects it over the groups of one grouping. Few tasks: fewer "
+        f"than {FEW_TASKS}, so that only large differences can be seen.",
         tuple(
             Column(title)
-            for title in ("Group", "Policy or difference", "Tasks × runs", "pass@1", "McNemar p", "Holm p")
+            for title in (
+                "Group",
+                "Policy or difference",
+                "Tasks × runs",
+                "pass@1",
+                "Permutation p",
+                "Holm p",
+            )
         ),
         tuple(rows),
+        judge_notes(evaluations, compared),
     )
 
 
@@ -244,23 +283,31 @@ def _size(one: Evaluation) -> str:
 def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> TableRow:
     """Builds the row `1 - steps with / steps without`, from the two policies' means on shared tasks."""
     by_benchmark = {
-        one.benchmark: one.figures
+        one.benchmark: one
         for one in compared
         if (one.first, one.second) == tuple(row.label for row in REFLECTION.rows)
     }
     cells = ["Steps saved, %"]
     for benchmark in benchmarks:
-        figures = by_benchmark.get(benchmark)
+        one = by_benchmark.get(benchmark)
         cells += [
             *("", "", STEPS_SAVED.get(benchmark, NOT_REPORTED)),
-            NOT_RUN if figures is None else percent(figures["steps_saved"]),
-            NOT_RUN if figures is None else f"{figures['tasks']} shared tasks",
+            NOT_RUN if one is None else percent(one.figures["steps_saved"]) + _mark(one),
+            NOT_RUN if one is None else f"{one.figures['tasks']} shared tasks",
         ]
     return TableRow(tuple(cells))
 
 
 def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> TableRow:
     return TableRow((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
+
+
+def _mark(one: Difference) -> str:
+    return ACROSS_JUDGES if one.figures["across_judges"] else ""
+
+
+def _few(tasks: int) -> str:
+    return ", few tasks" if tasks < FEW_TASKS else ""
 
 
 def _tokens(cost: Mapping[str, Any]) -> str:

@@ -10,13 +10,16 @@ from collection.report.sources import LABELS, STAGES, RunFolder
 PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "base"))
 _EVALUATION = "eval/reward"
 _SCORES = (
-    *("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes"),
+    *("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes", "judges"),
     *("unjudged", "never_done", "kept_out", "judged_pass_at_1", "cost"),
 )
 
 
-def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
+def build_summary(run: RunFolder, seed: int = 0, across_judges: bool = False) -> dict[str, Any]:
     """Collects the figures of every stage; None for a stage that has not run.
+
+    Args:
+      across_judges: as for `collection.evaluation.results.compare`, which may raise `UserError`.
 
     Returns:
       `stages.<folder>.{status, seconds}`, `total_seconds`, `teacher`, `models.<label>.pass_at_<k>` and
@@ -35,7 +38,7 @@ def build_summary(run: RunFolder, seed: int = 0) -> dict[str, Any]:
         "total_seconds": sum(stage["seconds"] or 0.0 for stage in stages.values()),
         "teacher": _teacher(reports["collect"]),
         "models": {label: _scores(reports[f"evaluate/{label}"]) for label in LABELS},
-        "differences": _differences(run, seed),
+        "differences": _differences(run, seed, across_judges),
         "collection": _section(reports["collect"]),
         "policy_collection": _section(reports["collect_policy"]),
         "filter": _section(reports["sft_corpus"]),
@@ -82,13 +85,13 @@ def _scores(report: dict[str, Any] | None) -> dict[str, Any] | None:
     return {key: value for key, value in report.items() if key in _SCORES or key.startswith("pass_at_")}
 
 
-def _differences(run: RunFolder, seed: int) -> dict[str, Any]:
+def _differences(run: RunFolder, seed: int, across_judges: bool) -> dict[str, Any]:
     results = {label: run.results(label) for label in LABELS}
     differences: dict[str, Any] = {}
     for first, second in PAIRS:
         mine, theirs = results[first], results[second]
         differences[f"{first}_minus_{second}"] = (
-            None if mine is None or theirs is None else compare(mine, theirs, seed)
+            None if mine is None or theirs is None else compare(mine, theirs, seed, across_judges)
         )
     return differences
 

@@ -47,6 +47,9 @@ class TableRow:
 class Table:
     """A table, independent of the output format.
 
+    Attributes:
+      notes: lines under the table.
+
     Raises:
       ValueError: a row does not have one cell per column.
     """
@@ -55,6 +58,7 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -154,6 +158,7 @@ _LATEX = {
     "×": r"$\times$",
     "±": r"$\pm$",
     "≥": r"$\geq$",
+    "§": r"\S{}",
     "†": r"$^{\dagger}$",
     "‡": r"$^{\ddagger}$",
     "–": "--",

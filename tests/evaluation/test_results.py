@@ -21,6 +21,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import (
     CallUsage,
     ExtractionCall,
+    JudgeFingerprint,
     Message,
     Observation,
     Step,
@@ -28,6 +29,8 @@ from rmsweb_jax.records.schema import (
     TextPart,
     Trajectory,
 )
+
+JUDGE = JudgeFingerprint(method="reward")
 
 
 def trajectory(task: str, attempt: int, success: bool = True, **settings: Any) -> Trajectory:
@@ -72,7 +75,7 @@ def results(label: str, successes: list[list[int]], steps: list[list[int]]) -> R
         )
         for row, (wins, counts) in enumerate(zip(successes, steps, strict=True))
     )
-    return Results(label=label, model="m", runs=3, tasks=tasks)
+    return Results(label=label, model="m", runs=3, tasks=tasks, judges=(JUDGE,))
 
 
 BASE = results(
@@ -119,6 +122,7 @@ def test_differences_are_paired_on_shared_tasks_in_any_order():
     assert whole["pass_at_1"]["mean"] == pytest.approx(3 / 12)
     assert whole["step_reduction"]["mean"] == pytest.approx(1 - 7 / 10)
     assert whole["mcnemar_p"] == pytest.approx(1.0)
+    assert whole["permutation_p"] == pytest.approx(1 / 2)
     assert (whole["only_first"], whole["only_second"]) == (1, 0)
     assert (difference["first_tasks"], difference["second_tasks"]) == (3, 4)
 
@@ -127,6 +131,26 @@ def test_nothing_shared_is_refused():
     one, other = (SFT.model_copy(update={"tasks": tasks}) for tasks in (SFT.tasks[:2], SFT.tasks[2:]))
     with pytest.raises(UserError, match="no task in common"):
         compare(one, other)
+
+
+@pytest.mark.parametrize(
+    ("judges", "said"),
+    [
+        ((JudgeFingerprint(method="own_outcome"),), "method reward and own_outcome"),
+        ((), "no judge is recorded for one of them"),
+    ],
+    ids=["another", "unknown"],
+)
+def test_results_of_different_judges_are_compared_only_on_request(judges, said):
+    other = BASE.model_copy(update={"judges": judges})
+    with pytest.raises(UserError, match=rf"sft and base.*{said}.*config\.across_judges=True") as raised:
+        compare(SFT, other)
+    assert "\n" not in str(raised.value)
+    asked = compare(SFT, other, across_judges=True)
+    assert asked.pop("across_judges") == said
+    same = compare(SFT, BASE)
+    assert same.pop("across_judges") == ""
+    assert asked == same
 
 
 def test_mcnemar_looks_at_as_many_runs_of_both():
@@ -145,6 +169,7 @@ def test_mcnemar_looks_at_as_many_runs_of_both():
             )
             for task in BASE.tasks
         ),
+        judges=(JUDGE,),
     )
     difference = compare(BASE, once)
     # BASE solved its first task in the third run only.
@@ -172,7 +197,7 @@ def test_groups_are_compared_where_they_are_large_enough_and_corrected():
     assert sites.keys() == {"a", "b", "c"}
     assert sites["a"]["tasks"] == 20
     assert sites["a"]["pass_at_1"]["mean"] == pytest.approx(0.6)
-    assert sites["a"]["mcnemar_p"] == pytest.approx(2 / 2**12)
+    assert sites["a"]["mcnemar_p"] == sites["a"]["permutation_p"] == pytest.approx(2 / 2**12)
     assert sites["a"]["holm_p"] == pytest.approx(3 * 2 / 2**12)
     assert [sites[name]["holm_p"] for name in "bc"] == [1.0, 1.0]
     assert difference["by_kind"] == difference["by_level"] == {}

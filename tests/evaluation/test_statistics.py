@@ -1,13 +1,13 @@
 import itertools
-import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, bootstrap, ttest_rel
 
 from collection.evaluation import statistics
+from collection.evaluation.statistics import Interval
 
 _MATRICES = st.integers(1, 5).flatmap(
     lambda runs: st.lists(st.lists(st.booleans(), min_size=runs, max_size=runs), min_size=1, max_size=6)
@@ -54,22 +54,61 @@ def test_pass_at_k_refuses_more_runs_than_there_are(k):
         statistics.pass_at_k(np.zeros((2, 3), bool), k)
 
 
-def test_bootstrap_matches_the_exact_distribution_of_three_tasks():
-    values = np.array([0.0, 1.0, 1.0])
-    exact = [np.mean(draw) for draw in itertools.product(values, repeat=3)]
-    interval = statistics.bootstrap_mean(values, resamples=20_000, confidence=0.6)
-    assert interval is not None
-    assert interval.mean == pytest.approx(2 / 3)
-    assert interval.low == pytest.approx(np.quantile(exact, 0.2))
-    assert interval.high == pytest.approx(np.quantile(exact, 0.8))
+RATES = st.integers(1, 4).flatmap(
+    lambda runs: st.tuples(st.just(runs), st.lists(st.integers(0, runs), min_size=1, max_size=30))
+)
 
 
-def test_bootstrap_width_is_that_of_the_normal_approximation():
-    values = np.random.default_rng(1).normal(size=400)
-    interval = statistics.bootstrap_mean(values)
+def rate(successes, trials) -> Interval:
+    interval = statistics.rate_interval(np.asarray(successes), np.asarray(trials))
     assert interval is not None
-    width = 2 * 1.96 * values.std() / math.sqrt(len(values))
-    assert interval.high - interval.low == pytest.approx(width, rel=0.05)
+    return interval
+
+
+@given(RATES)
+def test_a_rate_is_inside_its_interval_and_the_interval_is_never_a_point(drawn):
+    runs, successes = drawn
+    interval = rate(successes, [runs] * len(successes))
+    assert interval.mean == pytest.approx(sum(successes) / runs / len(successes))
+    assert 0 <= interval.low <= interval.mean <= interval.high <= 1
+    assert interval.high - interval.low > 0.05
+    assert interval.tasks == len(successes)
+
+
+@given(RATES)
+def test_failures_mirror_successes(drawn):
+    runs, successes = drawn
+    interval, mirrored = (
+        rate(one, [runs] * len(successes)) for one in (successes, runs - np.array(successes))
+    )
+    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((interval.low, interval.high), abs=1e-9)
+
+
+def test_nothing_solved_of_36_runs_is_wilsons_interval_of_12_tasks():
+    interval = rate(np.zeros(12), np.full(12, 3))
+    assert (interval.mean, interval.low) == (0.0, 0.0)
+    z = 1.959964
+    assert interval.high == pytest.approx(z**2 / (12 + z**2), abs=1e-6)
+
+
+def test_runs_that_end_alike_count_as_one_and_independent_runs_as_many():
+    alike = rate([3, 0] * 50, np.full(100, 3))
+    once = rate([1, 0] * 50, np.ones(100))
+    assert (alike.low, alike.high) == pytest.approx((once.low, once.high))
+    # Less variance than independent runs would have: counted as independent, not as more.
+    steady = rate(np.full(100, 1), np.full(100, 2))
+    independent = rate([1, 0] * 100, np.ones(200))
+    assert steady.high - steady.low == pytest.approx(independent.high - independent.low, rel=0.01)
+
+
+def test_bootstrap_is_scipys_bca():
+    values = np.random.default_rng(1).exponential(size=40)
+    interval = statistics.bootstrap_mean(values, seed=3)
+    expected = bootstrap(
+        (values,), np.mean, n_resamples=9999, rng=np.random.default_rng(3)
+    ).confidence_interval
+    assert interval is not None
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected), abs=1e-12)
 
 
 def test_same_seed_same_interval_other_seed_another():
@@ -78,25 +117,50 @@ def test_same_seed_same_interval_other_seed_another():
     assert statistics.bootstrap_mean(values, seed=3) != statistics.bootstrap_mean(values, seed=4)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
 def test_the_interval_of_a_mean_lies_within_the_values(values):
-    interval = statistics.bootstrap_mean(np.array(values), resamples=200)
+    interval = statistics.bootstrap_mean(np.array(values))
     assert interval is not None
     assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
 
 
 def test_no_tasks_give_no_interval():
     assert statistics.bootstrap_mean(np.zeros(0)) is None
+    assert statistics.rate_interval(np.zeros(3), np.zeros(3)) is None
+    assert statistics.paired_difference(np.zeros(0), np.zeros(0)) is None
     assert statistics.steps_on_solved(np.zeros((4, 3), bool), np.ones((4, 3))) is None
 
 
 def test_pairing_removes_shared_task_variance():
     rng = np.random.default_rng(0)
-    difficulty = rng.normal(scale=5.0, size=60)
-    first = difficulty + 1.0 + rng.normal(scale=0.1, size=60)
-    paired = statistics.paired_difference(first, difficulty)
-    assert paired is not None
-    assert 0.9 < paired.low < paired.mean < paired.high < 1.1
+    hard = rng.random(60) < 0.5
+    first, second = hard.copy(), hard.copy()
+    first[np.flatnonzero(~hard)[:3]] = True
+    paired = statistics.paired_difference(first, second)
+    apart = statistics.paired_difference(rng.permutation(first), second)
+    assert paired is not None and apart is not None
+    assert paired.mean == pytest.approx(3 / 60)
+    assert paired.high - paired.low < 0.6 * (apart.high - apart.low)
+
+
+@given(RATES, st.randoms())
+def test_a_difference_mirrors_and_is_never_a_point(drawn, random):
+    runs, successes = drawn
+    first = np.array(successes) / runs
+    second = np.array(random.sample(successes, len(successes))) / runs
+    one, other = (
+        statistics.paired_difference(*pair, runs, runs) for pair in ((first, second), (second, first))
+    )
+    assert one is not None and other is not None
+    assert (one.low, one.mean, one.high) == pytest.approx((-other.high, -other.mean, -other.low), abs=1e-9)
+    assert -1 <= one.low <= one.mean <= one.high <= 1
+
+
+def test_two_policies_that_solve_nothing_may_still_differ():
+    interval = statistics.paired_difference(np.zeros(20), np.zeros(20), 3, 3)
+    assert interval is not None
+    assert -0.3 < interval.low < -0.1 and interval.mean == 0 and 0.1 < interval.high < 0.3
 
 
 def test_paired_values_must_be_of_the_same_tasks():
@@ -182,32 +246,20 @@ def test_steps_saved_are_those_of_the_means_of_each():
     assert statistics.steps_saved(mine, my_steps, np.zeros((2, 2), bool), their_steps) is None
 
 
-def test_steps_saved_match_the_exact_distribution_of_three_tasks():
-    mine, my_steps = np.array([[1, 1], [1, 0], [1, 1]], bool), np.array([[2, 4], [3, 9], [5, 5]])
-    theirs, their_steps = np.array([[1, 0], [1, 1], [1, 1]], bool), np.array([[6, 1], [4, 8], [7, 9]])
-
-    def saved(rows: tuple[int, ...]) -> float:
-        means = [
-            steps[list(rows)][solved[list(rows)]].mean()
-            for solved, steps in ((mine, my_steps), (theirs, their_steps))
-        ]
-        return 1 - means[0] / means[1]
-
-    exact = [saved(rows) for rows in itertools.product(range(3), repeat=3)]
-    interval = statistics.steps_saved(mine, my_steps, theirs, their_steps, resamples=20_000, confidence=0.6)
-    assert interval is not None
-    assert interval.low == pytest.approx(np.quantile(exact, 0.2))
-    assert interval.high == pytest.approx(np.quantile(exact, 0.8))
+def test_steps_of_one_task_or_of_equal_tasks_have_no_spread():
+    one = statistics.bootstrap_ratio(np.array([7.0, 0.0]), np.array([2.0, 0.0]))
+    assert one == Interval(3.5, 3.5, 3.5, 1)
+    assert statistics.bootstrap_mean(np.full(5, 4.0)) == Interval(4.0, 4.0, 4.0, 5)
 
 
 class Simulated:
-    """Two policies on 60 tasks, three runs each, drawn anew 1,000 times from known chances.
+    """Two policies on 60 tasks, three runs each, drawn anew 800 times from known chances.
 
     Tasks differ widely in how hard they are; the second policy is better where tasks are hard, and takes
     more steps. Chances are uniform in a task's level u, so that the truth is an integral.
     """
 
-    def __init__(self, seed: int, sets: int = 1000, tasks: int = 60, runs: int = 3):
+    def __init__(self, seed: int, sets: int = 800, tasks: int = 60, runs: int = 3):
         rng = np.random.default_rng(seed)
         level = rng.random((sets, tasks, 1))
         draws = rng.random((2, sets, tasks, runs))
@@ -237,7 +289,7 @@ def coverage(intervals, truth: float) -> float:
 def test_intervals_of_pass_at_k_hold_the_truth_in_19_of_20_cases(k):
     truth = (1 - (1 - _FIRST) ** k).mean()
     intervals = [
-        statistics.bootstrap_mean(statistics.pass_at_k(one, k), resamples=1000) for one in SIMULATED.first
+        statistics.rate_interval(3 * statistics.pass_at_k(one, k), np.full(60, 3)) for one in SIMULATED.first
     ]
     assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
 
@@ -245,7 +297,7 @@ def test_intervals_of_pass_at_k_hold_the_truth_in_19_of_20_cases(k):
 def test_intervals_of_paired_differences_hold_the_truth_in_19_of_20_cases():
     truth = (_SECOND - _FIRST).mean()
     intervals = [
-        statistics.paired_difference(second.mean(axis=1), first.mean(axis=1), resamples=1000)
+        statistics.paired_difference(second.mean(axis=1), first.mean(axis=1), 3, 3)
         for first, second in zip(SIMULATED.first, SIMULATED.second, strict=True)
     ]
     assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
@@ -254,13 +306,13 @@ def test_intervals_of_paired_differences_hold_the_truth_in_19_of_20_cases():
 def test_intervals_over_judged_runs_hold_the_truth_in_19_of_20_cases():
     """Judging is independent of the task here, so the judged rate equals the rate of all."""
     intervals = [
-        statistics.bootstrap_ratio((won & judged).sum(axis=1), judged.sum(axis=1), resamples=1000)
+        statistics.rate_interval((won & judged).sum(axis=1), judged.sum(axis=1))
         for won, judged in zip(SIMULATED.first, SIMULATED.judged, strict=True)
     ]
     assert coverage(intervals, _FIRST.mean()) == pytest.approx(0.95, abs=0.02)
 
 
-def test_intervals_of_steps_saved_hold_the_truth_in_19_of_20_cases():
+def test_intervals_of_steps_saved_hold_the_truth_in_19_of_20_cases(monkeypatch):
     # Steps are cut to whole numbers: their means at a level are taken from the draws' own form.
     first, second = (
         np.mean([(4 + extra + 6 * (1 - _LEVEL) + more).astype(int) for more in range(4)], axis=0)
@@ -268,18 +320,10 @@ def test_intervals_of_steps_saved_hold_the_truth_in_19_of_20_cases():
     )
     truth = 1 - (first * _FIRST).sum() / _FIRST.sum() / ((second * _SECOND).sum() / _SECOND.sum())
     data = zip(SIMULATED.first, SIMULATED.first_steps, SIMULATED.second, SIMULATED.second_steps, strict=True)
-    intervals = [statistics.steps_saved(*one, resamples=1000) for one in data]
-    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
-
-
-def test_unpaired_intervals_would_be_wider():
-    """Most of the variance is between tasks and shared by both policies, so pairing removes it."""
-    first, second = SIMULATED.first[0].mean(axis=1), SIMULATED.second[0].mean(axis=1)
-    paired = statistics.paired_difference(second, first)
-    apart = [statistics.bootstrap_mean(one) for one in (first, second)]
-    assert paired is not None
-    widths = [one.high - one.low for one in apart if one is not None]
-    assert paired.high - paired.low < 0.8 * math.hypot(*widths)
+    # Fewer resamples than otherwise, for speed: they blur the limits by a tenth of their distance.
+    monkeypatch.setattr(statistics, "RESAMPLES", 499)
+    intervals = [statistics.steps_saved(*one) for one in data]
+    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.025)
 
 
 def outcomes(wins: int, losses: int) -> tuple[np.ndarray, np.ndarray]:
@@ -302,6 +346,40 @@ def test_mcnemar_is_scipys_binomial_test_on_disagreements():
             expected = binomtest(wins, wins + losses, 0.5).pvalue
             assert statistics.mcnemar(*outcomes(wins, losses)) == pytest.approx(expected, rel=1e-9)
     assert statistics.mcnemar(*outcomes(700, 500)) == pytest.approx(binomtest(700, 1200).pvalue, rel=1e-6)
+
+
+DIFFERENCES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=10)
+
+
+def runs_of(successes: list[int]) -> np.ndarray:
+    return np.arange(3) < np.array(successes)[:, None]
+
+
+@settings(max_examples=50)
+@given(DIFFERENCES)
+def test_the_permutation_test_goes_through_all_signs(pairs):
+    first, second = (list(one) for one in zip(*pairs, strict=True))
+    differences = np.subtract(first, second)
+    sums = [abs(np.dot(signs, differences)) for signs in itertools.product((-1, 1), repeat=len(pairs))]
+    p = np.mean(np.array(sums) >= abs(differences.sum()))
+    assert statistics.permutation_p(runs_of(first), runs_of(second)) == pytest.approx(p)
+
+
+def test_the_permutation_test_of_many_tasks_repeats_and_ignores_the_scale_of_runs():
+    rng = np.random.default_rng(0)
+    first, second = rng.random((80, 3)) < 0.6, rng.random((80, 3)) < 0.5
+    p = statistics.permutation_p(first, second, seed=1)
+    assert p == statistics.permutation_p(first, second, seed=1)
+    assert statistics.permutation_p(np.tile(first, 2), second, seed=1) == p
+    t = ttest_rel(first.mean(axis=1), second.mean(axis=1)).pvalue
+    assert p == pytest.approx(t, rel=0.3)
+
+
+def test_the_permutation_test_is_of_pass_at_1_not_of_pass_at_k():
+    """One solves each task once, the other always: equal in "solved at least once", far apart in pass@1."""
+    first, second = runs_of([3] * 12), runs_of([1] * 12)
+    assert statistics.mcnemar(first.any(axis=1), second.any(axis=1)) == 1.0
+    assert statistics.permutation_p(first, second) == pytest.approx(2 / 2**12)
 
 
 def test_disagreements_are_counted_on_each_side():

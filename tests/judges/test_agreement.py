@@ -94,17 +94,6 @@ def test_the_interval_is_over_tasks_and_repeats():
     assert each is not None and each.high - each.low < one.high - one.low
 
 
-def test_resampling_in_parts_is_resampling(monkeypatch):
-    first = {str(run): run % 3 > 0 for run in range(40)}
-    second = {str(run): run % 4 > 0 for run in range(40)}
-    tasks = {run: run for run in first}
-    whole = kappa_interval(first, second, tasks)
-    monkeypatch.setattr("collection.judges.agreement._CHUNK", 40 * 999)
-    parts = kappa_interval(first, second, tasks)
-    assert whole is not None and parts is not None
-    assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), abs=0.05)
-
-
 def test_shares_against_a_reference():
     reference = {"a": True, "b": True, "c": True, "d": False, "e": False, "f": None}
     judge = {"a": True, "b": False, "c": None, "d": True, "e": False, "f": True, "g": True}

@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot
 
-from collection.evaluation.statistics import Interval, bootstrap_ratio, paired_difference
+from collection.evaluation.statistics import Interval, bootstrap_ratio, paired_difference, rate_interval
 from collection.fleet.rounds import SOLVED_BY, Round, group_rounds
 from configs import collect
 from rmsweb_jax.records.dataset import read_dataset
@@ -43,23 +43,30 @@ class Outcome:
         )
 
     def solve_at_2(self, last: int) -> Interval | None:
-        return bootstrap_ratio(self.solved(last) * self.failed, self.failed)
+        return rate_interval(self.solved(last) * self.failed, self.failed)
 
     def success(self, attempt: int) -> Interval | None:
         """Share of the tasks played in a round that were solved in it."""
-        return self._ratio(lambda one: float(one.success), lambda one: float(one.attempt == attempt))
+        return rate_interval(
+            *self._sums(lambda one: float(one.success), lambda one: float(one.attempt == attempt))
+        )
 
     def steps(self, attempt: int | None = None) -> Interval | None:
         """Mean steps of successes, of one round or of all."""
-        return self._ratio(
-            lambda one: float(one.steps),
-            lambda one: float(one.success and attempt in (None, one.attempt)),
+        return bootstrap_ratio(
+            *self._sums(
+                lambda one: float(one.steps),
+                lambda one: float(one.success and attempt in (None, one.attempt)),
+            )
         )
 
-    def _ratio(self, value: Callable[[Round], float], weight: Callable[[Round], float]) -> Interval | None:
+    def _sums(
+        self, value: Callable[[Round], float], weight: Callable[[Round], float]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[T] weighted sums of values, and [T] sums of weights."""
         top = [sum(value(one) * weight(one) for one in runs) for runs in self.tasks.values()]
         bottom = [sum(map(weight, runs)) for runs in self.tasks.values()]
-        return bootstrap_ratio(np.array(top), np.array(bottom))
+        return np.array(top), np.array(bottom)
 
 
 def settings(variant: str, pages: Sequence[str], seeds: int, rate: float) -> list[str]:
@@ -227,7 +234,7 @@ its own reflections.
 
 {tasks} tasks, each with at most five rounds, ending at two successes (RMSWeb, section 3.1), are played with
 reflection and without, from the same seeds; episodes: {episodes}. {failed_in_round_1} tasks failed in round
-1. Intervals are 95 % bootstrap over tasks.
+1. Intervals are of 95 %, over tasks.
 """
 PROOF = Proof("Reflection while collecting, simulated", ABOUT, measure, claims, tables, browser=True)
 

@@ -20,6 +20,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import (
     ActionResult,
     AuditPair,
+    JudgeFingerprint,
     Message,
     Observation,
     RlPrompt,
@@ -30,6 +31,7 @@ from rmsweb_jax.records.schema import (
     Trajectory,
 )
 
+REWARD = JudgeFingerprint(method="reward")
 SITES = ("click-button", "login-user")
 SOLVED = {"teacher": (0, 1, 1), "sft": (0, 1, 1), "base": (0, 0, 0), "rl": (1, 1, 1)}
 HOSTILE = "Type \"<script>alert('x')</script>\" & press Login"
@@ -84,6 +86,7 @@ def play(folder: Path, actor: str, site: str, seed: int, attempt: int) -> Trajec
         steps=tuple(make_step(number, images, number == 3) for number in (1, 2, 3)),
         outcome="done" if won else "failures",
         success=won,
+        judge_fingerprint=REWARD,
     )
 
 

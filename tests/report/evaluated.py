@@ -8,6 +8,9 @@ import numpy as np
 
 from collection.evaluation.results import Results, to_json
 from collection.evaluation.task_results import TaskResult
+from rmsweb_jax.records.schema import JudgeFingerprint
+
+REWARD = JudgeFingerprint(method="reward")
 
 
 def make_results(
@@ -48,7 +51,9 @@ def make_results(
                 judge_costs=(0.0,) * runs,
             )
         )
-    return Results(label=label, model="m", runs=runs, tasks=tuple(rows), benchmark=benchmark)
+    return Results(
+        label=label, model="m", runs=runs, tasks=tuple(rows), benchmark=benchmark, judges=(REWARD,)
+    )
 
 
 def write_evaluation(folder: Path, results: Results, **more: Any) -> Path:

@@ -1,9 +1,9 @@
-"""The line on judges in a model card."""
+"""The lines on judges in a model card."""
 
-from collection.report.card import judge_lines
+from collection.report.card import Card, render_card
 from collection.report.evaluations import Evaluation
 from rmsweb_jax.records.schema import JudgeFingerprint
-from tests.report.evaluated import make_results
+from tests.report.evaluated import REWARD, make_results
 
 
 def test_a_card_names_the_judges_of_each_evaluation():
@@ -14,17 +14,31 @@ def test_a_card_names_the_judges_of_each_evaluation():
         model_version="o4-mini-2025-04-16",
         temperature=0.0,
     )
-    reward = JudgeFingerprint(method="reward")
-    judged = {"online_mind2web": (official,), "miniwob": (reward,), "webvoyager": ()}
+    judged = {"online_mind2web": (official,), "miniwob": (REWARD,), "webvoyager": ()}
     evaluations = [
         Evaluation(
             "sft", name, make_results("sft", name, 0.5).model_copy(update={"judges": judges}), {}, seed=0
         )
         for name, judges in judged.items()
     ]
-    assert judge_lines(evaluations) == [
-        "sft on Online-Mind2Web: judged by webjudge by o4-mini-2025-04-16 at temperature 0, from "
-        f"github.com/microsoft/fara@9b8af39 ({official.id}).",
-        f"sft on MiniWoB++: judged by reward ({reward.id}).",
-        "sft on WebVoyager: judged by a judge that was not recorded.",
+    card = Card(
+        name="n",
+        license="apache-2.0",
+        license_source="as given",
+        base_model="",
+        base="b",
+        format="merged",
+        rank=8,
+        stages=(),
+        evaluations=evaluations,
+        contamination=(),
+        teachers=(),
+        files=(),
+    )
+    lines = render_card(card).replace("\\", "").splitlines()
+    assert [line for line in lines if line.startswith("- Judged by")] == [
+        "- Judged by webjudge, model o4-mini-2025-04-16, temperature 0, from "
+        f"github.com/microsoft/fara@9b8af39 (id {official.id}): sft on Online-Mind2Web.",
+        f"- Judged by reward (id {REWARD.id}): sft on MiniWoB++.",
+        "- Judged by a judge that was not recorded: sft on WebVoyager.",
     ]

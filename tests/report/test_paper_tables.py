@@ -18,7 +18,8 @@ from collection.report.published import ABLATION, BENCHMARKS, MAIN, REFLECTION, 
 from configs.report import get_config
 from experiments import report
 from rmsweb_jax.errors import UserError
-from tests.report.evaluated import make_results, named, read_json, write_evaluation
+from rmsweb_jax.records.schema import JudgeFingerprint
+from tests.report.evaluated import REWARD, make_results, named, read_json, write_evaluation
 
 
 def write_table(folder: Path, name: str, results: str, **settings) -> Path:
@@ -113,7 +114,10 @@ def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
     one = read_json(main_table / "table.json")["differences"]
     assert [(each["first"], each["second"], each["tasks"]) for each in one] == [("8b_sft", "8b_base", 70)]
     assert one[0]["pass_at_1"]["low"] > 0.1
-    assert one[0]["holm_p"] == one[0]["mcnemar_p"]
+    assert one[0]["holm_p"] == one[0]["permutation_p"] < 0.001
+    columns = head(main_table, table=2)
+    assert found[columns.index("pass@1: permutation p")] == p_value(one[0]["permutation_p"])
+    assert found[columns.index("McNemar p (pass@k)")] == p_value(one[0]["mcnemar_p"])
     assert one[0]["by_level"].keys() == {"easy", "hard"}
 
 
@@ -136,11 +140,55 @@ def test_evaluations_of_different_prompts_are_marked(tmp_path):
     assert cells(tmp_path / "same", "8b_sft", table=1)[1:4] == ["apps", "40 × 3", "4"]
 
 
+def test_a_difference_across_judges_is_refused_or_marked_in_every_format(tmp_path):
+    other = JudgeFingerprint(method="webjudge", model="o4-mini", temperature=0.0, source="fara@9b8af39")
+    judged = {"8b_base": (REWARD,), "8b_sft": (other,)}
+    folders = {
+        label: [
+            write_evaluation(
+                tmp_path / label, make_results(label, "apps", 0.5).model_copy(update={"judges": judges})
+            )
+        ]
+        for label, judges in judged.items()
+    }
+    with pytest.raises(UserError, match=r"8b_sft and 8b_base.*method webjudge and reward.*across_judges"):
+        write_table(tmp_path / "refused", "main", named(folders))
+    assert not list((tmp_path / "refused").iterdir())
+    folder = write_table(tmp_path / "asked", "main", named(folders), across_judges=True)
+    columns, found = head(folder, table=2), cells(folder, "8b_sft − 8b_base", table=2)
+    for column in ("pass@1, points", "pass@3, points", "Fewer steps where both solve, %"):
+        assert found[columns.index(column)].endswith(" §")
+    assert cells(folder, "easy", table=3)[3][-1] != "§"
+    assert read_json(folder / "table.json")["differences"][0]["across_judges"]
+    for file, mark in (("table.md", ") §"), ("table.tex", r") \S{}"), ("table.html", ") §")):
+        text = (folder / file).read_text().replace("\\_", "_").replace("\\-", "-")
+        assert mark in text and "Different judges" in text
+        assert f"webjudge, model o4-mini, temperature 0, from fara@9b8af39 (id {other.id})" in text
+        # Each table names its judges.
+        assert text.count(f"reward (id {REWARD.id}): 8b_base on apps.") == 4, file
+
+
+def test_evaluations_from_before_judges_were_recorded_are_unknown(tmp_path):
+    old = {"judges": ()}
+    folders = {
+        label: [write_evaluation(tmp_path / label, make_results(label, "apps", 0.5).model_copy(update=old))]
+        for label in ("8b_base", "8b_sft")
+    }
+    with pytest.raises(UserError, match="no judge is recorded"):
+        write_table(tmp_path / "refused", "main", named(folders))
+    folder = write_table(tmp_path / "asked", "main", named(folders), across_judges=True)
+    assert "Judged by a judge that was not recorded: 8b\\_base on apps; 8b\\_sft on apps." in (
+        (folder / "table.md").read_text()
+    )
+
+
 def test_groups_are_shown_by_site_type_and_level(main_table):
     text = (main_table / "table.md").read_text()
     for section in ("WebVoyager, by site", "WebVoyager, by type", "WebVoyager, by level"):
         assert f"**{section}**" in text
     assert "Buy\\_it" in text
+    assert "35 × 3, few tasks, 5 unjudged" in text
+    assert "50 × 3, 0 unjudged" in text
 
 
 def test_the_same_folders_give_the_same_bytes(main_table, folders, tmp_path):
