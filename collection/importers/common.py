@@ -119,7 +119,7 @@ def read_json(path: Path) -> Any:
       BrokenRunError: missing, unreadable or not JSON.
     """
     try:
-        return _clean(json.loads(path.read_text(encoding="utf-8", errors="replace")))
+        return clean(json.loads(path.read_text(encoding="utf-8", errors="replace")))
     except FileNotFoundError as error:
         raise BrokenRunError(f"no {path.name}") from error
     except (OSError, ValueError, RecursionError) as error:
@@ -220,13 +220,13 @@ def to_action(raw: Any) -> Action:
         raise UnmappedError(str(name), str(error)) from error
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_clean(item) for item in value]
+        return [clean(item) for item in value]
     if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
+        return {clean(key): clean(item) for key, item in value.items()}
     return value
 
 

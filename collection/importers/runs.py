@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import collection.importers.browser_use as browser_use
+import collection.importers.fara as fara
+import collection.importers.molmoweb as molmoweb
 import collection.importers.online_mind2web as online_mind2web
+import collection.importers.openwebrl as openwebrl
+import collection.importers.webgym as webgym
 import collection.importers.webvoyager as webvoyager
 from collection.importers.common import BrokenRunError, Notes, RunContext, TaskInfo
 from rmsweb_jax.errors import UserError
@@ -39,6 +43,10 @@ FORMATS = {
     "browser_use": Format(browser_use.SOURCE, browser_use.find_runs, browser_use.read_run),
     "webvoyager": Format(webvoyager.SOURCE, webvoyager.find_runs, webvoyager.read_run),
     "online_mind2web": Format(online_mind2web.SOURCE, online_mind2web.find_runs, online_mind2web.read_run),
+    "fara": Format(fara.SOURCE, fara.find_runs, fara.read_run),
+    "molmoweb": Format(molmoweb.SOURCE, molmoweb.find_runs, molmoweb.read_run),
+    "openwebrl": Format(openwebrl.SOURCE, openwebrl.find_runs, openwebrl.read_run),
+    "webgym": Format(webgym.SOURCE, webgym.find_runs, webgym.read_run),
 }
 
 

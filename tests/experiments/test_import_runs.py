@@ -17,6 +17,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
+from tests.importers.agent_runs import fara_run, gym_episode, molmo_run, rl_sample
 from tests.importers.foreign_runs import (
     TASK_ID,
     browser_use_run,
@@ -78,6 +79,10 @@ def test_every_variant_imports_its_folder(tmp_path):
     webvoyager_run(tmp_path / "webvoyager/taskA--1", *webvoyager_messages("Click [2]", "ANSWER; 1"))
     mind2web_v1(tmp_path / "online_mind2web" / TASK_ID)
     evaluation(tmp_path, "WebJudge_Online_Mind2Web_eval", {TASK_ID: 1})
+    fara_run(tmp_path / "fara/A--1")
+    molmo_run(tmp_path / "molmoweb/A--1")
+    rl_sample(tmp_path / "openwebrl", task="A--1")
+    gym_episode(tmp_path / "webgym", name="A--1")
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"id": "A--1", "ques": "Find a lamp.", "web": "https://a.test/", "success": true}\n')
     for variant in VARIANTS:
