@@ -4,15 +4,19 @@
         --config.actor.base_url=URL --config.actor.model=gpt-4o --workdir=runs/judge
 
 The workdir gets `judgements.jsonl` (a line a run and judge), `cross_check.jsonl` (a line a failure that was
-looked at again), `agreement.md`, `calls.sqlite` with what each call took and `judge_replies.sqlite` with what
-was answered, so that the same command asks nothing twice, and last `report.json`.
+looked at again), `agreement.md`, the sheet of judges (`sheet.md`, `.tex`, `.html`, `.json`), `calls.sqlite`
+with what each call took and `judge_replies.sqlite` with what was answered, so that the same command asks
+nothing twice, and last `report.json`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,10 +29,13 @@ from collection.judges.asking import ModelJudge
 from collection.judges.base import Judge
 from collection.judges.config import JudgeDataSettings, make_cross_check, make_judges
 from collection.judges.cross_check import CrossCheck, CrossChecked, is_worth_it, summarize
-from collection.judges.judgements import Judgement, in_order, judge_runs, read_labels
+from collection.judges.judgements import Judgement, RunFacts, in_order, judge_runs
+from collection.judges.labels import read_labels
 from collection.judges.notes import read_notes
 from collection.judges.report import LABELS, agreement_page, agreement_report
 from collection.llm.ledger import LEDGER, CallLedger
+from collection.report.sheet import sheet_document, sheet_figures
+from collection.report.tables import to_html, to_latex, to_markdown
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
@@ -47,8 +54,20 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if not path.exists():
         report = judge_data(from_config(JudgeDataSettings, config), workdir)
         write_atomic(workdir / "agreement.md", agreement_page(report).encode())
+        _write_sheet(report, workdir)
         write_atomic(path, json.dumps(report, indent=1).encode())
     print((workdir / "agreement.md").read_text())
+    print(f"{workdir / 'sheet.html'}: a row a policy, a column a judge; also as Markdown, LaTeX and JSON")
+
+
+def _write_sheet(report: Mapping[str, Any], workdir: Path) -> None:
+    document = sheet_document(report, shlex.join(["python", "-m", "experiments.judge", *sys.argv[1:]]))
+    texts = {"md": to_markdown(document), "tex": to_latex(document), "html": to_html(document)}
+    texts["json"] = json.dumps(
+        {**report["sheet"], "pairs": report["pairs"], "labels": report["labels"]}, indent=1
+    )
+    for ending, text in texts.items():
+        write_atomic(workdir / f"sheet.{ending}", text.encode())
 
 
 def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
@@ -58,8 +77,12 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
       UserError: a setting or a file is not as it has to be; or a model will answer no question.
     """
     start = time.monotonic()
-    data = pinned_for_run(parse_path(settings.data, "config.data"), workdir)
-    labels = _labels(settings.labels, data)
+    data = [pinned_for_run(path, workdir) for path in _folders(settings.data)]
+    runs = _facts(data)
+    # Before the first call: labels of other runs are not to cost one.
+    labels = None
+    if settings.labels:
+        labels = read_labels(local_path(settings.labels, "config.labels"), runs, settings.labels_agent)
     notes = read_notes(local_path(settings.notes, "config.notes")) if settings.notes else {}
     actor, of = settings.actor.resolve(), settings.cross_check.of
     judges = make_judges(settings.judges, actor, notes, workdir)
@@ -70,13 +93,16 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         _refuse_unknown("cross_check.of", of, set(judges))
     judgements = _judge(data, judges, settings.workers, workdir)
     checked = _check(data, checker, of, judges, judgements, settings.workers, workdir) if checker else []
+    verdicts = labels.verdicts if labels else {}
     report = {
         "stage": "judge",
         "seconds": round(time.monotonic() - start, 1),
-        "data": str(data),
+        "data": ", ".join(map(str, data)),
+        "labels": str(labels) if labels else "",
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),
-        **agreement_report(judgements, labels, reference, settings.seed),
+        **agreement_report(judgements, verdicts, reference, settings.seed),
+        "sheet": sheet_figures(runs, judgements, verdicts, settings.rows),
         "cross_check": {"of": of, "name": checker.name, **summarize(checked)} if checker else {},
         **_spent(judges, checker, workdir),
     }
@@ -85,14 +111,22 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def _labels(file: str, data: AnyPath) -> dict[str, bool]:
-    if not file:
-        return {}
-    labels = read_labels(local_path(file, "config.labels"))
-    # Before the first call: labels of other runs are not to cost one.
-    if not any(run.trajectory_id in labels for run in read_dataset(data, Trajectory)):
-        raise UserError(f"{file}: no label is of a run in {data}: give the labels of these runs")
-    return labels
+def _folders(text: str) -> list[AnyPath]:
+    folders = [parse_path(name.strip(), "config.data") for name in text.split(",") if name.strip()]
+    return folders or [parse_path("", "config.data")]
+
+
+def _facts(data: Sequence[AnyPath]) -> list[RunFacts]:
+    """Reads all runs once; refuses data sets with equal runs, whose verdicts could not be distinguished."""
+    names = [path.name for path in data]
+    named = names if len(set(names)) == len(names) else list(map(str, data))
+    runs: dict[str, RunFacts] = {}
+    for path, name in zip(data, named, strict=True):
+        for run in read_dataset(path, Trajectory):
+            if run.trajectory_id in runs:
+                raise UserError(f"config.data: {run.trajectory_id} is there twice: give each run once")
+            runs[run.trajectory_id] = RunFacts.of(run, name if len(data) > 1 else "")
+    return list(runs.values())
 
 
 def _refuse_unknown(key: str, name: str, known: set[str]) -> None:
@@ -101,16 +135,18 @@ def _refuse_unknown(key: str, name: str, known: set[str]) -> None:
         raise UserError(f"config.{key}={name!r}: no judge of that name runs here: take one of {names}")
 
 
-def _judge(data: AnyPath, judges: Mapping[str, Judge], workers: int, workdir: Path) -> list[Judgement]:
-    runs = read_dataset(data, Trajectory)
-    progress = Progress(workdir, "judge", total=dataset_size(data) * len(judges))
-    judgements = list(_watched(judge_runs(runs, judges, ImageStore(data), workers), progress))
+def _judge(
+    data: Sequence[AnyPath], judges: Mapping[str, Judge], workers: int, workdir: Path
+) -> list[Judgement]:
+    progress = Progress(workdir, "judge", total=sum(map(dataset_size, data)) * len(judges))
+    made = (judge_runs(read_dataset(one, Trajectory), judges, ImageStore(one), workers) for one in data)
+    judgements = list(_watched(itertools.chain.from_iterable(made), progress))
     _write(workdir / "judgements.jsonl", judgements)
     return judgements
 
 
 def _check(
-    data: AnyPath,
+    data: Sequence[AnyPath],
     checker: CrossCheck,
     of: str,
     judges: Mapping[str, Judge],
@@ -118,15 +154,17 @@ def _check(
     workers: int,
     workdir: Path,
 ) -> list[CrossChecked]:
-    images, judge = ImageStore(data), judges[of]
+    judge = judges[of]
     seen = judge.sees if isinstance(judge, ModelJudge) else ""
     by_run = {one.trajectory_id: one for one in judgements if one.judge == of}
 
     def calls() -> Iterator[Callable[[], CrossChecked]]:
-        for run in read_dataset(data, Trajectory):
-            judgement = by_run[run.trajectory_id]
-            if is_worth_it(run, judgement):
-                yield functools.partial(checker.check, run, judgement, seen, images)
+        for folder in data:
+            images = ImageStore(folder)
+            for run in read_dataset(folder, Trajectory):
+                judgement = by_run[run.trajectory_id]
+                if is_worth_it(run, judgement):
+                    yield functools.partial(checker.check, run, judgement, seen, images)
 
     total = sum(one.success is False for one in by_run.values())
     checked = list(_watched(in_order(calls(), workers), Progress(workdir, "cross-check", total)))

@@ -66,7 +66,7 @@ def write_table(settings: ReportSettings, workdir: Path) -> None:
         raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
     evaluations = read_evaluations(settings.results, settings.prices, settings.seed)
     command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
-    document, figures = build_document(name, evaluations, command, settings.across_judges)
+    document, figures = build_document(name, evaluations, command, settings.across_judges, settings.published)
     for file, text in document_files(document).items():
         write_atomic(workdir / file, text.encode())
     write_atomic(workdir / "table.json", to_json(figures))

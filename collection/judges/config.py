@@ -116,9 +116,12 @@ class JudgeDataSettings:
     """Settings of `experiments.judge`.
 
     Attributes:
-      data: a trajectory data set from collect, evaluate or import_runs.
+      data: trajectory data sets from collect, evaluate or import_runs, separated by commas.
+      rows: what a row of the sheet is: `policy` (each policy and data set), `site` or `kind` of the tasks.
       notes: a benchmark's notes for judges: JSONL with task_id and optional reference and rubric.
-      labels: human verdicts: JSONL with trajectory_id and success.
+      labels: human verdicts: JSONL with trajectory_id and success, or a file of Online-Mind2Web or
+        CUAVerifierBench (`collection.judges.labels`).
+      labels_agent: agent of Online-Mind2Web's labels whose runs these are; empty for the runs' actor.
       reference: the judge that the others are compared with ("labels" for human labels); empty uses the
         labels if there are any.
       seed: seed of the bootstrap.
@@ -129,6 +132,8 @@ class JudgeDataSettings:
     data: str = required("--config.data=DIR with the runs to judge")
     notes: str = ""
     labels: str = ""
+    labels_agent: str = ""
+    rows: Literal["policy", "site", "kind"] = "policy"
     reference: str = ""
     seed: int = 0
     workers: int = safe(8)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from collection.judges.base import Judge
 from collection.llm.model import ImageSource
-from collection.tasks.files import read_lines
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Trajectory
 
@@ -43,13 +42,27 @@ class Judgement(BaseModel):
     fingerprint: JudgeFingerprint | None = None
 
 
-class Label(BaseModel):
-    """A human verdict; a line of a labels file. Other fields are ignored."""
+@dataclasses.dataclass(frozen=True)
+class RunFacts:
+    """What the reports need of a run, without its steps.
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    Attributes:
+      policy: its actor, and its data set if there are several.
+    """
 
     trajectory_id: str
-    success: bool
+    task_id: str
+    actor: str
+    policy: str
+    site: str
+    kind: str
+    outcome: str
+
+    @classmethod
+    def of(cls, run: Trajectory, data: str = "") -> RunFacts:
+        """Args: data: name of the data set, or "" for the only one."""
+        policy, task = f"{data}: {run.actor}" if data else run.actor, run.task
+        return cls(run.trajectory_id, task.task_id, run.actor, policy, task.site, task.category, run.outcome)
 
 
 def judge_runs(
@@ -111,20 +124,3 @@ def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
         finally:
             # Also after Ctrl-C, which only this thread receives.
             failures.append(CancelledError())
-
-
-def read_labels(path: Path) -> dict[str, bool]:
-    """Reads human verdicts by trajectory id.
-
-    Raises:
-      UserError: the file is unreadable, a line is not a label, or a run has two labels.
-    """
-    lines = read_lines(path, Label.model_validate_json, "labels (trajectory_id and success, one a line)")
-    if lines.bad:
-        raise UserError(f"{lines.warning(path)}: fix them, because missing labels bias the figures")
-    labels: dict[str, bool] = {}
-    for number, label in lines.good:
-        if label.trajectory_id in labels:
-            raise UserError(f"{path}: line {number}: {label.trajectory_id} has a label already: keep one")
-        labels[label.trajectory_id] = label.success
-    return labels

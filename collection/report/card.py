@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.paper_tables import details_table
-from collection.report.tables import template
+from collection.report.tables import table_markdown, template
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +65,12 @@ class Card:
 
 def render_card(card: Card) -> str:
     """Renders the `README.md` of an export."""
+    table = details_table(card.evaluations) if card.evaluations else None
     return template("model_card.md.j2").render(
         card=card,
         header=_header(card),
-        table=details_table(card.evaluations) if card.evaluations else None,
+        table=table,
+        rows=table and table_markdown(table),
     )
 
 

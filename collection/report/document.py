@@ -33,7 +33,11 @@ NOTES = (
 
 
 def build_document(
-    name: str, evaluations: Sequence[Evaluation], command: str, across_judges: bool = False
+    name: str,
+    evaluations: Sequence[Evaluation],
+    command: str,
+    across_judges: bool = False,
+    published: bool = False,
 ) -> tuple[Document, dict[str, Any]]:
     """Builds the tables around one of `published.TABLES`, and the same figures as JSON.
 
@@ -41,7 +45,7 @@ def build_document(
       UserError: two policies to compare have no task in common, or other judges (unless `across_judges`).
     """
     compared = differences(name, evaluations, across_judges)
-    tables: list[Table] = [paper_table(name, evaluations, compared), details_table(evaluations)]
+    tables: list[Table] = [paper_table(name, evaluations, compared, published), details_table(evaluations)]
     tables += [
         table
         for table in (differences_table(evaluations, compared), groups_table(evaluations, compared))

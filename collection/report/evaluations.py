@@ -33,6 +33,7 @@ class ReportSettings:
       prices: LABEL=PROMPT/RESPONSE,...: US dollars per million tokens, for policies without a recorded price.
       across_judges: compare evaluations by different judges, or by judges that were not recorded; their
         differences are marked.
+      published: show the paper's rows that were not measured, such as those of other systems, too.
       seed: seed of resampling.
     """
 
@@ -41,6 +42,7 @@ class ReportSettings:
     results: str = ""
     prices: str = ""
     across_judges: bool = False
+    published: bool = False
     seed: int = 0
 
 

@@ -28,15 +28,21 @@ _HEAD = {
 Found = Mapping[tuple[str, str], Evaluation]
 
 
-def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
+def paper_table(
+    name: str, evaluations: Sequence[Evaluation], compared: Sequence[Difference], published: bool = False
+) -> Table:
     """Builds one of `published.TABLES`, with separate columns for published and measured figures.
 
     Policies and benchmarks that the paper does not have are added at the bottom and on the right.
+
+    Args:
+      published: show the paper's rows and benchmarks that were not measured, too.
     """
     table = TABLES[name]
     found = {(one.label, one.benchmark): one for one in evaluations}
+    played, labels = ({getattr(one, field) for one in evaluations} for field in ("benchmark", "label"))
     benchmarks = [
-        *BENCHMARKS,
+        *(one for one in BENCHMARKS if published or one in played),
         *dict.fromkeys(one.benchmark for one in evaluations if one.benchmark not in BENCHMARKS),
     ]
     known = {row.label for row in table.rows}
@@ -49,6 +55,7 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
     columns = [Column(title) for title in _HEAD[name]]
     for benchmark in benchmarks:
         columns += _columns(benchmark, steps)
+    shown = [row for row in table.rows if published or row.label in labels]
     rows = [
         TableRow(
             (
@@ -57,13 +64,13 @@ def paper_table(name: str, evaluations: Sequence[Evaluation], compared: Sequence
             ),
             row.section,
         )
-        for row in (*table.rows, *others)
+        for row in (*shown, *others)
     ]
-    if steps:
-        rows.insert(len(table.rows), _saved_row(benchmarks, compared))
+    if steps and len(shown) == len(table.rows):
+        rows.insert(len(shown), _saved_row(benchmarks, compared))
     caption = (
         f"Success in percent. Columns marked {PAPER}: as printed in RMSWeb, {table.source}; columns marked "
-        f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks}"
+        f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks if published else ''}"
     )
     notes = judge_notes(evaluations, compared if steps else ())
     return Table(table.title, caption.strip(), tuple(columns), tuple(rows), notes)

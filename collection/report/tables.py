@@ -1,19 +1,24 @@
-"""Tables as text cells, written as Markdown, LaTeX and HTML."""
+"""Tables as data frames of text cells, written as Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jinja2
 from markupsafe import Markup
 
+if TYPE_CHECKING:
+    import pandas
+
 PAPER, MEASURED = "paper", "measured"
 # Text of a cell without a measurement: a missing figure must never look like a number.
 NOT_RUN = "not run"
+# Kinds of rows in a table's data frame.
+ROW, SECTION = "row", "section"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +33,6 @@ class Column:
     title: str
     group: str = ""
     source: str = ""
-
-    @property
-    def heading(self) -> str:
-        """Title with its group, for formats with a single row of headings."""
-        return f"{self.group}: {self.title}" if self.group else self.title
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,21 +66,25 @@ class Table:
                 raise ValueError(f"{self.title}: {len(row.cells)} cells in {len(self.columns)} columns")
 
     @property
-    def alignment(self) -> str:
-        """LaTeX column specification: the first column left-aligned, the others centred."""
-        return "l" + "c" * (len(self.columns) - 1)
+    def frame(self) -> pandas.DataFrame:
+        """The table as a data frame of texts, from which all formats are made.
 
-    @property
-    def column_groups(self) -> list[tuple[str, int]]:
-        """Group headings in order, with the number of columns that each spans; "" for none."""
-        return [
-            (group, len(list(run))) for group, run in itertools.groupby(self.columns, lambda one: one.group)
-        ]
+        Its columns are (group, title). Its index is the kind of a row, `ROW` or `SECTION`: a section's row
+        has its heading in the first cell.
+        """
+        # Imported here: it takes half a second to load, and most commands make no table.
+        import pandas
 
-    @property
-    def sections(self) -> list[tuple[str, list[TableRow]]]:
-        """Rows by section, in order."""
-        return [(name, list(rows)) for name, rows in itertools.groupby(self.rows, lambda row: row.section)]
+        kinds, rows, section = [], [], ""
+        for row in self.rows:
+            if row.section != section and row.section:
+                kinds.append(SECTION)
+                rows.append((row.section, *[""] * (len(self.columns) - 1)))
+            kinds.append(ROW)
+            rows.append(row.cells)
+            section = row.section
+        columns = pandas.MultiIndex.from_tuples([(one.group, one.title) for one in self.columns])
+        return pandas.DataFrame(rows, index=kinds, columns=columns, dtype=object)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,12 +119,59 @@ def template(name: str) -> jinja2.Template:
 
 
 def to_markdown(document: Document) -> str:
-    return template("tables.md.j2").render(document=document)
+    md = escape_markdown
+    parts = [f"# {md(document.title)}", f"    {document.command}"]
+    for table in document.tables:
+        parts += [f"## {md(table.title)}", md(table.caption), table_markdown(table)]
+    for plot in document.plots:
+        parts += [f"## {md(plot.title)}", md(plot.caption), f"![{md(plot.title)}]({plot.file})"]
+    notes = "\n".join(f"- {md(note)}" for note in document.notes)
+    parts += ["## How to read this", notes] if notes else []
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table_markdown(table: Table) -> str:
+    """Renders a table, and its notes as a list; headings are one row, with the group before the title."""
+    frame = table.frame
+    lines = [[f"{group}: {title}" if group else title for group, title in frame.columns]]
+    lines += frame.to_numpy().tolist()
+    rows = [[escape_markdown(cell) for cell in line] for line in lines]
+    for kind, row in zip(frame.index, rows[1:], strict=True):
+        row[0] = f"**{row[0]}**" if kind == SECTION else row[0]
+    rows.insert(1, ["---"] * len(table.columns))
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    notes = "\n".join(f"- {escape_markdown(note)}" for note in table.notes)
+    return f"{text}\n\n{notes}".strip()
 
 
 def to_latex(document: Document) -> str:
     """Renders table environments for `\\input`; they need the packages booktabs and adjustbox."""
-    return _environment("tex").get_template("tables.tex.j2").render(document=document)
+    parts = [f"% {document.command}\n% Needs \\usepackage{{booktabs,adjustbox}}."]
+    parts += [_table_latex(table) for table in document.tables]
+    parts += ["\n".join(f"% {' '.join(note.split())}" for note in document.notes)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _table_latex(table: Table) -> str:
+    frame = table.frame.map(escape_latex)
+    frame.columns = frame.columns.map(lambda names: tuple(map(escape_latex, names)))
+    if not any(column.group for column in table.columns):
+        frame.columns = frame.columns.droplevel(0)
+    first = frame.columns[0]
+    frame[first] = [
+        f"\\textit{{{cell}}}" if kind == SECTION else cell
+        for kind, cell in zip(frame.index, frame[first], strict=True)
+    ]
+    # Indices are unique for the Styler.
+    style = frame.reset_index(drop=True).style.hide(axis="index")
+    alignment = "l" + "c" * (len(table.columns) - 1)
+    tabular = style.to_latex(column_format=alignment, hrules=True, multicol_align="c")
+    notes = "".join(f"\\par\\footnotesize {escape_latex(note)}\n" for note in table.notes)
+    return (
+        "\\begin{table*}[t]\n\\centering\n\\begin{adjustbox}{max width=\\textwidth}\n"
+        f"{tabular}\\end{{adjustbox}}\n{notes}"
+        f"\\caption{{{escape_latex(table.title)}. {escape_latex(table.caption)}}}\n\\end{{table*}}"
+    )
 
 
 def to_html(document: Document) -> str:
@@ -128,9 +179,29 @@ def to_html(document: Document) -> str:
     environment = _environment("html")
     assert environment.loader is not None
     style = environment.loader.get_source(environment, "report.css")[0]
+    tables = [(table, Markup(_table_html(table, n))) for n, table in enumerate(document.tables, start=1)]
     return environment.get_template("tables.html.j2").render(
-        document=document, style=Markup(style), not_run=NOT_RUN
+        document=document, tables=tables, style=Markup(style)
     )
+
+
+def _table_html(table: Table, number: int) -> str:
+    """Renders a `<table>` whose cells have the classes of their row and column: source, section, absent."""
+    frame = table.frame
+    sources = [column.source for column in table.columns]
+    classes = frame.copy()
+    for place, (kind, row) in enumerate(zip(frame.index, frame.to_numpy().tolist(), strict=True)):
+        classes.iloc[place] = [
+            kind if kind == SECTION else f"{source} absent" if cell == NOT_RUN else source
+            for source, cell in zip(sources, row, strict=True)
+        ]
+    frame, classes = (one.reset_index(drop=True) for one in (frame, classes))
+    style = frame.style.hide(axis="index").set_td_classes(classes)
+    if not any(column.group for column in table.columns):
+        style = style.hide(axis="columns", level=0)
+    style.format(escape="html").format_index(escape="html", axis=1)
+    style.cell_ids = False
+    return style.to_html(table_uuid=f"table-{number}", sparse_columns=True)
 
 
 def escape_markdown(text: str) -> str:
@@ -186,9 +257,6 @@ def _environment(format_: str) -> jinja2.Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        # LaTeX uses braces itself.
-        variable_start_string="<<" if format_ == "tex" else "{{",
-        variable_end_string=">>" if format_ == "tex" else "}}",
     )
-    environment.filters |= {"md": escape_markdown, "tex": escape_latex}
+    environment.filters["md"] = escape_markdown
     return environment

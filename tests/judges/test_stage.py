@@ -83,6 +83,16 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
         "| outcome: own_outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
         and "| dom_only_evidence | 1 | 1.000 |" in page
     )
+    sheet = (tmp_path / "judge/sheet.md").read_text().replace("\\", "")
+    row = next(line for line in sheet.splitlines() if line.startswith("| teacher |"))
+    assert row.split(" | ")[1:5] == ["7 (4, few)", "0", "0", "0"]
+    assert "| outcome and labels | 4 |" in sheet and "labels: labels: 6 runs labelled" in sheet
+    assert "outcome: own_outcome, model judge-1, temperature 0" in sheet
+    assert {path.name for path in (tmp_path / "judge").glob("sheet.*")} == {
+        *("sheet.md", "sheet.tex", "sheet.html", "sheet.json")
+    }
+    figures = json.loads((tmp_path / "judge/sheet.json").read_text())
+    assert figures["rows"][0]["judges"]["webjudge"]["share"]["mean"] == pytest.approx(2 / 7)
     assert "the last line is neither SUCCESS, NOT SUCCESS nor UNKNOWN alone" in page
     assert report["cost_usd"] == 0 and report["calls"]["judge"]["calls"] == QUESTIONS
 
