@@ -57,13 +57,14 @@ def read_trajectories(data: AnyPath, workdir: Path) -> Iterator[Trajectory]:
     manifest = load_manifest(data)
     if manifest.kind != "trajectories":
         raise UserError(f"{data}: holds {manifest.kind}, not trajectories: give another --config.data")
-    progress = Progress(workdir, "export_traces", manifest.records)
+    progress, done = Progress(workdir, "export_traces", manifest.records), 0
     for shard in manifest.shards:
         for number, entry in enumerate(iter_shard(data, shard, at_once=1)):
             record = decode_entry(data, manifest, shard, number, entry)
             assert isinstance(record, Trajectory)
             yield record
-            progress.update(progress_count(progress))
+            done += 1
+            progress.update(done)
     progress.close()
 
 

@@ -1,4 +1,4 @@
-"""Writes recorded episodes in formats of other tools: ATIF documents, and sessions of the Hugging Face Hub."""
+"""Writes recorded episodes in formats of other tools: ATIF documents, and sessions for the Hub's viewer."""
 
 from collection.traces.atif import atif_document
 from collection.traces.hub import hub_session

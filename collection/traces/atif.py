@@ -1,8 +1,8 @@
 """Episodes as ATIF documents, the Agent Trajectory Interchange Format of Harbor (RFC 0001, version 1.7).
 
-The first steps are the system prompt and the request with the first page; then there is one step per decision:
-its actions are tool calls, and its observation has their results and the page that followed. Images are
-referred to by path. What ATIF has no field for is in `extra`, under the names of our records.
+The first steps are the system prompt and the request with the first page; then there is one step per
+decision: its actions are tool calls, and its observation has their results and the page that followed.
+Images are referred to by path. What ATIF has no field for is in `extra`, under the names of our records.
 """
 
 from __future__ import annotations

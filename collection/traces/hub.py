@@ -2,7 +2,8 @@
 
 Each is one JSON-lines file: a header, then messages with tool calls and their results. Described at
 huggingface.co/docs/hub/session-traces-format; read from huggingface/hub-docs at
-9d148464cd781f6c3488af4fb48ab15935f72216. The format has text alone: a screenshot is a Markdown image with its path.
+9d148464cd781f6c3488af4fb48ab15935f72216. The format has text alone: a screenshot is a Markdown image with
+its path.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def _messages(
             "role": "tool",
             "toolCallId": call.id,
             "content": shown(
-                result_words(call.result) if call.result else "", turn.page if call is turn.calls[-1] else None
+                result_words(call.result) if call.result else "",
+                turn.page if call is turn.calls[-1] else None,
             ),
         }
         for call in turn.calls

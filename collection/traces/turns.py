@@ -42,8 +42,8 @@ class Turn:
 
 def turns(run: Trajectory) -> list[Turn]:
     """Returns the steps of an episode in order."""
-    following = [step.observation for step in run.steps[1:]]
-    return [_turn(run, step, page) for step, page in zip(run.steps, [*following, None], strict=True)]
+    pages = [step.observation for step in run.steps]
+    return [_turn(run, step, page) for step, page in zip(run.steps, [*pages, None][1:], strict=True)]
 
 
 def request(run: Trajectory) -> str:
