@@ -1,4 +1,4 @@
-"""Imports runs of browser-use, WebVoyager or Online-Mind2Web agents as trajectories.
+"""Imports runs of other web agents as trajectories: browser-use, WebVoyager, Fara, MolmoWeb and others.
 
     python -m experiments.import_runs --config=configs/import_runs.py:browser_use \
         --config.source=/runs/browser_use --workdir=data/imported

@@ -24,6 +24,7 @@ from collection.mining.config import FailurePriorSettings, MineSettings
 from collection.report.evaluations import ReportSettings
 from collection.tasks.benchmarks import READERS, BenchmarkFiles
 from collection.tasks.task_writer import MakeTasksSettings
+from collection.traces import ExportTracesSettings
 from experiments.studies.ablations.settings import AblationSettings
 from experiments.studies.benchmark.config import BenchmarkConfig
 from experiments.studies.tiny_base.settings import BaseConfig
@@ -173,6 +174,7 @@ SETTINGS: dict[str, Callable[[str], type]] = {
     "collect": lambda variant: CollectSettings,
     "evaluate": lambda variant: BENCHMARKS.get(variant, MiniwobSettings),
     "export": lambda variant: ExportSettings,
+    "export_traces": lambda variant: ExportTracesSettings,
     "failure_prior": lambda variant: FailurePriorSettings,
     "import_runs": lambda variant: ImportSettings,
     "judge": lambda variant: JudgeDataSettings,

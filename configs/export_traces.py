@@ -1,0 +1,20 @@
+"""Recorded episodes as files for other tools.
+
+    python -m experiments.export_traces --config=configs/export_traces.py:atif \
+        --config.data=data/collect --workdir=data/atif
+
+`atif` has Harbor's documents, `hub` sessions for the trace viewer of the Hugging Face Hub.
+"""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from collection.traces import FORMATS, ExportTracesSettings
+from rmsweb_jax.settings import variant_config
+
+VARIANTS = {name: {"format": name} for name in FORMATS}
+
+
+def get_config(variant: str = "atif") -> ConfigDict:
+    return variant_config(ExportTracesSettings, VARIANTS, variant)
