@@ -18,8 +18,6 @@ from rmsweb_jax.records.images import ImageStore
 from tests.environments.miniwob_acts import CONTEXT, act_on_page
 from tests.environments.miniwob_solvers import DEMO, MORE, Hand
 
-SEEDS = (3, 1_000_017)
-
 
 def start(episode: MiniWobEpisode, page: str, seed: int) -> tuple[str, Snapshot]:
     task = episode.reset(make_task(page, seed))
@@ -31,10 +29,9 @@ def click(browser: Browser, index: int) -> None:
     assert not execute(browser, action, CONTEXT).error
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("page", [*DEMO, *MORE])
-def test_page_is_solved_from_its_observation(episode: MiniWobEpisode, page: str, seed: int) -> None:
-    objective, _ = start(episode, page, seed)
+def test_page_is_solved_from_its_observation(episode: MiniWobEpisode, page: str) -> None:
+    objective, _ = start(episode, page, 1_000_017)
     assert episode.status() == (False, None)
     (DEMO | MORE)[page](Hand(episode.browser, objective))
     assert episode.status() == (True, 1.0)
@@ -94,10 +91,10 @@ def test_all_pages_are_here() -> None:
 
 
 # The others' turn is in `make proof-miniwob`.
-def test_every_fourth_page_can_be_observed_and_acted_on(
+def test_every_eighth_page_can_be_observed_and_acted_on(
     episode: MiniWobEpisode, tmp_path: pathlib.Path
 ) -> None:
-    for page in page_names()[::4]:
+    for page in page_names()[::8]:
         act_on_page(episode, ImageStore(tmp_path), page)
 
 

@@ -27,6 +27,10 @@ _LEFT = """
     frames-within mutations layout scroll-jumps history reloads hash svg-bomb fullscreen pointer-lock
     orders-labels orders-dialog utf16 directions overlay clobbers clipboard file-link devtools
     echo-base64-middle echo-html echo-hex echo-cut echo-options echo-console get-redirect password-shown
+    reset empty-answer not-http endless-headers deflate-bomb not-gzip status-204 type-lies split-header
+    js-location xhr beacon event-source iframe-escape worker link-userinfo link-backslash web-transport
+    alert-click nodes deep moves title attributes pdf-broken tags lines chat-marks surrogates controls
+    permissions script-agent echo-url echo-places card-field
 """
 PROOF_ONLY = frozenset(_LEFT.split())
 SUITE = tuple(one for one in BEHAVIOURS if one.name not in PROOF_ONLY)

@@ -40,6 +40,8 @@ from tests.qwen3_vl.references import (
 from tests.qwen3_vl.rows import predecessors, token_log_probs
 
 SEEDS = range(8)
+# Tied and untied embeddings, packed and padded rows, DeepStack layers alone and loops over layers.
+QUICK_SEEDS = (0, 1, 3)
 LENGTH = 128
 # Programs run once or twice here: plain machine code in half the time.
 FAST_COMPILE = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -70,7 +72,10 @@ def make_case(seed: int, folder: Any) -> Case:
     return Case(seed, config, reference, load_model(folder), segments, inputs, places)
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(seed, marks=() if seed in QUICK_SEEDS else pytest.mark.slow) for seed in SEEDS],
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     return make_case(request.param, tmp_path_factory.mktemp("hf"))
 
@@ -177,7 +182,9 @@ def reference_loss_gradient(
     return total, gradients
 
 
-@pytest.mark.parametrize("case", [1, 2, 3], indirect=True)
+@pytest.mark.parametrize(
+    "case", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))], indirect=True
+)
 def test_adapter_gradients_match_peft(case):
     # One with q, k and v fused, one with adapters on the vision tower.
     targets = "attention" if case.seed == 2 else "all_linear"
@@ -206,7 +213,7 @@ def test_adapter_gradients_match_peft(case):
         assert np.linalg.norm(theirs) > 0, name
 
 
-@pytest.mark.parametrize("case", [0, 3], indirect=True)
+@pytest.mark.parametrize("case", [0, pytest.param(3, marks=pytest.mark.slow)], indirect=True)
 def test_greedy_decoding_matches_and_equals_the_full_forward(case):
     prompts = case.segments[:3]
     examples = [

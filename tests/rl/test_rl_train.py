@@ -181,6 +181,7 @@ def test_without_any_contrast_only_anchor_and_kl_are_trained(config, tmp_path, m
     assert report["optimizer_steps"] == 4
 
 
+@pytest.mark.slow
 def test_generation_goes_on_while_the_policy_is_updated(config, tmp_path):
     config.iterations, config.max_staleness, config.train_groups, config.gen_batch_groups = 8, 1, 8, 8
     # Long enough for some to be under way when enough groups are complete.

@@ -62,6 +62,7 @@ def outcomes(folder: Path, count: int, *url: str) -> list[dict]:
     return [json.loads(text.splitlines()[-1]) for text in printed]
 
 
+@pytest.mark.slow
 def test_each_of_two_processes_encodes_and_scores_half(folder):
     (alone,) = outcomes(folder, 1)
     assert (alone["encoded"], alone["scored"]) == (GROUPS, GROUPS * SAMPLES)

@@ -75,7 +75,9 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(bucket, machine):
         jax.tree.map(np.testing.assert_array_equal, restored, state(5))
 
 
-@pytest.mark.parametrize("only", ["ocdbt.process_1", "_CHECKPOINT_METADATA"])
+@pytest.mark.parametrize(
+    "only", ["ocdbt.process_1", pytest.param("_CHECKPOINT_METADATA", marks=pytest.mark.slow)]
+)
 def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path, only):
     """Orbax alone would keep the host whose writes succeed waiting for 20 minutes."""
     if not gcs_command() or not has_client("gs"):

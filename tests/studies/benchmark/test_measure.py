@@ -53,6 +53,7 @@ def test_both_sides_compute_the_same(report):
     assert report["programs"]["forward"]["log_prob_gap"] < 1e-5
 
 
+@pytest.mark.slow
 def test_training_starts_at_the_forward_loss_and_lowers_it(report):
     forward, train = (report["programs"][name]["sides"]["ours"] for name in ("forward", "train"))
     assert train["loss"][0] == pytest.approx(forward["loss"][0], rel=1e-5)
@@ -60,6 +61,7 @@ def test_training_starts_at_the_forward_loss_and_lowers_it(report):
     assert train["gradient_norm"][0] > 0
 
 
+@pytest.mark.slow
 def test_report_is_complete(report):
     assert list(report["programs"]) == ["forward", "train"]
     for result in report["programs"].values():
@@ -78,6 +80,7 @@ def test_report_is_complete(report):
     assert [row.split("|")[1].strip() for row in rows[2:]] == ["forward"] * 3 + ["train"] * 3
 
 
+@pytest.mark.slow
 def test_a_busy_machine_is_reported(report):
     for load, busy in ((0.01, False), (1.5, True)):
         loaded = copy.deepcopy(report)
