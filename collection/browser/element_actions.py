@@ -344,7 +344,10 @@ class _OptionList:
                 break
             self._browser.settle(first_ms=_SCROLLED_MS)
             if not self.look() and not start:
-                break
+                # A busy browser tells the page late that its list was scrolled.
+                self._browser.settle(first_ms=_SUGGESTION_MS)
+                if not self.look():
+                    break
             start, match = False, self._match(wanted)
         return match
 

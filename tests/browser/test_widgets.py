@@ -66,8 +66,12 @@ def test_an_option_is_chosen(browser: Browser, opened: Open, name: str, option: 
     assert browser.driver.title == f"{name}: {option}"
 
 
-def test_all_options_of_a_list_that_shows_some_are_returned(browser: Browser, opened: Open) -> None:
+@pytest.mark.parametrize("late", [0, 2], ids="at once,late".split(","))
+def test_all_options_of_a_list_that_shows_some_are_returned(
+    browser: Browser, opened: Open, late: int
+) -> None:
     opened("popups")
+    browser.driver.execute_script(f"window.late = {late}")
     shown = do(browser, "get_dropdown_options", index=index_of(browser, "id=far "))
     assert shown.text == f"Options of [1]: {' | '.join(f'Row {n}' for n in range(1, 41))}"
 
