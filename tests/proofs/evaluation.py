@@ -87,6 +87,8 @@ def judge_by(tasks: Sequence[AppTask]) -> PromptServer:
     by_request = {task.task.objective: task for task in tasks}
 
     def reply(prompt: str) -> Answer:
+        if _REQUEST.search(prompt) is None:
+            return completion("SUCCESS")  # The call before the run.
         request, answer, address = (
             found[1] if (found := pattern.search(prompt)) else "" for pattern in (_REQUEST, _ANSWER, _ADDRESS)
         )
