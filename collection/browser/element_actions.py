@@ -344,7 +344,7 @@ class _OptionList:
                 break
             self._browser.settle(first_ms=_SCROLLED_MS)
             if not self.look() and not start:
-                # A busy browser tells the page late that its list was scrolled.
+                # In a busy browser the scroll event comes late.
                 self._browser.settle(first_ms=_SUGGESTION_MS)
                 if not self.look():
                     break
