@@ -14,6 +14,7 @@ from collection.mining.runs import ParsedRun, RunPair
 from collection.mining.state_score import StateAlignment
 from collection.mining.step_flags import trivial
 from collection.mining.step_scores import action_scores, category_scores, eligible
+from collection.mining.weights import ActionWeights, CategoryWeights, StateWeights
 from rmsweb_jax.actions import score_response
 
 # In order of application. A pair is reported under the first gate that no candidate passed.
@@ -31,7 +32,11 @@ KEPT = "kept"
 
 @dataclasses.dataclass(frozen=True)
 class MiningConfig:
-    """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix)."""
+    """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix).
+
+    Attributes:
+      state, action, category: how each score is made up.
+    """
 
     state_weight: float = 0.50
     action_weight: float = 0.25
@@ -39,6 +44,9 @@ class MiningConfig:
     min_state: float = 0.60
     min_category: float = 0.45
     min_total: float = 0.62
+    state: StateWeights = StateWeights()
+    action: ActionWeights = ActionWeights()
+    category: CategoryWeights = CategoryWeights()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +105,8 @@ def find_divergence(pair: RunPair, config: MiningConfig) -> Divergence:
 def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: MiningConfig) -> Divergence:
     success, localization = pair.success, pair.localization
     same = states.same_states(success, localization)
-    parts = states.scores(success, localization) | category_scores(success, localization, label, same)
+    parts = states.scores(success, localization, config.state)
+    parts |= category_scores(success, localization, label, same, config.category)
     alive = eligible(success, localization)
     if not alive.any():
         return _best(pair, label, GATES[0], {}, None)
@@ -106,7 +115,7 @@ def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: Mi
     near = alive & (parts["state"] >= config.min_state)
     evident = near & (parts["category"] >= config.min_category)
     compared = next((mask for mask in (evident, near, alive) if mask.any()), alive)
-    parts["action"] = action_scores(success, localization, compared)
+    parts["action"] = action_scores(success, localization, config.action, compared)
     parts["total"] = (
         config.state_weight * parts["state"]
         + config.action_weight * parts["action"]
