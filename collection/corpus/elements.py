@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 # What people see or hear, in this order, where an element has no text.
 _LABELS = ("aria-label", "placeholder", "title", "alt")
-# What tells elements without any label apart. Not the value, which an agent changes.
+# What distinguishes elements without any label. Not the value, which an agent changes.
 _IDENTIFIERS = ("name", "id")
 # Types of input elements that show their value as their label.
 _BUTTONS = frozenset(("submit", "button", "reset"))

@@ -52,8 +52,13 @@ class StateAlignment:
             "memory": memory_similarity(success, localization),
             "progress": progress_closeness(len(success), len(localization)),
         }
-        weighed = (getattr(weights, name) * part for name, part in parts.items())
-        return {"state": sum(weighed, np.zeros(()))} | parts
+        state = (
+            weights.url * parts["url"]
+            + weights.dom * parts["dom"]
+            + weights.memory * parts["memory"]
+            + weights.progress * parts["progress"]
+        )
+        return {"state": state} | parts
 
     def same_states(self, success: ParsedRun, localization: ParsedRun) -> np.ndarray:
         """The certainty that two steps are at the same state of the site.

@@ -127,18 +127,19 @@ def category_scores(
     violating = (_DETOUR_VIOLATION, ()) if detour else (mode.violation, _GENERAL_VIOLATION)
     violation = _evidence(theirs, *violating, weights)[None, :]
     local = weights.one_side * (closure + violation) + weights.both_sides * np.minimum(closure, violation)
-    contains = {
-        "taken": _taken(success, localization, same_states),
-        "reached": _reached(success, localization, same_states),
-        "apart": ~_at_same_state(success, held),
-    }
-    contained = np.max([getattr(weights, name) * part for name, part in contains.items()], axis=0)
+    taken = _taken(success, localization, same_states)
+    reached = _reached(success, localization, same_states)
+    apart = ~_at_same_state(success, held)
+    contained = np.max([weights.taken * taken, weights.reached * reached, weights.apart * apart], axis=0)
     # Squared, so that a likely match takes off only a quarter of what a certain one does.
     local = np.clip(local - weights.contained * contained**2, 0.0, 1.0)
-    parts = {"closure": closure, "violation": violation} | contains
     return {
         "category": local * (weights.prior_floor + (1 - weights.prior_floor) * label.confidence),
-        **{name: np.broadcast_to(part, contained.shape).astype(float) for name, part in parts.items()},
+        "closure": np.broadcast_to(closure, local.shape),
+        "violation": np.broadcast_to(violation, local.shape),
+        "taken": taken,
+        "reached": reached,
+        "apart": apart.astype(float),
     }
 
 
