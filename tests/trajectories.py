@@ -19,7 +19,12 @@ from rmsweb_jax.records.schema import (
     Trajectory,
 )
 
-SHOT = hashlib.sha256(b"png").hexdigest()
+# A picture of one pixel.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010100000000376ef9240000000a49444154789c6360000000"
+    "02000148afa4710000000049454e44ae426082"
+)
+SHOT = hashlib.sha256(PNG).hexdigest()
 URL = "http://miniwob.test/login-user.html"
 FORM = (("input", "Username"), ("input", "Password"), ("button", "Login"))
 CLICK: dict[str, Any] = {"click_element_by_index": {"index": 3}}

@@ -356,7 +356,7 @@ def with_images(
       sources: searched in this order.
     """
     for sample in samples:
-        found = {name: _holder(sources, name) for name in image_names(sample.messages)}
+        found = {name: holder(sources, name) for name in image_names(sample.messages)}
         faults = [(fault, name) for name, store in found.items() if (fault := image_fault(store, name))]
         if faults:
             counts.drop_sample(sample, *faults[0])
@@ -379,7 +379,8 @@ def image_fault(images: ImageStore | None, sha256: str) -> str:
     return ""
 
 
-def _holder(stores: Sequence[ImageStore], sha256: str) -> ImageStore | None:
+def holder(stores: Sequence[ImageStore], sha256: str) -> ImageStore | None:
+    """Returns the first store that has an image; None if there is none."""
     try:
         return next((store for store in stores if sha256 in store), None)
     except ValueError:  # The name is not a SHA-256.

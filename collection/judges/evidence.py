@@ -12,6 +12,7 @@ import jinja2
 import jinja2.meta
 
 from collection.agent.prompt import fenced_line, fenced_text
+from collection.corpus.elements import name_of, role_of
 from collection.corpus.steps import StepView, view
 from rmsweb_jax.actions import Action
 from rmsweb_jax.records.schema import Element, Step, Trajectory
@@ -31,8 +32,6 @@ TEXT_LIMITS = (
     ("answer_chars", MAX_ANSWER_CHARS),
     ("output_chars", _MAX_OUTPUT_CHARS),
 )
-# What an element without a text is known by, in this order.
-_NAMES = ("aria-label", "placeholder", "title", "alt", "name", "value", "id")
 
 
 def render(template: str, trajectory: Trajectory, **values: Any) -> str:
@@ -109,9 +108,8 @@ def _action(action: Action, elements: Mapping[int | None, Element]) -> str:
 
 def _words(element: Element) -> str:
     """Returns the role of an element and its text or name: `button "Add to cart"`."""
-    attributes = element.attributes
-    role = attributes.get("role") or " ".join(filter(None, (element.tag, attributes.get("type", ""))))
-    name = element.text or next((attributes[key] for key in _NAMES if attributes.get(key)), "")
+    role, name = role_of(element.tag, element.attributes), name_of(element.text, element.attributes)
+    name = name or element.attributes.get("value", "")
     shown = f' "{fenced_line(name, _MAX_ELEMENT_CHARS)}"' if name else ""
     return f"{role}{shown}"
 

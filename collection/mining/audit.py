@@ -21,7 +21,7 @@ def to_prompt(divergence: Divergence) -> RlPrompt:
     return RlPrompt(
         prompt_id=f"{run.record.trajectory_id}/{step.step.number}",
         task_id=task.task_id,
-        site=_site(run),
+        site=_site(run, at),
         category=divergence.label.category,
         messages=step.step.messages,
         target=step.target,
@@ -37,7 +37,7 @@ def to_audit(best: Divergence, tried: Sequence[Divergence]) -> AuditPair:
     notes += best.label.notes
     return AuditPair(
         task_id=success.record.task.task_id,
-        site=_site(success),
+        site=_site(success, best.success_at),
         success_id=success.record.trajectory_id,
         localization_id=localization.record.trajectory_id,
         category=best.label.category,
@@ -60,7 +60,7 @@ def without_pair(runs: Sequence[ParsedRun]) -> AuditPair:
     success = next((run.record.trajectory_id for run in runs if run.record.success), "")
     return AuditPair(
         task_id=runs[0].record.task.task_id,
-        site=_site(runs[0]),
+        site=_site(runs[0], None),
         success_id=success,
         localization_id="",
         category="",
@@ -101,8 +101,11 @@ def _tried(divergence: Divergence) -> str:
     return f"tried {who}: {divergence.label.category}, {divergence.decision}{best}"
 
 
-def _site(run: ParsedRun) -> str:
-    return run.record.task.site or site_of(run.record.task.website)
+def _site(run: ParsedRun, at: int | None) -> str:
+    """The site of a step's page; without a step, or on pages made for a task, the task's."""
+    task = run.record.task
+    page = site_of(run.steps[at].step.observation.url) if at is not None and task.environment == "web" else ""
+    return page or task.site or site_of(task.website)
 
 
 def _side(run: ParsedRun, at: int | None) -> LeanStep | None:

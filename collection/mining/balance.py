@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from collection.mining.divergence import KEPT
 from rmsweb_jax.records.schema import AuditPair
 
 
@@ -20,12 +21,47 @@ class BalanceConfig:
       max_obstruction_share: share of access obstructions.
       runtime_min_confidence, runtime_min_category: RMSWeb asks for a stricter gate without figures; these are
         chosen by hand.
+      max_prompts: size of the corpus; it is drawn from the categories in turn, so that rare ones stay whole.
+        0 keeps all.
     """
 
     max_domain_share: float = 0.30
     max_obstruction_share: float = 0.10
     runtime_min_confidence: float = 0.85
     runtime_min_category: float = 0.60
+    max_prompts: int = 0
+
+
+# Why a case that passed every gate may not stay, in order of application.
+REASONS = ("runtime_gate", "obstruction_cap", "domain_cap", "sampled_out")
+
+
+def choose(tasks: Sequence[Sequence[AuditPair]], config: BalanceConfig) -> list[tuple[int, str]]:
+    """Balances the corpus; a task whose best case may not stay is tried with its next one.
+
+    Args:
+      tasks: the cases of each task, at least one, best first.
+
+    Returns:
+      For each task the position of its case and the decision; if none may stay, the first and why it may not.
+    """
+    at, first = [0] * len(tasks), [""] * len(tasks)
+    while True:
+        decisions = balance([cases[place] for cases, place in zip(tasks, at, strict=True)], config)
+        found = [decisions[cases[0].task_id] for cases in tasks]
+        first = [before or (now if now != KEPT else "") for before, now in zip(first, found, strict=True)]
+        # A draw says nothing against a case.
+        fallen = [now not in (KEPT, "sampled_out") for now in found]
+        further = [
+            fell and place + 1 < len(cases) for fell, place, cases in zip(fallen, at, tasks, strict=True)
+        ]
+        if not any(further):
+            break
+        at = [place + moves for place, moves in zip(at, further, strict=True)]
+    return [
+        (place, now) if not fell else (0, reason)
+        for place, now, fell, reason in zip(at, found, fallen, first, strict=True)
+    ]
 
 
 def balance(cases: Sequence[AuditPair], config: BalanceConfig) -> dict[str, str]:
@@ -39,22 +75,36 @@ def balance(cases: Sequence[AuditPair], config: BalanceConfig) -> dict[str, str]
       cases: one for each task that passed every earlier gate.
 
     Returns:
-      task id -> `kept`, `runtime_gate`, `obstruction_cap` or `domain_cap`.
+      task id -> `kept` or one of `REASONS`.
     """
     passed = [case for case in _by_category(cases) if passes_runtime_gate(case, config)]
     # Upper bound: the final corpus is at most as large as `passed`.
     max_obstructions = int(config.max_obstruction_share * len(passed))
     while True:
         allowed = _cap_each(passed, _is_obstruction, {True: max_obstructions})
-        kept = _cap_sites(allowed, config.max_domain_share)
+        capped = _cap_sites(allowed, config.max_domain_share)
+        kept = _sample(capped, config)
         cap = int(config.max_obstruction_share * len(kept))
         if sum(map(_is_obstruction, kept)) <= cap:
             break
         max_obstructions = cap
     decisions = dict.fromkeys((case.task_id for case in cases), "runtime_gate")
-    for reason, some in (("obstruction_cap", passed), ("domain_cap", allowed), ("kept", kept)):
+    for reason, some in zip((*REASONS[1:], KEPT), (passed, allowed, capped, kept), strict=True):
         decisions |= dict.fromkeys((case.task_id for case in some), reason)
     return decisions
+
+
+def _sample(cases: list[AuditPair], config: BalanceConfig) -> list[AuditPair]:
+    """Draws a corpus of the size asked for, one case of each category at a time, within the cap on sites."""
+    if not 0 < config.max_prompts < len(cases):
+        return cases
+    turns: dict[str, int] = defaultdict(int)
+    order = []
+    for case in cases:
+        order.append((turns[case.category], case))
+        turns[case.category] += 1
+    drawn = [case for _, case in sorted(order, key=lambda entry: entry[0])]
+    return _cap_sites(drawn[: config.max_prompts], config.max_domain_share)
 
 
 def passes_runtime_gate(case: AuditPair, config: BalanceConfig) -> bool:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.mining.failure_modes import FailureLabel, rule_label
@@ -14,6 +15,7 @@ from collection.mining.runs import ParsedRun, RunPair
 from collection.mining.state_score import StateAlignment
 from collection.mining.step_flags import trivial
 from collection.mining.step_scores import action_scores, category_scores, eligible
+from collection.mining.weights import ActionWeights, CategoryWeights, StateWeights
 from rmsweb_jax.actions import score_response
 
 # In order of application. A pair is reported under the first gate that no candidate passed.
@@ -27,11 +29,17 @@ GATES = (
     "no_screenshot",
 )
 KEPT = "kept"
+# Whether the screenshot of a name can be read.
+Readable = Callable[[str], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class MiningConfig:
-    """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix)."""
+    """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix).
+
+    Attributes:
+      state, action, category: how each score is made up.
+    """
 
     state_weight: float = 0.50
     action_weight: float = 0.25
@@ -39,6 +47,9 @@ class MiningConfig:
     min_state: float = 0.60
     min_category: float = 0.45
     min_total: float = 0.62
+    state: StateWeights = StateWeights()
+    action: ActionWeights = ActionWeights()
+    category: CategoryWeights = CategoryWeights()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,27 +77,31 @@ class Divergence:
 
     @property
     def rank(self) -> tuple:
-        """Sort key, larger is better: gates passed, score, failures before detours, later steps."""
+        """Sort key, larger is better: gates passed, failures before detours, score, later steps."""
         later = (self.success_at or 0, self.localization_at or 0)
         names = (self.pair.success.record.trajectory_id, self.pair.localization.record.trajectory_id)
         # Rounded as in `_best`. The ids make the choice independent of the order of the pairs.
         total = round(self.scores.get("total", 0.0), 9)
-        return (self.depth, total, self.pair.kind == "primary", *later, -len(self.pair.success), *names)
+        return (self.depth, self.pair.kind == "primary", total, *later, -len(self.pair.success), *names)
 
 
 def find_divergences(
-    pairs: Sequence[RunPair], labels: Sequence[FailureLabel], config: MiningConfig
+    pairs: Sequence[RunPair],
+    labels: Sequence[FailureLabel],
+    config: MiningConfig,
+    readable: Readable = lambda _: True,
 ) -> list[Divergence]:
     """Finds the last critical divergence of each pair.
 
     Args:
       pairs: of one task.
       labels: the failure mode of each pair.
+      readable: whether the screenshot of a name can be read.
     """
     runs = dict.fromkeys(run for pair in pairs for run in (pair.success, pair.localization))
     # One alignment for all pairs of the task, because a run is in several pairs.
     states = StateAlignment(list(runs))
-    return [_find(pair, label, states, config) for pair, label in zip(pairs, labels, strict=True)]
+    return [_find(pair, label, states, config, readable) for pair, label in zip(pairs, labels, strict=True)]
 
 
 def find_divergence(pair: RunPair, config: MiningConfig) -> Divergence:
@@ -94,10 +109,13 @@ def find_divergence(pair: RunPair, config: MiningConfig) -> Divergence:
     return find_divergences((pair,), (rule_label(pair.success, pair.localization),), config)[0]
 
 
-def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: MiningConfig) -> Divergence:
+def _find(
+    pair: RunPair, label: FailureLabel, states: StateAlignment, config: MiningConfig, readable: Readable
+) -> Divergence:
     success, localization = pair.success, pair.localization
     same = states.same_states(success, localization)
-    parts = states.scores(success, localization) | category_scores(success, localization, label, same)
+    parts = states.scores(success, localization, config.state)
+    parts |= category_scores(success, localization, label, same, config.category)
     alive = eligible(success, localization)
     if not alive.any():
         return _best(pair, label, GATES[0], {}, None)
@@ -106,7 +124,7 @@ def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: Mi
     near = alive & (parts["state"] >= config.min_state)
     evident = near & (parts["category"] >= config.min_category)
     compared = next((mask for mask in (evident, near, alive) if mask.any()), alive)
-    parts["action"] = action_scores(success, localization, compared)
+    parts["action"] = action_scores(success, localization, config.action, compared)
     parts["total"] = (
         config.state_weight * parts["state"]
         + config.action_weight * parts["action"]
@@ -116,34 +134,54 @@ def _find(pair: RunPair, label: FailureLabel, states: StateAlignment, config: Mi
         return _best(pair, label, "state_score", parts, alive)
     if not evident.any():
         return _best(pair, label, "category_score", parts, near)
-    return _apply_last_gates(pair, label, parts, evident, config)
+    return _apply_last_gates(pair, label, parts, evident, config, readable)
 
 
 def _apply_last_gates(
-    pair: RunPair, label: FailureLabel, parts: dict[str, np.ndarray], alive: np.ndarray, config: MiningConfig
+    pair: RunPair,
+    label: FailureLabel,
+    parts: dict[str, np.ndarray],
+    alive: np.ndarray,
+    config: MiningConfig,
+    readable: Readable,
 ) -> Divergence:
     """Returns the best candidate that passes the remaining gates, or the first gate that none passes."""
     success, localization = pair.success, pair.localization
-    # These gates parse prompts, which is slow: apply them only to steps with a sufficient score.
-    rows = np.flatnonzero((alive & (parts["total"] >= config.min_total)).any(1))
-    shots, other_shots = _screenshots(success)[:, None], _screenshots(localization)[None, :]
-    gates = (
-        ("total_score", parts["total"] >= config.min_total),
-        ("no_progress", _passing(success, rows, makes_progress)[:, None]),
-        ("invalid_model_io", _passing(success, rows, valid_sample)[:, None]),
-        ("no_screenshot", shots | other_shots),
-    )
-    for name, passed in gates:
-        if not (alive & passed).any():
+    # Most gates parse prompts or pictures, which is slow: apply each to what the one before lets through.
+    gates: dict[str, Callable[[], np.ndarray]] = {
+        "total_score": lambda: parts["total"] >= config.min_total,
+        "no_progress": lambda: _passing(success, alive.any(1), makes_progress)[:, None],
+        "invalid_model_io": lambda: _passing(success, alive.any(1), valid_sample)[:, None],
+        "no_screenshot": lambda: _seen(success, localization, alive, readable),
+    }
+    for name, gate in gates.items():
+        passed = alive & gate()
+        if not passed.any():
             return _best(pair, label, name, parts, alive)
-        alive = alive & passed
+        alive = passed
     return _best(pair, label, KEPT, parts, alive)
 
 
-def _passing(run: ParsedRun, rows: np.ndarray, gate: Callable[[ParsedRun, int], bool]) -> np.ndarray:
-    """Marks those of the given steps that pass a gate: bool [num_steps]."""
+def _seen(success: ParsedRun, localization: ParsedRun, alive: np.ndarray, readable: Readable) -> np.ndarray:
+    """Pairs of steps with a screenshot on one side at least, and no broken one in the prompt: bool [n, m]."""
+
+    def shown(run: ParsedRun, at: int) -> bool:
+        shot = run.steps[at].step.observation.screenshot
+        return shot is not None and readable(shot)
+
+    def broken(run: ParsedRun, at: int) -> bool:
+        return run.steps[at].step.observation.screenshot is not None and not shown(run, at)
+
+    ours, theirs = alive.any(1), alive.any(0)
+    seen = _passing(success, ours, shown)[:, None] | _passing(localization, theirs, shown)[None, :]
+    return seen & ~_passing(success, ours, broken)[:, None]
+
+
+def _passing(run: ParsedRun, steps: npt.ArrayLike, gate: Callable[[ParsedRun, int], bool]) -> np.ndarray:
+    """Marks those of the given steps that pass a gate: bool [num_steps] -> bool [num_steps]."""
     passes = np.zeros(len(run), bool)
-    passes[rows] = [gate(run, int(row)) for row in rows]
+    for at in np.flatnonzero(steps):
+        passes[at] = gate(run, int(at))
     return passes
 
 
@@ -172,11 +210,6 @@ def valid_sample(success: ParsedRun, at: int) -> bool:
         return False
     # No sampled reply could get the full reward against such a target.
     return score_response(step.target, step.target) == 1.0
-
-
-def _screenshots(run: ParsedRun) -> np.ndarray:
-    """Steps with a screenshot: bool [num_steps]."""
-    return np.array([step.step.observation.screenshot is not None for step in run.steps], bool)
 
 
 def _best(

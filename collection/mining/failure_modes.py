@@ -71,7 +71,7 @@ TAXONOMY: dict[str, FailureMode] = {
         "a detail page, tab, date picker, dropdown or field is not reached or not operated",
         {"failing_unclaimed": 1.4, "control_unclaimed": 0.9},
         ("acts",),
-        ("fails", "no_effect", "repeats"),
+        ("fails", "no_effect", "repeats", "absent_in_success", "skips_ahead"),
     ),
     "runtime_evaluation": FailureMode(
         "Runtime or evaluation failure",

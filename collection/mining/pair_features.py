@@ -298,8 +298,8 @@ def boundary_shunned(diff: RunDiff) -> float:
 def overstepped(diff: RunDiff) -> float:
     """The run did all acts of the success, and others."""
     acts = np.flatnonzero(diff.success_flags["acts"] & ~diff.success_flags["extracts"])
-    needed = {diff.success.signatures[at] for at in acts}
-    return float(diff.failed and bool(diff.extra_acts) and needed <= set(diff.localization.signatures))
+    needed = frozenset().union(*(diff.success.acts[at] for at in acts))
+    return float(diff.failed and bool(diff.extra_acts) and needed <= diff.localization.all_acts)
 
 
 @_feature

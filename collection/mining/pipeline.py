@@ -18,13 +18,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from collection.corpus.filter import holder, image_fault
 from collection.corpus.guidance import TaskGuidance, read_guidance
 from collection.llm.config import ModelConfig, make_model
 from collection.llm.ledger import LEDGER
 from collection.mining.audit import explain, to_audit, to_prompt, without_pair
-from collection.mining.balance import BalanceConfig, balance
+from collection.mining.balance import REASONS, BalanceConfig, choose
 from collection.mining.config import MineSettings
-from collection.mining.divergence import GATES, KEPT, MiningConfig, find_divergences
+from collection.mining.divergence import GATES, KEPT, MiningConfig, Readable, find_divergences
 from collection.mining.failure_modes import PAPER_SHARES, FailureLabel, rule_label
 from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
 from collection.mining.pool import (
@@ -52,7 +53,7 @@ from rmsweb_jax.workdir import run_stage
 
 Labels = Callable[[Sequence[RunPair]], Sequence[FailureLabel]]
 
-DECISIONS = ("no_success", "no_contrast", *GATES, "runtime_gate", "obstruction_cap", "domain_cap", KEPT)
+DECISIONS = ("no_success", "no_contrast", *GATES, *REASONS, KEPT)
 # RMSWeb reviews labels below this confidence; the report counts them.
 MIN_CONFIDENCE = 0.70
 # Tasks per message to a process: small enough for an even load, large enough to hide the message's cost.
@@ -87,19 +88,31 @@ class TaskSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class MinedPair:
+    """A pair of runs whose divergence passed every gate: the prompt, its audit, and what was compared.
+
+    Attributes:
+      kind, actor: of the pair and of its localization run.
+    """
+
+    audit: AuditPair
+    prompt: RlPrompt
+    kind: str
+    actor: str
+
+
+@dataclasses.dataclass(frozen=True)
 class MinedTask:
     """The result for one task, before the corpus is balanced.
 
     Attributes:
-      prompt: None unless every gate was passed.
-      kind, actor: of the best pair and of its localization run; empty without a pair.
+      audit: of the best pair, kept or dropped.
+      choices: the best pair of each category and site that passed every gate, best first.
       pairs: number of pairs that were tried.
     """
 
     audit: AuditPair
-    prompt: RlPrompt | None = None
-    kind: str = ""
-    actor: str = ""
+    choices: tuple[MinedPair, ...] = ()
     pairs: int = 0
 
 
@@ -156,14 +169,15 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
         lambda done, total: progress.update(done, total=total),
     )
     summary = summarize(mined)
+    _write(mined, pools, workdir, to_config_dict(settings).to_dict())
     if not mined.prompts:
         dropped = ", ".join(
             f"{name} {summary['decisions'][name]}" for name in DECISIONS if summary["decisions"][name]
         )
         raise UserError(
-            f"{settings.pools}: no prompt could be mined ({dropped}): add runs that fail where others succeed"
+            f"{settings.pools}: no prompt could be mined ({dropped}): add runs that fail where others "
+            "succeed; --explain=TASK_ID says why a task has none"
         )
-    _write(mined, pools, workdir, to_config_dict(settings).to_dict())
     progress.close()
     report = {"stage": "mine", "seconds": time.monotonic() - start, "pools": [str(pool) for pool in pools]}
     report |= summary
@@ -210,18 +224,26 @@ def mine_pools(
     return _balanced(results, balancing)
 
 
-def mine_task(runs: Sequence[ParsedRun], settings: TaskSettings, labels: Labels) -> MinedTask:
-    """Finds the last critical divergence among the runs of a task, or the reason why there is none."""
+def mine_task(
+    runs: Sequence[ParsedRun], settings: TaskSettings, labels: Labels, readable: Readable = lambda _: True
+) -> MinedTask:
+    """Finds the last critical divergences among the runs of a task, or the reason why there is none.
+
+    Args:
+      readable: whether the screenshot of a name can be read.
+    """
     pairs = run_pairs(runs, settings.pairs)
-    tried = find_divergences(pairs, labels(pairs), settings.select)
+    tried = find_divergences(pairs, labels(pairs), settings.select, readable)
     if not tried:
         return MinedTask(without_pair(runs))
-    # RMSWeb retains one prompt per task.
-    best = max(tried, key=lambda divergence: divergence.rank)
-    prompt = to_prompt(best) if best.decision == KEPT else None
-    return MinedTask(
-        to_audit(best, tried), prompt, best.pair.kind, best.pair.localization.record.actor, len(tried)
-    )
+    ranked = sorted(tried, key=lambda divergence: divergence.rank, reverse=True)
+    choices: dict[tuple[str, str], MinedPair] = {}
+    for divergence in ranked:
+        if divergence.decision == KEPT:
+            audit, pair = to_audit(divergence, tried), divergence.pair
+            choice = MinedPair(audit, to_prompt(divergence), pair.kind, pair.localization.record.actor)
+            choices.setdefault((audit.category, audit.site), choice)
+    return MinedTask(to_audit(ranked[0], tried), tuple(choices.values()), len(tried))
 
 
 def _rule_labels(pairs: Sequence[RunPair]) -> list[FailureLabel]:
@@ -264,10 +286,13 @@ def _mine_batch(
     batch: Sequence[tuple[Sequence[RunLocation], TaskGuidance]],
 ) -> list[MinedTask]:
     """Mines tasks, each given by the locations of its runs and its guidance."""
+    stores = [ImageStore(folder) for folder in dict.fromkeys(source.folder for source in sources)]
+    readable = functools.cache(lambda name: not image_fault(holder(stores, name), name))
     results = []
     for locations, guidance in batch:
         try:
-            results.append(mine_task(list(read_runs(sources, locations, guidance)), settings, _labels))
+            runs = list(read_runs(sources, locations, guidance))
+            results.append(mine_task(runs, settings, _labels, readable))
         except ValueError:
             # Prompts are parsed lazily, and that error does not name its file: parse all of them to find it.
             check_messages(sources, locations)
@@ -276,18 +301,17 @@ def _mine_batch(
 
 
 def _balanced(results: Sequence[MinedTask], balancing: BalanceConfig) -> MiningResult:
-    passed = [result.audit for result in results if result.prompt]
-    decisions = balance(passed, balancing)
-    kept = [result for result in results if decisions.get(result.audit.task_id) == KEPT]
-    audits = [
-        result.audit.model_copy(
-            update={"decision": decisions.get(result.audit.task_id, result.audit.decision)}
-        )
-        for result in results
-    ]
+    passed = [result.choices for result in results if result.choices]
+    decided = choose([[choice.audit for choice in choices] for choices in passed], balancing)
+    kept: list[MinedPair] = []
+    audits = {result.audit.task_id: result.audit for result in results}
+    for choices, (at, decision) in zip(passed, decided, strict=True):
+        audit = choices[at].audit
+        audits[audit.task_id] = audit.model_copy(update={"decision": decision})
+        kept += [choices[at]] * (decision == KEPT)
     return MiningResult(
-        [result.prompt for result in kept if result.prompt],
-        audits,
+        [pair.prompt for pair in kept],
+        list(audits.values()),
         dict(sorted(Counter(result.kind for result in kept).items())),
         dict(sorted(Counter(result.actor for result in kept).items())),
         sum(result.pairs for result in results),
@@ -382,7 +406,8 @@ def _write(mined: MiningResult, pools: Sequence[AnyPath], workdir: Path, setting
     provenance = {"pools": [str(pool) for pool in pools], "settings": settings}
     for prompt in mined.prompts:
         _link(pools, workdir / "prompts", image_names(prompt.messages))
-    write_dataset(workdir / "prompts", mined.prompts, "rl_prompts", provenance)
+    if mined.prompts:
+        write_dataset(workdir / "prompts", mined.prompts, "rl_prompts", provenance)
     for audit in mined.audits:
         names = (audit.success_screenshot, audit.localization_screenshot)
         _link(pools, workdir / "audit", (name for name in names if name))

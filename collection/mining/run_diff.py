@@ -33,7 +33,7 @@ _SMALL = _COMMON | words("a an in of on at to by or be as is it no any most leas
 class RunDiff:
     """A success and another run of its task; each difference is computed once.
 
-    An act is a step with the flag `acts`: it changed something. Acts of equal signatures are the same.
+    A step with the flag `acts` changed something. Acts are compared one by one, see `runs.acts_of`.
     """
 
     success: ParsedRun
@@ -74,16 +74,14 @@ class RunDiff:
     @functools.cached_property
     def missing_acts(self) -> tuple[int, ...]:
         """Positions of the success's acts that are nowhere in the other run."""
-        theirs = set(self.localization.signatures)
         acts = np.flatnonzero(self.success_flags["acts"])
-        return tuple(int(at) for at in acts if self.success.signatures[at] not in theirs)
+        return tuple(int(at) for at in acts if self.success.acts[at] - self.localization.all_acts)
 
     @functools.cached_property
     def extra_acts(self) -> tuple[int, ...]:
         """Positions of the other run's acts that are nowhere in the success; extractions do not count."""
-        ours = set(self.success.signatures)
         acts = np.flatnonzero(self.localization_flags["acts"] & ~self.localization_flags["extracts"])
-        return tuple(int(at) for at in acts if self.localization.signatures[at] not in ours)
+        return tuple(int(at) for at in acts if self.localization.acts[at] - self.success.all_acts)
 
     @functools.cached_property
     def last_act(self) -> int | None:

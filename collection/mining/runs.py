@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from collection.corpus.elements import label_of, name_of, role_of
 from collection.corpus.guidance import QuoteFinder
 from collection.corpus.steps import INVALID, StepView, full_success, view
 from rmsweb_jax.actions import Action
@@ -17,6 +18,7 @@ from rmsweb_jax.records.lean import LeanElement, LeanStep, Run, lean
 from rmsweb_jax.records.schema import SftSample, Trajectory
 
 _WORD = re.compile(r"[^\W_]+")
+_LOOKING = frozenset(("wait", "scroll"))
 
 
 # eq=False: compared and hashed by identity, so that results can be cached by run.
@@ -38,17 +40,22 @@ class ParsedRun:
         return len(self.steps)
 
     @functools.cached_property
-    def signatures(self) -> tuple[tuple[str, ...], ...]:
-        """The signature of each step, see `signature`."""
-        return tuple(signature(step) for step in self.steps)
+    def acts(self) -> tuple[frozenset[str], ...]:
+        """What each step does, one text for each action, see `acts_of`."""
+        return tuple(acts_of(step) for step in self.steps)
 
     @functools.cached_property
-    def target_indices(self) -> tuple[tuple[int | None, ...], ...]:
-        """The element index of each action of each step; None for actions without one."""
+    def all_acts(self) -> frozenset[str]:
+        """What the run does in any of its steps."""
+        return frozenset().union(*self.acts)
+
+    @functools.cached_property
+    def targets(self) -> tuple[frozenset[int | None], ...]:
+        """The element indices that each step names; None for actions without one."""
         return tuple(
-            tuple(getattr(action.params, "index", None) for action in step.reply.executable)
+            frozenset(getattr(action.params, "index", None) for action in step.reply.executable)
             if step.reply
-            else ()
+            else frozenset()
             for step in self.steps
         )
 
@@ -114,13 +121,18 @@ def element_of(step: StepView[LeanStep], action: Action) -> LeanElement | None:
     return next((item for item in step.step.observation.elements if item.index == index), None)
 
 
-def signature(step: StepView[LeanStep]) -> tuple[str, ...]:
-    """The step's actions as texts that compare between pages.
+def acts_of(step: StepView[LeanStep]) -> frozenset[str]:
+    """The step's actions as texts that compare between pages and between runs.
 
-    Element indices are replaced by tag and text where the element has a text, since the same element has
-    different indices on different pages. Letter case and spacing of text parameters are ignored.
+    Elements are named by role and name, since the same element has different indices on different pages. One
+    step with four actions does the same as four steps with one each. Looking around counts only in steps that
+    do nothing else. Letter case and spacing of text parameters are ignored.
     """
-    return tuple(_describe(step, action) for action in step.reply.executable) if step.reply else INVALID
+    if step.reply is None:
+        return frozenset(INVALID)
+    actions = step.reply.executable
+    busy = [action for action in actions if action.name not in _LOOKING]
+    return frozenset(_describe(step, action) for action in busy or actions)
 
 
 def _describe(step: StepView[LeanStep], action: Action) -> str:
@@ -129,16 +141,33 @@ def _describe(step: StepView[LeanStep], action: Action) -> str:
         for name, value in action.params.model_dump(exclude_defaults=True).items()
     }
     element = element_of(step, action)
-    if element is not None and element.text:
-        params["index"] = f"{element.tag} {element.text}"
+    if element is not None:
+        params["index"] = _called(step, element)
     return f"{action.name} {params}"
+
+
+def _called(step: StepView[LeanStep], element: LeanElement) -> str:
+    """Role and name of an element; one without text is numbered among those of the same role and name."""
+    called = _role_and_name(element)
+    if element.text:
+        return called
+    others = step.step.observation.elements
+    # Decoding attributes takes time, so other kinds of elements are left out first.
+    alike = [item for item in others if item.index is not None and not item.text and item.tag == element.tag]
+    same = [item.index for item in alike if _role_and_name(item) == called]
+    return f"{called} {same.index(element.index)}"
+
+
+def _role_and_name(element: LeanElement) -> str:
+    attributes = element.attributes
+    return f"{role_of(element.tag, attributes)} {name_of(element.text, attributes)}"
 
 
 def _action_text(step: StepView[LeanStep]) -> str:
     parts = []
     for action in step.reply.executable if step.reply else ():
         element = element_of(step, action)
-        parts.append(element.text if element else "")
+        parts.append(label_of(element.text, element.attributes) if element else "")
         parts += [str(value) for value in action.params.model_dump().values() if isinstance(value, str)]
     return " ".join(parts)
 

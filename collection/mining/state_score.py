@@ -10,13 +10,10 @@ import numpy as np
 from rapidfuzz import fuzz, process
 
 from collection.mining.runs import ParsedRun
+from collection.mining.weights import StateWeights
 from rmsweb_jax.actions.similarity import parse_url
 from rmsweb_jax.records.lean import LeanElement
 
-# RMSWeb names the four parts of S_state. Their weights are this project's, chosen by hand: the page weighs
-# most; memory and progress are noisy and break ties. With them the scores of the paper's four published
-# contrasts are reproduced within 0.08, see docs/results/mining.md.
-URL_WEIGHT, DOM_WEIGHT, MEMORY_WEIGHT, PROGRESS_WEIGHT = 0.30, 0.40, 0.15, 0.15
 # Similarity of two addresses that differ only in query or fragment; a shared prefix of the path gets a part.
 # Chosen by hand.
 _SAME_PAGE = 0.8
@@ -41,7 +38,9 @@ class StateAlignment:
         pages = Pages(runs)
         self._pages, self._overlap, self._same_text = pages, pages.overlap(), pages.same_text()
 
-    def scores(self, success: ParsedRun, localization: ParsedRun) -> dict[str, np.ndarray]:
+    def scores(
+        self, success: ParsedRun, localization: ParsedRun, weights: StateWeights
+    ) -> dict[str, np.ndarray]:
         """`state` and its parts `url`, `dom`, `memory`, `progress`.
 
         Returns:
@@ -53,8 +52,13 @@ class StateAlignment:
             "memory": memory_similarity(success, localization),
             "progress": progress_closeness(len(success), len(localization)),
         }
-        weights = {"url": URL_WEIGHT, "dom": DOM_WEIGHT, "memory": MEMORY_WEIGHT, "progress": PROGRESS_WEIGHT}
-        return {"state": sum((weights[name] * part for name, part in parts.items()), np.zeros(()))} | parts
+        state = (
+            weights.url * parts["url"]
+            + weights.dom * parts["dom"]
+            + weights.memory * parts["memory"]
+            + weights.progress * parts["progress"]
+        )
+        return {"state": state} | parts
 
     def same_states(self, success: ParsedRun, localization: ParsedRun) -> np.ndarray:
         """The certainty that two steps are at the same state of the site.

@@ -33,6 +33,8 @@ _FILTER = re.compile(
     r"|highest|price: ?(?:low|high)|rating|stars? (?:and|&) up|under \$?\d|any time|past \d+|most \w+)\b",
     re.IGNORECASE,
 )
+_SEARCH_BOX = re.compile(r"search|'name': '(?:q|query|s)'", re.IGNORECASE)
+_CHOOSING = frozenset(("select_dropdown_option", "upload_file"))
 _MONTHS = (
     "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
@@ -242,6 +244,20 @@ def adjusts(run: ParsedRun, position: int) -> bool:
     clicked = "click_element_by_index" in names or "select_dropdown_option" in names
     before, after = run.steps[position].step.observation, run.steps[position + 1].step.observation
     return clicked and run.pages[position] == run.pages[position + 1] and before != after
+
+
+@_flag
+def decides(run: ParsedRun, position: int) -> bool:
+    """The step enters or chooses something, other than words to search for."""
+    step = run.steps[position]
+    for action in _actions(run, position):
+        if action.name == "input_text":
+            element = element_of(step, action)
+            if element is None or not _SEARCH_BOX.search(f"{element.attributes} {element.text}"):
+                return True
+        if action.name in _CHOOSING:
+            return True
+    return False
 
 
 @_flag

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from collection.corpus.steps import StepView
-from collection.mining.failure_modes import TAXONOMY, FailureLabel, FailureMode
+from collection.mining.failure_modes import TAXONOMY, FailureLabel
 from collection.mining.runs import ParsedRun
 from collection.mining.state_score import equal_pages
 from collection.mining.step_flags import step_flags
+from collection.mining.weights import ActionWeights, CategoryWeights
 from rmsweb_jax.actions import explain_actions
 
-# S_action. RMSWeb names what raises and lowers it; the weights are this project's, chosen by hand: for the
-# difference of the actions, for at least one operation, and for two operations.
-CONTRAST_WEIGHT, OPERATION_WEIGHT, BOTH_WEIGHT = 0.5, 0.3, 0.2
-# Factor on the contrast of a success action that the other run took at another step. Not in the paper.
-_TAKEN_ELSEWHERE = 0.5
-# Factor on the score of two passive or repeated-search actions; RMSWeb lowers it without a figure.
-_LOW_INFORMATION = 0.5
-
-# S_category. Steps around each side in which its evidence counts: RMSWeb's radius.
-RADIUS = 2
-# Weight of evidence 0, 1 and 2 steps away. Chosen by hand.
-_BY_DISTANCE = (1.0, 0.7, 0.5)
-# Evidence of one side alone gives at most 0.4, below the gate of 0.45; of both sides 0.9. Chosen by hand.
-_ONE_SIDE, _BOTH_SIDES = 0.4, 0.1
-# Subtracted if the other run recovered from the divergence. RMSWeb only says that the score decreases if the
-# other run also shows the positive evidence. Tuned on the generator's seeds 0-19.
-_RECOVERED = 0.6
-# Certainty of a state, or of a recovery, that is likely but not proven. Chosen by hand.
+# Certainty of what is likely but not proven.
 _LIKELY = 0.5
-# A label of no confidence halves the score: RMSWeb calls the label a soft prior. Chosen by hand.
-_PRIOR_FLOOR = 0.5
+# Evidence for any label: an act, and what a run does instead. The label is only a soft prior.
+_GENERAL_CLOSURE = ("acts",)
+_GENERAL_VIOLATION = ("absent_in_success", "skips_ahead", "fails", "no_effect", "finishes")
 # Violations of a longer success, whose detour has these flags for any label.
 _DETOUR_VIOLATION = ("absent_in_success", "fails", "no_effect")
-# Flags of almost every effective step. The other flags of a closure are specific to the category.
-GENERAL = frozenset(("acts", "submits", "navigates", "opens", "on_target"))
 
 
-def action_scores(success: ParsedRun, localization: ParsedRun, where: np.ndarray | None = None) -> np.ndarray:
+def action_scores(
+    success: ParsedRun,
+    localization: ParsedRun,
+    weights: ActionWeights,
+    where: np.ndarray | None = None,
+) -> np.ndarray:
     """S_action: how different the actions of two steps are, and how much they matter.
 
     Args:
@@ -56,15 +45,14 @@ def action_scores(success: ParsedRun, localization: ParsedRun, where: np.ndarray
     contrast = np.zeros(where.shape)
     for i, j in zip(*np.nonzero(where), strict=True):
         contrast[i, j] = _contrast(success.steps[i], localization.steps[j])
-    elsewhere = set(localization.signatures)
-    taken = np.array([step in elsewhere for step in success.signatures], bool)
-    contrast *= np.where(taken, _TAKEN_ELSEWHERE, 1.0)[:, None]
+    taken = np.array([step <= localization.all_acts for step in success.acts], bool)
+    contrast *= np.where(taken, weights.elsewhere, 1.0)[:, None]
     ours, theirs = _operations(success)[:, None], _operations(localization)[None, :]
     low = ~(ours | theirs)
     # A `done` of the other run does not count as a second operation.
     both = ours & theirs & ~step_flags(localization)["finishes"][None, :]
-    scores = CONTRAST_WEIGHT * contrast + OPERATION_WEIGHT * (ours | theirs) + BOTH_WEIGHT * both
-    return np.where(where, np.where(low, _LOW_INFORMATION * scores, scores), 0.0)
+    scores = weights.contrast * contrast + weights.operation * (ours | theirs) + weights.both * both
+    return np.where(where, np.where(low, weights.low_information * scores, scores), 0.0)
 
 
 def _contrast(ours: StepView, theirs: StepView) -> float:
@@ -98,8 +86,8 @@ def eligible(success: ParsedRun, localization: ParsedRun) -> np.ndarray:
         first, second = ours[name] | ours["invalid"], theirs[name] | theirs["invalid"]
         allowed &= ~(first[:, None] & second[None, :])
     # Element indices distinguish actions on one page. Between pages only the elements' texts do.
-    same = _equal(success.signatures, localization.signatures)
-    same_target = _equal(success.target_indices, localization.target_indices)
+    same = _equal(success.acts, localization.acts)
+    same_target = _equal(success.targets, localization.targets)
     return allowed & ~(same & (same_target | ~equal_pages(success, localization)))
 
 
@@ -112,46 +100,65 @@ def _equal(ours: Iterable[object], theirs: Iterable[object]) -> np.ndarray:
 
 
 def category_scores(
-    success: ParsedRun, localization: ParsedRun, label: FailureLabel, same_states: np.ndarray
+    success: ParsedRun,
+    localization: ParsedRun,
+    label: FailureLabel,
+    same_states: np.ndarray,
+    weights: CategoryWeights,
 ) -> dict[str, np.ndarray]:
     """S_category: evidence for the labelled failure in the steps around a pair.
 
     The evidence is the label's closure around the success step and its violation around the localization
-    step. It counts less where the localization run later recovered.
+    step. It counts less where the localization contains the positive evidence, too.
 
     Args:
       same_states: `StateAlignment.same_states` of the two runs.
 
     Returns:
-      `category` and its parts `closure`, `violation`, `recovered`:
+      `category` and its parts `closure`, `violation`, `taken`, `reached`, `apart`:
       float [num_success_steps, num_localization_steps] in [0, 1].
     """
     ours, theirs = step_flags(success), step_flags(localization)
-    same_states = _hold_states(same_states, theirs["acts"], localization.pages)
+    held = _hold_states(same_states, theirs["acts"], localization.pages)
     mode = TAXONOMY[label.category]
-    violating = _DETOUR_VIOLATION if localization.record.success else mode.violation
-    closure = window(_any(ours, mode.closure))[:, None]
-    violation = window(_any(theirs | _relative_flags(success, localization, same_states), violating))[None, :]
-    recovered = _recovered(success, localization, mode, same_states)
-    local = _ONE_SIDE * (closure + violation) + _BOTH_SIDES * np.minimum(closure, violation)
-    # Squared, so that a likely recovery takes off only a quarter of what a certain one does.
-    local = np.clip(local - _RECOVERED * recovered**2, 0.0, 1.0)
+    theirs = theirs | _relative_flags(success, localization, held)
+    detour = localization.record.success
+    closure = _evidence(ours, mode.closure, _GENERAL_CLOSURE, weights)[:, None]
+    violating = (_DETOUR_VIOLATION, ()) if detour else (mode.violation, _GENERAL_VIOLATION)
+    violation = _evidence(theirs, *violating, weights)[None, :]
+    local = weights.one_side * (closure + violation) + weights.both_sides * np.minimum(closure, violation)
+    taken = _taken(success, localization, same_states)
+    reached = _reached(success, localization, same_states)
+    apart = ~_at_same_state(success, held)
+    contained = np.max([weights.taken * taken, weights.reached * reached, weights.apart * apart], axis=0)
+    # Squared, so that a likely match takes off only a quarter of what a certain one does.
+    local = np.clip(local - weights.contained * contained**2, 0.0, 1.0)
     return {
-        "category": local * (_PRIOR_FLOOR + (1 - _PRIOR_FLOOR) * label.confidence),
-        "closure": np.broadcast_to(closure, recovered.shape),
-        "violation": np.broadcast_to(violation, recovered.shape),
-        "recovered": recovered,
+        "category": local * (weights.prior_floor + (1 - weights.prior_floor) * label.confidence),
+        "closure": np.broadcast_to(closure, local.shape),
+        "violation": np.broadcast_to(violation, local.shape),
+        "taken": taken,
+        "reached": reached,
+        "apart": apart.astype(float),
     }
 
 
-def window(flags: np.ndarray) -> np.ndarray:
-    """The strongest evidence at most `RADIUS` steps away: bool [n] -> float [n]."""
+def _evidence(
+    flags: dict[str, np.ndarray], own: Iterable[str], general: Iterable[str], weights: CategoryWeights
+) -> np.ndarray:
+    """Evidence of a category's own flags, and less of those that any failure has: float [num_steps]."""
+    found = window(_any(flags, own), weights.by_distance)
+    return np.maximum(found, weights.general * window(_any(flags, general), weights.by_distance))
+
+
+def window(flags: np.ndarray, by_distance: Sequence[float]) -> np.ndarray:
+    """The strongest evidence around each step, weighed by distance: bool [n] -> float [n]."""
     evidence = np.zeros(len(flags))
-    for offset in range(-RADIUS, RADIUS + 1):
-        weight = _BY_DISTANCE[abs(offset)]
-        for position in range(max(0, -offset), min(len(flags), len(flags) - offset)):
-            if flags[position + offset]:
-                evidence[position] = max(evidence[position], weight)
+    for distance, weight in enumerate(by_distance):
+        for offset in {-distance, distance}:
+            for position in range(max(0, -offset), min(len(flags), len(flags) - offset)):
+                if flags[position + offset]:
+                    evidence[position] = max(evidence[position], weight)
     return evidence
 
 
@@ -170,20 +177,19 @@ def _relative_flags(
     only after further acts. `aborted`: the last step of a run that crashed or timed out, all that is left of
     its cause.
     """
-    ours = set(success.signatures)
-    absent = np.array([step not in ours for step in localization.signatures], bool)
+    absent = np.array([bool(step - success.all_acts) for step in localization.acts], bool)
     aborted = np.zeros(len(localization), bool)
     aborted[-1:] = localization.record.outcome in ("crashed", "timeout")
     done = _acts_before(success)
     skips = np.zeros(len(localization), bool)
-    for j, step in enumerate(zip(localization.pages, localization.signatures, strict=True)):
+    for j, acts in enumerate(localization.acts):
         here = same_states[:, j] > 0
         took = [
             done[i]
-            for i, other in enumerate(zip(success.pages, success.signatures, strict=True))
-            if step == other
+            for i, other in enumerate(success.acts)
+            if other <= acts and success.pages[i] == localization.pages[j]
         ]
-        # The earliest place of this step in the success is behind every state that the run can be at.
+        # The earliest place of these acts in the success is behind every state that the run can be at.
         skips[j] = bool(took) and here.any() and min(took) > done[here].max()
     return {
         "absent_in_success": absent & step_flags(localization)["acts"],
@@ -192,50 +198,58 @@ def _relative_flags(
     }
 
 
-def _recovered(
-    success: ParsedRun, localization: ParsedRun, mode: FailureMode, same_states: np.ndarray
-) -> np.ndarray:
-    """The certainty that a pair is no cause of the failure: float [n, m] in [0, 1].
+def _taken(success: ParsedRun, localization: ParsedRun, same_states: np.ndarray) -> np.ndarray:
+    """The certainty that the localization took the success's step, at any step of a failed run: float [n, m].
 
-    Either the localization took the success's step as well, or it later came to a state behind that step, or
-    the two steps are at different states of the site.
+    A step is taken by the same acts on the same page, with an effect, in one step or in several. That is
+    certain at the same state, or where the two runs did the same all in all. It is unlikely at a state that
+    the success was in at another time: to submit a form before it is filled in is another decision. In a
+    longer success a step is open until it is taken, so there only the steps so far count.
     """
-    taken_by_now = _taken(success, localization)
-    if localization.record.success:
-        # A detour is open until the success's step is taken.
-        recovered = taken_by_now
-    else:
-        taken = np.any(taken_by_now, axis=1)
-        reached = _reached_later(success, same_states)
-        # A run can reach the end without the category's checks, or with another text in a field.
-        unseen = _any(step_flags(success), set(mode.closure) - GENERAL) | _fills_in_place(success)
-        reached = np.where((unseen & ~taken)[:, None], np.minimum(reached, _LIKELY), reached)
-        recovered = np.maximum(reached, taken[:, None])
-    # Steps at different states are no alternatives, so they cannot be a divergence.
-    return np.maximum(recovered, ~_at_same_state(success, same_states))
+    effective = step_flags(localization)["acts"]
+    certainty = np.where((same_states == 1).any(0), same_states == 1, _LIKELY)
+    if _effects(success) == _effects(localization):
+        certainty = np.ones(certainty.shape)
+    taken = np.zeros(certainty.shape)
+    for i, (page, acts) in enumerate(zip(success.pages, success.acts, strict=True)):
+        sure = dict.fromkeys(acts, 0.0)
+        for j in range(len(localization)):
+            if effective[j] and localization.pages[j] == page:
+                for act in acts & localization.acts[j]:
+                    sure[act] = max(sure[act], float(certainty[i, j]))
+            taken[i, j] = min(sure.values(), default=0.0)
+    return taken if localization.record.success else np.broadcast_to(taken[:, -1:], taken.shape)
 
 
-def _taken(success: ParsedRun, localization: ParsedRun) -> np.ndarray:
-    """Marks the success steps that the localization took up to each of its steps: bool [n, m].
+def _effects(run: ParsedRun) -> Counter[tuple[str, str]]:
+    """What a run did in all, and how often."""
+    where = np.flatnonzero(step_flags(run)["acts"])
+    return Counter((run.pages[at], act) for at in where for act in run.acts[at])
 
-    A step is taken by the same actions on the same page, with an effect.
+
+def _reached(success: ParsedRun, localization: ParsedRun, same_states: np.ndarray) -> np.ndarray:
+    """The certainty that the localization later came to where the success step led: float [n, m].
+
+    A step that only leads to another page is made up for by any other way to it. A step in place probably is
+    where the page looks exactly alike later; a page that does not show what the step did is no evidence.
     """
-    acts = step_flags(localization)["acts"]
-    taken = np.zeros((len(success), len(localization)), bool)
-    for j, step in enumerate(zip(localization.pages, localization.signatures, strict=True)):
-        if acts[j]:
-            taken[:, j] = [step == other for other in zip(success.pages, success.signatures, strict=True)]
-    return np.logical_or.accumulate(taken, axis=1)
-
-
-def _fills_in_place(run: ParsedRun) -> np.ndarray:
-    """Steps that fill in a field and stay on the page, which may show nothing of it: bool [n]."""
-    fills = np.array(
-        [bool({"input_text", "select_dropdown_option"} & set(step.action_names)) for step in run.steps],
-        bool,
+    flags = step_flags(success)
+    opens = flags["opens"] & ~flags["decides"]
+    texts = [step.step.observation.page_text for step in success.steps]
+    shows = np.array([*(one != other for one, other in itertools.pairwise(texts)), False], bool)
+    known = np.where(
+        opens[:, None], _next(same_states > 0), _LIKELY * _next(same_states == 1) * shows[:, None]
     )
-    stays = np.array([one == other for one, other in itertools.pairwise((*run.pages, ""))], bool)
-    return fills & stays
+    later = np.zeros(known.shape)
+    later[:, :-1] = np.maximum.accumulate(known[:, :0:-1], axis=1)[:, ::-1]
+    return later * (not localization.record.success)
+
+
+def _next(table: np.ndarray) -> np.ndarray:
+    """The rows of the steps after each: [n, m] -> [n, m]."""
+    moved = np.zeros(table.shape)
+    moved[:-1] = table[1:]
+    return moved
 
 
 def _hold_states(same_states: np.ndarray, acts: np.ndarray, pages: Sequence[str]) -> np.ndarray:
@@ -261,26 +275,3 @@ def _at_same_state(success: ParsedRun, same_states: np.ndarray) -> np.ndarray:
     done = _acts_before(success)
     here = (same_states > 0).T @ (done[:, None] == done[None, :])
     return here.T | ~(same_states > 0).any(0)
-
-
-def _reached_later(success: ParsedRun, same_states: np.ndarray) -> np.ndarray:
-    """The certainty that the localization later reached a state behind the success step: float [n, m].
-
-    It is certain if that state is the next one, to which the success step led.
-    """
-    done = _acts_before(success)
-    result = np.zeros(same_states.shape)
-    # By number of acts: how certain it is that the localization is at that state of the success later on. The
-    # success's last state is weak evidence, because failed runs also reach it.
-    reached = np.zeros(int(done.max(initial=0)) + 2)
-    certainty = np.where(done == done.max(initial=0), _LIKELY, 1.0)
-    for j in reversed(range(same_states.shape[1])):
-        further = np.maximum.accumulate(reached[::-1])[::-1]
-        # A later state counts with its certainty; the next state counts fully, even if only likely.
-        result[:, j] = np.maximum(further[done + 1], reached[done + 1] > 0)
-        here = same_states[:, j] > 0
-        if here.any():
-            # Of several equal states only the earliest is certain.
-            first = done[here].min()
-            reached[first] = max(reached[first], (certainty * same_states[:, j])[here].max())
-    return result

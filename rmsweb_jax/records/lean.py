@@ -18,11 +18,16 @@ from rmsweb_jax.records.schema import Message, Outcome, Trajectory
 
 
 class LeanElement(msgspec.Struct, frozen=True, gc=False):
-    """`rmsweb_jax.records.schema.Element` without attributes."""
+    """`rmsweb_jax.records.schema.Element`; `attributes` are parsed on every access."""
 
     index: int | None
     tag: str
     text: str
+    attributes_json: msgspec.Raw = msgspec.field(name="attributes", default=msgspec.Raw(b"{}"))
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        return _ATTRIBUTES.decode(self.attributes_json)
 
 
 class LeanObservation(msgspec.Struct, frozen=True):
@@ -95,6 +100,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 _RUN = msgspec.json.Decoder(Run)
+_ATTRIBUTES = msgspec.json.Decoder(dict[str, str])
 _HEAD = msgspec.json.Decoder(Head)
 
 

@@ -66,7 +66,7 @@ def test_an_option_is_chosen(browser: Browser, opened: Open, name: str, option: 
     assert browser.driver.title == f"{name}: {option}"
 
 
-@pytest.mark.parametrize("late", [0, 2], ids="at once,late".split(","))
+@pytest.mark.parametrize("late", [0, 2], ids=["at once", "late"])
 def test_all_options_of_a_list_that_shows_some_are_returned(
     browser: Browser, opened: Open, late: int
 ) -> None:

@@ -17,7 +17,7 @@ from tests.judges.server import USUAL, kind_of
 from tests.judges.verdicts import rubric_answer
 from tests.llm.answers import completion
 from tests.llm.server import Answer
-from tests.trajectories import CLICK, DONE, step
+from tests.trajectories import CLICK, DONE, PNG, step
 
 # Of runs 0, 1, ...: what the outcome judge and WebJudge say, and what a person does.
 OUTCOME = ("SUCCESS", "SUCCESS", "NOT SUCCESS", "NOT SUCCESS", "UNKNOWN", "unsuccessful")
@@ -39,7 +39,7 @@ def _run(number: int, **changes: Any) -> Trajectory:
 
 def put_data(folder: Path) -> Path:
     """Writes the data set and a file with labels of its first six runs."""
-    ImageStore(folder).put(b"png")
+    ImageStore(folder).put(PNG)
     write_dataset(folder, runs(), "trajectories")
     labels = [
         {"trajectory_id": one.trajectory_id, "success": right}

@@ -14,6 +14,7 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint
 from tests.judges.data_sets import judge, runs
+from tests.trajectories import PNG
 
 OFFICIAL = JudgeFingerprint(method="webjudge", model="o4-mini", temperature=0.0, source="fara@9b8af39")
 HOSTILE = "<script>a_b & 50% | $x$</script>"
@@ -103,7 +104,7 @@ def test_the_sheet_is_the_same_in_all_formats_and_names_stay_text():
 def test_several_data_sets_are_rows_and_equal_runs_are_refused(tmp_path):
     played = runs()[:4]
     for name, some in (("one", played[:2]), ("two", played[2:])):
-        ImageStore(tmp_path / name).put(b"png")
+        ImageStore(tmp_path / name).put(PNG)
         write_dataset(tmp_path / name, some, "trajectories")
     none = {f"judges.{name}.kind": "none" for name in ("outcome", "webjudge", "rubric")}
     changes = {**none, "cross_check.kind": "none", "actor.kind": "none"}

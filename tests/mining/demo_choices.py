@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from collection.mining.balance import BalanceConfig
+from collection.mining.config import MineSettings
 from collection.mining.divergence import KEPT, MiningConfig
 from collection.mining.failure_modes import rule_label
 from collection.mining.pipeline import TaskSettings, mine_pools
-from collection.mining.runs import PairConfig, parse_run
+from collection.mining.runs import parse_run
 from collection.mining.state_score import StateAlignment
 from collection.mining.step_scores import action_scores, category_scores, eligible
 from configs import mine
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import AuditPair, Trajectory
+from rmsweb_jax.settings import from_config
 from tests.mining.demo_mistakes import (
     Acts,
     KnownMistake,
@@ -120,9 +121,9 @@ def measure(
 ) -> Measured:
     """Mines the pools with the demo's settings and compares the choices with the known mistakes."""
     pools = [run / folder for folder in folders]
-    config = mine.get_config("demo").to_dict()
-    settings = TaskSettings(MiningConfig(**config["select"]), PairConfig(**config["pairs"]))
-    mined = mine_pools(pools, settings, BalanceConfig(**config["balance"]))
+    config = from_config(MineSettings, mine.get_config("demo").to_dict() | {"pools": "-"})
+    settings = TaskSettings(config.select, config.pairs)
+    mined = mine_pools(pools, settings, config.balance)
     runs = {one.trajectory_id: one for pool in pools for one in read_dataset(pool, Trajectory)}
     choices, others = [], Counter()
     for audit in mined.audits:
@@ -163,8 +164,9 @@ def scores_at(
     good, bad = parse_run(success), parse_run(localization)
     states = StateAlignment((good, bad))
     same = states.same_states(good, bad)
-    parts = states.scores(good, bad) | category_scores(good, bad, rule_label(good, bad), same)
-    parts |= {"action": action_scores(good, bad), "eligible": eligible(good, bad)}
+    parts = states.scores(good, bad, config.state)
+    parts |= category_scores(good, bad, rule_label(good, bad), same, config.category)
+    parts |= {"action": action_scores(good, bad, config.action), "eligible": eligible(good, bad)}
     weights = {
         "state": config.state_weight,
         "action": config.action_weight,

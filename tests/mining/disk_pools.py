@@ -15,6 +15,7 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Trajectory
 from tests.mining.planted.pages import SCREENSHOTS
+from tests.trajectories import PNG
 
 # Other from run to run: the lock, the speed, the settings as given.
 OWN = (".lock", "progress.json", "config.json")
@@ -23,7 +24,7 @@ OWN = (".lock", "progress.json", "config.json")
 def put_pool(folder: Path, runs: Sequence[Trajectory], shard_size: int = 1024) -> Path:
     """A data set of runs with the screenshots that they name."""
     names = {name for run in runs for name in record_images(run)}
-    for png in (b"png", *(png for _, png in SCREENSHOTS)):
+    for png in (PNG, *(png for _, png in SCREENSHOTS)):
         if hashlib.sha256(png).hexdigest() in names:
             ImageStore(folder).put(png)
     write_dataset(folder, runs, "trajectories", shard_size=shard_size)
@@ -33,7 +34,7 @@ def put_pool(folder: Path, runs: Sequence[Trajectory], shard_size: int = 1024) -
 def put_entries(folder: Path, entries: Sequence[bytes], version: int, kind: str = "trajectories") -> Path:
     """A data set of one shard with any bytes as records, as a writer of that schema version left it."""
     folder.mkdir(exist_ok=True)
-    ImageStore(folder).put(b"png")
+    ImageStore(folder).put(PNG)
     path = folder / f"{kind}-00000.array_record"
     writer = ArrayRecordWriter(str(path), "group_size:1")
     for entry in entries:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collection.mining.failure_modes import PAPER_SHARES
-from collection.mining.pipeline import DECISIONS
+from collection.mining.pipeline import DECISIONS, explain_task
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -18,7 +18,7 @@ from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
 from tests.mining.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
 from tests.mining.planted import planted_pair
-from tests.trajectories import CLICK, DONE, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
+from tests.trajectories import CLICK, DONE, PNG, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 
 ROOT = Path(__file__).parents[2]
 BAD = "miniwob/bad/1"
@@ -198,7 +198,7 @@ def gated_away(folder: Path) -> Path:
     return put_pool(folder, runs)
 
 
-def test_a_pool_without_passing_candidates_gives_one_line_and_no_files(tmp_path):
+def test_a_pool_without_passing_candidates_gives_one_line_and_its_audit(tmp_path):
     pool, workdir = gated_away(tmp_path / "pool"), tmp_path / "mine"
     command = [sys.executable, "-m", "experiments.mine", "--config=configs/mine.py:demo"]
     result = subprocess.run(
@@ -211,8 +211,33 @@ def test_a_pool_without_passing_candidates_gives_one_line_and_no_files(tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {pool}: no prompt could be mined (no_success 1, no_contrast 1, no_sc")
-    assert line.endswith("add runs that fail where others succeed")
-    assert {path.name for path in workdir.iterdir()} <= {"config.json", ".lock", "progress.json"}
+    assert line.endswith(
+        "add runs that fail where others succeed; --explain=TASK_ID says why a task has none"
+    )
+    assert {path.name for path in workdir.iterdir()} <= {"config.json", ".lock", "progress.json", "audit"}
+    why = explain_task(workdir, [pool], "miniwob/a/1")
+    assert "decision      no_screenshot" in why and "note          tried" in why
+
+
+def test_a_broken_screenshot_is_none(tmp_path):
+    store = ImageStore(tmp_path / "pool")
+    broken = store.put(PNG[:-20])
+
+    def unseen(steps):
+        return tuple(
+            item.model_copy(update={"observation": item.observation.model_copy(update={"screenshot": shot})})
+            for item, shot in steps
+        )
+
+    ours, theirs = GOOD
+    seen = [item.observation.screenshot for item in ours.steps]
+    # The prompt would hold the broken one.
+    blind = ours.model_copy(update={"steps": unseen(zip(ours.steps, [broken] * len(seen), strict=True))})
+    with pytest.raises(UserError, match=r"no prompt could be mined \(no_screenshot 1\)"):
+        mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", [blind, theirs]))
+    others = unseen((item, broken) for item in theirs.steps)
+    pool = put_pool(tmp_path / "pool", [ours, theirs.model_copy(update={"steps": others})])
+    assert mine_pools_at(tmp_path / "again", pool)["prompts"] == 1
 
 
 def test_more_runs_after_a_pool_without_prompts(tmp_path):

@@ -1,5 +1,6 @@
 """Balancing of the mined corpus: the gate for runtime failures and the caps on sites and obstructions."""
 
+import dataclasses
 from collections import Counter
 from fractions import Fraction
 
@@ -7,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collection.mining.balance import BalanceConfig, balance
+from collection.mining.balance import BalanceConfig, balance, choose
 from collection.mining.failure_modes import TAXONOMY
 from rmsweb_jax.records.schema import AuditPair
 
 CONFIG = BalanceConfig()
 SITE_SHARE, OBSTRUCTION_SHARE = Fraction(30, 100), Fraction(10, 100)
-REASONS = {"kept", "runtime_gate", "obstruction_cap", "domain_cap"}
+REASONS = {"kept", "runtime_gate", "obstruction_cap", "domain_cap", "sampled_out"}
 # A few values again and again, since ties decide, and those at the thresholds with their neighbours.
 SCORES = st.sampled_from([0.0, 0.599999, 0.6, 0.600001, 0.75, 1.0]) | st.floats(0, 1)
 CONFIDENCES = st.sampled_from([0.0, 0.849999, 0.85, 0.850001, 1.0]) | st.floats(0, 1)
@@ -142,6 +143,35 @@ def test_the_order_decides_nothing(audits, order):
 def test_balancing_is_idempotent(audits):
     kept = kept_of(audits)
     assert kept_of(kept) == kept
+
+
+def test_a_corpus_of_a_given_size_is_drawn_from_the_categories_in_turn():
+    audits = [audit(at, f"s{at % 40}", "endpoint_incomplete", total=0.9) for at in range(950)]
+    audits += [audit(1000 + at, f"s{at % 40}", "datetime_availability", total=0.65) for at in range(50)]
+    decisions = balance(audits, dataclasses.replace(CONFIG, max_prompts=200))
+    kept = [one for one in audits if decisions[one.task_id] == "kept"]
+    assert Counter(one.category for one in kept) == {"endpoint_incomplete": 150, "datetime_availability": 50}
+    assert set(decisions.values()) == {"kept", "sampled_out"}
+    assert balance(audits[::-1], dataclasses.replace(CONFIG, max_prompts=200)) == decisions
+
+
+@settings(max_examples=60)
+@given(pools(), st.integers(1, 40))
+def test_a_drawn_corpus_keeps_to_the_caps(audits, size):
+    decisions = balance(audits, dataclasses.replace(CONFIG, max_prompts=size))
+    kept = [one for one in audits if decisions[one.task_id] == "kept"]
+    sites = Counter(one.site for one in kept)
+    assert len(kept) <= size
+    assert len(sites) < 4 or all(count <= SITE_SHARE * len(kept) for count in sites.values())
+    assert sum(one.category == "access_obstruction" for one in kept) <= OBSTRUCTION_SHARE * len(kept)
+
+
+def test_a_task_falls_back_on_its_next_case():
+    first, second = audit(0, "a", "runtime_evaluation", 0.1), audit(0, "a", "ui_navigation")
+    blocked = [audit(0, "a", "runtime_evaluation", 0.1), audit(0, "b", "access_obstruction")]
+    assert choose([[first, second]], CONFIG) == [(1, "kept")]
+    assert choose([blocked], CONFIG) == [(0, "runtime_gate")]
+    assert choose([[second, first]], CONFIG) == [(0, "kept")]
 
 
 def obstructed_site(rival_total: float) -> list[AuditPair]:

@@ -26,7 +26,7 @@ from tests.mining.login_runs import (
     steps,
     success,
 )
-from tests.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
+from tests.trajectories import CLICK, DONE, FORM, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,50 @@ def test_a_detour_is_mined_from_two_successes():
 
 def test_a_success_that_only_looked_around_is_no_detour():
     assert case_of(success(), longer_by(step(1, SCROLL, changed=False))).decision == "category_score"
+
+
+def test_a_failure_goes_before_a_detour():
+    """The paper mines failures primarily; a detour is a secondary signal, whatever its score."""
+    short, detour = success(), longer_by(step(1, WRONG_BUTTON))
+    assert case_of(short, detour).scores["total"] > case_of(short, PREMATURE).scores["total"]
+    case = case_of(short, detour, PREMATURE)
+    assert (case.pair.kind, case.decision) == ("primary", "kept")
+
+
+def test_a_task_whose_best_pair_may_not_stay_is_tried_with_another():
+    """A runtime failure below its gate does not cost the task its other decision."""
+    skips_and_ends = failure(
+        step(1, DONE, memory="other words, at another time", elements=FORM[:2]), attempt=3
+    )
+    runs = [success(), INVALID, skips_and_ends]
+    best = case_of(*runs)
+    assert (best.label.category, best.decision) == ("runtime_evaluation", "kept")
+    strict = BalanceConfig(runtime_min_confidence=1.1)
+    mined = mine_runs(runs, CONFIG, strict)
+    (audit,) = mined.audits
+    assert (audit.decision, audit.category) == ("kept", "endpoint_incomplete")
+    assert [prompt.category for prompt in mined.prompts] == ["endpoint_incomplete"]
+    assert sum(note.startswith("tried") for note in audit.notes) == 2
+    (dropped,) = mine_runs(runs[:2], CONFIG, strict).audits
+    assert dropped.decision == "runtime_gate"
+
+
+def test_the_site_of_a_decision_is_its_pages():
+    def moved(run):
+        items = tuple(
+            item.model_copy(
+                update={"observation": item.observation.model_copy(update={"url": "https://www.shop.com/x"})}
+            )
+            for item in run.steps
+        )
+        task = run.task.model_copy(update={"environment": "web", "website": "https://search.com/"})
+        return run.model_copy(update={"steps": items, "task": task})
+
+    mined = mine_runs([moved(success()), moved(PREMATURE)], CONFIG, BalanceConfig())
+    assert [prompt.site for prompt in mined.prompts] == [mined.audits[0].site] == ["shop.com"]
+    # The pages of MiniWoB++ are all on one host.
+    at_home = mine_runs([success(), PREMATURE], CONFIG, BalanceConfig())
+    assert at_home.audits[0].site == success().task.site
 
 
 def test_pairs():

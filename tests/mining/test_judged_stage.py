@@ -17,6 +17,7 @@ from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
 from tests.mining.runs import failure_of, success_of
+from tests.trajectories import PNG
 
 TASKS = 6
 
@@ -33,7 +34,7 @@ def answers(prompt: str):
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Path:
-    ImageStore(tmp_path / "pool").put(b"png")
+    ImageStore(tmp_path / "pool").put(PNG)
     runs = [run(number) for number in range(TASKS) for run in (success_of, failure_of)]
     write_dataset(tmp_path / "pool", runs, "trajectories")
     return tmp_path / "pool"

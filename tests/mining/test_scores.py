@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
+from collection.mining.divergence import MiningConfig
 from collection.mining.failure_modes import PAPER_SHARES, TAXONOMY, rule_label
 from collection.mining.pair_features import pair_features
 from collection.mining.runs import parse_run
 from collection.mining.state_score import StateAlignment, progress_closeness, url_similarity
 from collection.mining.step_flags import STEP_FLAGS, step_flags
 from collection.mining.step_scores import action_scores, category_scores, eligible, window
+from rmsweb_jax.records.schema import Element
 from tests.trajectories import (
     CLICK,
     DONE,
@@ -19,6 +21,7 @@ from tests.trajectories import (
     trajectory,
 )
 
+WEIGHTS = MiningConfig()
 SEARCH = {"search_engine": {"query": "cats"}}
 BACK = {"go_back": {}}
 SUCCESS = parse_run(trajectory(*numbered(TYPE, TYPE_PASSWORD, CLICK, DONE)))
@@ -29,7 +32,7 @@ def failed(*steps, **changes):
 
 
 def state_scores(success, localization):
-    return StateAlignment((success, localization)).scores(success, localization)
+    return StateAlignment((success, localization)).scores(success, localization, WEIGHTS.state)
 
 
 def same_page(*actions, **options):
@@ -121,11 +124,57 @@ def test_the_same_element_under_another_index_is_the_same_action():
     assert eligible(ours, other)[0, 0]
 
 
+def fields(*names: str, first: int = 1) -> tuple[Element, ...]:
+    """Text fields with an accessible name and no text, as pages have them."""
+    return tuple(
+        Element(index=number, tag="input", text="", attributes={"aria-label": name} if name else {})
+        for number, name in enumerate(names, start=first)
+    )
+
+
+def on_fields(number, *actions, elements):
+    made = step(number, *actions, page=str(elements))
+    return made.model_copy(update={"observation": made.observation.model_copy(update={"elements": elements})})
+
+
+def fill(index, text):
+    return {"input_text": {"index": index, "text": text}}
+
+
+def test_elements_without_text_compare_by_role_and_name():
+    desktop, phone = fields("Name", "City"), fields("Menu", "Name", "City", first=4)
+    ours = parse_run(trajectory(on_fields(1, fill(2, "Oslo"), elements=desktop), step(2, DONE)))
+    same, other, nameless = (
+        failed(on_fields(1, fill(index, "Oslo"), elements=elements))
+        for index, elements in ((6, phone), (5, phone), (2, fields("", "")))
+    )
+    assert ours.acts[0] == same.acts[0] and not ours.acts[0] & other.acts[0]
+    assert not eligible(ours, same)[0, 0] and eligible(ours, other)[0, 0]
+    # Without a name it is the second of its kind.
+    assert nameless.acts[0] == frozenset(("input_text {'index': 'input  1', 'text': 'oslo'}",))
+
+
+def test_a_form_filled_in_one_step_or_in_several_is_the_same():
+    form = fields("Name", "City", "Street")
+    acts = fill(1, "Ann"), fill(2, "Oslo"), fill(3, "Main")
+    single = (on_fields(number, act, elements=form) for number, act in enumerate(acts, start=1))
+    ours = parse_run(trajectory(*single, step(4, CLICK), step(5, DONE)))
+    at_once = failed(on_fields(1, *acts[::-1], elements=form), step(2, CLICK_OTHER))
+    assert ours.all_acts - at_once.all_acts == ours.acts[3] | ours.acts[4]
+    label = rule_label(ours, at_once)
+    scores = compare(ours, at_once, label)
+    # What the other run did, too, in one step, is no mistake of it; what it did not do is.
+    assert scores["taken"][:3, 0].all() and not scores["taken"][3].any()
+    wrong = failed(on_fields(1, acts[0], acts[1], fill(3, "Side"), elements=form), step(2, CLICK))
+    taken = compare(ours, wrong, rule_label(ours, wrong))["taken"]
+    assert taken[:2, 0].all() and not taken[2].any()
+
+
 def test_action_contrast_grows_with_the_difference():
     ours = parse_run(trajectory(*same_page(TYPE, DONE)))
 
     def against(action):
-        return action_scores(ours, failed(step(1, action)))[0, 0]
+        return action_scores(ours, failed(step(1, action)), WEIGHTS.action)[0, 0]
 
     formatting = against({"input_text": {"index": 1, "text": "Ann"}})
     other_text = against({"input_text": {"index": 1, "text": "bob"}})
@@ -133,13 +182,13 @@ def test_action_contrast_grows_with_the_difference():
     assert formatting == pytest.approx(0.5 * 0.3 / 2 + 0.5)  # Another case is the same step, taken there too.
     assert other_text == pytest.approx(0.5 * 0.7 + 0.5)
     assert other_type == pytest.approx(1.0)
-    assert action_scores(ours, failed(step(1, error="bad")))[0, 0] == pytest.approx(0.5 + 0.3)
+    assert action_scores(ours, failed(step(1, error="bad")), WEIGHTS.action)[0, 0] == pytest.approx(0.5 + 0.3)
 
 
 def test_passive_and_search_differences_say_little():
     ours = parse_run(trajectory(*same_page(SCROLL, SEARCH, DONE)))
     theirs = failed(*same_page({"wait": {}}, {"search_engine": {"query": "dogs"}}))
-    scores = action_scores(ours, theirs)
+    scores = action_scores(ours, theirs, WEIGHTS.action)
     assert scores[0, 0] == pytest.approx(0.25)
     assert max(scores[1, 1], scores[1, 0]) < 0.3
 
@@ -147,7 +196,7 @@ def test_passive_and_search_differences_say_little():
 def test_an_action_that_the_other_branch_also_took_is_no_news():
     theirs = failed(*same_page(TYPE, CLICK, DONE))
     ours = parse_run(trajectory(*same_page(TYPE, TYPE_PASSWORD, CLICK, DONE)))
-    scores = action_scores(ours, theirs)
+    scores = action_scores(ours, theirs, WEIGHTS.action)
     assert scores[1, 1] > scores[0, 1]
     assert scores[1, 1] > scores[2, 0]
 
@@ -237,13 +286,13 @@ def test_the_taxonomy_names_flags():
 
 
 def test_window_reaches_two_steps():
-    assert window(np.array([1, 0, 0, 0], bool)).tolist() == [1.0, 0.7, 0.5, 0.0]
-    assert window(np.zeros(0, bool)).shape == (0,)
+    assert window(np.array([1, 0, 0, 0], bool), (1.0, 0.7, 0.5)).tolist() == [1.0, 0.7, 0.5, 0.0]
+    assert window(np.zeros(0, bool), (1.0, 0.7, 0.5)).shape == (0,)
 
 
 def compare(success, localization, label):
     same = StateAlignment([success, localization]).same_states(success, localization)
-    return category_scores(success, localization, label, same)
+    return category_scores(success, localization, label, same, WEIGHTS.category)
 
 
 def test_category_needs_evidence_on_both_sides():

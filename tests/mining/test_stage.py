@@ -15,7 +15,7 @@ from rmsweb_jax.records.growing import GrowingDataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
-from tests.trajectories import SHOT
+from tests.trajectories import PNG, SHOT
 
 GUIDANCE = "Do not finish before the password is typed"
 SECOND = success(attempt=2).model_copy(
@@ -28,7 +28,7 @@ POLICY = [WRONG_TEXT, success(task_id="miniwob/login-user/2", actor="sft")]
 @pytest.fixture
 def pools(tmp_path) -> str:
     for name, runs in (("collect", TEACHER), ("collect_policy", POLICY)):
-        ImageStore(tmp_path / name).put(b"png")
+        ImageStore(tmp_path / name).put(PNG)
         write_dataset(tmp_path / name, runs, "trajectories")
     (tmp_path / "collect/reflections.jsonl").write_text(json.dumps({"guidance": GUIDANCE}))
     return f"{tmp_path / 'collect'},{tmp_path / 'collect_policy'}"
@@ -49,7 +49,7 @@ def test_experiment(tmp_path, pools):
     audits = list(read_dataset(workdir / "audit", AuditPair))
     assert [prompt.task_id for prompt in prompts] == ["miniwob/login-user/1"]
     assert [audit.decision for audit in audits] == ["kept", "no_contrast"]
-    assert ImageStore(workdir / "prompts").get(SHOT) == ImageStore(workdir / "audit").get(SHOT) == b"png"
+    assert ImageStore(workdir / "prompts").get(SHOT) == ImageStore(workdir / "audit").get(SHOT) == PNG
     report = json.loads((workdir / "report.json").read_text())
     assert (report["stage"], report["tasks"], report["prompts"]) == ("mine", 2, 1)
     assert {name: count for name, count in report["decisions"].items() if count} == {
@@ -106,7 +106,7 @@ def test_summary_counts_every_task_once():
 
 def test_collections_that_go_on_are_mined(tmp_path, pools):
     data = GrowingDataset(tmp_path / "growing", "trajectories")
-    ImageStore(tmp_path / "growing").put(b"png")
+    ImageStore(tmp_path / "growing").put(PNG)
     for run in (*TEACHER, *POLICY):
         data.publish([run.model_dump_json().encode()], [], {})
     workdir = run_stage(tmp_path, str(tmp_path / "growing"))

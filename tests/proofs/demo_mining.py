@@ -119,7 +119,7 @@ def _reason(choice: Choice) -> str:
     best = max(leads, key=lambda name: leads[name])
     detail = [
         f"{name} {there[name]:.2f} against {chosen[name]:.2f}"
-        for name in ("closure", "violation", "recovered")
+        for name in ("closure", "violation", "taken", "reached", "apart")
         if abs(there[name] - chosen[name]) > 1e-6
     ]
     note = f": {', '.join(detail)}" if best == "category" and detail else ""
@@ -151,7 +151,8 @@ def _lacks(choice: Choice) -> str:
         return "-"
     lacking = [name for name in ("closure", "violation") if not scores[name]]
     missing = f"no {' and no '.join(lacking)} of this label" if lacking else "evidence on both sides"
-    return missing + (f"; recovered {scores['recovered']:.1f}" if scores["recovered"] else "")
+    contained = [name for name in ("taken", "reached", "apart") if scores[name]]
+    return "; ".join([missing, *contained])
 
 
 # --- Page ---

@@ -24,7 +24,7 @@ CASES, HELD_OUT, PAPER_CASES = map(load_cases, ("tuned", "held_out", "paper"))
 FIRST, SEEDS, UNPLANTED_SEEDS = 1000, 100, 30
 MIN_FOUND, MIN_LABELS, TOLERANCE = 0.95, 0.70, 0.08
 SHOWN = 40
-_SCORES = ("state", "action", "category", "total", "closure", "violation", "recovered")
+_SCORES = ("state", "action", "category", "total", "closure", "violation", "taken", "reached", "apart")
 
 
 @dataclasses.dataclass(frozen=True)
