@@ -17,6 +17,7 @@ from collection.mining.step_flags import trivial
 from collection.mining.step_scores import action_scores, category_scores, eligible
 from collection.mining.weights import ActionWeights, CategoryWeights, StateWeights
 from rmsweb_jax.actions import score_response
+from rmsweb_jax.records.schema import ReplayVerdict
 
 # In order of application. A pair is reported under the first gate that no candidate passed.
 GATES = (
@@ -27,6 +28,7 @@ GATES = (
     "no_progress",
     "invalid_model_io",
     "no_screenshot",
+    "replay",
 )
 KEPT = "kept"
 # Whether the screenshot of a name can be read.
@@ -38,6 +40,8 @@ class MiningConfig:
     """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix).
 
     Attributes:
+      late_margin: of the failed run's steps whose totals are at most this much below the best, the last is
+        taken: a mistake that can still be made good is not yet critical. RMSWeb only breaks ties so [ours].
       state, action, category: how each score is made up.
     """
 
@@ -47,6 +51,7 @@ class MiningConfig:
     min_state: float = 0.60
     min_category: float = 0.45
     min_total: float = 0.62
+    late_margin: float = 0.0
     state: StateWeights = StateWeights()
     action: ActionWeights = ActionWeights()
     category: CategoryWeights = CategoryWeights()
@@ -61,6 +66,7 @@ class Divergence:
         reached the gate.
       success_at, localization_at: positions in the two runs, from 0; None without any candidate.
       scores: S_total and all its parts for the candidate.
+      replay: what playing the run again showed about the candidate.
     """
 
     pair: RunPair
@@ -69,6 +75,7 @@ class Divergence:
     success_at: int | None
     localization_at: int | None
     scores: dict[str, float]
+    replay: ReplayVerdict | None = None
 
     @property
     def depth(self) -> int:
@@ -159,7 +166,7 @@ def _apply_last_gates(
         if not passed.any():
             return _best(pair, label, name, parts, alive)
         alive = passed
-    return _best(pair, label, KEPT, parts, alive)
+    return _best(pair, label, KEPT, parts, alive, config.late_margin)
 
 
 def _seen(success: ParsedRun, localization: ParsedRun, alive: np.ndarray, readable: Readable) -> np.ndarray:
@@ -213,7 +220,12 @@ def valid_sample(success: ParsedRun, at: int) -> bool:
 
 
 def _best(
-    pair: RunPair, label: FailureLabel, decision: str, parts: dict[str, np.ndarray], alive: np.ndarray | None
+    pair: RunPair,
+    label: FailureLabel,
+    decision: str,
+    parts: dict[str, np.ndarray],
+    alive: np.ndarray | None,
+    late_margin: float = 0.0,
 ) -> Divergence:
     if alive is None:
         return Divergence(pair, label, decision, None, None, {})
@@ -221,5 +233,9 @@ def _best(
     best = max(
         zip(*np.nonzero(alive), strict=True), key=lambda at: (round(float(parts["total"][at]), 9), *at)
     )
+    if late_margin:
+        total = parts["total"]
+        late = np.flatnonzero(alive[best[0]] & (total[best[0]] >= total[best] - late_margin))
+        best = best[0], max(best[1], late[-1])
     scores = {name: round(float(part[best]), 6) for name, part in parts.items()}
     return Divergence(pair, label, decision, int(best[0]), int(best[1]), scores)

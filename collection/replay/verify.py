@@ -24,6 +24,7 @@ from collection.llm.ledger import LEDGER
 from collection.replay.config import VerifySettings
 from collection.replay.elements import move_reply
 from collection.replay.trials import RESETTABLE, Outcome, Player, Trial
+from collection.replay.verdicts import VERDICTS
 from rmsweb_jax.actions import ReplyError, render_reply, repair_reply
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
@@ -35,7 +36,7 @@ from rmsweb_jax.records.schema import AuditPair, ReplayRate, ReplayVerdict, Traj
 from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.workdir import run_stage
 
-JOURNAL, VERDICTS = "verdicts.journal", "verdicts"
+JOURNAL = "verdicts.journal"
 # Decisions that stand on a pair which passed every gate of the miner.
 _PASSED = frozenset(("kept", "obstruction_cap", "domain_cap", "sampled_out"))
 
@@ -245,15 +246,3 @@ def summarize(verdicts: Sequence[ReplayVerdict]) -> dict[str, Any]:
         "at_last_critical": sum(one.localization_step == one.last_critical for one in sampled),
         "seconds_a_decision": round(sum(one.seconds for one in verdicts) / max(decided, 1), 2),
     }
-
-
-def read_verdicts(folder: Path) -> dict[tuple[str, str], list[ReplayVerdict]]:
-    """Reads the verdicts of a `verify_mined` workdir, by the pair of runs.
-
-    Raises:
-      UserError: there are none.
-    """
-    found: dict[tuple[str, str], list[ReplayVerdict]] = {}
-    for verdict in read_dataset(folder / VERDICTS, ReplayVerdict):
-        found.setdefault((verdict.success_id, verdict.localization_id), []).append(verdict)
-    return found
