@@ -34,6 +34,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal, read_journal
 from rmsweb_jax.records.schema import AuditPair, ReplayRate, ReplayVerdict, Trajectory
 from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
 JOURNAL = "verdicts.journal"
@@ -67,7 +68,7 @@ def verify_mined(settings: VerifySettings, workdir: str | os.PathLike[str]) -> d
 
 def _verify(settings: VerifySettings, workdir: Path) -> dict[str, Any]:
     start = time.monotonic()
-    decisions = read_decisions(Path(settings.mined), settings.sample)
+    decisions = read_decisions(parse_path(settings.mined, "config.mined"), settings.sample)
     known = {verdict.task_id: verdict for verdict in _journalled(workdir)}
     todo = [decision for decision in decisions if decision.audit.task_id not in known]
     progress = Progress(workdir, "verify_mined", total=len(decisions))
@@ -84,7 +85,7 @@ def _verify(settings: VerifySettings, workdir: Path) -> dict[str, Any]:
     return report
 
 
-def read_decisions(mined: Path, sample: float) -> list[Decision]:
+def read_decisions(mined: AnyPath, sample: float) -> list[Decision]:
     """Reads the decisions that passed the miner's gates, by task, and the runs that they compare.
 
     Raises:
