@@ -1,10 +1,14 @@
 """Plays runs of three kinds of actors in a browser, and finds the last critical step of each failed one.
 
-    python -m tests.mining.truth.make --seeds=24 --demo=runs/demo
+    python -m tests.mining.truth.make --seeds=24 --policies=runs/sft_policy,runs/early_policy
 
-The scripted teacher makes one mistake in each of its runs; the SFT policy's and the base model's runs are
-those of the demo's evaluation. A competent actor, the teacher without mistakes, goes on from each step. Half
-an hour on two cores.
+The scripted teacher makes one mistake in each of its runs. The runs of policies (in the set: the demo's SFT
+policy, and one of a sixth of its training) are collected before, on `PAGES` from `FIRST_SEED` on:
+
+    python -m experiments.collect --config=configs/collect.py:demo_policy --config.actor.model=MODEL \
+        --config.actor.label=sft --config.pages=PAGES --config.first_seed=7000 --config.seeds=6
+
+A competent actor, the teacher without mistakes, goes on from each step. Half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -114,11 +118,12 @@ class Maker:
 
     def _truth(self, run: Trajectory, success: Trajectory) -> Truth:
         ends: dict[int, str] = {}
-        for kept in reversed(range(len(run.steps))):
+        # A run that has not ended itself may only have been too slow: nothing that it did was critical.
+        for kept in reversed(range(len(run.steps) + (run.outcome != "done"))):
             ends[kept + 1] = self._flawless.play(Trial(run, kept))
             if ends[kept + 1] == "success":
                 break
-        step = min(ends) if ends[min(ends)] == "success" else None
+        step = min(ends) if ends[min(ends)] == "success" and min(ends) <= len(run.steps) else None
         right = self._right(run, success, step - 1) if step else ()
         task = run.task
         return Truth(run.trajectory_id, task.task_id, task.site, run.actor, ends, step, right)
@@ -148,14 +153,12 @@ def _make(job: Job) -> tuple[list[Trajectory], list[Truth]]:
     return _maker[0].make(job)
 
 
-def jobs(seeds: int, demo: Path | None) -> list[Job]:
-    """The teacher's tasks, and those that the demo's policies failed at, most of one policy."""
+def jobs(seeds: int, policies: Sequence[str]) -> list[Job]:
+    """The teacher's tasks, and those at which policies failed."""
     found = [Job(make_task(page, seed)) for page in PAGES for seed in range(FIRST_SEED, FIRST_SEED + seeds)]
-    for label in ("sft", "base") if demo else ():
-        assert demo is not None
-        failed = [run for run in read_dataset(demo / "evaluate" / label, Trajectory) if not run.success]
-        once = {run.task.task_id: run for run in failed}
-        found += [Job(run.task, (renamed(run),)) for run in once.values()]
+    for folder in policies:
+        failed = (run for run in read_dataset(folder, Trajectory) if not run.success)
+        found += [Job(run.task, (run,)) for run in map(renamed, failed)]
     return found
 
 
@@ -184,10 +187,10 @@ def make(jobs: Sequence[Job], workers: int) -> dict[Part, tuple[list[Trajectory]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=24)
-    parser.add_argument("--demo", type=Path, default=None)
+    parser.add_argument("--policies", type=lambda text: text.split(","), default=())
     parser.add_argument("--workers", type=int, default=3)
     flags = parser.parse_args()
-    for part, (runs, truths) in make(jobs(flags.seeds, flags.demo), flags.workers).items():
+    for part, (runs, truths) in make(jobs(flags.seeds, flags.policies), flags.workers).items():
         write(part, runs, truths)
         known = [truth for truth in truths if truth.step is not None]
         actors = dict(Counter(truth.actor for truth in truths))

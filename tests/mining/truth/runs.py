@@ -23,7 +23,7 @@ class Truth:
       handovers: by step, from the last one back to the first that ends in a success: how the run ends if a
         competent actor goes on from that step.
       step: the last critical step, 1-based: from it a competent actor succeeds, after it not any more. None
-        if it never succeeds.
+        if it never succeeds, or still does after the last step.
       right: acts (`collection.mining.runs.acts_of`) of successful runs that lead to success at this step.
     """
 
