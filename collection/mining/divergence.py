@@ -40,8 +40,6 @@ class MiningConfig:
     """Weights of S_total and minimum scores of a candidate, all from RMSWeb (section 3.3, appendix).
 
     Attributes:
-      late_margin: of the failed run's steps whose totals are at most this much below the best, the last is
-        taken: a mistake that can still be made good is not yet critical. RMSWeb only breaks ties so [ours].
       state, action, category: how each score is made up.
     """
 
@@ -51,7 +49,6 @@ class MiningConfig:
     min_state: float = 0.60
     min_category: float = 0.45
     min_total: float = 0.62
-    late_margin: float = 0.0
     state: StateWeights = StateWeights()
     action: ActionWeights = ActionWeights()
     category: CategoryWeights = CategoryWeights()
@@ -166,7 +163,7 @@ def _apply_last_gates(
         if not passed.any():
             return _best(pair, label, name, parts, alive)
         alive = passed
-    return _best(pair, label, KEPT, parts, alive, config.late_margin)
+    return _best(pair, label, KEPT, parts, alive)
 
 
 def _seen(success: ParsedRun, localization: ParsedRun, alive: np.ndarray, readable: Readable) -> np.ndarray:
@@ -220,12 +217,7 @@ def valid_sample(success: ParsedRun, at: int) -> bool:
 
 
 def _best(
-    pair: RunPair,
-    label: FailureLabel,
-    decision: str,
-    parts: dict[str, np.ndarray],
-    alive: np.ndarray | None,
-    late_margin: float = 0.0,
+    pair: RunPair, label: FailureLabel, decision: str, parts: dict[str, np.ndarray], alive: np.ndarray | None
 ) -> Divergence:
     if alive is None:
         return Divergence(pair, label, decision, None, None, {})
@@ -233,9 +225,5 @@ def _best(
     best = max(
         zip(*np.nonzero(alive), strict=True), key=lambda at: (round(float(parts["total"][at]), 9), *at)
     )
-    if late_margin:
-        total = parts["total"]
-        late = np.flatnonzero(alive[best[0]] & (total[best[0]] >= total[best] - late_margin))
-        best = best[0], max(best[1], late[-1])
     scores = {name: round(float(part[best]), 6) for name, part in parts.items()}
     return Divergence(pair, label, decision, int(best[0]), int(best[1]), scores)

@@ -323,9 +323,9 @@ S_total may differ by up to {tolerance}.
 ABOUT = """\
 The runs in the first part are real ones, on MiniWoB++. **The pairs in all others are made up.** Planted and
 unplanted pairs are generated (`tests/mining/planted`: two walks over a small made-up site, filled with
-elements of real pages); labelled cases and the paper's contrasts are written by hand (`tests/mining/cases`). There
-is no run of a large model on a real site, and the label of a case is its writer's. The figures show that the
-miner finds known divergences, not its accuracy on real runs.
+elements of real pages); labelled cases and the paper's contrasts are written by hand (`tests/mining/cases`).
+There is no run of a large model on a real site, and the label of a case is its writer's. The figures show
+that the miner finds known divergences, not its accuracy on real runs.
 
 Rules and weights were tuned on planted and unplanted seeds 0 to 19 and on the {tuned_cases} labelled cases,
 and the scale of the scores on the paper's four contrasts. Nothing was tuned on seeds from {first_seed} on or
