@@ -21,6 +21,7 @@ from collection.fleet.config import CollectSettings
 from collection.importers import ImportSettings
 from collection.judges.config import JudgeDataSettings, JudgesSettings
 from collection.mining.config import FailurePriorSettings, MineSettings
+from collection.replay.config import VerifySettings
 from collection.report.evaluations import ReportSettings
 from collection.tasks.benchmarks import READERS, BenchmarkFiles
 from collection.tasks.task_writer import MakeTasksSettings
@@ -187,6 +188,7 @@ SETTINGS: dict[str, Callable[[str], type]] = {
     "studies.ablations": lambda variant: AblationSettings,
     "studies.benchmark": lambda variant: BenchmarkConfig,
     "studies.tiny_base": lambda variant: BaseConfig,
+    "verify_mined": lambda variant: VerifySettings,
 }
 VARIANTS = [
     (name, variant) for name in SETTINGS for variant in importlib.import_module(f"configs.{name}").VARIANTS

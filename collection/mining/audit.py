@@ -8,7 +8,7 @@ from collection.mining.divergence import Divergence
 from collection.mining.runs import ParsedRun
 from collection.tasks.websites import site_of
 from rmsweb_jax.records.lean import LeanStep
-from rmsweb_jax.records.schema import AuditPair, RlPrompt
+from rmsweb_jax.records.schema import AuditPair, ReplayVerdict, RlPrompt
 
 
 def to_prompt(divergence: Divergence) -> RlPrompt:
@@ -52,6 +52,7 @@ def to_audit(best: Divergence, tried: Sequence[Divergence]) -> AuditPair:
         success_screenshot=ours.observation.screenshot if ours else None,
         localization_screenshot=theirs.observation.screenshot if theirs else None,
         notes=(*notes, *map(_tried, tried)),
+        replay=best.replay,
     )
 
 
@@ -86,7 +87,18 @@ def explain(audit: AuditPair, objective: str) -> str:
             "scores        "
             + ", ".join(f"{name} {value:.3f}" for name, value in sorted(audit.scores.items())),
         ]
+    if audit.replay:
+        lines.append(f"replay        {_replay_line(audit.replay)}")
     return "\n".join([*lines, *(f"note          {note}" for note in audit.notes)])
+
+
+def _replay_line(verdict: ReplayVerdict) -> str:
+    """Formats a verdict: `critical (with the success's action 8 of 8, with the other 1 of 8)`."""
+    ours, theirs = verdict.with_success, verdict.with_failure
+    if ours is None or theirs is None:
+        return verdict.verdict
+    counts = f"with the success's action {ours.successes} of {ours.trials}"
+    return f"{verdict.verdict} ({counts}, with the other {theirs.successes} of {theirs.trials})"
 
 
 def _tried(divergence: Divergence) -> str:

@@ -20,6 +20,7 @@ class MineSettings:
 
     Attributes:
       pools: data set folders of trajectories, separated by commas.
+      replay: workdir of `experiments.verify_mined`; decisions that it found not to be critical are dropped.
       workers: number of processes; 0 for one on each core.
       threads: number of pairs labelled at the same time in each process.
       actor: the model that labels failures; with kind none they are labelled by rule.
@@ -28,6 +29,7 @@ class MineSettings:
     """
 
     pools: str = required("--config.pools=DIR1,DIR2 (made by experiments.collect)")
+    replay: str = ""
     workers: int = safe(0)
     threads: int = safe(8)
     pairs: PairConfig = PairConfig()

@@ -17,6 +17,7 @@ from collection.mining.step_flags import trivial
 from collection.mining.step_scores import action_scores, category_scores, eligible
 from collection.mining.weights import ActionWeights, CategoryWeights, StateWeights
 from rmsweb_jax.actions import score_response
+from rmsweb_jax.records.schema import ReplayVerdict
 
 # In order of application. A pair is reported under the first gate that no candidate passed.
 GATES = (
@@ -27,6 +28,7 @@ GATES = (
     "no_progress",
     "invalid_model_io",
     "no_screenshot",
+    "replay",
 )
 KEPT = "kept"
 # Whether the screenshot of a name can be read.
@@ -61,6 +63,7 @@ class Divergence:
         reached the gate.
       success_at, localization_at: positions in the two runs, from 0; None without any candidate.
       scores: S_total and all its parts for the candidate.
+      replay: what playing the run again showed about the candidate.
     """
 
     pair: RunPair
@@ -69,6 +72,7 @@ class Divergence:
     success_at: int | None
     localization_at: int | None
     scores: dict[str, float]
+    replay: ReplayVerdict | None = None
 
     @property
     def depth(self) -> int:

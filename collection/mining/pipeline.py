@@ -25,7 +25,7 @@ from collection.llm.ledger import LEDGER
 from collection.mining.audit import explain, to_audit, to_prompt, without_pair
 from collection.mining.balance import REASONS, BalanceConfig, choose
 from collection.mining.config import MineSettings
-from collection.mining.divergence import GATES, KEPT, MiningConfig, Readable, find_divergences
+from collection.mining.divergence import GATES, KEPT, Divergence, MiningConfig, Readable, find_divergences
 from collection.mining.failure_modes import PAPER_SHARES, FailureLabel, rule_label
 from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
 from collection.mining.pool import (
@@ -38,6 +38,7 @@ from collection.mining.pool import (
     read_runs,
 )
 from collection.mining.runs import PairConfig, ParsedRun, RunPair, by_task, run_pairs
+from collection.replay.verdicts import Verdicts, read_verdicts, verdict_on
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
@@ -80,10 +81,15 @@ class LabelerSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSettings:
-    """The settings that decide about a task; without `judging` failures are labelled by rule."""
+    """The settings that decide about a task; without `judging` failures are labelled by rule.
+
+    Attributes:
+      verdicts: replays of decisions; one that is not critical is not kept.
+    """
 
     select: MiningConfig
     pairs: PairConfig
+    verdicts: Verdicts = dataclasses.field(default_factory=dict)
     judging: LabelerSettings | None = None
 
 
@@ -160,10 +166,11 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
         left.unlink()  # Left over from a killed run.
     start = time.monotonic()
     pools = [pinned_for_run(pool, workdir) for pool in pool_folders(settings.pools)]
+    verdicts = read_verdicts(parse_path(settings.replay, "config.replay")) if settings.replay else {}
     progress = Progress(workdir, "mine", 1)
     mined = mine_pools(
         pools,
-        TaskSettings(settings.select, settings.pairs, _labeler_settings(settings, workdir)),
+        TaskSettings(settings.select, settings.pairs, verdicts, _labeler_settings(settings, workdir)),
         settings.balance,
         settings.workers or os.cpu_count() or 1,
         lambda done, total: progress.update(done, total=total),
@@ -236,6 +243,7 @@ def mine_task(
     tried = find_divergences(pairs, labels(pairs), settings.select, readable)
     if not tried:
         return MinedTask(without_pair(runs))
+    tried = [_replayed(divergence, settings.verdicts) for divergence in tried]
     ranked = sorted(tried, key=lambda divergence: divergence.rank, reverse=True)
     choices: dict[tuple[str, str], MinedPair] = {}
     for divergence in ranked:
@@ -244,6 +252,21 @@ def mine_task(
             choice = MinedPair(audit, to_prompt(divergence), pair.kind, pair.localization.record.actor)
             choices.setdefault((audit.category, audit.site), choice)
     return MinedTask(to_audit(ranked[0], tried), tuple(choices.values()), len(tried))
+
+
+def _replayed(divergence: Divergence, verdicts: Verdicts) -> Divergence:
+    """Adds the verdict of a replay; a decision that it shows not to be critical is not kept."""
+    i, j, pair = divergence.success_at, divergence.localization_at, divergence.pair
+    if divergence.decision != KEPT or i is None or j is None:
+        return divergence
+    ours, theirs = pair.success, pair.localization
+    verdict = verdict_on(
+        verdicts,
+        (ours.record.trajectory_id, ours.steps[i].step.number),
+        (theirs.record.trajectory_id, theirs.steps[j].step.number),
+    )
+    decision = "replay" if verdict and verdict.verdict == "not_critical" else KEPT
+    return dataclasses.replace(divergence, decision=decision, replay=verdict)
 
 
 def _rule_labels(pairs: Sequence[RunPair]) -> list[FailureLabel]:

@@ -45,8 +45,6 @@ def action_scores(
     contrast = np.zeros(where.shape)
     for i, j in zip(*np.nonzero(where), strict=True):
         contrast[i, j] = _contrast(success.steps[i], localization.steps[j])
-    taken = np.array([step <= localization.all_acts for step in success.acts], bool)
-    contrast *= np.where(taken, weights.elsewhere, 1.0)[:, None]
     ours, theirs = _operations(success)[:, None], _operations(localization)[None, :]
     low = ~(ours | theirs)
     # A `done` of the other run does not count as a second operation.

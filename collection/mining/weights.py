@@ -26,14 +26,12 @@ class ActionWeights:
     Attributes:
       contrast: of the difference of the actions.
       operation, both: of at least one operation, and of two operations.
-      elsewhere: factor on the contrast of a success action that the other run took at another step [ours].
       low_information: factor on the score of two passive or repeated-search actions.
     """
 
     contrast: float = 0.5
     operation: float = 0.3
     both: float = 0.2
-    elsewhere: float = 0.5
     low_information: float = 0.5
 
 

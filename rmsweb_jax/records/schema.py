@@ -331,6 +331,42 @@ class RlPrompt(Record):
     target: str
 
 
+class ReplayRate(Record):
+    """How often a replay ended in success, with Wilson's 95 % interval."""
+
+    successes: int
+    trials: int
+    low: float
+    high: float
+
+
+class ReplayVerdict(Record):
+    """What replay shows about a mined decision.
+
+    Attributes:
+      verdict: `critical`: the task succeeds with the success's action and not with the failed run's;
+        `not_critical`; or why it is unknown: the environment cannot be set back (`no_reset`), a page was not
+        the recorded one (`differs`), the failed run's page lacks the element (`no_element`), no browser could
+        play (`lost`).
+      success_step, localization_step: 1-based.
+      with_success, with_failure: after the action of the success, and after that of the failed run.
+      last_critical: step of the failed run after which a competent actor cannot succeed any more, and before
+        which it can; None if that was not looked for or there is none.
+      seconds: of all trials.
+    """
+
+    task_id: str
+    success_id: str
+    localization_id: str
+    success_step: int
+    localization_step: int
+    verdict: Literal["critical", "not_critical", "no_reset", "differs", "no_element", "lost"]
+    with_success: ReplayRate | None = None
+    with_failure: ReplayRate | None = None
+    last_critical: int | None = None
+    seconds: float = 0.0
+
+
 class AuditPair(Record):
     """Record of a mining decision on a task, kept or dropped; training never reads it.
 
@@ -338,6 +374,7 @@ class AuditPair(Record):
       decision: `kept`, or the name of the gate that dropped it.
       scores: every component of the best candidate (`state`, `action`, `category`, `total`, ...).
       success_step, localization_step: 1-based step numbers of the chosen divergence.
+      replay: of `experiments.verify_mined`, where mining was given its verdicts.
     """
 
     task_id: str
@@ -356,6 +393,7 @@ class AuditPair(Record):
     success_screenshot: str | None = None
     localization_screenshot: str | None = None
     notes: tuple[str, ...] = ()
+    replay: ReplayVerdict | None = None
 
 
 # Record types by the name in a data set's manifest.
@@ -364,4 +402,5 @@ KINDS: dict[str, type[Record]] = {
     "sft_samples": SftSample,
     "rl_prompts": RlPrompt,
     "audit_pairs": AuditPair,
+    "replay_verdicts": ReplayVerdict,
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from collection.llm.scripted.mistakes import KINDS
 from collection.mining.config import MineSettings
 from collection.mining.divergence import KEPT, MiningConfig
 from collection.mining.failure_modes import rule_label
@@ -57,8 +58,9 @@ class Choice:
 
     @property
     def at_mistake(self) -> bool:
-        """The localization step is the mistake."""
-        return self.audit.localization_step == self.mistake.step
+        """The localization step is the mistake, or a later one, before which it is still open."""
+        at = self.audit.localization_step
+        return at is not None and at >= self.mistake.step
 
     @property
     def at_remedy(self) -> bool:
@@ -78,6 +80,8 @@ class Measured:
     Attributes:
       decisions: of all tasks, counted.
       choices: of the tasks whose chosen localization run holds a known mistake.
+      recall: by kind of mistake, tasks with a success and a failed run with a known mistake, and those of
+        them that were mined right. Tasks whose failed runs differ in kind are under `several`.
       by_policy, by_clean: mined tasks whose localization run is the policy's, or a longer success of the
         teacher without a mistake.
     """
@@ -85,6 +89,7 @@ class Measured:
     name: str
     decisions: Counter[str]
     choices: list[Choice]
+    recall: dict[str, list[int]]
     by_policy: int
     by_clean: int
 
@@ -135,7 +140,27 @@ def measure(
             continue
         choices.append(_choice(audit, known[1].found, runs, settings.select))
     decisions = Counter(audit.decision for audit in mined.audits)
-    return Measured(name, decisions, choices, others["policy"], others["clean"])
+    recall = recall_of(
+        runs.values(), readings, {one.audit.task_id for one in choices if one.kept and one.hit}
+    )
+    return Measured(name, decisions, choices, recall, others["policy"], others["clean"])
+
+
+def recall_of(runs: Iterable[Trajectory], readings: Known, right: set[str]) -> dict[str, list[int]]:
+    """Tasks by kind of mistake, and those that were mined right; see `Measured.recall`."""
+    solved, mistakes = set(), defaultdict(set)
+    for run in runs:
+        known = readings.get(run.trajectory_id)
+        if run.success:
+            solved.add(run.task.task_id)
+        elif known is not None and known[1].found is not None:
+            mistakes[run.task.task_id].add(known[1].found.kind)
+    counts: dict[str, list[int]] = {kind: [0, 0] for kind in (*KINDS, "several")}
+    for task_id in sorted(solved & mistakes.keys()):
+        (kind,) = mistakes[task_id] if len(mistakes[task_id]) == 1 else ("several",)
+        counts[kind][0] += 1
+        counts[kind][1] += task_id in right
+    return counts
 
 
 def _choice(

@@ -17,7 +17,7 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Observation, Reflection, Step, Tab, Task, Trajectory
 from tests.agent.state_messages import state_text
-from tests.mining.demo_choices import Choice, Measured, read_teacher
+from tests.mining.demo_choices import Choice, Measured, read_teacher, recall_of
 from tests.mining.demo_mistakes import acts_in, read_guidance, read_run, read_settings
 from tests.proofs.demo_mining import claims, figures_of, tables
 
@@ -183,7 +183,7 @@ def test_choices_are_judged_on_both_sides(play):
     assert earlier.at_remedy and not earlier.at_mistake and not earlier.hit
 
 
-def test_the_page_counts_mined_tasks_alone(play):
+def test_the_page_counts_all_tasks_with_a_mistake_and_the_mined_ones(play):
     config = MistakeConfig(rate=1.0, weights={"premature_done": 1.0})
     runs = [(play(number, config), play(number, MistakeConfig(), attempt=2)) for number in range(5)]
     choices = []
@@ -191,11 +191,20 @@ def test_the_page_counts_mined_tasks_alone(play):
         at = len(failed.steps)
         chosen = (at, at) if number else (at + 1, at)
         choices.append(_choice(failed, won, config, chosen, "kept" if number < 4 else "category_score"))
-    measured = Measured("pool", Counter(kept=4, category_score=1), choices, 0, 0)
-    assert measured.share == 3 / 4
     known = {failed.trajectory_id: (failed, read_run(failed, config, {})) for failed, _ in runs}
+    pool = [run for pair in runs for run in pair]
+    recall = recall_of(pool, known, {one.audit.task_id for one in choices if one.kept and one.hit})
+    assert recall["premature_done"] == [5, 3] and recall["several"] == [0, 0]
+    # A task without a success has no prompt to be found.
+    assert recall_of([failed for failed, _ in runs], known, set())["premature_done"] == [0, 0]
+    measured = Measured("pool", Counter(kept=4, category_score=1), choices, recall, 0, 0)
+    assert measured.share == 3 / 4
     figures = figures_of(known, [measured])
-    assert [(claim.measured, claim.holds) for claim in claims(figures)][1:] == [("3 of 4, 75.0%", False)]
+    assert [(claim.measured, claim.holds) for claim in claims(figures)][1:] == [
+        ("3 of 5, 60.0%", False),
+        ("0 of 0, 0.0%", True),
+        ("3 of 4, 75.0%", False),
+    ]
     text = tables(figures)
     assert "| premature_done | 4 | 4 | 3 | 3 | 1 | 1 | 1 | 1 |" in text
     miss = next(line for line in text.splitlines() if line.startswith("| t/0 |"))

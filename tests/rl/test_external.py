@@ -217,13 +217,20 @@ def test_passing_failures_are_repeated(server, policy, loaded):
     assert [body["seed"] for body in server.bodies(CHAT)] == [SEEDS[0]] * 3
 
 
-def test_failures_that_last_are_one_line(server, policy, loaded):
-    server.serve(CHAT, lambda body: Response("<html>\nno\n</html>", 502))
-    with pytest.raises(UserError, match=r"status 502: no reason given; check that the server is up"):
-        draw(loaded, policy)
-    server.http.clear()
-    server.serve(CHAT, lambda body: Response(json.dumps({"error": {"message": "bad key"}}), 401))
-    with pytest.raises(UserError, match="status 401: bad key; check the API key"):
+@pytest.mark.parametrize(
+    "response,reason",
+    [
+        (Response("<html>\nno\n</html>", 502), "status 502: no reason given; check that the server is up"),
+        (
+            Response(json.dumps({"error": {"message": "bad key"}}), 401),
+            "status 401: bad key; check the API key",
+        ),
+    ],
+    ids=["502", "401"],
+)
+def test_failures_that_last_are_one_line(server, policy, loaded, response, reason):
+    server.serve(CHAT, lambda body: response)
+    with pytest.raises(UserError, match=reason):
         draw(loaded, policy)
 
 

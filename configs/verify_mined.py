@@ -1,0 +1,27 @@
+"""Replays of mined decisions.
+
+    python -m experiments.verify_mined --config=configs/verify_mined.py:demo \
+        --config.mined=runs/demo/mine --workdir=runs/demo/verify_mined
+
+Variants: `demo` (the demo's pages; the scripted teacher without mistakes goes on), `smoke`, and `policy` (a
+served policy goes on, eight times from each decision: give `config.actor.base_url` and `config.actor.model`).
+"""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from collection.replay.config import VerifySettings
+from configs.collect import DEMO_EPISODES
+from rmsweb_jax.settings import variant_config
+
+_DEMO = {**{name: DEMO_EPISODES[name] for name in ("browser", "prompt", "limits")}, "sample": 0.25}
+VARIANTS = {
+    "demo": _DEMO,
+    "smoke": {**_DEMO, "sample": 0.5},
+    "policy": {**_DEMO, "trials": 8, "actor": {"kind": "chat", "max_tokens": 128}},
+}
+
+
+def get_config(variant: str = "demo") -> ConfigDict:
+    return variant_config(VerifySettings, VARIANTS, variant)
