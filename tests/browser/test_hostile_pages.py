@@ -257,7 +257,9 @@ def test_downloads_become_files_of_the_episode(browser: Browser, site: str, cont
     assert [incident.kind for incident in browser.take_incidents()] == ["download"] * 3
     assert len(context.files.names()) == 3
     report = do(browser, "go_to_url", context, url=f"{site}/report")
-    assert not report.error and "Downloaded report.pdf" in report.text
+    assert not report.error and "Downloaded report.pdf" in results_until(
+        browser, context, report.text, "Downloaded"
+    )
     assert do(browser, "read_file", context, file_name="report.pdf").output == "Page 1 of 1\nHello there"
 
 
