@@ -15,7 +15,7 @@ from collection.corpus.filter import BuildSftSettings
 from rmsweb_jax.settings import variant_config
 
 _DEMO = {"quality": {"min_effective_steps": 1}, "sizes_for": "tiny_base", "max_pixels": 16_384}
-VARIANTS = {"demo": _DEMO, "smoke": _DEMO, "paper": {}}
+VARIANTS = {"demo": _DEMO, "smoke": _DEMO, "paper": {"quality": {"drop_duplicates": False}}}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

@@ -26,7 +26,7 @@ from collection.report.evaluations import ReportSettings
 from collection.tasks.benchmarks import READERS, BenchmarkFiles
 from collection.tasks.task_writer import MakeTasksSettings
 from collection.traces import ExportTracesSettings
-from experiments.studies.ablations.settings import AblationSettings
+from experiments.studies.ablations.settings import AblationSettings, PromptSettings
 from experiments.studies.benchmark.config import BenchmarkConfig
 from experiments.studies.tiny_base.settings import BaseConfig
 from rmsweb_jax.errors import UserError
@@ -185,6 +185,7 @@ SETTINGS: dict[str, Callable[[str], type]] = {
     "rl": lambda variant: RlConfig,
     "serve": lambda variant: ServeSettings,
     "sft": lambda variant: SftConfig,
+    "studies.ablation_prompts": lambda variant: PromptSettings,
     "studies.ablations": lambda variant: AblationSettings,
     "studies.benchmark": lambda variant: BenchmarkConfig,
     "studies.tiny_base": lambda variant: BaseConfig,

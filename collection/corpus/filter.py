@@ -129,11 +129,13 @@ class QualityConfig:
       min_effective_steps, max_effective_steps: bounds, inclusive, on the steps that changed something
         or produced output.
       stall_repeats: number of successive repetitions of the same actions on the same page that make a loop.
+      drop_duplicates: keep one of a task's trajectories with the same pages and actions. Not in RMSWeb.
     """
 
     min_effective_steps: int = PAPER_MIN_EFFECTIVE_STEPS
     max_effective_steps: int = 30
     stall_repeats: int = 3
+    drop_duplicates: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,7 +177,7 @@ def quality_filter(
     runs = complete(runs, counts)
     runs = unstalled(runs, config, counts)
     runs = of_length(runs, config, counts)
-    for run in unique(runs, counts):
+    for run in unique(runs, counts) if config.drop_duplicates else runs:
         counts.keep(run.trajectory)
         yield run
 

@@ -235,7 +235,11 @@ def _bootstrap(data: Sequence[np.ndarray], statistic: Callable[..., np.ndarray],
 
 
 def crossed_bootstrap(
-    values: np.ndarray, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+    values: np.ndarray,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    weights: np.ndarray | None = None,
 ) -> Interval | None:
     """Percentile bootstrap of the mean over training runs and tasks, both resampled (scipy has no such one).
 
@@ -246,6 +250,7 @@ def crossed_bootstrap(
 
     Args:
       values: [S, T], one row per training run, one column per task.
+      weights: [T] weight of each task in the mean, such as its number of prompts; None weighs all alike.
 
     Returns:
       None if there are no trainings or no tasks.
@@ -257,10 +262,13 @@ def crossed_bootstrap(
     trainings, tasks = (
         rng.multinomial(size, np.full(size, 1 / size), size=resamples) / size for size in values.shape
     )
-    estimates = ((trainings @ values) * tasks).sum(axis=1)
+    weights = np.ones(values.shape[1]) if weights is None else np.asarray(weights, np.float64)
+    tasks *= weights
+    estimates = ((trainings @ values) * tasks).sum(axis=1) / tasks.sum(axis=1)
     tail = (1 - confidence) / 2
     low, high = np.quantile(estimates, [tail, 1 - tail])
-    return Interval(float(values.mean()), float(low), float(high), values.shape[1])
+    mean = float(np.average(values.mean(axis=0), weights=weights))
+    return Interval(mean, float(low), float(high), values.shape[1])
 
 
 def student_interval(values: Sequence[float]) -> Interval | None:

@@ -1,9 +1,9 @@
-"""The full recipe and its variants on a demo's corpus, with several seeds each.
+"""The full recipe and its variants, with several seeds each, on prompts drawn by fate.
 
     python -m experiments.studies.ablations.run --config=configs/studies/ablations.py:demo \
         --workdir=runs/ablations
 
-It needs a demo run with mined prompts. The same command again resumes, and accepts more seeds and variants:
+It needs a demo run with an SFT corpus. The same command again resumes, and accepts more seeds and variants:
 `--config.seeds="(42, 43, 44, 45)"`. `smoke` runs two trainings in a few minutes.
 """
 
@@ -20,6 +20,10 @@ _SMOKE = {
     "variants": ("full", "dapo"),
     "seeds": (42,),
     "iterations": 2,
+    "sft_epochs": 1,
+    "task_seeds": 4,
+    "per_class": 8,
+    "browser_seeds": 1,
     "eval_seeds": 1,
     "output": "",
 }

@@ -128,6 +128,8 @@ def test_duplicates_are_kept_once_a_task():
     assert [(drop.id, drop.reason, drop.detail) for drop in drops] == [
         ("again", "duplicate", f"of {GOOD.trajectory_id}")
     ]
+    kept, drops, _ = filtered(GOOD, again, drop_duplicates=False)
+    assert [run.trajectory for run in kept] == [GOOD, again] and not drops
 
 
 def test_stall_needs_the_same_page_in_a_row():

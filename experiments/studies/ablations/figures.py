@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from collection.evaluation.statistics import CONFIDENCE, crossed_bootstrap, student_interval
+from collection.evaluation.statistics import CONFIDENCE, crossed_bootstrap
 from collection.report.dynamics import common_scales, dynamics_plot
-from collection.report.paper_tables import NOT_REPORTED, number, percent, points
+from collection.report.paper_tables import NOT_REPORTED, percent, points
 from collection.report.plots import standalone
 from collection.report.tables import Column, Document, PlotFile, Table, TableRow
-from experiments.studies.ablations.records import SFT, AblationRun, Settings
+from experiments.studies.ablations.records import SFT, BrowserRun, HeldOut, Settings, TrainingRun
 from experiments.studies.ablations.settings import FULL, VARIANTS
 from rmsweb_jax.errors import UserError
 
+ALL = "all"
+# Standard errors that a difference must have to be found in four of five repetitions at the 5 % level.
+_DETECTABLE = 2.8
+# Claim of the paper -> variant that the full recipe is compared with (None: the first policy), and what the
+# paper reports, in points of success on its three benchmarks.
+PAPER_CLAIMS = {
+    "RL improves the SFT policy": (None, "+3.7 / +7.0 / +2.4"),
+    "mined prompts are better than the full corpus": ("full_corpus", "+2.0 / +5.7 / +4.8"),
+    "the salvage anchor helps": ("anchor_free", "+1.7 / +5.9 / +1.0"),
+    "competence gate and anchor are better than DAPO": ("dapo", "+1.5 / +3.8 / +3.0"),
+    "RL is better than SFT on the same prompts": ("sft_same_prompts", "not reported"),
+}
 NOTES = (
-    f"Intervals are of {CONFIDENCE:.0%}. In the browser: percentile bootstrap that resamples trainings and "
-    "tasks independently, because every training plays the same tasks. It counts the randomness of a single "
-    "run more than once, which makes it wide, and underestimates the variance between few trainings (with "
-    "three, the standard error by about a fifth).",
-    "Differences are paired by seed and task. There is one SFT policy, so only its tasks are paired.",
-    "Held-out rewards: Student's interval over trainings. With three trainings it extends more than four "
-    "standard errors to each side, and beyond 0 and 1. Of six such differences without an effect, one "
-    "excludes zero by chance in about every fourth table. A single seed gives no interval.",
+    f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap that resamples trainings and tasks "
+    "independently, because all trainings answer the same prompts and play the same tasks. A task's "
+    "prompts are drawn together. It counts the randomness of a single run more than once, which makes it wide, and "
+    "underestimates the variance between few trainings (with three, the standard error by about a fifth).",
+    "Differences are paired by seed and prompt, or task. Detectable: the smallest true difference that would "
+    "be found in four of five such studies, 2.8 standard errors.",
+    "Classes of prompts are by eight replies of the first policy: *accepted* by both gates, *solved* (all "
+    "right, no contrast), *hard* (no competent reply). The replies are sampled, but the greedy reply that is "
+    "compared is not one of them.",
 )
 PANELS = (
     "Mean over seeds, with a band from the lowest to the highest; dotted: the full recipe. All variants have "
@@ -33,121 +46,148 @@ PANELS = (
     "replies in accepted groups, and their gap. (c) KL to the SFT policy (k3), PPO KL within an iteration, "
     "share of clipped tokens, and log-perplexity of the rollouts."
 )
-# Title -> key of a variant's row, and the format of an interval.
-DIFFERENCES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
-    "pass@1 minus the full recipe's, points": ("pass_minus_full", points),
-    "pass@1 minus the SFT policy's, points": ("pass_minus_sft", points),
-    "held-out reward minus the full recipe's": (
-        "reward_minus_full",
-        lambda interval: number(interval, 3, NOT_REPORTED, sign="+"),
-    ),
-}
 
 
 def build_figures(
-    shared: Settings, runs: Sequence[AblationRun], variants: Sequence[str], seeds: Sequence[int], seed: int
+    shared: Settings,
+    held_out: HeldOut,
+    trainings: Sequence[TrainingRun],
+    played: Sequence[BrowserRun],
+    seed: int,
 ) -> dict[str, Any]:
-    """Everything that the page shows, as JSON.
-
-    Args:
-      runs: trainings, and the SFT policy where it was evaluated.
-      variants, seeds: requested ones; runs not among `runs` are listed under `missing`.
-      seed: of the bootstrap.
-    """
-    tasks = {task_id for run in runs for task_id in run.tasks}
-    finished = {(run.variant, run.seed) for run in runs}
-    wanted = [(SFT, 0), *((variant, number) for number in seeds for variant in variants)]
-    sft = next((run for run in runs if run.variant == SFT), None)
+    """Everything that the page shows, as JSON; `seed` is that of the bootstrap."""
+    tasks = {task_id for run in played for task_id in run.tasks}
+    sft = next((run for run in played if run.variant == SFT), None)
     return {
         "config": shared.config,
         "corpus": shared.corpus,
-        "seeds": list(seeds),
         "tasks": len(tasks),
         "page_types": len({task_id.split("/")[1] for task_id in tasks}),
-        "missing": [f"{variant} {number}" for variant, number in wanted if (variant, number) not in finished],
+        "classes": {name: int(mask.sum()) for name, mask in class_masks(held_out).items()},
+        "exact_before": {
+            name: float(before(held_out)[mask].mean()) for name, mask in class_masks(held_out).items()
+        },
+        "variants": summarize(held_out, trainings, seed),
         "sft_pass_at_1": None if sft is None else float(pass_rates(sft, list(sft.tasks)).mean()),
-        "variants": summarize(runs, seed),
+        "browser": summarize_browser(played, seed),
     }
 
 
-def summarize(runs: Sequence[AblationRun], seed: int = 0) -> list[dict[str, Any]]:
-    """One row for each variant that has a run, in the order of `VARIANTS`.
+def class_masks(held_out: HeldOut) -> dict[str, np.ndarray]:
+    """Class of prompts -> [P] which held-out prompts are in it; `ALL` comes first."""
+    fates = np.asarray(held_out.fates)
+    return {ALL: np.ones(len(fates), bool)} | {
+        name: fates == name for name in dict.fromkeys(sorted(set(fates)))
+    }
+
+
+def before(held_out: HeldOut) -> np.ndarray:
+    """[P] whether the first policy's greedy reply is exactly right."""
+    return np.asarray(held_out.exact, np.float64)
+
+
+def summarize(held_out: HeldOut, trainings: Sequence[TrainingRun], seed: int = 0) -> list[dict[str, Any]]:
+    """One row for each variant that has a training, in the order of `VARIANTS`.
 
     Returns:
-      `pass_at_1` over trainings and tasks, `pass_by_seed`, and the differences `pass_minus_full`,
-      `pass_minus_sft` and `reward_minus_full`; `reward` and `exact` of greedy replies to held-out prompts
-      after training; what the trainings did as [lowest, highest]. None where there is nothing to compare.
+      `change` of the exact share since before training, and `minus_full`, the difference of both variants'
+      exact shares, by class of prompts; None where there is nothing to compare. What the trainings did is
+      given as [lowest, highest].
+
+    Raises:
+      UserError: a training answered another number of prompts.
+    """
+    masks = class_masks(held_out)
+    by_variant: dict[str, dict[int, TrainingRun]] = {}
+    for run in sorted(trainings, key=lambda run: run.seed):
+        if len(run.exact) != len(held_out.exact):
+            raise UserError(f"{run.variant} {run.seed}: it answered other prompts; delete its result file")
+        by_variant.setdefault(run.variant, {})[run.seed] = run
+    rows = []
+    for variant in (name for name in VARIANTS if name in by_variant):
+        own, full = by_variant[variant], by_variant.get(FULL, {})
+        pairs = [number for number in own if number in full and variant != FULL]
+        change = np.stack([_exact(run) - before(held_out) for run in own.values()])
+        minus_full = np.stack([_exact(own[at]) - _exact(full[at]) for at in pairs]) if pairs else None
+        rows.append(
+            {
+                "variant": variant,
+                "seeds": list(own),
+                "change": {name: _interval(change, mask, held_out, seed) for name, mask in masks.items()},
+                "minus_full": {
+                    name: None if minus_full is None else _interval(minus_full, mask, held_out, seed)
+                    for name, mask in masks.items()
+                },
+                "prompts": _span([run.prompts for run in own.values()]),
+                "optimizer_steps": _span([run.optimizer_steps for run in own.values()]),
+                "training_s": _span([round(run.seconds) for run in own.values()]),
+            }
+        )
+    return rows
+
+
+def _exact(run: TrainingRun) -> np.ndarray:
+    return np.frombuffer(run.exact.encode(), np.uint8).astype(np.float64) - ord("0")
+
+
+def _span(values: Sequence[int]) -> list[int]:
+    return [min(values), max(values)]
+
+
+def _interval(values: np.ndarray, mask: np.ndarray, held_out: HeldOut, seed: int) -> dict[str, float]:
+    """Mean of [S, P] values over the prompts of a class, with the interval and the detectable difference."""
+    tasks, index, counts = np.unique(
+        np.asarray(held_out.tasks)[mask], return_inverse=True, return_counts=True
+    )
+    sums = np.zeros((len(values), len(tasks)))
+    for row, chosen in zip(sums, values[:, mask], strict=True):
+        np.add.at(row, index, chosen)
+    found = crossed_bootstrap(sums / counts, seed, weights=counts)
+    assert found is not None
+    detectable = _DETECTABLE * (found.high - found.low) / (2 * 1.96)
+    return {**found.as_dict(), "detectable": detectable}
+
+
+def summarize_browser(played: Sequence[BrowserRun], seed: int = 0) -> list[dict[str, Any]]:
+    """One row for each variant whose policies were played: `pass_at_1`, by seed, and differences.
 
     Raises:
       UserError: the seeds of a variant were evaluated on different tasks.
     """
-    by_variant: dict[str, list[AblationRun]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        by_variant.setdefault(run.variant, []).append(run)
-    full, sft = ({run.seed: run for run in by_variant.get(name, ())} for name in (FULL, SFT))
+    by_variant: dict[str, dict[int, BrowserRun]] = {}
+    for run in sorted(played, key=lambda run: run.seed):
+        by_variant.setdefault(run.variant, {})[run.seed] = run
+    full, sft = by_variant.get(FULL, {}), by_variant.get(SFT, {}).get(0)
     rows = []
     for variant in (name for name in VARIANTS if name in by_variant):
-        own = by_variant[variant]
+        own = list(by_variant[variant].values())
+        tasks = _shared_tasks(own)
+        pass_at_1 = crossed_bootstrap(np.stack([pass_rates(run, tasks) for run in own]), seed)
+        if pass_at_1 is None:
+            raise UserError(f"{variant}: its seeds have no task in common; delete its result files")
         pairs = [(run, full[run.seed]) for run in own if run.seed in full and variant != FULL]
-        rows.append(_row(variant, own, pairs, sft.get(0), seed))
+        rows.append(
+            {
+                "variant": variant,
+                "pass_at_1": pass_at_1.as_dict(),
+                "pass_by_seed": [float(pass_rates(run, list(run.tasks)).mean()) for run in own],
+                "pass_minus_full": _difference(pairs, seed),
+                "pass_minus_sft": _difference([(run, sft) for run in own], seed) if sft else None,
+            }
+        )
     return rows
 
 
-def pass_rates(run: AblationRun, task_ids: Sequence[str]) -> np.ndarray:
+def pass_rates(run: BrowserRun, task_ids: Sequence[str]) -> np.ndarray:
     """[T] share of a task's runs that succeeded."""
     return np.asarray([np.mean(run.tasks[task_id]) for task_id in task_ids])
 
 
-def _row(
-    variant: str,
-    runs: Sequence[AblationRun],
-    pairs: Sequence[tuple[AblationRun, AblationRun]],
-    sft: AblationRun | None,
-    seed: int,
-) -> dict[str, Any]:
-    tasks = _shared_tasks(runs)
-    pass_at_1 = crossed_bootstrap(np.stack([pass_rates(run, tasks) for run in runs]), seed)
-    if pass_at_1 is None:
-        raise UserError(f"{variant}: its seeds have no task in common; delete its result files")
-    trainings = [run.training for run in runs if run.training is not None]
-    befores = [training.before.reward for training in trainings if training.before]
-    afters = [training.after for training in trainings if training.after]
-    held_out = [
-        (one.training.after, other.training.after)
-        for one, other in pairs
-        if one.training and other.training and one.training.after and other.training.after
-    ]
-
-    def span(values: Sequence[float]) -> list[float] | None:
-        return [min(values), max(values)] if values else None
-
-    return {
-        "variant": variant,
-        "seeds": [run.seed for run in runs],
-        "pass_at_1": pass_at_1.as_dict(),
-        "pass_minus_full": _difference(pairs, seed),
-        "pass_minus_sft": _difference([(run, sft) for run in runs], seed) if sft else None,
-        "pass_by_seed": [float(pass_rates(run, list(run.tasks)).mean()) for run in runs],
-        "corpus": trainings[0].corpus if trainings else None,
-        "held_out_prompts": trainings[0].held_out_prompts if trainings else 0,
-        "reward_before": float(np.mean(befores)) if befores else None,
-        "reward": _estimate([after.reward for after in afters]),
-        "exact": _estimate([after.exact for after in afters]),
-        "reward_minus_full": _student([one.reward - other.reward for one, other in held_out]),
-        **{
-            name: span([getattr(training, name) for training in trainings])
-            for name in ("prompts", "iterations", "optimizer_steps", "generation_batches")
-        },
-        "training_s": span([round(training.seconds) for training in trainings]),
-        "evaluation_s": span([round(run.seconds) for run in runs]),
-    }
-
-
-def _shared_tasks(runs: Sequence[AblationRun]) -> list[str]:
+def _shared_tasks(runs: Sequence[BrowserRun]) -> list[str]:
     return [task_id for task_id in runs[0].tasks if all(task_id in run.tasks for run in runs)]
 
 
-def _difference(pairs: Sequence[tuple[AblationRun, AblationRun]], seed: int) -> dict[str, float | int] | None:
+def _difference(pairs: Sequence[tuple[BrowserRun, BrowserRun]], seed: int) -> dict[str, float | int] | None:
     """Interval of the first's pass@1 minus the second's, paired by training and task."""
     if not pairs:
         return None
@@ -157,59 +197,63 @@ def _difference(pairs: Sequence[tuple[AblationRun, AblationRun]], seed: int) -> 
     return found and found.as_dict()
 
 
-def _student(values: Sequence[float]) -> dict[str, float | int] | None:
-    found = student_interval(values)
-    return found and found.as_dict()
-
-
-def _estimate(values: Sequence[float]) -> dict[str, Any] | None:
-    """Mean of the trainings with Student's interval; without `low` and `high` for a single training."""
-    return _student(values) or ({"mean": values[0], "tasks": 1} if values else None)
-
-
-def decided(rows: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
-    """The variants whose interval excludes zero."""
-    return [row for row in rows if row[key] and not row[key]["low"] <= 0 <= row[key]["high"]]
-
-
-def findings(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Difference -> the variants whose interval excludes zero."""
-    found = {}
-    for title, (key, form) in DIFFERENCES.items():
-        compared = [row for row in figures["variants"] if row[key]]
-        names = [f"{row['variant']} {form(row[key])}" for row in decided(compared, key)]
-        if compared:
-            found[title] = f"{', '.join(names) or 'none'} of {len(compared)} variants"
+def verdicts(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """The paper's claims: (claim, paper's figures, measured, what the interval says)."""
+    rows = {row["variant"]: row for row in figures["variants"]}
+    found = []
+    for claim, (other, paper) in PAPER_CLAIMS.items():
+        if other is None:
+            gain = rows[FULL]["change"][ALL] if FULL in rows else None
+        else:
+            gain = _negated(rows[other]["minus_full"][ALL]) if other in rows else None
+        if gain is None:
+            found.append((claim, paper, NOT_REPORTED, "not run yet"))
+            continue
+        verdict = f"not decided: detectable {100 * gain['detectable']:.1f}"
+        if gain["low"] > 0 or gain["high"] < 0:
+            verdict = "supported" if gain["low"] > 0 else "contradicted"
+        found.append((claim, paper, points(gain), verdict))
     return found
+
+
+def _negated(interval: Mapping[str, float] | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    flipped = {"mean": -interval["mean"], "low": -interval["high"], "high": -interval["low"]}
+    return {**interval, **flipped}
 
 
 # --- Tables ---
 
 
 def tables(figures: Mapping[str, Any]) -> list[Table]:
-    """Success in the browser, rewards on held-out prompts, and the work that was done."""
-    rows = figures["variants"]
-    return [_browser(figures), _held_out(rows), _work(rows)]
+    """The paper's claims, held-out prompts by class, success in the browser, and the work that was done."""
+    claims = _table(
+        "The paper's claims",
+        "Full recipe minus the other, in points of exact greedy replies to all held-out prompts; the paper's "
+        "are points of success on WebVoyager / Online-Mind2Web / WebTailBench at 8B.",
+        ("claim", "paper", "here", "the interval says"),
+        verdicts(figures),
+    )
+    return [claims, *_held_out(figures), _browser(figures), _work(figures["variants"])]
 
 
 def document(figures: Mapping[str, Any], panels: Mapping[str, str], command: str) -> Document:
     """The page of one run of the study; `panels` are SVG texts by variant."""
     missing = [f"Not run yet: {', '.join(figures['missing'])}."] if figures["missing"] else []
-    found = [f"Interval excludes zero, {title}: {names}." for title, names in findings(figures).items()]
     plots = [
         PlotFile(f"Training dynamics of {variant}", VARIANTS[variant], f"{variant}.svg", svg)
         for variant, svg in panels.items()
     ]
-    notes = [*missing, *found, *NOTES, *([PANELS] if plots else [])]
+    notes = [*missing, *NOTES, *([PANELS] if plots else [])]
     return Document("Ablations", tables(figures), plots, notes, command)
 
 
-def render_panels(runs: Sequence[AblationRun]) -> dict[str, str]:
+def render_panels(runs: Sequence[TrainingRun]) -> dict[str, str]:
     """Variant -> its three panels as an SVG file; all variants share their scales."""
     trainings: dict[str, list[Any]] = {variant: [] for variant in VARIANTS}
     for run in sorted(runs, key=lambda run: run.seed):
-        if run.training is not None:
-            trainings[run.variant].append(run.training.rows())
+        trainings[run.variant].append(run.rows())
     drawn = {variant: rows for variant, rows in trainings.items() if rows}
     scales = common_scales(list(drawn.values()))
     panels = {}
@@ -219,85 +263,76 @@ def render_panels(runs: Sequence[AblationRun]) -> dict[str, str]:
     return {variant: standalone(svg) for variant, svg in panels.items() if svg}
 
 
+def _held_out(figures: Mapping[str, Any]) -> list[Table]:
+    classes, rows = figures["classes"], figures["variants"]
+    shares = figures["exact_before"]
+    counted = ", ".join(f"{name} {count} ({100 * shares[name]:.1f}%)" for name, count in classes.items())
+    change = [
+        (row["variant"], str(len(row["seeds"])), *(points(row["change"][name]) for name in classes))
+        for row in rows
+    ]
+    minus = [
+        (
+            row["variant"],
+            *(points(row["minus_full"][name]) for name in classes),
+            _detectable(row["minus_full"]),
+        )
+        for row in rows
+        if row["minus_full"][ALL] is not None
+    ]
+    return [
+        _table(
+            "Held-out prompts: change by training",
+            "Primary outcome: change of the share of exact greedy replies, in points, by class of the prompt "
+            f"under the first policy. Prompts, and exact before: {counted}.",
+            ("variant", "seeds", *classes),
+            change,
+        ),
+        _table(
+            "Held-out prompts: minus the full recipe",
+            "Differences in points after training.",
+            ("variant", *classes, "detectable, all"),
+            minus,
+        ),
+    ]
+
+
+def _detectable(intervals: Mapping[str, Mapping[str, float]]) -> str:
+    return f"{100 * intervals[ALL]['detectable']:.1f}"
+
+
 def _browser(figures: Mapping[str, Any]) -> Table:
     rows = []
     if figures["sft_pass_at_1"] is not None:
-        rows.append(("SFT policy", f"{100 * figures['sft_pass_at_1']:.1f}", "", "", "", ""))
-    for row in figures["variants"]:
-        rows.append(
-            (
-                row["variant"],
-                percent(row["pass_at_1"]),
-                _own(row, "pass_minus_full", points),
-                points(row["pass_minus_sft"]),
-                " / ".join(f"{100 * rate:.1f}" for rate in row["pass_by_seed"]),
-                # A result outlives a variant that is no longer offered.
-                VARIANTS.get(row["variant"], "(removed since)"),
-            )
-        )
-    head = ("variant", "pass@1, %", "minus full, points", "minus SFT, points", "by seed, %", "change")
-    return _table(
-        "In the browser", f"{figures['tasks']} tasks of {figures['page_types']} page types.", head, rows
-    )
-
-
-def _held_out(variants: Sequence[Mapping[str, Any]]) -> Table:
-    form = DIFFERENCES["held-out reward minus the full recipe's"][1]
-    rows = [
+        rows.append(("first policy", f"{100 * figures['sft_pass_at_1']:.1f}", "", "", ""))
+    rows += [
         (
             row["variant"],
-            f"{row['held_out_prompts']} ({row['corpus']})",
-            NOT_REPORTED if row["reward_before"] is None else f"{row['reward_before']:.3f}",
-            _mean(row["reward"]),
-            _own(row, "reward_minus_full", form),
-            _mean(row["exact"]),
+            percent(row["pass_at_1"]),
+            "" if row["variant"] == FULL else points(row["pass_minus_full"]),
+            points(row["pass_minus_sft"]),
+            " / ".join(f"{100 * rate:.1f}" for rate in row["pass_by_seed"]),
         )
-        for row in variants
-        if row["reward"] is not None
+        for row in figures["browser"]
     ]
-    caption = (
-        "Greedy replies to mined prompts of tasks that no training used, the same prompts for all variants, "
-        "scored with the polarized reward of the full recipe; mean over prompts and seeds."
-    )
-    head = ("variant", "prompts (corpus)", "reward before", "after", "minus full", "exactly right after")
-    return _table("Held-out prompts", caption, head, rows)
+    head = ("variant", "pass@1, %", "minus full, points", "minus first policy, points", "by seed, %")
+    caption = f"{figures['tasks']} tasks of {figures['page_types']} page types."
+    return _table("In the browser", caption, head, rows)
 
 
 def _work(variants: Sequence[Mapping[str, Any]]) -> Table:
-    names = ("prompts", "iterations", "optimizer_steps", "generation_batches", "training_s", "evaluation_s")
+    names = ("prompts", "optimizer_steps", "training_s")
     rows = [
-        (row["variant"], ", ".join(map(str, row["seeds"])), *(_span(row[name]) for name in names))
-        for row in variants
+        (row["variant"], *(_range(row[name]) for name in names), VARIANTS[row["variant"]]) for row in variants
     ]
-    head = (
-        "variant",
-        "seeds",
-        *(name.replace("_", " ") for name in names[:4]),
-        "training, s",
-        "evaluation, s",
-    )
+    head = ("variant", "prompts", "optimizer steps", "training, s", "change")
     return _table("Work done", "Lowest and highest over seeds.", head, rows)
+
+
+def _range(span: Sequence[int]) -> str:
+    low, high = span
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _table(title: str, caption: str, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
     return Table(title, caption, tuple(map(Column, head)), tuple(TableRow(cells) for cells in rows))
-
-
-def _own(row: Mapping[str, Any], key: str, form: Callable[[Mapping[str, Any]], str]) -> str:
-    """A difference to the full recipe; empty in its own row."""
-    if row["variant"] == FULL:
-        return ""
-    return NOT_REPORTED if row[key] is None else form(row[key])
-
-
-def _mean(estimate: Mapping[str, Any] | None) -> str:
-    if estimate is not None and "low" not in estimate:
-        return f"{estimate['mean']:.3f}"
-    return number(estimate, 3, NOT_REPORTED)
-
-
-def _span(values: Sequence[float] | None) -> str:
-    if values is None:
-        return NOT_REPORTED
-    low, high = values
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

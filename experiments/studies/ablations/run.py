@@ -1,12 +1,16 @@
-"""Ablations: trains the full recipe and its variants with several seeds and evaluates them in the browser.
+"""Ablations: trains the full recipe and its variants with several seeds, on prompts drawn by fate.
 
     python -m experiments.studies.ablations.run --config=configs/studies/ablations.py:demo \
         --workdir=runs/ablations
 
-Each training is one `experiments.train_rl` and one `experiments.evaluate` in its own folder below the
-workdir. A finished one leaves a small result file in `config.output` and does not run again, even if the
-file came with the repository. `ablations.md`, `figures.json` and the plots in the workdir are made from the
-result files alone.
+First an early SFT policy is trained, the teacher and that policy play tasks on fresh seeds, and their runs
+are mined; prompts are drawn so that a third each is accepted, solved, and too hard for the policy. All
+variants train from that policy and answer the same held-out prompts; those of the first seeds also play in
+the browser.
+
+A finished training or evaluation leaves a small result file in `config.output` and does not run again, even
+if the file came with the repository. `ablations.md`, `figures.json` and the plots in the workdir are made
+from the result files alone.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +31,20 @@ from rich.console import Console
 from collection.evaluation.results import to_json
 from collection.report.sources import RunFolder
 from collection.report.tables import to_markdown
+from configs import rl
 from experiments import cli
 from experiments.stages import Chain, Stage, run_stages
 from experiments.studies.ablations.figures import build_figures, document, render_panels
 from experiments.studies.ablations.records import (
     SFT,
+    SFT_ON_PROMPTS,
+    BrowserRun,
     Settings,
+    TrainingRun,
+    load_held_out,
     load_runs,
     load_settings,
-    make_run,
+    read_browser,
     read_training,
     run_path,
     save,
@@ -47,8 +56,15 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import local_path
 
+# Variant, seed and kind of a result.
+Key = tuple[str, int, type[TrainingRun | BrowserRun]]
 # Settings that decide a training or its evaluation: all results in one folder share them.
-_FIXED = ("size", "iterations", "eval_seeds", "runs")
+_FIXED = (
+    *("size", "iterations", "sft_epochs", "task_seeds", "held_out", "per_class", "sft_learning_rate"),
+    *("eval_seeds", "runs", "seed"),
+)
+# The teacher's tasks; the demo's are the first seeds, and evaluations have seeds from a million on.
+_FIRST_SEED = 1000
 
 
 def main(config: ConfigDict, workdir: Path) -> None:
@@ -60,43 +76,145 @@ def main(config: ConfigDict, workdir: Path) -> None:
     """
     settings = from_config(AblationSettings, config)
     folder = local_path(settings.output, "config.output") if settings.output else workdir / "results"
-    finished = {(run.variant, run.seed) for run in load_runs(folder, settings.variants, settings.seeds)}
-    chains = [chain for chain in plan(settings, workdir) if chain.key not in finished]
     try:
-        if chains:
-            begin(settings, folder)
-            run_missing(chains, settings, workdir, folder)
+        if missing(settings, folder):
+            corpus = [Chain("prompts", tuple(corpus_stages(settings, workdir / "corpus")))]
+            run_chains(corpus, settings, workdir, lambda chain: None)
+            begin(settings, workdir / "corpus", folder)
+            left = missing(settings, folder)
+            chains = [chain for chain in plan(settings, workdir) if chain.key in left]
+            run_chains(chains, settings, workdir, lambda chain: keep(chain, workdir, folder))
     finally:
         if load_settings(folder) is not None:
             write_page(settings, folder, workdir)
 
 
+def missing(settings: AblationSettings, folder: Path) -> set[Key]:
+    """The results that are not there yet."""
+    played = settings.seeds[: settings.browser_seeds]
+    wanted: set[Key] = {
+        (variant, seed, TrainingRun) for variant in settings.variants for seed in settings.seeds
+    }
+    wanted |= {(variant, seed, BrowserRun) for variant in settings.variants for seed in played}
+    wanted |= {(SFT, 0, BrowserRun)} if played else set()
+    return {key for key in wanted if not run_path(folder, *key).exists()}
+
+
+def corpus_stages(settings: AblationSettings, root: Path) -> list[Stage]:
+    """The first policy, and the prompts that are drawn by their fates under it."""
+
+    def stage(name: str, script: str, config: str, *overrides: str) -> Stage:
+        return Stage(name, root / name, f"experiments.{script}", (f"--config=configs/{config}", *overrides))
+
+    corpus = local_path(settings.run, "config.run") / "sft_corpus"
+    if not (corpus / "report.json").exists():
+        raise UserError(
+            f"config.run is {settings.run!r}, where sft_corpus has not finished: run "
+            "`python -m experiments.demo` there, or give --config.run=DIR of one that has"
+        )
+    size, policy = settings.size, root / "sft/export"
+    return [
+        stage(
+            "sft",
+            "train_sft",
+            f"sft.py:{size}",
+            f"--config.corpus={corpus}",
+            f"--config.epochs={settings.sft_epochs}",
+        ),
+        stage(
+            "collect",
+            "collect",
+            f"collect.py:{size}",
+            f"--config.first_seed={_FIRST_SEED}",
+            f"--config.seeds={settings.task_seeds}",
+        ),
+        stage("sft_corpus", "build_sft", f"build_sft.py:{size}", f"--config.trajectories={root / 'collect'}"),
+        stage(
+            "collect_policy",
+            "collect",
+            f"collect.py:{size}_policy",
+            f"--config.actor.model={policy}",
+            f"--config.tasks_from={root / 'collect'}",
+        ),
+        stage(
+            "mine", "mine", f"mine.py:{size}", f"--config.pools={root / 'collect'},{root / 'collect_policy'}"
+        ),
+        stage(
+            "prompts",
+            "studies.ablations.prompts",
+            f"studies/ablation_prompts.py:{size}",
+            f"--config.prompts={root / 'mine/prompts'}",
+            f"--config.eval_prompts={root / 'sft_corpus'}",
+            f"--config.model={policy}",
+            f"--config.held_out={settings.held_out}",
+            f"--config.per_class={settings.per_class}",
+            f"--config.seed={settings.seed}",
+        ),
+    ]
+
+
 def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
-    """The SFT policy's evaluation, then all variants seed by seed, so that early results are balanced."""
-    source = local_path(settings.run, "config.run")
-    chains = [Chain(SFT, (_evaluation(settings, workdir / SFT, SFT, source / "sft/export"),), (SFT, 0))]
-    for seed in settings.seeds:
-        for variant in settings.variants:
+    """All trainings seed by seed, so that early results are balanced, then what is played in the browser."""
+    root = workdir / "corpus"
+    trainings = {
+        (variant, seed): _training(settings, root, workdir / variant / str(seed), variant, seed)
+        for seed in settings.seeds
+        for variant in settings.variants
+    }
+    chains = [
+        Chain(f"{variant} {seed}", (training,), (variant, seed, TrainingRun))
+        for (variant, seed), training in trainings.items()
+    ]
+    first = _evaluation(settings, workdir / SFT, SFT, root / "sft/export")
+    chains.append(Chain(f"{SFT} in the browser", (first,), (SFT, 0, BrowserRun)))
+    for (variant, seed), training in trainings.items():
+        if seed in settings.seeds[: settings.browser_seeds]:
             folder = workdir / variant / str(seed)
-            name = settings.size if variant == FULL else f"{settings.size},{variant}"
-            prompts = source / ("sft_corpus" if variant == "full_corpus" else "mine/prompts")
-            training = Stage(
-                "rl",
-                folder / "rl",
-                "experiments.train_rl",
-                (
-                    f"--config=configs/rl.py:{name}",
-                    f"--config.seed={seed}",
-                    f"--config.iterations={settings.iterations}",
-                    f"--config.prompts={prompts}",
-                    # The same held-out prompts for all, of tasks that no variant trains on.
-                    f"--config.eval_prompts={source / 'mine/prompts'}",
-                    f"--config.model={source / 'sft/export'}",
-                ),
+            evaluation = _evaluation(settings, folder, "rl", training.folder / "export")
+            chains.append(
+                Chain(f"{variant} {seed} in the browser", (training, evaluation), (variant, seed, BrowserRun))
             )
-            evaluation = _evaluation(settings, folder, "rl", folder / "rl/export")
-            chains.append(Chain(f"{variant} {seed}", (training, evaluation), (variant, seed)))
     return chains
+
+
+def _training(settings: AblationSettings, root: Path, folder: Path, variant: str, seed: int) -> Stage:
+    limits: Any = rl.get_config(settings.size)
+    shared = (f"--config.seed={seed}", f"--config.model={root / 'sft/export'}")
+    if variant == SFT_ON_PROMPTS:
+        # As many optimizer steps as RL, each on as many samples as an RL step has replies.
+        samples = limits.mini_batch_groups * limits.num_samples
+        steps = settings.iterations * limits.train_groups // limits.mini_batch_groups
+        drawn = json.loads((root / "prompts/report.json").read_bytes())["drawn"]
+        own = {
+            "corpus": root / "prompts/samples",
+            "trainable": "lora",
+            "lora.rank": limits.lora.rank,
+            "lora.alpha": limits.lora.alpha,
+            "learning_rate": settings.sft_learning_rate,
+            "batch_size": samples,
+            "epochs": max(1, steps // -(-drawn // samples)),
+            "eval.share": settings.held_out,
+            "eval.every": steps,
+            "eval.replies": 100_000,
+            "eval.max_reply_tokens": limits.max_response_tokens,
+            "eval.rows": limits.rollout_lanes,
+        }
+        overrides = (f"--config.{name}={value}" for name, value in own.items())
+        config = f"--config=configs/sft.py:{settings.size}"
+        return Stage("sft", folder / "sft", "experiments.train_sft", (config, *shared, *overrides))
+    name = settings.size if variant == FULL else f"{settings.size},{variant}"
+    prompts = root / ("sft_corpus" if variant == "full_corpus" else "prompts/prompts")
+    overrides = (
+        f"--config.iterations={settings.iterations}",
+        f"--config.prompts={prompts}",
+        # The same held-out prompts for all, of tasks that no variant trains on.
+        f"--config.eval_prompts={root / 'prompts/held_out'}",
+        f"--config.held_out={settings.held_out}",
+        f"--config.eval_every={settings.iterations}",
+    )
+    return Stage(
+        "rl", folder / "rl", "experiments.train_rl", (f"--config=configs/rl.py:{name}", *shared, *overrides)
+    )
 
 
 def _evaluation(settings: AblationSettings, folder: Path, label: str, model: Path) -> Stage:
@@ -115,34 +233,26 @@ def _evaluation(settings: AblationSettings, folder: Path, label: str, model: Pat
     )
 
 
-def begin(settings: AblationSettings, folder: Path) -> None:
+def begin(settings: AblationSettings, corpus: Path, folder: Path) -> None:
     """Records what all results in `folder` share, or checks that it is unchanged.
 
     Raises:
-      UserError: the demo run lacks a stage, or earlier results are from another run.
+      UserError: earlier results are from another run.
     """
-    root = local_path(settings.run, "config.run")
-    reports = {stage: RunFolder(root).report(stage) for stage in ("collect", "sft_corpus", "sft", "mine")}
-    for stage, report in reports.items():
-        if report is None:
-            raise UserError(
-                f"config.run is {str(root)!r}, where {stage} has not finished: run "
-                "`python -m experiments.demo` there, or give --config.run=DIR of one that has"
-            )
+    reports = {stage: RunFolder(corpus).report(stage) for stage in ("collect", "sft", "mine", "prompts")}
+    inputs = {
+        "sft/export": "model.safetensors",
+        "prompts/prompts": "*.array_record",
+        "sft_corpus": "*.array_record",
+    }
     now = Settings(
         config={key: getattr(settings, key) for key in _FIXED},
-        inputs={
-            name: _digest(root / name, pattern)
-            for name, pattern in (
-                ("sft/export", "model.safetensors"),
-                ("mine/prompts", "*.array_record"),
-                ("sft_corpus", "*.array_record"),
-            )
-        },
+        inputs={name: _digest(corpus / name, pattern) for name, pattern in inputs.items()},
         corpus=_corpus(reports),
     )
     before = load_settings(folder)
     if before is None:
+        save(folder / "held_out.json", load_held_out(corpus / "prompts"))
         save(folder / "settings.json", now)
         return
     changed = [key for key in _FIXED if before.config.get(key) != now.config[key]]
@@ -165,19 +275,22 @@ def _digest(folder: Path, pattern: str) -> str:
 
 
 def _corpus(reports: dict[str, Any]) -> dict[str, Any]:
-    collect = reports["collect"]
+    collect, prompts = reports["collect"], reports["prompts"]
     return {
         "teacher": collect["teacher"],
         "tasks": collect["tasks"],
         "trajectories": collect["trajectories"],
-        "sft_samples": reports["sft_corpus"]["samples"]["action"],
-        "prompts": reports["mine"]["prompts"],
+        "mined": prompts["mined"],
+        "prompts": prompts["drawn"],
+        "held_out": prompts["held_out"],
         "parameters": reports["sft"]["parameters"]["base"],
     }
 
 
-def run_missing(chains: Sequence[Chain], settings: AblationSettings, workdir: Path, folder: Path) -> None:
-    """Runs the chains, several at once, and writes the result of each as it ends.
+def run_chains(
+    chains: Sequence[Chain], settings: AblationSettings, workdir: Path, keep: Callable[[Chain], None]
+) -> None:
+    """Runs the chains, several at once, and calls `keep` with each as it ends.
 
     Raises:
       UserError: some failed; names the first failed stage and its log.
@@ -197,7 +310,7 @@ def run_missing(chains: Sequence[Chain], settings: AblationSettings, workdir: Pa
             if end.error:
                 failed.append(end.error)
             else:
-                keep(end.chain, workdir, folder)
+                keep(end.chain)
             minutes = (time.monotonic() - started) / 60
             left = minutes / done * (len(chains) - done)
             result = f"{end.error or 'done'} ({minutes:.0f} min, about {left:.0f} left)"
@@ -210,18 +323,13 @@ def run_missing(chains: Sequence[Chain], settings: AblationSettings, workdir: Pa
 
 def keep(chain: Chain, workdir: Path, folder: Path) -> None:
     """Writes the result file of a finished chain."""
-    variant, seed = chain.key
-    label = SFT if variant == SFT else "rl"
+    variant, seed, type_ = chain.key
     run = RunFolder(workdir / SFT if variant == SFT else workdir / variant / str(seed))
-    training = None
-    if variant != SFT:
-        corpus = json.loads((run.root / "rl/config.json").read_bytes())["corpus"]
-        training = read_training(run, corpus)
-    results, report = run.results(label), run.report(f"evaluate/{label}")
-    assert results is not None
-    assert report is not None
-    record = make_run(variant, seed, training, results, report["seconds"])
-    save(run_path(folder, variant, seed), record)
+    if type_ is TrainingRun:
+        record = read_training(run, variant, seed, load_held_out(folder))
+    else:
+        record = read_browser(run, SFT if variant == SFT else "rl", variant, seed)
+    save(run_path(folder, variant, seed, type_), record)
 
 
 def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
@@ -229,8 +337,10 @@ def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
     shared = load_settings(folder)
     assert shared is not None
     variants, seeds = settings.variants, settings.seeds
-    runs = load_runs(folder, variants, seeds)
-    figures = build_figures(shared, runs, variants, seeds, settings.seed)
+    runs = load_runs(folder, variants, seeds, TrainingRun)
+    played = load_runs(folder, variants, seeds, BrowserRun)
+    figures = build_figures(shared, load_held_out(folder), runs, played, settings.seed)
+    figures["missing"] = sorted(f"{one[0]} {one[1]}" for one in missing(settings, folder))
     panels = render_panels(runs)
     for variant, svg in panels.items():
         write_atomic(workdir / f"{variant}.svg", svg.encode())
@@ -238,7 +348,8 @@ def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
     path = workdir / "ablations.md"
     write_atomic(workdir / "figures.json", to_json(figures))
     write_atomic(path, to_markdown(document(figures, panels, command)).encode())
-    print(f"{path}: {len(runs)} of {1 + len(variants) * len(seeds)} results are there")
+    left = len(figures["missing"])
+    print(f"{path}: {len(runs)} trainings and {len(played)} evaluations are there, {left} missing")
 
 
 if __name__ == "__main__":

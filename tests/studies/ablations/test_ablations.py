@@ -1,4 +1,4 @@
-"""The ablations' command on hand-made results: plan, result files, refusals, page."""
+"""The ablations' command on hand-made results: plan, result files, refusals, page; the draw of prompts."""
 
 import json
 from pathlib import Path
@@ -10,35 +10,48 @@ from collection.evaluation.results import to_json
 from configs import rl
 from configs.studies.ablations import get_config
 from experiments.studies.ablations import run as ablations
-from experiments.studies.ablations.records import SFT, load_runs, run_path, save
-from experiments.studies.ablations.settings import AblationSettings
+from experiments.studies.ablations.prompts import draw
+from experiments.studies.ablations.records import (
+    SFT,
+    SFT_ON_PROMPTS,
+    BrowserRun,
+    TrainingRun,
+    load_runs,
+    run_path,
+    save,
+)
+from experiments.studies.ablations.settings import VARIANTS, AblationSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import from_config
-from tests.studies.ablations.test_figures import TASKS, make
+from tests.studies.ablations.test_figures import HELD_OUT, TASKS, played, training
 
 REPORTS = {
     "collect": {"teacher": "scripted", "tasks": 240, "trajectories": 632},
     "sft_corpus": {"samples": {"action": 1034, "extraction": 0}},
     "sft": {"parameters": {"base": 2_387_392}},
+    "collect_policy": {},
     "mine": {"prompts": 182},
+    "prompts": {"mined": {"accepted": 90, "solved": 50, "hard": 42}, "drawn": 126, "held_out": {"hard": 20}},
 }
 
 
-def make_demo(root: Path) -> Path:
+def make_corpus(root: Path) -> Path:
+    """The finished stages that all trainings share."""
     for stage, report in REPORTS.items():
         (root / stage).mkdir(parents=True)
         (root / stage / "report.json").write_text(json.dumps(report))
-    for folder, name in (("sft/export", "model.safetensors"), ("mine/prompts", "a.array_record")):
+    for folder, name in (("sft/export", "model.safetensors"), ("prompts/prompts", "a.array_record")):
         (root / folder).mkdir()
         (root / folder / name).write_bytes(folder.encode())
     (root / "sft_corpus/a.array_record").write_bytes(b"corpus")
+    save(root / "prompts/held_out.json", HELD_OUT)
     return root
 
 
-def finish_training(folder: Path) -> None:
+def finish_training(folder: Path, stage: str = "rl") -> None:
     """Writes the files that the stages of one training and its evaluation leave."""
-    row = {"step": 1, "dynamic_sampling/batches": 2, "kl_ref": 0.5, "eval/reward": 0.8, "eval/exact": 0.7}
-    report = {"prompts": 100, "held_out": 10, "iterations": 1, "optimizer_steps": 4, "seconds": 9.0}
+    row = {"step": 1, "kl_ref": 0.5}
+    counts = {"samples": 100, "steps": 4} if stage == "sft" else {"prompts": 100, "optimizer_steps": 4}
     tasks = [
         {
             "task_id": task,
@@ -52,89 +65,109 @@ def finish_training(folder: Path) -> None:
     ]
     results = {"label": "rl", "model": "m", "runs": 1, "tasks": tasks}
     files: dict[str, Any] = {
-        "rl/config.json": {"corpus": "mined"},
-        "rl/report.json": {**report, "first": row, "final": {**row, "eval/reward": 0.9}},
+        f"{stage}/report.json": {**counts, "seconds": 9.0},
         "evaluate/rl/report.json": {"seconds": 5.0},
         "evaluate/rl/results.json": results,
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(to_json(content))
-    (folder / "rl/metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (folder / stage / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    replies = [
+        {"step": step, "sample_id": prompt, "reward": float(step == 2 and number < 3)}
+        for step in (1, 2)
+        for number, prompt in enumerate(HELD_OUT.prompts)
+    ]
+    (folder / stage / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
 
 
 @pytest.fixture
 def config(tmp_path):
+    make_corpus(tmp_path / "corpus")
+    demo = tmp_path / "demo/sft_corpus"
+    demo.mkdir(parents=True)
+    (demo / "report.json").write_text("{}")
     config = get_config("demo")
-    config.run = str(make_demo(tmp_path / "demo"))
+    config.run = str(tmp_path / "demo")
     config.output = str(tmp_path / "results")
     config.variants = ("full", "dapo")
     config.seeds = (42, 43)
+    config.browser_seeds = 1
     return config
 
 
-def save_all(config, but: tuple[tuple[str, int], ...] = ()) -> Path:
-    folder = Path(config.output)
-    wanted = [(SFT, 0), *((variant, seed) for variant in config.variants for seed in config.seeds)]
-    for variant, seed in wanted:
+def save_all(config, tmp_path: Path, but: tuple[tuple[str, int], ...] = ()) -> Path:
+    folder, settings = Path(config.output), from_config(AblationSettings, config)
+    for variant, seed, type_ in ablations.missing(settings, folder):
         if (variant, seed) not in but:
-            save(run_path(folder, variant, seed), make(variant, seed, set(range(10 + seed % 2))))
-    ablations.begin(from_config(AblationSettings, config), folder)
+            make = training if type_ is TrainingRun else played
+            save(run_path(folder, variant, seed, type_), make(variant, seed, set(range(10 + seed % 2))))
+    ablations.begin(settings, tmp_path / "corpus", folder)
     return folder
 
 
 def test_result_files_alone_make_the_page(config, tmp_path, capsys):
-    save_all(config)
-    # As after a checkout: without the demo's run.
+    save_all(config, tmp_path)
+    # As after a checkout: without any run.
     config.run = str(tmp_path / "nowhere")
-    ablations.main(config, tmp_path)
-    assert "ablations.md: 5 of 5 results are there" in capsys.readouterr().out
-    page = (tmp_path / "ablations.md").read_text()
+    (tmp_path / "other").mkdir()
+    ablations.main(config, tmp_path / "other")
+    assert "ablations.md: 4 trainings and 3 evaluations are there, 0 missing" in capsys.readouterr().out
+    page = (tmp_path / "other/ablations.md").read_text()
     assert "Not run yet" not in page
-    assert "| dapo | 26.2 (" in page
-    assert "none of 1 variants" in page
+    assert "| dapo | 25.0 (" in page
+    assert "| the salvage anchor helps | +1.7 / +5.9 / +1.0 |" in page
     for variant in config.variants:
         assert f"![Training dynamics of {variant}]({variant}.svg)" in page
-        assert (tmp_path / f"{variant}.svg").read_text().startswith("<svg xmlns")
-    figures = json.loads((tmp_path / "figures.json").read_bytes())
+        assert (tmp_path / f"other/{variant}.svg").read_text().startswith("<svg xmlns")
+    figures = json.loads((tmp_path / "other/figures.json").read_bytes())
     assert [row["variant"] for row in figures["variants"]] == ["full", "dapo"]
 
 
 def test_missing_results_are_run_or_listed(config, tmp_path):
-    save_all(config, but=(("dapo", 43),))
-    (tmp_path / "demo/mine/report.json").unlink()
-    with pytest.raises(UserError, match=r"mine has not finished: run `python -m experiments\.demo`"):
+    save_all(config, tmp_path, but=(("dapo", 43),))
+    (tmp_path / "demo/sft_corpus/report.json").unlink()
+    with pytest.raises(UserError, match=r"sft_corpus has not finished: run `python -m experiments\.demo`"):
         ablations.main(config, tmp_path)
     assert "Not run yet: dapo 43." in (tmp_path / "ablations.md").read_text()
 
 
-def test_finished_stages_are_collected_and_not_run_again(config, tmp_path):
-    folder = save_all(config, but=(("dapo", 43),))
-    finish_training(tmp_path / "dapo/43")
+@pytest.mark.parametrize("variant", ["dapo", SFT_ON_PROMPTS])
+def test_finished_stages_are_collected_and_not_run_again(config, tmp_path, variant):
+    config.variants = ("full", variant)
+    folder = save_all(config, tmp_path, but=((variant, 42),))
+    finish_training(tmp_path / variant / "42", "sft" if variant == SFT_ON_PROMPTS else "rl")
     ablations.main(config, tmp_path)
-    (run,) = load_runs(folder, ["dapo"], [43])[1:]
-    assert list(run.tasks.values())[:3] == [(True,), (False,), (True,)]
-    assert run.training is not None
-    assert run.training.generation_batches == 2
-    assert run.training.curves["kl_ref"] == (0.5,)
-    assert run.training.after is not None
-    assert run.training.after.reward == 0.9
+    (run,) = load_runs(folder, [variant], [42], TrainingRun)
+    assert run.exact == "111" + 77 * "0"
+    assert run.curves["kl_ref"] == (0.5,)
+    assert (run.prompts, run.optimizer_steps) == (100, 4)
+    in_browser = load_runs(folder, [variant], [42], BrowserRun)[-1]
+    assert list(in_browser.tasks.values())[:3] == [(True,), (False,), (True,)]
+
+
+def test_a_training_that_answered_too_little_is_named(config, tmp_path):
+    save_all(config, tmp_path, but=(("dapo", 42),))
+    finish_training(tmp_path / "dapo/42")
+    (tmp_path / "dapo/42/rl/replies.jsonl").write_text('{"step": 2, "sample_id": "p0", "reward": 1.0}\n')
+    with pytest.raises(UserError, match=r"dapo/42/rl: it answered 1 of 80 prompts"):
+        ablations.main(config, tmp_path)
 
 
 @pytest.mark.parametrize("change", ["iterations", "model"])
 def test_results_of_other_settings_or_inputs_are_not_mixed(config, tmp_path, change):
-    folder = save_all(config, but=(("dapo", 43),))
+    folder = save_all(config, tmp_path, but=(("dapo", 43),))
     if change == "iterations":
         config.iterations = 11
     else:
-        (tmp_path / "demo/sft/export/model.safetensors").write_bytes(b"another")
+        (tmp_path / "corpus/sft/export/model.safetensors").write_bytes(b"another")
     with pytest.raises(UserError, match="iterations" if change == "iterations" else "sft/export"):
-        ablations.begin(from_config(AblationSettings, config), folder)
+        ablations.begin(from_config(AblationSettings, config), tmp_path / "corpus", folder)
 
 
 def test_a_damaged_result_is_named(config, tmp_path):
-    folder = save_all(config)
-    run_path(folder, "dapo", 42).write_text("{")
+    folder = save_all(config, tmp_path)
+    run_path(folder, "dapo", 42, TrainingRun).write_text("{")
     with pytest.raises(UserError, match=r"dapo-42\.json: not a result"):
         ablations.main(config, tmp_path)
 
@@ -153,22 +186,45 @@ def test_invalid_settings_are_reported(config, tmp_path, key, value, message):
         ablations.main(config, tmp_path)
 
 
-def test_the_plan_is_seed_by_seed_on_the_right_corpus(tmp_path):
-    settings = AblationSettings(variants=("full", "full_corpus", "dapo"))
+def test_the_plan_trains_seed_by_seed_and_plays_last(tmp_path):
+    corpus = make_corpus(tmp_path / "corpus")
+    settings = AblationSettings(
+        variants=("full", "full_corpus", SFT_ON_PROMPTS), seeds=(42, 43), browser_seeds=1
+    )
     chains = ablations.plan(settings, tmp_path)
-    assert [chain.key for chain in chains][:5] == [
-        (SFT, 0),
-        ("full", 42),
-        ("full_corpus", 42),
-        ("dapo", 42),
-        ("full", 43),
+    assert [chain.name for chain in chains] == [
+        *(f"{variant} {seed}" for seed in (42, 43) for variant in settings.variants),
+        "sft in the browser",
+        *(f"{variant} 42 in the browser" for variant in settings.variants),
     ]
     commands = {chain.name: " ".join(chain.stages[0].command()) for chain in chains}
     assert "configs/rl.py:demo --config.seed=42" in commands["full 42"]
-    assert "configs/rl.py:demo,dapo " in commands["dapo 43"]
-    assert "prompts=runs/demo/mine/prompts" in commands["dapo 42"]
-    assert "prompts=runs/demo/sft_corpus" in commands["full_corpus 42"]
+    assert f"prompts={corpus / 'prompts/prompts'}" in commands["full 42"]
+    assert f"prompts={corpus / 'sft_corpus'}" in commands["full_corpus 42"]
+    for name in ("full 42", "full_corpus 42"):
+        assert f"eval_prompts={corpus / 'prompts/held_out'}" in commands[name]
+    # 30 iterations of 4 steps; 126 prompts are 4 steps of 32 samples.
+    assert "--config.epochs=30 " in commands[f"{SFT_ON_PROMPTS} 42"]
+    assert chains[-1].stages[0].done is False
 
 
-def test_every_ablation_of_rl_is_in_the_table():
-    assert set(rl.ABLATIONS) <= set(AblationSettings().variants)
+def test_the_sft_policy_is_played_once(config, tmp_path):
+    settings = from_config(AblationSettings, config)
+    browser = {key[:2] for key in ablations.missing(settings, tmp_path) if key[2] is BrowserRun}
+    assert browser == {(SFT, 0), ("full", 42), ("dapo", 42)}
+
+
+def test_prompts_are_drawn_in_equal_numbers():
+    fates = {f"a{n}": "accepted" for n in range(9)} | {f"s{n}": "solved" for n in range(5)}
+    fates |= {f"u{n}": "unsolved" for n in range(2)} | {f"i{n}": "incompetent" for n in range(2)}
+    chosen, counts = draw(fates, per_class=100, seed=0)
+    assert counts == {"accepted": 9, "solved": 5, "unsolved": 2, "incompetent": 2}
+    assert sorted(name[0] for name in chosen) == sorted("aaaassssiiuu")
+    assert chosen == sorted(set(chosen)) == draw(dict(reversed(fates.items())), per_class=100, seed=0)[0]
+    assert len(draw(fates, per_class=3, seed=0)[0]) == 9
+    with pytest.raises(UserError, match=r"no prompts that are hard under config\.model"):
+        draw({"a": "accepted", "s": "solved"}, per_class=3, seed=0)
+
+
+def test_every_ablation_of_rl_is_offered():
+    assert set(rl.ABLATIONS) <= set(VARIANTS)

@@ -1,0 +1,186 @@
+"""Draws the prompts of the ablations: equally many of each fate under the policy that trainings start from.
+
+    python -m experiments.studies.ablations.prompts --config=configs/studies/ablation_prompts.py:demo \
+        --config.prompts=MINED --config.eval_prompts=CORPUS --config.model=DIR --workdir=DIR
+
+Each prompt gets as many replies as in training, and its group goes through the same gates. Three data sets
+are written: `prompts`, the mined decisions to train on; `held_out`, every action of tasks that no training
+uses; `samples`, both as SFT samples. `held_out.json` has the fate of each held-out prompt and whether the
+first policy's greedy reply is exact.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments import cli
+from experiments.studies.ablations.records import HeldOut, save
+from experiments.studies.ablations.settings import PromptSettings
+from rmsweb_jax.actions.reward import EXACT, REWARDS
+from rmsweb_jax.data.encoding import Encoder, as_sample
+from rmsweb_jax.data.sources import training_data
+from rmsweb_jax.decoding.requests import Sampling
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.images import ImageStore, record_images
+from rmsweb_jax.records.schema import RlPrompt, SftSample
+from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.rl.metrics import evaluate
+from rmsweb_jax.rl.prompts import RlData, open_rl_data
+from rmsweb_jax.rl.rollout import Rollouts
+from rmsweb_jax.rl.train import make_generator
+from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.sft.train import load_policy
+from rmsweb_jax.training.mesh import make_mesh
+
+# Groups of fates that are drawn in equal numbers. The competence gate rejects two of them: without contrast
+# ("unsolved"), and with some ("incompetent").
+CLASSES = {"accepted": ("accepted",), "solved": ("solved",), "hard": ("unsolved", "incompetent")}
+_GROUP_OF = {fate: name for name, fates in CLASSES.items() for fate in fates}
+
+
+def main(config: ConfigDict, workdir: Path) -> None:
+    """Draws, and writes `report.json` last.
+
+    Raises:
+      UserError: a data set or the model cannot be used, or a class has no prompts.
+    """
+    if (workdir / "report.json").exists():
+        return
+    start = time.monotonic()
+    settings = from_config(PromptSettings, config)
+    source = resolve_model(settings.model)
+    processor = Processor.from_pretrained(source, settings.max_pixels)
+
+    def opened(flag: str, name: str, corpus: str) -> RlData:
+        folder = training_data(name, flag, workdir)
+        encoder = Encoder(processor, ImageStore(folder))
+        limits = {"max_prompt_tokens": settings.max_prompt_tokens, "held_out": settings.held_out}
+        return open_rl_data(folder, encoder, corpus=corpus, workdir=workdir, **limits)
+
+    mined = opened("config.prompts", settings.prompts, "mined")
+    actions = opened("config.eval_prompts", settings.eval_prompts, "full")
+    # The held-out actions get their fates like prompts to train on.
+    actions = dataclasses.replace(actions, train=actions.held_out)
+    fates, exact = sample(settings, source, processor, mined, actions)
+
+    chosen, counts = draw(
+        {prompt: fates[prompt] for prompt in _ids(mined)}, settings.per_class, settings.seed
+    )
+    train = [mined.records[mined.numbers[prompt]] for prompt in chosen]
+    held_out = [_as_prompt(actions.records[number]) for number in actions.held_out]
+    _write(workdir / "prompts", train, "rl_prompts", mined)
+    _write(workdir / "held_out", held_out, "rl_prompts", actions)
+    _write(
+        workdir / "samples", [as_sample(one) for one in (*train, *held_out)], "sft_samples", mined, actions
+    )
+    ids = _ids(actions)
+    record = HeldOut(
+        prompts=tuple(ids),
+        tasks=tuple(record.task_id for record in held_out),
+        fates=tuple(_GROUP_OF[fates[prompt]] for prompt in ids),
+        exact=tuple(exact[prompt] for prompt in ids),
+    )
+    save(workdir / "held_out.json", record)
+    report = {
+        "stage": "ablation_prompts",
+        "seconds": round(time.monotonic() - start, 1),
+        "mined": counts,
+        "drawn": len(train),
+        "held_out": dict(collections.Counter(record.fates)),
+    }
+    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    print(f"drew {len(train)} of {len(mined.train)} mined prompts ({counts}); {len(held_out)} are held out")
+
+
+def sample(
+    settings: PromptSettings, source: Path, processor: Processor, mined: RlData, actions: RlData
+) -> tuple[dict[str, str], dict[str, bool]]:
+    """Returns the fate of every prompt to train on of both data sets, and which greedy replies are exact."""
+    model = load_policy(settings, source, make_mesh(), settings.lora, settings.seed)
+    sampling = Sampling(settings.num_samples, settings.max_response_tokens, settings.temperature)
+    sizes = [*mined.sizes.values(), *actions.sizes.values()]
+    generator = make_generator(settings, sampling, sizes, processor, 0, [mined, actions])
+    fates: dict[str, str] = {}
+    exact: dict[str, bool] = {}
+    for data in (mined, actions):
+        rollouts = Rollouts(
+            generator, data, sampling, REWARDS[settings.reward], settings.gates, settings.seed
+        )
+        with contextlib.closing(rollouts):
+            rollouts.load(model, 0)
+            # One epoch, in which every prompt comes once.
+            for group in rollouts.take(len(data.train)):
+                fates[group.prompt.prompt_id] = group.fate
+                group.prompt.release()
+            if data is actions:
+                _, replies = evaluate(rollouts, data, sampling)
+                exact = {reply.sample_id: reply.reward == EXACT for reply in replies}
+    return fates, exact
+
+
+def draw(fates: dict[str, str], per_class: int, seed: int) -> tuple[list[str], dict[str, int]]:
+    """Draws equally many prompts of each class.
+
+    Returns:
+      Ids of the prompts, sorted, and the number of prompts by fate that there were.
+
+    Raises:
+      UserError: a class is empty.
+    """
+    classes = {name: sorted(one for one in fates if _GROUP_OF[fates[one]] == name) for name in CLASSES}
+    empty = [name for name, members in classes.items() if not members]
+    if empty:
+        raise UserError(
+            f"config.prompts has no prompts that are {' or '.join(empty)} under config.model: mine more "
+            "tasks, or train another policy to start from"
+        )
+    count = min(per_class, *map(len, classes.values()))
+    rng = np.random.default_rng(seed)
+    chosen = [members[at] for members in classes.values() for at in rng.permutation(len(members))[:count]]
+    return sorted(chosen), dict(collections.Counter(fates.values()))
+
+
+def _ids(data: RlData) -> list[str]:
+    return [data.sizes[number].sample_id for number in data.train]
+
+
+def _as_prompt(record: RlPrompt | SftSample) -> RlPrompt:
+    """An action of the corpus as a prompt without a failure mode."""
+    sample = as_sample(record)
+    return RlPrompt(
+        prompt_id=sample.sample_id,
+        task_id=sample.task_id,
+        site=sample.site,
+        category="",
+        messages=sample.messages,
+        target=sample.response,
+    )
+
+
+def _write(folder: Path, records: Sequence[RlPrompt | SftSample], kind: str, *sources: RlData) -> None:
+    stores, target = [data.encoder.images for data in sources], ImageStore(folder)
+    for name in _names(records):
+        target.link_from(next((store for store in stores if name in store), stores[0]), name)
+    provenance: dict[str, Any] = {"sources": [str(data.records.folder) for data in sources]}
+    write_dataset(folder, records, kind, provenance)
+
+
+def _names(records: Iterable[RlPrompt | SftSample]) -> Iterable[str]:
+    return dict.fromkeys(name for record in records for name in record_images(record))
+
+
+if __name__ == "__main__":
+    cli.run(main, "configs/studies/ablation_prompts.py:demo", safe_keys(PromptSettings))
