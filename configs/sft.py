@@ -14,8 +14,8 @@ from rmsweb_jax.settings import variant_config
 from rmsweb_jax.sft.config import SftConfig
 
 # Qwen3-VL-8B-Instruct on one host of 8 accelerators or more is the default. The mesh is chosen from the
-# number of chips, so that the samples of a step fill their rows. RL begins with the best checkpoint, as in the
-# paper.
+# number of chips, so that the samples of a step fill their rows. RL begins with the best checkpoint, as in
+# the paper.
 _8B = {"mesh": {"tensor": 0}, "export": "best"}
 _32B = {"model": "Qwen3-VL-32B-Instruct", "warmup_ratio": 0.1, **_8B}
 # The tiny base on two CPU cores, in about five minutes.

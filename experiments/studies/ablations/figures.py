@@ -31,8 +31,9 @@ PAPER_CLAIMS = {
 NOTES = (
     f"Intervals are of {CONFIDENCE:.0%}: percentile bootstrap that resamples trainings and tasks "
     "independently, because all trainings answer the same prompts and play the same tasks. A task's "
-    "prompts are drawn together. It counts the randomness of a single run more than once, which makes it wide, and "
-    "underestimates the variance between few trainings (with three, the standard error by about a fifth).",
+    "prompts are drawn together. It counts the randomness of a single run more than once, which makes it "
+    "wide, and underestimates the variance between few trainings (with three, the standard error by about a "
+    "fifth).",
     "Differences are paired by seed and prompt, or task. Detectable: the smallest true difference that would "
     "be found in four of five such studies, 2.8 standard errors.",
     "Classes of prompts are by eight replies of the first policy: *accepted* by both gates, *solved* (all "
