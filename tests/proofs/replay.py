@@ -68,8 +68,8 @@ def tables(figures: Figures) -> str:
 
 ABOUT = """\
 The scripted teacher plays the demo's pages on {seeds} fresh seeds, its runs are mined, and each decision is
-replayed in real Chromium, all of them twice: the failed run up to the decision, then the success's action, and
-from there the teacher without mistakes; likewise with the failed run's own action. It takes
+replayed in real Chromium, all of them twice: the failed run up to the decision, then the success's action,
+and from there the teacher without mistakes; likewise with the failed run's own action. It takes
 {seconds_per_decision} s a decision with two browsers.
 """
 PROOF = Proof("Mined decisions, replayed twice", ABOUT, measure, claims, tables, browser=True)
