@@ -89,6 +89,9 @@ class PromptSettings(RlConfig):
     Attributes:
       eval_prompts: an SFT corpus, whose actions of held-out tasks become the held-out prompts.
       per_class: largest number of prompts of each of `prompts.CLASSES`; the smallest class decides for all.
+      fill: actions of the corpus' other tasks, by hash, with which classes are filled up that have too few
+        mined prompts.
     """
 
     per_class: int = 100
+    fill: int = 500
