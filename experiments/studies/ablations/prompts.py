@@ -4,9 +4,9 @@
         --config.prompts=MINED --config.eval_prompts=CORPUS --config.model=DIR --workdir=DIR
 
 Each prompt gets as many replies as in training, and its group goes through the same gates. Three data sets
-are written: `prompts`, the mined decisions to train on; `held_out`, every action of tasks that no training
-uses; `samples`, both as SFT samples. `held_out.json` has the fate of each held-out prompt and whether the
-first policy's greedy reply is exact.
+are written: `prompts`, decisions to train on, mined ones as far as there are enough; `held_out`, every action
+of tasks that no training uses; `samples`, both as SFT samples. `held_out.json` has the fate of each held-out
+prompt and whether the first policy's greedy reply is exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from experiments.studies.ablations.records import HeldOut, save
 from experiments.studies.ablations.settings import PromptSettings
 from rmsweb_jax.actions.reward import EXACT, REWARDS
 from rmsweb_jax.data.encoding import Encoder, as_sample
-from rmsweb_jax.data.sources import training_data
+from rmsweb_jax.data.sources import stable_hash, training_data
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
@@ -72,16 +72,19 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
     mined = opened("config.prompts", settings.prompts, "mined")
     actions = opened("config.eval_prompts", settings.eval_prompts, "full")
-    # The held-out actions get their fates like prompts to train on.
+    others = sorted(actions.train, key=lambda number: stable_hash(actions.sizes[number].sample_id))
+    # All get their fates like prompts to train on.
+    fill = dataclasses.replace(actions, train=tuple(others[: settings.fill]))
     actions = dataclasses.replace(actions, train=actions.held_out)
-    fates, exact = sample(settings, source, processor, mined, actions)
+    fates, exact = sample(settings, source, processor, mined, fill, actions)
 
-    chosen, counts = draw(
-        {prompt: fates[prompt] for prompt in _ids(mined)}, settings.per_class, settings.seed
-    )
-    train = [mined.records[mined.numbers[prompt]] for prompt in chosen]
+    pools = [{prompt: fates[prompt] for prompt in _ids(data)} for data in (mined, fill)]
+    train = []
+    for prompt in draw(pools, settings.per_class, settings.seed):
+        data = mined if prompt in pools[0] else fill
+        train.append(_as_prompt(data.records[data.numbers[prompt]]))
     held_out = [_as_prompt(actions.records[number]) for number in actions.held_out]
-    _write(workdir / "prompts", train, "rl_prompts", mined)
+    _write(workdir / "prompts", train, "rl_prompts", mined, actions)
     _write(workdir / "held_out", held_out, "rl_prompts", actions)
     _write(
         workdir / "samples", [as_sample(one) for one in (*train, *held_out)], "sft_samples", mined, actions
@@ -97,25 +100,26 @@ def main(config: ConfigDict, workdir: Path) -> None:
     report = {
         "stage": "ablation_prompts",
         "seconds": round(time.monotonic() - start, 1),
-        "mined": counts,
+        "mined": dict(collections.Counter(pools[0].values())),
         "drawn": len(train),
+        "drawn_mined": sum(prompt.prompt_id in pools[0] for prompt in train),
         "held_out": dict(collections.Counter(record.fates)),
     }
     finish_stage(workdir, json.dumps(report, indent=1).encode())
-    print(f"drew {len(train)} of {len(mined.train)} mined prompts ({counts}); {len(held_out)} are held out")
+    print(f"drew {len(train)} prompts, {report['drawn_mined']} of them mined; {len(held_out)} are held out")
 
 
 def sample(
-    settings: PromptSettings, source: Path, processor: Processor, mined: RlData, actions: RlData
+    settings: PromptSettings, source: Path, processor: Processor, *sets: RlData
 ) -> tuple[dict[str, str], dict[str, bool]]:
-    """Returns the fate of every prompt to train on of both data sets, and which greedy replies are exact."""
+    """Returns the fates of the prompts to train on, and which greedy replies to the last set are exact."""
     model = load_policy(settings, source, make_mesh(), settings.lora, settings.seed)
     sampling = Sampling(settings.num_samples, settings.max_response_tokens, settings.temperature)
-    sizes = [*mined.sizes.values(), *actions.sizes.values()]
-    generator = make_generator(settings, sampling, sizes, processor, 0, [mined, actions])
+    sizes = [size for data in sets for size in data.sizes.values()]
+    generator = make_generator(settings, sampling, sizes, processor, 0, sets)
     fates: dict[str, str] = {}
     exact: dict[str, bool] = {}
-    for data in (mined, actions):
+    for data in sets:
         rollouts = Rollouts(
             generator, data, sampling, REWARDS[settings.reward], settings.gates, settings.seed
         )
@@ -125,22 +129,30 @@ def sample(
             for group in rollouts.take(len(data.train)):
                 fates[group.prompt.prompt_id] = group.fate
                 group.prompt.release()
-            if data is actions:
+            if data is sets[-1]:
                 _, replies = evaluate(rollouts, data, sampling)
                 exact = {reply.sample_id: reply.reward == EXACT for reply in replies}
     return fates, exact
 
 
-def draw(fates: dict[str, str], per_class: int, seed: int) -> tuple[list[str], dict[str, int]]:
-    """Draws equally many prompts of each class.
+def draw(pools: Sequence[dict[str, str]], per_class: int, seed: int) -> list[str]:
+    """Draws equally many prompts of each class, as many as possible of the first pool.
+
+    Args:
+      pools: prompt -> fate.
 
     Returns:
-      Ids of the prompts, sorted, and the number of prompts by fate that there were.
+      Ids of the prompts, sorted.
 
     Raises:
       UserError: a class is empty.
     """
-    classes = {name: sorted(one for one in fates if _GROUP_OF[fates[one]] == name) for name in CLASSES}
+    rng = np.random.default_rng(seed)
+    classes: dict[str, list[str]] = {name: [] for name in CLASSES}
+    for pool in pools:
+        for name, members in classes.items():
+            own = sorted(prompt for prompt, fate in pool.items() if _GROUP_OF[fate] == name)
+            members += [own[at] for at in rng.permutation(len(own))]
     empty = [name for name, members in classes.items() if not members]
     if empty:
         raise UserError(
@@ -148,9 +160,7 @@ def draw(fates: dict[str, str], per_class: int, seed: int) -> tuple[list[str], d
             "tasks, or train another policy to start from"
         )
     count = min(per_class, *map(len, classes.values()))
-    rng = np.random.default_rng(seed)
-    chosen = [members[at] for members in classes.values() for at in rng.permutation(len(members))[:count]]
-    return sorted(chosen), dict(collections.Counter(fates.values()))
+    return sorted(prompt for members in classes.values() for prompt in members[:count])
 
 
 def _ids(data: RlData) -> list[str]:
@@ -158,7 +168,9 @@ def _ids(data: RlData) -> list[str]:
 
 
 def _as_prompt(record: RlPrompt | SftSample) -> RlPrompt:
-    """An action of the corpus as a prompt without a failure mode."""
+    """An action of the corpus becomes a prompt without a failure mode."""
+    if isinstance(record, RlPrompt):
+        return record
     sample = as_sample(record)
     return RlPrompt(
         prompt_id=sample.sample_id,

@@ -282,6 +282,7 @@ def _corpus(reports: dict[str, Any]) -> dict[str, Any]:
         "trajectories": collect["trajectories"],
         "mined": prompts["mined"],
         "prompts": prompts["drawn"],
+        "mined_prompts": prompts["drawn_mined"],
         "held_out": prompts["held_out"],
         "parameters": reports["sft"]["parameters"]["base"],
     }

@@ -31,7 +31,12 @@ REPORTS = {
     "sft": {"parameters": {"base": 2_387_392}},
     "collect_policy": {},
     "mine": {"prompts": 182},
-    "prompts": {"mined": {"accepted": 90, "solved": 50, "hard": 42}, "drawn": 126, "held_out": {"hard": 20}},
+    "prompts": {
+        "mined": {"accepted": 90, "solved": 50, "hard": 42},
+        "drawn": 126,
+        "drawn_mined": 120,
+        "held_out": {"hard": 20},
+    },
 }
 
 
@@ -217,13 +222,15 @@ def test_the_sft_policy_is_played_once(config, tmp_path):
 def test_prompts_are_drawn_in_equal_numbers():
     fates = {f"a{n}": "accepted" for n in range(9)} | {f"s{n}": "solved" for n in range(5)}
     fates |= {f"u{n}": "unsolved" for n in range(2)} | {f"i{n}": "incompetent" for n in range(2)}
-    chosen, counts = draw(fates, per_class=100, seed=0)
-    assert counts == {"accepted": 9, "solved": 5, "unsolved": 2, "incompetent": 2}
+    chosen = draw([fates], per_class=100, seed=0)
     assert sorted(name[0] for name in chosen) == sorted("aaaassssiiuu")
-    assert chosen == sorted(set(chosen)) == draw(dict(reversed(fates.items())), per_class=100, seed=0)[0]
-    assert len(draw(fates, per_class=3, seed=0)[0]) == 9
+    assert chosen == sorted(set(chosen)) == draw([dict(reversed(fates.items()))], per_class=100, seed=0)
+    assert len(draw([fates], per_class=3, seed=0)) == 9
+    # A class with too few is filled up.
+    filled = draw([fates, {"x0": "unsolved", "y0": "solved"}], per_class=5, seed=0)
+    assert len(filled) == 15 and "x0" in filled and "y0" not in filled
     with pytest.raises(UserError, match=r"no prompts that are hard under config\.model"):
-        draw({"a": "accepted", "s": "solved"}, per_class=3, seed=0)
+        draw([{"a": "accepted", "s": "solved"}], per_class=3, seed=0)
 
 
 def test_every_ablation_of_rl_is_offered():
