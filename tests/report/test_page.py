@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from collection.browser.processes import find_program
 from collection.report.examples import trim
 from collection.report.groups import shown_groups
 from collection.report.page import render_page
@@ -20,6 +18,7 @@ from collection.report.summary import build_summary
 from configs.report import get_config
 from experiments import report
 from rmsweb_jax.errors import UserError
+from tests.browser.plain import open_browser
 
 
 def draw(root: Path, folder: Path) -> Path:
@@ -179,14 +178,8 @@ def test_bare_margins_are_cut_off():
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    options.binary_location = find_program("", ("chromium", "chromium-browser", "google-chrome"))
-    driver = webdriver.Chrome(options=options, service=Service(find_program("", ("chromedriver",))))
-    yield driver
-    driver.quit()
+    with open_browser() as driver:
+        yield driver
 
 
 def test_the_page_opens_from_disk_without_errors_or_requests(chromium, drawn):

@@ -1,0 +1,91 @@
+"""A copy of the pages as files, which open from disk without a server."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collection.viewer.app import STATIC, render
+from collection.viewer.index import EpisodeIndex, Query
+from collection.viewer.pages import NotFoundError, Page, Pages
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import make_folder, write_atomic
+
+_START = "/"
+
+
+class _Export:
+    """Follows the links from the first page on; each page becomes a file."""
+
+    def __init__(self, pages: Pages, folder: Path, most: int):
+        self._pages, self._folder, self._most = pages, folder, most
+        self._names: dict[str, str] = {}
+        self._waiting: deque[tuple[str, dict[str, str]]] = deque()
+        self._episodes = 0
+
+    def run(self) -> Path:
+        start = self.link(_START)
+        while self._waiting:
+            path, asked = self._waiting.popleft()
+            self._write(path, asked)
+        return self._folder / start
+
+    def link(self, path: str, **asked: Any) -> str:
+        """The file of a page, which is written later."""
+        given = {name: str(value) for name, value in asked.items() if value not in ("", None)}
+        key = "\n".join((path, *(f"{name}={value}" for name, value in sorted(given.items()))))
+        if key not in self._names:
+            if path in ("/episode", "/chain", "/pair", "/compare"):
+                self._episodes += 1
+                if self._episodes > self._most:
+                    return "not-exported.html"
+            digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+            kinds = {"/image": "png", "/plot": "svg"}
+            stem = "index" if path == _START else f"{path.strip('/')}-{digest}"
+            self._names[key] = f"{stem}.{kinds.get(path, 'html')}"
+            self._waiting.append((path, given))
+        return self._names[key]
+
+    def _write(self, path: str, asked: Mapping[str, str]) -> None:
+        target = self._folder / self.link(path, **asked)
+        try:
+            if path == "/image":
+                return write_atomic(target, self._pages.image(asked["data"], asked["sha"]))
+            if path == "/plot":
+                return write_atomic(target, self._pages.plot(asked).encode())
+            page = self._pages.routes[path](asked)
+        except (NotFoundError, UserError) as error:
+            page = Page("problem", "This cannot be shown", {"text": str(error)})
+        self.save(target, page)
+        return None
+
+    def save(self, target: Path, page: Page) -> None:
+        html = render(page, self.link, lambda name: f"static/{name}", exported=True)
+        write_atomic(target, html.encode())
+
+
+def export(pages: Pages, index: EpisodeIndex, folder: Path, most: int) -> Path:
+    """Writes the pages to a folder that is empty or not there.
+
+    Args:
+      most: largest number of pages of episodes, attempts and pairs; links to others say so.
+
+    Returns:
+      The first page.
+
+    Raises:
+      UserError: the folder has files.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--export={folder}: has files: give an empty folder or a new one")
+    make_folder(folder)
+    shutil.copytree(STATIC, folder / "static")
+    total = index.count(Query())
+    text = f"Only some of the {total:,} episodes were exported: give a larger --export_episodes."
+    job = _Export(pages, folder, most)
+    job.save(folder / "not-exported.html", Page("problem", "Not exported", {"text": text}))
+    return job.run()

@@ -1,0 +1,124 @@
+"""The data sets and runs below the given folders, by name. Nothing outside these folders has a name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import load_manifest
+
+# For so many seconds the folders are not looked through again.
+_KNOWN_S = 2.0
+# Files that mark a folder as a run, and folders that have none below them.
+_MARKS = ("report.json", "progress.json", "manifest.json", "results.json", "metrics.jsonl")
+_SKIPPED = frozenset(("images", "tensorboard", "checkpoints", "export", "journal", "versions", "server"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a folder holds.
+
+    Attributes:
+      kind: of the records of its data set; "" for none.
+      problem: why its data set cannot be read.
+    """
+
+    name: str
+    path: Path
+    files: frozenset[str]
+    kind: str = ""
+    problem: str = ""
+
+    def json(self, file: str) -> dict[str, Any]:
+        """Reads one of its JSON files; empty if it is not there or damaged."""
+        try:
+            value = json.loads((self.path / file).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def lines(self, file: str) -> list[dict[str, Any]]:
+        """Reads the whole lines of one of its JSONL files; others are left out."""
+        try:
+            text = (self.path / file).read_bytes()
+        except OSError:
+            return []
+        found = []
+        for line in text.splitlines():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+        return found
+
+
+class Folders:
+    """Looks through the roots, at most every two seconds.
+
+    Args:
+      roots: folders on disk.
+
+    Raises:
+      UserError: one of them is not a folder, or two have the same name.
+    """
+
+    def __init__(self, roots: Sequence[Path]):
+        self._roots: dict[str, Path] = {}
+        for root in roots:
+            if not root.is_dir():
+                raise UserError(f"{root}: no such folder")
+            name = root.resolve().name
+            if name in self._roots:
+                raise UserError(f"{root}: {self._roots[name]} has the same name: give the folder above both")
+            self._roots[name] = root
+        self._lock = threading.Lock()
+        self._found: dict[str, Found] = {}
+        self._kinds: dict[tuple[str, int, int], tuple[str, str]] = {}
+        self._at = -_KNOWN_S
+
+    def all(self) -> dict[str, Found]:
+        """Name -> folder of a run or a data set, sorted."""
+        with self._lock:
+            if time.monotonic() - self._at >= _KNOWN_S:
+                self._found = {one.name: one for root in self._roots.items() for one in self._walk(*root)}
+                self._at = time.monotonic()
+            return self._found
+
+    def datasets(self, kind: str) -> dict[str, Path]:
+        """Name -> folder of the data sets of one kind."""
+        return {name: found.path for name, found in self.all().items() if found.kind == kind}
+
+    def _walk(self, name: str, root: Path) -> list[Found]:
+        found = []
+        for folder, below, files in os.walk(root):
+            below[:] = sorted(one for one in below if one not in _SKIPPED and not one.startswith("."))
+            if not set(_MARKS) & set(files):
+                continue
+            path = Path(folder)
+            parts = path.relative_to(root).parts
+            kind, problem = self._kind(path) if "manifest.json" in files else ("", "")
+            found.append(Found("/".join((name, *parts)), path, frozenset(files), kind, problem))
+        return found
+
+    def _kind(self, folder: Path) -> tuple[str, str]:
+        """Kind of a folder's data set, and why it cannot be read."""
+        try:
+            state = (folder / "manifest.json").stat()
+        except OSError as error:
+            return "", str(error)
+        key = (str(folder), state.st_mtime_ns, state.st_size)
+        if key not in self._kinds:
+            try:
+                self._kinds[key] = (load_manifest(folder).kind, "")
+            except UserError as error:
+                self._kinds[key] = ("", str(error))
+        return self._kinds[key]

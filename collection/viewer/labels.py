@@ -1,0 +1,74 @@
+"""Labels that a reader gives by a key press, as files that other scripts read.
+
+`episodes.jsonl` has lines with `trajectory_id` and `success`, which `experiments.judge` reads as
+`config.labels`; `mined.jsonl` has lines with `task_id` and `label`: keep, wrong or unsure.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import make_folder, write_atomic
+
+# Kind of what is labelled -> the field of its name.
+_NAMES = {"episodes": "trajectory_id", "mined": "task_id"}
+CHOICES = {"episodes": ("solved", "failed"), "mined": ("keep", "wrong", "unsure")}
+
+
+class Labels:
+    """Reads and writes the labels in a folder, which is made with the first one.
+
+    Raises:
+      UserError: a file there is damaged.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._lock = folder, threading.Lock()
+        self._labels = {kind: self._read(kind) for kind in _NAMES}
+
+    def get(self, kind: str, name: str) -> str:
+        """The label of an episode or a mined pair; empty without one."""
+        return self._labels[kind].get(name, "")
+
+    def put(self, kind: str, name: str, label: str) -> None:
+        """Saves a label, in place of an earlier one; "" takes it back.
+
+        Raises:
+          ValueError: there is no such kind or label.
+        """
+        if kind not in _NAMES or label not in ("", *CHOICES[kind]):
+            raise ValueError(f"no label {label!r} of {kind!r}")
+        with self._lock:
+            labels = {**self._labels[kind], name: label}
+            if not label:
+                del labels[name]
+            make_folder(self._folder)
+            lines = (
+                json.dumps(_line(kind, *item), ensure_ascii=False) + "\n" for item in sorted(labels.items())
+            )
+            write_atomic(self._folder / f"{kind}.jsonl", "".join(lines).encode())
+            self._labels[kind] = labels
+
+    def _read(self, kind: str) -> dict[str, str]:
+        path = self._folder / f"{kind}.jsonl"
+        if not path.exists():
+            return {}
+        try:
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+            return {line[_NAMES[kind]]: _label(kind, line) for line in lines}
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: not a file of labels ({error}): move it away") from error
+
+
+def _line(kind: str, name: str, label: str) -> dict[str, str | bool]:
+    value = {"success": label == "solved"} if kind == "episodes" else {"label": label}
+    return {_NAMES[kind]: name, **value}
+
+
+def _label(kind: str, line: dict[str, str | bool]) -> str:
+    if kind == "mined":
+        return str(line["label"])
+    return "solved" if line["success"] is True else "failed"

@@ -1,0 +1,146 @@
+"""A folder of runs as the stages leave them, with text that tries to run in every field of a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from collection.evaluation.results import Results
+from collection.evaluation.task_results import TaskResult
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import (
+    ActionResult,
+    AuditPair,
+    Element,
+    Incident,
+    Tab,
+    Trajectory,
+)
+from tests.report.evaluated import REWARD, write_results
+from tests.trajectories import CLICK, DONE, PNG, SHOT, TYPE, numbered, step, trajectory
+
+# Text of a page that would report itself if it ran.
+HOSTILE = (
+    '"><img src=x onerror="window.hit=1"><script>window.hit=2</script>'
+    "<svg/onload=window.hit=3></svg>'-window.hit=4-'{{7*7}}</pre></title>"
+    "<a href=javascript:window.hit=5>x</a>"
+)
+NO_SHOT = "0" * 64
+
+
+def make_runs(root: Path) -> Path:
+    """Two data sets of episodes, mined pairs, a training, and two evaluations of the same tasks."""
+    ImageStore(root / "collect").put(PNG)
+    runs = [
+        trajectory(*numbered(TYPE, CLICK), success=False, detail="", final_text="gave up"),
+        trajectory(*numbered(TYPE, TYPE, CLICK, DONE), attempt=2, final_text="in", judge="reward"),
+        trajectory(*numbered(CLICK), success=False, task_id="miniwob/login-user/2", outcome="captcha"),
+        hostile("miniwob/hostile/1"),
+    ]
+    write_dataset(root / "collect", runs, "trajectories")
+    notes = [
+        {"task_id": runs[0].task.task_id, "attempt": 1, "guidance": "Enter the password before login."},
+        {"task_id": runs[0].task.task_id, "attempt": 2, "guidance": "Enter nothing more before login."},
+        {"task_id": "miniwob/hostile/1", "attempt": 1, "guidance": HOSTILE},
+    ]
+    (root / "collect/reflections.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    (root / "collect/report.json").write_text('{"stage": "collect", "seconds": 3.5}')
+    mined = AuditPair(
+        task_id=runs[0].task.task_id,
+        site="login-user",
+        success_id=runs[1].trajectory_id,
+        localization_id=runs[0].trajectory_id,
+        category="endpoint_incomplete",
+        label_confidence=0.9,
+        label_source="rule",
+        decision="kept",
+        scores={"state": 0.9, "total": 0.8},
+        success_step=2,
+        localization_step=2,
+        notes=("primary pair", HOSTILE),
+    )
+    write_dataset(root / "mine/audit", [mined], "audit_pairs")
+    make_training(root / "rl")
+    for number, label in enumerate(("sft", "rl")):
+        make_evaluation(root / f"evaluate/{label}", label, solves=2 + number)
+    return root
+
+
+def hostile(task_id: str) -> Trajectory:
+    observed = step(1, CLICK, result_text=HOSTILE, memory=HOSTILE, screenshot=SHOT)
+    seen = observed.observation.model_copy(
+        update={
+            "url": f"javascript:{HOSTILE}",
+            "title": HOSTILE,
+            "tabs": (Tab(tab_id=HOSTILE, url=HOSTILE, title=HOSTILE),),
+            "page_text": f"[3]{HOSTILE}\n{HOSTILE}",
+            "elements": (Element(index=3, tag=HOSTILE, text=HOSTILE, attributes={HOSTILE: HOSTILE}),),
+        }
+    )
+    results = (ActionResult(action=HOSTILE, text=HOSTILE, output=HOSTILE),)
+    incidents = (Incident(kind="injection", detail=HOSTILE),)
+    first = observed.model_copy(update={"observation": seen, "results": results, "incidents": incidents})
+    second = step(2, response=HOSTILE, error=HOSTILE, screenshot=NO_SHOT)
+    return trajectory(
+        *(first, second),
+        task_id=task_id,
+        objective=HOSTILE,
+        final_text=HOSTILE,
+        judge=HOSTILE,
+        judge_text=HOSTILE,
+        detail=HOSTILE,
+        success=False,
+    )
+
+
+def make_training(folder: Path) -> None:
+    folder.mkdir()
+    rows = [
+        {"step": at, "eval/reward": at / 10, "reward/mean": at / 20, "kl_ref": at / 1000} for at in (1, 2, 3)
+    ]
+    reply = {"text": HOSTILE, "reward": 0.0, "field": "action", "truncated": False, "log_prob": -0.5}
+    groups = [
+        {
+            "step": at,
+            "prompt_id": "p1",
+            "category": "",
+            "fate": "accepted",
+            "target": "{}",
+            "responses": [reply, {**reply, "text": "right", "reward": 1.0}],
+        }
+        for at in (1, 2)
+    ]
+    replies = [{"step": 3, "sample_id": "s1", "reply": HOSTILE, "target": "{}", "reward": 0.25}]
+    for name, lines in (("metrics", rows), ("groups", groups), ("replies", replies)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "report.json").write_text('{"stage": "train_rl", "seconds": 9.0}')
+
+
+def make_evaluation(folder: Path, label: str, solves: int) -> None:
+    """Three tasks, of which the policy solves the first ones."""
+    ImageStore(folder).put(PNG)
+    runs = [
+        trajectory(
+            *numbered(TYPE, CLICK if number < solves else TYPE, DONE),
+            task_id=f"miniwob/login-user/{100 + number}",
+            actor=label,
+            success=number < solves,
+            judge="reward",
+        )
+        for number in range(3)
+    ]
+    write_dataset(folder, runs, "trajectories")
+    tasks = tuple(
+        TaskResult(
+            task_id=run.task.task_id,
+            site="login-user",
+            successes=(run.success,),
+            steps=(3,),
+            outcomes=("done",),
+            trajectory_ids=(run.trajectory_id,),
+        )
+        for run in runs
+    )
+    results = Results(label=label, model="m", runs=1, tasks=tasks, benchmark="miniwob", judges=(REWARD,))
+    write_results(folder, results)

@@ -1,0 +1,181 @@
+"""The viewer in real Chromium: every page, keys, labels, a page that follows, hostile text, and an export."""
+
+import contextlib
+import json
+import threading
+import time
+import urllib.parse
+
+import pytest
+import uvicorn
+from axe_core_python.selenium import Axe
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+from collection.viewer.app import Viewer, link, make_app
+from collection.viewer.export import export
+from rmsweb_jax.records.growing import GrowingDataset
+from tests.browser.plain import open_browser
+from tests.trajectories import DONE, TYPE, numbered, trajectory
+from tests.viewer.made import make_runs
+from tests.viewer.test_pages import ALL, HOSTILE_ID, TASK, make_pages
+
+WAIT_S = 60
+"""Seconds that a busy machine may take to show a page."""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("viewer")
+    make_runs(folder / "runs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(work):
+    pages, index, labels = make_pages(work / "runs", work)
+    config = uvicorn.Config(make_app(Viewer(pages, index, labels), pages), port=0, log_level="error")
+    server = uvicorn.Server(config)
+    socket = config.bind_socket()
+    thread = threading.Thread(target=server.run, args=([socket],))
+    thread.start()
+    yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def driver():
+    with open_browser() as one:
+        yield one
+
+
+def until(driver, condition):
+    return WebDriverWait(driver, WAIT_S).until(lambda _: condition())
+
+
+def severe(driver):
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_fits_its_window_and_nothing_of_the_records_runs(driver, address, width):
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
+    )
+    for page in ALL:
+        driver.get(address + page)
+        assert driver.execute_script("return window.hit") is None, page
+        # Tables scroll in a frame of their own.
+        over = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert driver.execute_script(over) <= 0, page
+        loaded = driver.execute_script("return performance.getEntriesByType('resource').map(one => one.name)")
+        assert all(name.startswith(address) for name in loaded), loaded
+    assert not severe(driver)
+
+
+def test_keys_and_the_slider_go_through_the_steps(driver, address):
+    driver.get(address + link("/episode", data="runs/collect", id=f"{TASK}#teacher-2"))
+    shown = lambda: [  # noqa: E731
+        one.get_attribute("id") for one in driver.find_elements(By.CSS_SELECTOR, ".scrubber > section.shown")
+    ]
+    until(driver, lambda: shown() == ["step-1"])
+    body = driver.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.ARROW_RIGHT, "j")
+    assert shown() == ["step-3"] and driver.current_url.endswith("#step-3")
+    body.send_keys(Keys.ARROW_LEFT)
+    assert shown() == ["step-2"]
+    body.send_keys(Keys.END, Keys.ARROW_RIGHT)
+    assert shown() == ["step-4"]
+    driver.find_element(By.CSS_SELECTOR, "button[aria-label='step before']").click()
+    assert shown() == ["step-3"]
+    driver.refresh()
+    until(driver, lambda: shown() == ["step-3"])
+
+
+def test_filters_find_an_episode_in_few_clicks(driver, address):
+    driver.get(address)
+    driver.find_element(By.LINK_TEXT, "Episodes").click()
+    driver.find_element(By.CSS_SELECTOR, "select[name=outcome] option[value=captcha]").click()
+    driver.find_element(By.CSS_SELECTOR, ".filters button").click()
+    until(driver, lambda: "outcome=captcha" in driver.current_url)
+    rows = driver.find_elements(By.CSS_SELECTOR, "#episodes tbody th a")
+    assert [row.text for row in rows] == ["miniwob/login-user/2"]
+    rows[0].click()
+    until(driver, lambda: driver.title == "miniwob/login-user/2#teacher-1")
+
+
+def test_what_one_policy_solved_and_the_other_did_not_is_found(driver, address):
+    driver.get(address)
+    driver.find_element(By.LINK_TEXT, "Evaluation").click()
+    driver.find_element(By.PARTIAL_LINK_TEXT, "differ").click()
+    rows = driver.find_elements(By.CSS_SELECTOR, "tbody th a")
+    assert [row.text for row in rows] == ["miniwob/login-user/102"]
+    rows[0].click()
+    assert "differs from the first from step 2 on" in driver.find_element(By.TAG_NAME, "main").text
+
+
+def test_labels_are_saved_by_a_key(driver, address, work):
+    driver.get(address + link("/pair", data="runs/mine/audit", task=TASK))
+    driver.find_element(By.TAG_NAME, "body").send_keys("w")
+    pressed = lambda: driver.find_elements(By.CSS_SELECTOR, "button[aria-pressed=true]")  # noqa: E731
+    until(driver, lambda: [one.get_attribute("data-label") for one in pressed()] == ["wrong"])
+    assert json.loads((work / "labels/mined.jsonl").read_text()) == {"task_id": TASK, "label": "wrong"}
+    driver.refresh()
+    assert [one.get_attribute("data-label") for one in pressed()] == ["wrong"]
+
+
+def test_a_page_follows_a_run_that_goes_on(driver, address, work):
+    folder = work / "runs/going"
+    growing = GrowingDataset(folder, "trajectories")
+
+    def publish(attempt):
+        run = trajectory(*numbered(TYPE, DONE), attempt=attempt, task_id="miniwob/login-user/7")
+        growing.publish([run.model_dump_json().encode()], [], {})
+        progress = {"stage": "collect", "done": attempt, "total": 9, "eta_s": 5, "note": "two workers"}
+        (folder / "progress.json").write_text(json.dumps(progress))
+
+    publish(1)
+    time.sleep(2.1)  # Folders are looked through every two seconds.
+    driver.get(address)
+    text = lambda: driver.find_element(By.TAG_NAME, "main").text  # noqa: E731
+    until(driver, lambda: "1/9, 5 s left, two workers" in text())
+    publish(2)
+    until(driver, lambda: "2/9" in text())
+    (folder / "report.json").write_text('{"stage": "collect", "seconds": 1}')
+    until(driver, lambda: not driver.find_elements(By.CSS_SELECTOR, "body[data-live]"))
+
+
+def test_an_export_opens_from_disk(driver, work, tmp_path):
+    pages, index, _ = make_pages(work / "runs", tmp_path)
+    start = export(pages, index, tmp_path / "out", 500)
+    driver.get(start.as_uri())
+    driver.find_element(By.LINK_TEXT, "Episodes").click()
+    for row in driver.find_elements(By.CSS_SELECTOR, "#episodes tbody tr"):
+        if HOSTILE_ID.partition("#")[0] in row.text:
+            row.find_element(By.TAG_NAME, "a").click()
+            break
+    until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".scrubber > section.shown img"))
+    assert driver.execute_script("return window.hit") is None
+    image = driver.find_element(By.CSS_SELECTOR, ".shown img")
+    until(driver, lambda: driver.execute_script("return arguments[0].naturalWidth", image) == 1)
+    with contextlib.suppress(IndexError):
+        assert urllib.parse.urlsplit(driver.current_url).scheme == "file"
+    assert not severe(driver)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(driver, address, scheme):
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    axe = Axe()
+    for page in ALL:
+        driver.get(address + page)
+        found = axe.run(driver)
+        assert found["passes"], page
+        serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+        where = [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in serious]
+        assert not serious, (page, where)

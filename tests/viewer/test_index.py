@@ -1,0 +1,130 @@
+import json
+import sqlite3
+
+import pytest
+
+from collection.viewer.folders import Folders
+from collection.viewer.index import COLUMNS, FILTERS, EpisodeIndex, Query
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.growing import GrowingDataset
+from rmsweb_jax.records.schema import Trajectory
+from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
+from tests.viewer.made import make_runs
+
+
+class Now(Folders):
+    """Looks through the folders each time."""
+
+    def all(self):
+        self._at = -1e9
+        return super().all()
+
+
+def open_index(tmp_path, *roots):
+    index = EpisodeIndex(tmp_path / "index.sqlite", Now(roots))
+    index.refresh()
+    return index
+
+
+def names(index, **query):
+    return [row["trajectory_id"] for row in index.rows(Query(**query), 50)]
+
+
+def test_lists_have_all_episodes_and_filters_choose(tmp_path):
+    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+    assert index.count(Query()) == 10
+    assert dict(index.values("dataset")) == {"runs/collect": 4, "runs/evaluate/rl": 3, "runs/evaluate/sft": 3}
+    assert names(index, filters={"outcome": "captcha"}) == ["miniwob/login-user/2#teacher-1"]
+    assert names(index, filters={"incidents": "injection"}) == ["miniwob/hostile/1#teacher-1"]
+    solved = index.count(Query(filters={"result": "solved", "dataset": "runs/evaluate/rl"}))
+    assert solved == 3
+    assert names(index, sort="-steps")[0] == "miniwob/login-user/1#teacher-2"
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_every_column_sorts(tmp_path, column):
+    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+    up = [row[column] for row in index.rows(Query(sort=column), 50)]
+    assert up == sorted(up) == [row[column] for row in index.rows(Query(sort=f"-{column}"), 50)][::-1]
+
+
+def test_words_are_searched_in_task_reply_and_answer(tmp_path):
+    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+    assert names(index, words="gave up") == ["miniwob/login-user/1#teacher-1"]
+    assert index.count(Query(words="input_text")) == 8
+    assert index.count(Query(words='"no such" OR (nonsense*')) == 0
+
+
+def test_pages_of_a_list_are_disjoint(tmp_path):
+    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+    pages = [names_of for page in range(4) for names_of in index.rows(Query(page=page), 3)]
+    assert len({row["id"] for row in pages}) == len(pages) == 10
+
+
+def test_a_growing_data_set_is_followed_and_a_new_one_replaces_it(tmp_path):
+    folder = tmp_path / "run/collect"
+    growing = GrowingDataset(folder, "trajectories")
+    index = open_index(tmp_path, tmp_path / "run")
+    for attempt in (1, 2, 3):
+        run = trajectory(*numbered(TYPE, DONE), attempt=attempt)
+        growing.publish([run.model_dump_json().encode()], [], {})
+        index.refresh()
+        assert index.count(Query()) == attempt
+    write_dataset(folder, [trajectory(*numbered(CLICK), attempt=9)], "trajectories", {"other": 1})
+    index.refresh()
+    assert names(index) == ["miniwob/login-user/1#teacher-9"]
+    assert index.count(Query(words="input_text")) == 0 and index.count(Query(words="go")) == 1
+
+
+def test_the_index_is_kept_and_other_versions_of_it_are_made_anew(tmp_path):
+    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+    assert index.read("runs/collect", "miniwob/login-user/1#teacher-2") == stored(
+        tmp_path / "runs/collect", 1
+    )
+    assert index.read("runs/collect", "nobody") is None
+    again = EpisodeIndex(tmp_path / "index.sqlite", Folders([tmp_path / "runs"]))
+    assert again.count(Query()) == 10
+    with sqlite3.connect(tmp_path / "index.sqlite") as database:
+        database.execute("PRAGMA user_version=99")
+    assert EpisodeIndex(tmp_path / "index.sqlite", Folders([tmp_path / "runs"])).count(Query()) == 0
+
+
+def stored(folder, number):
+    from rmsweb_jax.records.dataset import read_dataset
+
+    return list(read_dataset(folder, Trajectory))[number]
+
+
+@pytest.mark.parametrize("damage", ["manifest", "shard", "schema", "gone"])
+def test_what_cannot_be_read_leaves_the_rest(tmp_path, damage):
+    root = make_runs(tmp_path / "runs")
+    folder = root / "evaluate/sft"
+    shard = next(folder.glob("*.array_record"))
+    if damage == "manifest":
+        (folder / "manifest.json").write_text('{"kind":')
+    elif damage == "schema":
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 1}))
+    elif damage == "shard":
+        shard.write_bytes(shard.read_bytes()[:-9])
+    else:
+        shard.unlink()
+    index = open_index(tmp_path, root)
+    assert index.count(Query()) == 7
+    if damage in ("manifest", "schema"):
+        assert Folders([root]).all()["runs/evaluate/sft"].problem
+
+
+def test_filters_are_columns():
+    assert set(FILTERS) <= COLUMNS.keys()
+
+
+def test_folders_are_named_once_and_must_exist(tmp_path):
+    for name in ("a/runs", "b/runs"):
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UserError, match="has the same name"):
+        Folders([tmp_path / "a/runs", tmp_path / "b/runs"])
+    with pytest.raises(UserError, match="no such folder"):
+        Folders([tmp_path / "c"])
+    assert Folders([tmp_path / "a/runs"]).all() == {}

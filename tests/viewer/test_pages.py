@@ -1,0 +1,225 @@
+"""Pages through the application, without a browser: status, safety, labels, export."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from collection.judges.labels import Label
+from collection.viewer.app import Viewer, link, make_app
+from collection.viewer.episodes import changed, parting, step_pages
+from collection.viewer.export import export
+from collection.viewer.folders import Folders
+from collection.viewer.index import EpisodeIndex
+from collection.viewer.labels import Labels
+from collection.viewer.pages import Pages
+from rmsweb_jax.errors import UserError
+from tests.trajectories import CLICK, SHOT, TYPE, numbered, step, trajectory
+from tests.viewer.made import NO_SHOT, make_runs
+
+ADDRESS = "http://127.0.0.1:8400"
+TASK, HOSTILE_ID = "miniwob/login-user/1", "miniwob/hostile/1#teacher-1"
+ALL = [
+    link("/"),
+    link("/episodes"),
+    link("/episodes", result="failed", q="input_text", sort="-steps"),
+    link("/episode", data="runs/collect", id=f"{TASK}#teacher-2"),
+    link("/episode", data="runs/collect", id=HOSTILE_ID),
+    link("/chain", data="runs/collect", task=TASK),
+    link("/chain", data="runs/collect", task="miniwob/hostile/1"),
+    link("/mined", data="runs/mine/audit"),
+    link("/pair", data="runs/mine/audit", task=TASK),
+    link("/training", data="runs/rl"),
+    link("/training", data="runs/rl", prompt="p1"),
+    link("/evaluation"),
+    link("/evaluation", differ=1),
+    link("/compare", task="miniwob/login-user/102"),
+    link("/compare", task="miniwob/hostile/1"),
+]
+
+
+def make_pages(root: Path, work: Path) -> tuple[Pages, EpisodeIndex, Labels]:
+    folders = Folders([root])
+    index, labels = EpisodeIndex(work / "index.sqlite", folders), Labels(work / "labels")
+    index.refresh()
+    return Pages(folders, index, labels), index, labels
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("viewer")
+    make_runs(folder / "runs")
+    return folder
+
+
+def open_client(work, token: str = "") -> TestClient:
+    pages, index, labels = make_pages(work / "runs", work)
+    return TestClient(make_app(Viewer(pages, index, labels), pages, token), base_url=ADDRESS)
+
+
+@pytest.fixture(scope="module")
+def client(work):
+    return open_client(work)
+
+
+class _Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("address", ALL)
+def test_every_page_opens_and_has_no_element_of_the_records(client, address):
+    answer = client.get(address)
+    assert answer.status_code == 200
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    tags = _Tags()
+    tags.feed(answer.text)
+    scripts = [attributes for tag, attributes in tags.found if tag == "script"]
+    assert scripts == [{"src": "/static/viewer.js", "defer": None}]
+    for tag, attributes in tags.found:
+        assert tag != "svg" and not any(name.startswith("on") for name in attributes)
+        for name in ("href", "src", "action"):
+            assert re.match(r"[/#]|$", attributes.get(name) or ""), (tag, attributes)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        link("/episode", data="runs/collect", id="nobody"),
+        link("/episode", data="../etc", id=HOSTILE_ID),
+        link("/chain", data="runs/rl", task=TASK),
+        link("/mined", data="runs/collect"),
+        link("/pair", data="runs/mine/audit", task="other"),
+        link("/training", data="runs/collect"),
+        link("/compare", task="other"),
+        link("/image", data="runs/collect", sha="../../../etc/passwd"),
+        link("/image", data="runs/collect", sha=NO_SHOT),
+        link("/image", data="/etc", sha=SHOT),
+        link("/plot", data="runs/rl", metric="other"),
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+    ],
+)
+def test_what_is_not_there_is_not_found(client, address):
+    assert client.get(address).status_code == 404
+
+
+def test_screenshots_and_curves_are_images_that_run_nothing(client):
+    shot = client.get(link("/image", data="runs/collect", sha=SHOT))
+    assert (
+        shot.headers["content-type"] == "image/png" and "sandbox" in shot.headers["content-security-policy"]
+    )
+    plot = client.get(link("/plot", data="runs/rl", metric="eval/reward"))
+    assert plot.headers["content-type"].startswith("image/svg") and "script" not in plot.text
+    assert "default-src 'none'" in plot.headers["content-security-policy"]
+
+
+def test_other_hosts_and_sites_are_refused(client, work):
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+    assert client.get("/", headers={"host": "evil.example:8400"}).status_code == 403
+    for host in ("localhost:8400", "[::1]:8400", "127.0.0.1"):
+        assert client.get("/", headers={"host": host}).status_code == 200
+    assert client.get("/", headers={"origin": "http://evil.example"}).status_code == 403
+    embedded = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert client.get("/", headers=embedded).status_code == 403
+    assert client.get("/", headers=embedded | {"sec-fetch-mode": "navigate"}).status_code == 200
+    posted = client.post("/label", data={}, headers={"origin": "http://evil.example"})
+    assert posted.status_code == 403
+
+
+def test_a_token_is_asked_for_once(work):
+    client = open_client(work, token="secret")
+    assert client.get("/").status_code == 401
+    assert client.get("/?token=wrong").status_code == 401
+    answer = client.get("/?token=secret")
+    assert answer.status_code == 200 and "token" not in str(answer.url)
+    assert client.get("/episodes").status_code == 200
+    assert (
+        open_client(work, token="secret").get(link("/image", data="runs/collect", sha=SHOT)).status_code
+        == 401
+    )
+
+
+def test_labels_are_files_that_the_judges_read(client, work):
+    name = f"{TASK}#teacher-1"
+    for label in ("solved", "failed"):
+        assert client.post("/label", data={"kind": "episodes", "name": name, "label": label}).text == label
+    assert client.post("/label", data={"kind": "mined", "name": TASK, "label": "wrong"}).text == "wrong"
+    line = (work / "labels/episodes.jsonl").read_text()
+    assert Label.model_validate_json(line) == Label(trajectory_id=name, success=False)
+    assert '"wrong"' in (work / "labels/mined.jsonl").read_text()
+    assert Labels(work / "labels").get("episodes", name) == "failed"
+    assert (
+        'data-label="failed" data-key="f" aria-pressed="true"' in client.get(ALL[3].replace("-2", "-1")).text
+    )
+    assert client.post("/label", data={"kind": "episodes", "name": name, "label": ""}).text == ""
+    assert (work / "labels/episodes.jsonl").read_text() == ""
+    for wrong in ({"kind": "other"}, {"kind": "mined", "name": TASK, "label": "solved"}):
+        assert client.post("/label", data=wrong).status_code == 400
+    assert client.post("/label", data={"name": "x" * 5000}).status_code == 413
+
+
+def test_damaged_labels_are_one_line(tmp_path):
+    (tmp_path / "mined.jsonl").write_text('{"task_id": 1')
+    with pytest.raises(UserError, match=r"mined\.jsonl: not a file of labels"):
+        Labels(tmp_path)
+
+
+def test_a_folder_that_vanishes_leaves_a_page_that_says_so(tmp_path):
+    root = make_runs(tmp_path / "runs")
+    pages, index, labels = make_pages(root, tmp_path)
+    client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
+    next((root / "collect").glob("*.array_record")).unlink()
+    answer = client.get(ALL[3])
+    assert answer.status_code == 404 and "runs/collect" in answer.text
+    assert client.get("/episodes").status_code == 200
+
+
+def test_a_step_shows_what_is_new_and_what_was_acted_on():
+    def page(number, text):
+        one = step(number, CLICK)
+        seen = one.observation.model_copy(update={"page_text": text})
+        return one.model_copy(update={"observation": seen})
+
+    first, second = step_pages(trajectory(page(1, "[1]<a>x\n[3]<b>y"), page(2, "[1]<a>x\n[4]<b>y\n[3]<i>z")))
+    assert [(line.new, line.acted) for line in first.lines] == [(False, False), (False, True)]
+    assert [(line.new, line.acted) for line in second.lines] == [(False, False), (False, False), (True, True)]
+    assert first.acted == ("[3] <button> Login",)
+    assert first.actions == ('{"click_element_by_index": {"index": 3}}',)
+
+
+def test_attempts_part_where_they_act_differently():
+    short, long = trajectory(*numbered(TYPE, CLICK)), trajectory(*numbered(TYPE, TYPE, CLICK))
+    assert parting(short, long) == 2
+    assert parting(short, short) is None
+    assert changed("a b c", "a x c") == [("same", "a"), ("gone", "b"), ("new", "x"), ("same", "c")]
+
+
+def test_an_export_has_all_pages_and_links_only_its_files(work, tmp_path):
+    pages, index, _ = make_pages(work / "runs", tmp_path)
+    start = export(pages, index, tmp_path / "out", 500)
+    assert start == tmp_path / "out/index.html"
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert sum(name.startswith("episode-") for name in files) == 10
+    for path in (tmp_path / "out").glob("*.html"):
+        tags = _Tags()
+        tags.feed(path.read_text())
+        for _, attributes in tags.found:
+            for target in (attributes.get("href"), attributes.get("src")):
+                assert not target or (tmp_path / "out" / target.partition("#")[0]).exists(), (path, target)
+    with pytest.raises(UserError, match="has files"):
+        export(pages, index, tmp_path / "out", 500)
+
+
+def test_a_short_export_says_so(work, tmp_path):
+    pages, index, _ = make_pages(work / "runs", tmp_path)
+    export(pages, index, tmp_path / "out", 2)
+    names = [path.name for path in (tmp_path / "out").glob("*.html")]
+    assert sum(name.startswith(("episode-", "chain-", "pair-", "compare-")) for name in names) == 2
+    assert "Only some of the 10 episodes" in (tmp_path / "out/not-exported.html").read_text()
