@@ -165,8 +165,8 @@ def tables(figures: Figures) -> str:
 
 ABOUT = """\
 `experiments.view` on {episodes} generated episodes with {steps} steps ({disk_mb} MB compressed; every
-twentieth is new, the others differ in their ids). Times are medians of five requests over loopback. The index takes
-{index_mb} MB. Memory is the server's resident size after all requests.
+twentieth is new, the others differ in their ids). Times are medians of five requests over loopback. The index
+takes {index_mb} MB. Memory is the server's resident size after all requests.
 """
 PROOF = Proof("The viewer's speed", ABOUT, measure, claims, tables)
 

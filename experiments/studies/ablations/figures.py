@@ -77,9 +77,7 @@ def build_figures(
 def class_masks(held_out: HeldOut) -> dict[str, np.ndarray]:
     """Class of prompts -> [P] which held-out prompts are in it; `ALL` comes first."""
     fates = np.asarray(held_out.fates)
-    return {ALL: np.ones(len(fates), bool)} | {
-        name: fates == name for name in dict.fromkeys(sorted(set(fates)))
-    }
+    return {ALL: np.ones(len(fates), bool)} | {name: fates == name for name in sorted(set(held_out.fates))}
 
 
 def before(held_out: HeldOut) -> np.ndarray:
