@@ -23,7 +23,7 @@ from collection.report.document import build_document, document_files
 from collection.report.evaluations import ReportSettings, read_evaluations
 from collection.report.page import render_page
 from collection.report.published import TABLES
-from collection.report.sources import RunFolder
+from collection.report.sources import STAGES, RunFolder
 from collection.report.summary import build_summary
 from experiments import cli
 from rmsweb_jax.errors import UserError
@@ -38,9 +38,9 @@ def main(config: ConfigDict, workdir: Path) -> None:
     """Reads what is there and writes the page, or the table.
 
     Raises:
-      UserError: there is no such run or table, or a file is damaged; for a table also when an evaluation has
-        not finished, or shares no task with one that it is compared with. Policies to compare have different
-        judges, and `config.across_judges` is not set.
+      UserError: there is no such run or table, no stage has finished, or a file is damaged; for a table also
+        when an evaluation has not finished, or shares no task with one that it is compared with. Policies
+        to compare have different judges, and `config.across_judges` is not set.
     """
     settings = from_config(ReportSettings, config)
     if settings.table:
@@ -54,6 +54,11 @@ def write_page(settings: ReportSettings, workdir: Path) -> None:
     if not settings.run or not root.is_dir():
         raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
+    if all(run.report(stage) is None for stage in STAGES):
+        raise UserError(
+            f"{root}: no stage of the recipe has finished below it: give the folder above the stages, such "
+            f"as runs/demo, or look at this one with python -m experiments.view {root}"
+        )
     summary = build_summary(run, settings.seed, settings.across_judges)
     write_atomic(workdir / "summary.json", to_json(summary))
     title = root.resolve().name if isinstance(root, Path) else root.name

@@ -45,7 +45,10 @@ def link(path: str, **asked: Any) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        # Files of a run may be of another version, or damaged: what they lack is left out.
+        undefined=jinja2.ChainableUndefined,
     )
     environment.filters["compact"] = compact
     environment.filters["anchor"] = lambda name: hashlib.sha256(name.encode()).hexdigest()[:10]
@@ -86,8 +89,8 @@ class Viewer:
             return HTMLResponse(self.render(make(asked)))
         except NotFoundError as error:
             return HTMLResponse(self.render(_problem("Not found", str(error))), 404)
-        except (UserError, OSError) as error:
-            # A folder that is damaged, or vanished while it is open.
+        except (UserError, OSError, ValueError, TypeError, LookupError, jinja2.TemplateError) as error:
+            # A folder that is damaged, of another version, or vanished while it is open.
             return HTMLResponse(self.render(_problem("This cannot be shown", str(error))), 500)
 
     def render(self, page: Page) -> str:

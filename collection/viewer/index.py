@@ -220,6 +220,27 @@ class EpisodeIndex:
             f"SELECT {column}, count(*) FROM episodes GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_MOST_VALUES}"
         ).fetchall()
 
+    def sites(self, dataset: str) -> list[dict[str, Any]]:
+        """The sites of a data set: episodes, and how many had each result; mean seconds, tokens, cost."""
+        sql = (
+            "SELECT site, result, count(*), sum(seconds), sum(tokens), sum(cost) FROM episodes "
+            "WHERE dataset = ? GROUP BY site, result ORDER BY site"
+        )
+        sites: dict[str, dict[str, Any]] = {}
+        for site, result, count, seconds, tokens, cost in self._database.execute(sql, (dataset,)):
+            row = sites.setdefault(
+                site, {"site": site, "episodes": 0, "results": {}, "seconds": 0.0, "tokens": 0, "cost": 0.0}
+            )
+            row["results"][result] = count
+            for name, value in (
+                ("episodes", count),
+                ("seconds", seconds),
+                ("tokens", tokens),
+                ("cost", cost),
+            ):
+                row[name] += value
+        return list(sites.values())
+
     def of_task(self, task_id: str) -> list[dict[str, Any]]:
         """All episodes of a task, by data set, actor and attempt."""
         return self._select("WHERE task_id = ? ORDER BY dataset, actor, attempt, id", [task_id])

@@ -6,12 +6,14 @@ import dataclasses
 import datetime
 import json
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collection.evaluation.results import load_results
+from collection.fleet.activity import WORKERS
 from collection.report.dynamics import dynamics_plot
 from collection.report.plots import line_plot, series, standalone
 from collection.viewer.episodes import changed, heeded, parting, step_pages
@@ -66,6 +68,7 @@ class Pages:
         self._folders, self._index, self._labels = folders, index, labels
         self.routes: dict[str, Callable[[Mapping[str, str]], Page]] = {
             "/": self.runs,
+            "/live": self.live,
             "/episodes": self.episodes,
             "/episode": self.episode,
             "/chain": self.chain,
@@ -101,6 +104,35 @@ class Pages:
             )
         going = any(row["state"] == "going on" for row in rows)
         return Page("runs", "Runs", {"rows": rows, "live": going})
+
+    def live(self, asked: Mapping[str, str]) -> Page:
+        """A run that goes on: what each worker does, sites by outcome, and what models cost."""
+        name = asked.get("data", "")
+        found = self._folders.all().get(name)
+        if found is None:
+            raise NotFoundError(f"no run {name!r}")
+        report, progress = found.json("report.json"), found.json("progress.json")
+        status = found.json(WORKERS)
+        now = time.time()
+        workers = [
+            {**worker, "seconds": max(0, round(now - worker.get("since", now)))}
+            for worker in status.get("workers", [])
+            if isinstance(worker, dict)
+        ]
+        state = _state(found, report, progress)
+        return Page(
+            "live",
+            f"{progress.get('stage', 'run')} in {name}",
+            {
+                "data": name,
+                "state": state,
+                "progress": progress,
+                "workers": workers,
+                "sites": self._index.sites(name),
+                "images": self._images(name),
+                "live": state == "going on",
+            },
+        )
 
     # --- Episodes ---
 

@@ -144,6 +144,12 @@ def test_a_page_follows_a_run_that_goes_on(driver, address, work):
     until(driver, lambda: "1/9, 5 s left, two workers" in text())
     publish(2)
     until(driver, lambda: "2/9" in text())
+    worker = {"worker": "1", "task_id": "miniwob/login-user/8", "site": "login-user", "attempt": 1, "step": 3}
+    status = {"workers": [{**worker, "waiting_for": "model", "model": "m", "since": time.time()}]}
+    (folder / "workers.json").write_text(json.dumps(status))
+    driver.find_element(By.PARTIAL_LINK_TEXT, "and workers").click()
+    until(driver, lambda: "step 3" in text() and "waits for model (m)" in text())
+    assert "login-user 2 solved 2" in text().replace("\n", " ")
     (folder / "report.json").write_text('{"stage": "collect", "seconds": 1}')
     until(driver, lambda: not driver.find_elements(By.CSS_SELECTOR, "body[data-live]"))
 

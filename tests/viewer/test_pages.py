@@ -21,11 +21,13 @@ from tests.viewer.made import NO_SHOT, make_runs
 
 ADDRESS = "http://127.0.0.1:8400"
 TASK, HOSTILE_ID = "miniwob/login-user/1", "miniwob/hostile/1#teacher-1"
+EPISODE = link("/episode", data="runs/collect", id=f"{TASK}#teacher-2")
 ALL = [
     link("/"),
+    link("/live", data="runs/collect"),
     link("/episodes"),
     link("/episodes", result="failed", q="input_text", sort="-steps"),
-    link("/episode", data="runs/collect", id=f"{TASK}#teacher-2"),
+    EPISODE,
     link("/episode", data="runs/collect", id=HOSTILE_ID),
     link("/chain", data="runs/collect", task=TASK),
     link("/chain", data="runs/collect", task="miniwob/hostile/1"),
@@ -93,6 +95,7 @@ def test_every_page_opens_and_has_no_element_of_the_records(client, address):
     [
         link("/episode", data="runs/collect", id="nobody"),
         link("/episode", data="../etc", id=HOSTILE_ID),
+        link("/live", data="runs/other"),
         link("/chain", data="runs/rl", task=TASK),
         link("/mined", data="runs/collect"),
         link("/pair", data="runs/mine/audit", task="other"),
@@ -156,7 +159,7 @@ def test_labels_are_files_that_the_judges_read(client, work):
     assert '"wrong"' in (work / "labels/mined.jsonl").read_text()
     assert Labels(work / "labels").get("episodes", name) == "failed"
     assert (
-        'data-label="failed" data-key="f" aria-pressed="true"' in client.get(ALL[3].replace("-2", "-1")).text
+        'data-label="failed" data-key="f" aria-pressed="true"' in client.get(EPISODE.replace("-2", "-1")).text
     )
     assert client.post("/label", data={"kind": "episodes", "name": name, "label": ""}).text == ""
     assert (work / "labels/episodes.jsonl").read_text() == ""
@@ -176,9 +179,26 @@ def test_a_folder_that_vanishes_leaves_a_page_that_says_so(tmp_path):
     pages, index, labels = make_pages(root, tmp_path)
     client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
     next((root / "collect").glob("*.array_record")).unlink()
-    answer = client.get(ALL[3])
+    answer = client.get(EPISODE)
     assert answer.status_code == 404 and "runs/collect" in answer.text
     assert client.get("/episodes").status_code == 200
+
+
+def test_damaged_files_of_a_run_leave_a_page(tmp_path):
+    root = make_runs(tmp_path / "runs")
+    (root / "rl/metrics.jsonl").write_text('{"step": 1, "reward/mean": 0.5}\n{"step": 2, "rew')
+    (root / "rl/groups.jsonl").write_text('{"step": 1}\n[]\n{"step": "x", "responses": 3}\n')
+    (root / "rl/replies.jsonl").write_text('{"step": 1, "reward": 0.5}\nnothing\n')
+    (root / "rl/report.json").write_text('{"stage"')
+    (root / "collect/progress.json").write_text('{"done": 1, "total": "many"}')
+    (root / "collect/workers.json").write_text('{"workers": [3, {"since": 1.0}]}')
+    pages, index, labels = make_pages(root, tmp_path)
+    client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
+    for page in (link("/"), link("/live", data="runs/collect"), link("/training", data="runs/rl")):
+        answer = client.get(page)
+        assert answer.status_code == 200, (page, answer.text)
+    (root / "evaluate/rl/results.json").write_text('{"label": 3')
+    assert "not evaluation results" in client.get(link("/evaluation")).text
 
 
 def test_a_step_shows_what_is_new_and_what_was_acted_on():
