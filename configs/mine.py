@@ -20,6 +20,7 @@ _DEMO = {"actor": {"kind": "none"}, "sizes_for": "tiny_base", "max_pixels": 16_3
 _PAPER = {
     "select": {
         "category": {"general": 0.0, "reached": 0.0, "apart": 0.0},
+        "last_on_page": False,
     }
 }
 VARIANTS = {"demo": _DEMO, "smoke": _DEMO, "paper": _PAPER, "proven": {}}

@@ -41,6 +41,9 @@ class MiningConfig:
 
     Attributes:
       state, action, category: how each score is made up.
+      last_on_page: after steps without effect at the page of the best candidate, the last one that passes
+        all gates is taken: until then nothing was lost. RMSWeb searches the last divergence, but gives no
+        rule for equal states.
     """
 
     state_weight: float = 0.50
@@ -49,6 +52,7 @@ class MiningConfig:
     min_state: float = 0.60
     min_category: float = 0.45
     min_total: float = 0.62
+    last_on_page: bool = True
     state: StateWeights = StateWeights()
     action: ActionWeights = ActionWeights()
     category: CategoryWeights = CategoryWeights()
@@ -163,7 +167,21 @@ def _apply_last_gates(
         if not passed.any():
             return _best(pair, label, name, parts, alive)
         alive = passed
-    return _best(pair, label, KEPT, parts, alive)
+    best = _best_of(parts, alive)
+    if config.last_on_page:
+        best = (best[0], _last_on_page(localization, alive[best[0]], best[1]))
+    return _chosen(pair, label, KEPT, parts, best)
+
+
+def _last_on_page(run: ParsedRun, alive: np.ndarray, at: int) -> int:
+    """The last step that is alive and before which, from step `at` on, nothing had an effect."""
+    last = at
+    for later in range(at + 1, len(run)):
+        same = run.steps[later].step.observation.fingerprint == run.steps[at].step.observation.fingerprint
+        if run.steps[later - 1].effective or not same:
+            break
+        last = later if alive[later] else last
+    return last
 
 
 def _seen(success: ParsedRun, localization: ParsedRun, alive: np.ndarray, readable: Readable) -> np.ndarray:
@@ -221,9 +239,20 @@ def _best(
 ) -> Divergence:
     if alive is None:
         return Divergence(pair, label, decision, None, None, {})
+    return _chosen(pair, label, decision, parts, _best_of(parts, alive))
+
+
+def _best_of(parts: dict[str, np.ndarray], alive: np.ndarray) -> tuple[int, int]:
+    """The candidate with the highest total."""
     # Rounded, so that the order of summation breaks no ties. Ties go to the later step.
     best = max(
         zip(*np.nonzero(alive), strict=True), key=lambda at: (round(float(parts["total"][at]), 9), *at)
     )
+    return int(best[0]), int(best[1])
+
+
+def _chosen(
+    pair: RunPair, label: FailureLabel, decision: str, parts: dict[str, np.ndarray], best: tuple[int, int]
+) -> Divergence:
     scores = {name: round(float(part[best]), 6) for name, part in parts.items()}
-    return Divergence(pair, label, decision, int(best[0]), int(best[1]), scores)
+    return Divergence(pair, label, decision, *best, scores)

@@ -22,6 +22,10 @@ _LOOKING = frozenset(("wait", "scroll"))
 
 
 # eq=False: compared and hashed by identity, so that results can be cached by run.
+# Outcomes of runs whose last step is one in which only `done` is allowed.
+_CUT_OFF = ("failures", "max_steps")
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParsedRun:
     """A run with its replies parsed.
@@ -86,11 +90,13 @@ class ParsedRun:
     def candidates(self) -> tuple[int, ...]:
         """Positions that may be a divergence: all but the `done` that ends a verified success.
 
-        The `done` of a failed run stays a candidate, although the paper searches non-terminal steps: ending
-        too early is the mistake of many pairs.
+        The last step of a run that was cut off is no decision: it may only report. The `done` of a failed run
+        stays a candidate, although the paper searches non-terminal steps: ending too early is the mistake of
+        many pairs.
         """
         last = len(self.steps) - 1
         closing = self.record.success and last >= 0 and self.steps[last].is_done
+        closing |= self.record.outcome in _CUT_OFF and last > 0
         return tuple(range(last if closing else last + 1))
 
 

@@ -4,9 +4,9 @@
         --config.prompts=MINED --config.eval_prompts=CORPUS --config.model=DIR --workdir=DIR
 
 Each prompt gets as many replies as in training, and its group goes through the same gates. Three data sets
-are written: `prompts`, decisions to train on, mined ones as far as there are enough; `held_out`, every action
-of tasks that no training uses; `samples`, both as SFT samples. `held_out.json` has the fate of each held-out
-prompt and whether the first policy's greedy reply is exact.
+are written: `prompts`, decisions to train on, mined ones as far as there are enough; `samples`, the same as
+SFT samples; `held_out`, every action of tasks that no training uses. `held_out.json` has the fate of each
+held-out prompt and whether the first policy's greedy reply is exact.
 """
 
 from __future__ import annotations
@@ -86,9 +86,7 @@ def main(config: ConfigDict, workdir: Path) -> None:
     held_out = [_as_prompt(actions.records[number]) for number in actions.held_out]
     _write(workdir / "prompts", train, "rl_prompts", mined, actions)
     _write(workdir / "held_out", held_out, "rl_prompts", actions)
-    _write(
-        workdir / "samples", [as_sample(one) for one in (*train, *held_out)], "sft_samples", mined, actions
-    )
+    _write(workdir / "samples", [as_sample(one) for one in train], "sft_samples", mined, actions)
     ids = _ids(actions)
     record = HeldOut(
         prompts=tuple(ids),

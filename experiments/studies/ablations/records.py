@@ -101,7 +101,7 @@ class Settings(_Record):
 
 
 def read_training(run: RunFolder, variant: str, seed: int, held_out: HeldOut) -> TrainingRun:
-    """Reads a finished training, whose stage is `rl` or `sft`.
+    """Reads a finished training: the stage `rl`, and before it `sft` for supervised training.
 
     Raises:
       UserError: it did not answer all held-out prompts.
@@ -109,11 +109,11 @@ def read_training(run: RunFolder, variant: str, seed: int, held_out: HeldOut) ->
     stage = "sft" if variant == SFT_ON_PROMPTS else "rl"
     report, rows = run.report(stage), run.metrics(stage)
     assert report is not None, f"{run.root}: {stage} has not finished"
-    replies = [json.loads(line) for line in (run.root / stage / "replies.jsonl").read_bytes().splitlines()]
+    replies = [json.loads(line) for line in (run.root / "rl/replies.jsonl").read_bytes().splitlines()]
     last = max(reply["step"] for reply in replies)
     exact = {reply["sample_id"]: reply["reward"] == EXACT for reply in replies if reply["step"] == last}
     if exact.keys() != set(held_out.prompts):
-        raise UserError(f"{run.root / stage}: it answered {len(exact)} of {len(held_out.prompts)} prompts")
+        raise UserError(f"{run.root / 'rl'}: it answered {len(exact)} of {len(held_out.prompts)} prompts")
     curves = {name: tuple(_number(row.get(name)) for row in rows) for name in _CURVES}
     return TrainingRun(
         variant=variant,

@@ -162,7 +162,7 @@ def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
         for variant in settings.variants
     }
     chains = [
-        Chain(f"{variant} {seed}", (training,), (variant, seed, TrainingRun))
+        Chain(f"{variant} {seed}", training, (variant, seed, TrainingRun))
         for (variant, seed), training in trainings.items()
     ]
     first = _evaluation(settings, workdir / SFT, SFT, root / "sft/export")
@@ -170,51 +170,63 @@ def plan(settings: AblationSettings, workdir: Path) -> list[Chain]:
     for (variant, seed), training in trainings.items():
         if seed in settings.seeds[: settings.browser_seeds]:
             folder = workdir / variant / str(seed)
-            evaluation = _evaluation(settings, folder, "rl", training.folder / "export")
+            # An RL run that changes nothing exports what supervised training made.
+            evaluation = _evaluation(settings, folder, "rl", folder / "rl/export")
             chains.append(
-                Chain(f"{variant} {seed} in the browser", (training, evaluation), (variant, seed, BrowserRun))
+                Chain(
+                    f"{variant} {seed} in the browser", (*training, evaluation), (variant, seed, BrowserRun)
+                )
             )
     return chains
 
 
-def _training(settings: AblationSettings, root: Path, folder: Path, variant: str, seed: int) -> Stage:
-    limits: Any = rl.get_config(settings.size)
-    shared = (f"--config.seed={seed}", f"--config.model={root / 'sft/export'}")
-    if variant == SFT_ON_PROMPTS:
-        # As many optimizer steps as RL, each on as many samples as an RL step has replies.
-        samples = limits.mini_batch_groups * limits.num_samples
-        steps = settings.iterations * limits.train_groups // limits.mini_batch_groups
-        drawn = json.loads((root / "prompts/report.json").read_bytes())["drawn"]
-        own = {
-            "corpus": root / "prompts/samples",
-            "trainable": "lora",
-            "lora.rank": limits.lora.rank,
-            "lora.alpha": limits.lora.alpha,
-            "learning_rate": settings.sft_learning_rate,
-            "batch_size": samples,
-            "epochs": max(1, steps // -(-drawn // samples)),
-            "eval.share": settings.held_out,
-            "eval.every": steps,
-            "eval.replies": 100_000,
-            "eval.max_reply_tokens": limits.max_response_tokens,
-            "eval.rows": limits.rollout_lanes,
-        }
-        overrides = (f"--config.{name}={value}" for name, value in own.items())
-        config = f"--config=configs/sft.py:{settings.size}"
-        return Stage("sft", folder / "sft", "experiments.train_sft", (config, *shared, *overrides))
-    name = settings.size if variant == FULL else f"{settings.size},{variant}"
+def _training(
+    settings: AblationSettings, root: Path, folder: Path, variant: str, seed: int
+) -> tuple[Stage, ...]:
+    """The stages of a training; the last one answers the held-out prompts, the one before it or it trains."""
+    name = settings.size if variant in (FULL, SFT_ON_PROMPTS) else f"{settings.size},{variant}"
     prompts = root / ("sft_corpus" if variant == "full_corpus" else "prompts/prompts")
-    overrides = (
-        f"--config.iterations={settings.iterations}",
-        f"--config.prompts={prompts}",
+    own: dict[str, Any] = {"model": root / "sft/export", "iterations": settings.iterations}
+    before: tuple[Stage, ...] = ()
+    if variant == SFT_ON_PROMPTS:
+        before = (_supervised(settings, root, folder, seed),)
+        # RL that changes nothing: its evaluation is that of the other variants.
+        own = {"model": folder / "sft/export", "iterations": 1, "learning_rate": 0.0}
+    own |= {
+        "seed": seed,
+        "prompts": prompts,
         # The same held-out prompts for all, of tasks that no variant trains on.
-        f"--config.eval_prompts={root / 'prompts/held_out'}",
-        f"--config.held_out={settings.held_out}",
-        f"--config.eval_every={settings.iterations}",
+        "eval_prompts": root / "prompts/held_out",
+        "held_out": settings.held_out,
+        "eval_every": settings.iterations,
+    }
+    overrides = (f"--config.{key}={value}" for key, value in own.items())
+    return (
+        *before,
+        Stage("rl", folder / "rl", "experiments.train_rl", (f"--config=configs/rl.py:{name}", *overrides)),
     )
-    return Stage(
-        "rl", folder / "rl", "experiments.train_rl", (f"--config=configs/rl.py:{name}", *shared, *overrides)
-    )
+
+
+def _supervised(settings: AblationSettings, root: Path, folder: Path, seed: int) -> Stage:
+    """As many optimizer steps as RL has, each on as many samples as an RL step has replies."""
+    limits: Any = rl.get_config(settings.size)
+    samples = limits.mini_batch_groups * limits.num_samples
+    steps = settings.iterations * limits.train_groups // limits.mini_batch_groups
+    drawn = json.loads((root / "prompts/report.json").read_bytes())["drawn"]
+    own = {
+        "seed": seed,
+        "model": root / "sft/export",
+        "corpus": root / "prompts/samples",
+        "trainable": "lora",
+        "lora.rank": limits.lora.rank,
+        "lora.alpha": limits.lora.alpha,
+        "learning_rate": settings.sft_learning_rate,
+        "batch_size": samples,
+        "epochs": max(1, steps // -(-drawn // samples)),
+    }
+    overrides = (f"--config.{key}={value}" for key, value in own.items())
+    config = f"--config=configs/sft.py:{settings.size}"
+    return Stage("sft", folder / "sft", "experiments.train_sft", (config, *overrides))
 
 
 def _evaluation(settings: AblationSettings, folder: Path, label: str, model: Path) -> Stage:

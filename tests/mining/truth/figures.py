@@ -21,9 +21,10 @@ _OFF = {
     "reached": {"category": {"reached": 0.0}},
     "apart": {"category": {"apart": 0.0}},
     "general": {"category": {"general": 0.0}},
+    "last_on_page": {"last_on_page": False},
     "taken (the paper's)": {"category": {"taken": 0.0}},
 }
-_OURS = ("reached", "apart", "general")
+_OURS = ("reached", "apart", "general", "last_on_page")
 _COUNTS, _SHARES = ("runs", "critical", "kept"), ("recall", "precision", "recall_remedy", "precision_remedy")
 _HEADS = (
     *("failed runs", "with a critical step", "kept", "recall", "precision"),
