@@ -62,6 +62,8 @@ def build_figures(
     return {
         "config": shared.config,
         "corpus": shared.corpus,
+        "seeds": sorted({run.seed for run in trainings}),
+        "played": len(played),
         "tasks": len(tasks),
         "page_types": len({task_id.split("/")[1] for task_id in tasks}),
         "classes": {name: int(mask.sum()) for name, mask in class_masks(held_out).items()},
@@ -234,7 +236,8 @@ def tables(figures: Mapping[str, Any]) -> list[Table]:
         ("claim", "paper", "here", "the interval says"),
         verdicts(figures),
     )
-    return [claims, *_held_out(figures), _browser(figures), _work(figures["variants"])]
+    browser = [_browser(figures)] if figures["played"] else []
+    return [claims, *_held_out(figures), *browser, _work(figures["variants"])]
 
 
 def document(figures: Mapping[str, Any], panels: Mapping[str, str], command: str) -> Document:

@@ -205,7 +205,7 @@ def test_the_plan_trains_seed_by_seed_and_plays_last(tmp_path):
         *(f"{variant} 42 in the browser" for variant in settings.variants),
     ]
     commands = {chain.name: " ".join(chain.stages[0].command()) for chain in chains}
-    assert "configs/rl.py:demo --config.seed=42" in commands["full 42"]
+    assert "configs/rl.py:demo " in commands["full 42"] and "--config.seed=42 " in commands["full 42"]
     assert f"prompts={corpus / 'prompts/prompts'}" in commands["full 42"]
     assert f"prompts={corpus / 'sft_corpus'}" in commands["full_corpus 42"]
     for name in ("full 42", "full_corpus 42"):
