@@ -39,6 +39,7 @@ NOTES = (
     "Classes of prompts are by eight replies of the first policy: *accepted* by both gates, *solved* (all "
     "right, no contrast), *hard* (no competent reply). The replies are sampled, but the greedy reply that is "
     "compared is not one of them.",
+    "The learning rate of `sft_same_prompts` is that of RL and was not tuned: another one may do better.",
 )
 PANELS = (
     "Mean over seeds, with a band from the lowest to the highest; dotted: the full recipe. All variants have "
