@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from collection.viewer.guard import Guard
 from collection.viewer.index import EpisodeIndex
 from collection.viewer.labels import CHOICES, Labels
-from collection.viewer.pages import NotFoundError, Page, Pages, compact
+from collection.viewer.pages import NotFoundError, Page, Pages
 from rmsweb_jax.errors import UserError
 
 STATIC = Path(__file__).parent / "static"
@@ -50,8 +49,6 @@ def _environment() -> jinja2.Environment:
         # Files of a run may be of another version, or damaged: what they lack is left out.
         undefined=jinja2.ChainableUndefined,
     )
-    environment.filters["compact"] = compact
-    environment.filters["anchor"] = lambda name: hashlib.sha256(name.encode()).hexdigest()[:10]
     return environment
 
 

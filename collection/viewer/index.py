@@ -245,10 +245,6 @@ class EpisodeIndex:
         """All episodes of a task, by data set, actor and attempt."""
         return self._select("WHERE task_id = ? ORDER BY dataset, actor, attempt, id", [task_id])
 
-    def find(self, dataset: str, trajectory_id: str) -> dict[str, Any] | None:
-        found = self._select("WHERE trajectory_id = ? AND dataset = ? LIMIT 1", [trajectory_id, dataset])
-        return found[0] if found else None
-
     def _select(self, rest: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         names = ("id", *COLUMNS)
         rows = self._database.execute(f"SELECT {', '.join(names)} FROM episodes {rest}", values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import re
 import time
 from collections import defaultdict
@@ -163,7 +162,6 @@ class Pages:
             run.trajectory_id,
             {
                 "run": run,
-                "row": self._index.find(asked["data"], run.trajectory_id),
                 "data": asked["data"],
                 "steps": step_pages(run),
                 "images": self._images(asked["data"]),
@@ -436,8 +434,3 @@ def _rate(successes: Sequence[bool] | None) -> float | None:
 def _rate_of(results: Any) -> float:
     rates = [_rate(task.successes) or 0.0 for task in results.tasks]
     return sum(rates) / max(1, len(rates))
-
-
-def compact(value: Any) -> str:
-    """A value of a record for people."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)

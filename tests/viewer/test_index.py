@@ -82,7 +82,7 @@ def test_the_index_is_kept_and_other_versions_of_it_are_made_anew(tmp_path):
     assert index.read("runs/collect", "miniwob/login-user/1#teacher-2") == stored(
         tmp_path / "runs/collect", 1
     )
-    assert index.read("runs/collect", "nobody") is None
+    assert index.read("runs/collect", "missing") is None
     again = EpisodeIndex(tmp_path / "index.sqlite", Folders([tmp_path / "runs"]))
     assert again.count(Query()) == 10
     with sqlite3.connect(tmp_path / "index.sqlite") as database:

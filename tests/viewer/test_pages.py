@@ -93,7 +93,7 @@ def test_every_page_opens_and_has_no_element_of_the_records(client, address):
 @pytest.mark.parametrize(
     "address",
     [
-        link("/episode", data="runs/collect", id="nobody"),
+        link("/episode", data="runs/collect", id="missing"),
         link("/episode", data="../etc", id=HOSTILE_ID),
         link("/live", data="runs/other"),
         link("/chain", data="runs/rl", task=TASK),
