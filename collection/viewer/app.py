@@ -43,13 +43,12 @@ def link(path: str, **asked: Any) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         # Files of a run may be of another version, or damaged: what they lack is left out.
         undefined=jinja2.ChainableUndefined,
     )
-    return environment
 
 
 def render(page: Page, link: Link, asset: Callable[[str], str], **values: Any) -> str:
