@@ -177,18 +177,19 @@ class FaultyProxy:
             for start in range(0, len(part), _CHUNK):
                 piece = part[start : start + _CHUNK]
                 if left is not None and len(piece) >= left:
+                    self._cut, self._received = self._cut + 1, self._received + left
                     writer.write(piece[:left])
                     with contextlib.suppress(OSError):
                         await writer.drain()
-                    self._cut, self._received = self._cut + 1, self._received + left
                     # Closed, not aborted: the bytes so far do arrive.
                     writer.close()
                     return False
                 left = None if left is None else left - len(piece)
                 await self._wait_for_bandwidth(len(piece))
+                # Counted first: the client may have read it, and ask for the count, before `drain` returns.
+                self._received += len(piece)
                 writer.write(piece)
                 await writer.drain()
-                self._received += len(piece)
         if left is not None:  # The response was shorter: cut after it, before the next one.
             self._cut += 1
             writer.close()
