@@ -89,7 +89,8 @@ def results_until(browser: Browser, context: ActionContext, text: str, what: str
 
 
 def works(browser: Browser, site: str) -> bool:
-    return not go(browser, f"{site}/fine").error and not click(browser).error
+    """Whether a page can be used; a busy machine may need more than the seconds of one page load."""
+    return any(not go(browser, f"{site}/fine").error and not click(browser).error for _ in range(5))
 
 
 GONE = "The page does not respond; it was closed"

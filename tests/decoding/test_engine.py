@@ -99,7 +99,9 @@ def test_long_responses_come_round_the_ring(model, monkeypatch):
     assert_scored(model, PROMPTS * 2, drawn, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("int8", 0.05), ("float8_e4m3fn", 0.2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("int8", 0.05), pytest.param("float8_e4m3fn", 0.2, marks=pytest.mark.slow)]
+)
 def test_caches_of_8_bits_are_near(model, dtype, tolerance):
     drawn = draw(model, PROMPTS, SAMPLING, seeds=3, cache_dtype=dtype)
     assert_scored(model, PROMPTS, drawn, atol=tolerance)

@@ -64,6 +64,7 @@ def test_neither_the_request_nor_the_reward_is_on_the_page(episode: MiniWobEpiso
     assert "Time left" not in snapshot.page_text
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_page_after_other_tasks(episode: MiniWobEpisode) -> None:
     pages = [page for page in DEMO if page != "use-autocomplete"]
     fresh = {page: start(episode, page, 5) for page in pages}

@@ -154,6 +154,7 @@ def test_a_run_whose_sites_all_refuse_is_an_error(site, models, tmp_path):
     assert len(models[0].calls) == before
 
 
+@pytest.mark.slow
 def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
     site, models, tmp_path, monkeypatch
 ):
@@ -180,6 +181,7 @@ def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
     assert len(set(ids)) == len(ids) == 4
 
 
+@pytest.mark.slow
 def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site, models, tmp_path):
     file = Path(tasks_file(tmp_path, "shop", "shop"))
     file.write_text(file.read_text().replace("http://shop.test/", "http://shop.test/private", 1))

@@ -104,6 +104,7 @@ def test_the_tiny_bases_predictions_move_little(tmp_path):
     assert (moved.argmax(-1) == before.argmax(-1)).mean() > 0.95
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_weights_as_they_count(models):
     same = random_model(TINY, ADAPTERS)
     for linear, small in zip(kernels(same), kernels(models[1]), strict=True):

@@ -87,6 +87,7 @@ def curves(workdir) -> list[dict]:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_the_first_iteration(config, tmp_path, monkeypatch):
     found = compiled_by_step(monkeypatch, lambda: run(config, tmp_path))
     assert {"jit(zero)", "jit(run)", "jit(update)"} <= set(found.pop(1))
@@ -95,6 +96,7 @@ def test_nothing_is_compiled_after_the_first_iteration(config, tmp_path, monkeyp
     assert found == {3: []}
 
 
+@pytest.mark.slow
 def test_a_bandit_is_learned(config, tmp_path, random_policy):
     config.iterations, config.train_groups, config.gen_batch_groups, config.num_samples = 15, 8, 8, 8
     report = run(config, tmp_path)
@@ -236,6 +238,7 @@ def test_a_prompt_that_has_left_the_data_set_is_one_line(prompts):
         groups_from_json([{"prompt_id": "p7"}], data, {})
 
 
+@pytest.mark.slow
 def test_an_engine_that_stays_leaves_memory_for_the_gradient(config, tmp_path, monkeypatch):
     held = []
 

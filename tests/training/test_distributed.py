@@ -160,9 +160,8 @@ def test_differences_name_the_host_that_is_not_like_most():
     assert "; and 4 more: start" in differences(names[:2], many)
 
 
-@pytest.mark.parametrize(
-    "cluster", [slurm, pytest.param(open_mpi, marks=pytest.mark.slow)], ids=["slurm", "open_mpi"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [slurm, open_mpi])
 def test_hosts_with_other_code_data_settings_or_workdir_are_refused(random_policy, corpus, tmp_path, cluster):
     shutil.copytree(corpus, tmp_path / "corpus")
     other = tmp_path / "other"

@@ -92,6 +92,7 @@ def test_a_busy_machine_is_reported(report):
         assert ("not idle" in content) == busy
 
 
+@pytest.mark.slow
 def test_our_side_can_run_alone(tmp_path):
     report = run(small(reference="none", remat="dots", peak_tflops=0.001, steps=1), tmp_path)
     for result in report["programs"].values():
