@@ -1,5 +1,8 @@
 r"""Draws the report of a run: `index.html`, which opens from disk, and `summary.json`.
 
+`pages/` has the viewer's pages of its episodes, pairs, groups and tasks. The folder of one stage gets these
+pages alone.
+
     python -m experiments.report --config=configs/report.py:demo --config.run=runs/demo \
         --workdir=runs/demo/report
 
@@ -12,7 +15,9 @@ of accuracy against cost for each benchmark.
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from absl import flags
@@ -25,6 +30,11 @@ from collection.report.page import render_page
 from collection.report.published import TABLES
 from collection.report.sources import STAGES, RunFolder
 from collection.report.summary import build_summary
+from collection.viewer.export import export
+from collection.viewer.folders import Folders
+from collection.viewer.index import EpisodeIndex
+from collection.viewer.labels import LABELS_FOLDER, Labels
+from collection.viewer.pages import Pages
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
@@ -54,15 +64,40 @@ def write_page(settings: ReportSettings, workdir: Path) -> None:
     if not settings.run or not root.is_dir():
         raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
     run = RunFolder(root)
-    if all(run.report(stage) is None for stage in STAGES):
+    is_recipe = any(run.report(stage) for stage in STAGES)
+    if not is_recipe and run.report(".") is None:
         raise UserError(
-            f"{root}: no stage of the recipe has finished below it: give the folder above the stages, such "
-            f"as runs/demo, or look at this one with python -m experiments.view {root}"
+            f"{root}: has no report.json, and no stage of the recipe has finished below it: let the run "
+            f"finish, or look at it with python -m experiments.view {root}"
         )
+    # What is in a bucket has no pages.
+    pages = export_pages(root, workdir / "pages", settings.pages) if isinstance(root, Path) else None
+    if not is_recipe:
+        if pages is None:
+            raise UserError(f"{root}: pages are made of a folder on disk, and of at least one episode")
+        print(f"{pages}: open it in a browser")
+        return
     summary = build_summary(run, settings.seed, settings.across_judges)
     write_atomic(workdir / "summary.json", to_json(summary))
+    address = str(pages.relative_to(workdir)) if pages else ""
     title = root.resolve().name if isinstance(root, Path) else root.name
-    write_atomic(workdir / "index.html", render_page(run, summary, title).encode())
+    write_atomic(workdir / "index.html", render_page(run, summary, title, address).encode())
+
+
+def export_pages(root: Path, folder: Path, most: int) -> Path | None:
+    """Replaces the exported pages of a run; returns the first one, None if `most` is 0."""
+    if not most:
+        return None
+    made = folder.with_name("pages.new")
+    for old in (made, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    folders = Folders([root])
+    with tempfile.TemporaryDirectory() as scratch:
+        index = EpisodeIndex(Path(scratch) / "index.sqlite", folders)
+        index.refresh()
+        start = export(Pages(folders, index, Labels(root / LABELS_FOLDER)), index, made, most)
+    made.rename(folder)
+    return folder / start.name
 
 
 def write_table(settings: ReportSettings, workdir: Path) -> None:

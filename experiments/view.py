@@ -25,7 +25,7 @@ from collection.viewer.export import export
 from collection.viewer.folders import Folders
 from collection.viewer.guard import LOOPBACK
 from collection.viewer.index import EpisodeIndex
-from collection.viewer.labels import Labels
+from collection.viewer.labels import LABELS_FOLDER, Labels
 from collection.viewer.pages import Pages
 from experiments.cli import parse_flags, user_errors
 from rmsweb_jax.errors import UserError
@@ -37,7 +37,12 @@ _HOST = flags.DEFINE_string(
 _PORT = flags.DEFINE_integer("port", 8400, "Port to listen on; 0 takes a free one.", lower_bound=0)
 _TOKEN = flags.DEFINE_string("token", "", "Must be in the address of the first page; `random` draws one.")
 _EXPORT = flags.DEFINE_string("export", "", "Write the pages to this folder and stop.")
-_LIMIT = flags.DEFINE_integer("export_episodes", 500, "Most episodes that are exported.", lower_bound=1)
+_LIMIT = flags.DEFINE_integer(
+    "export_episodes",
+    500,
+    "Most pages of each kind, such as episodes or mined pairs.",
+    lower_bound=1,
+)
 _CACHE = flags.DEFINE_string("cache", "", "Folder of the index; default: a folder of the user's cache.")
 _LABELS = flags.DEFINE_string(
     "labels", "", "Folder of the labels; default: viewer_labels in the first folder."
@@ -55,7 +60,7 @@ def main(argv: list[str]) -> None:
         raise UserError("no folder: give one or more, such as runs/demo")
     folders = Folders(roots)
     index = EpisodeIndex(_index_file(roots), folders)
-    labels = Labels(local_path(_LABELS.value, "--labels") if _LABELS.value else roots[0] / "viewer_labels")
+    labels = Labels(local_path(_LABELS.value, "--labels") if _LABELS.value else roots[0] / LABELS_FOLDER)
     pages = Pages(folders, index, labels)
     if _EXPORT.value:
         index.refresh()

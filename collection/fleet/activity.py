@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
+from collection.llm.ledger import CallLedger
 from collection.llm.ledger_server import LedgerAddress, RemoteLedger
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import image_names
@@ -143,10 +144,15 @@ class WorkerReports:
         stuck = report.waiting_for == "model" and report.model in outages
         return dataclasses.replace(report, waiting_for="outage") if stuck else report
 
-    def write(self, workdir: Path, activities: Iterable[Activity]) -> None:
-        """Replaces `WORKERS`, at most once a second."""
+    def write(self, workdir: Path, activities: Iterable[Activity], ledger: CallLedger) -> None:
+        """Replaces `WORKERS`, at most once a second: the workers, what models took, and their outages."""
         if time.monotonic() - self._written < _INTERVAL_S:
             return
         self._written = time.monotonic()
-        workers = [dataclasses.asdict(one) for one in activities]
-        write_atomic(workdir / WORKERS, json.dumps({"time": time.time(), "workers": workers}).encode())
+        status = {
+            "time": time.time(),
+            "workers": [dataclasses.asdict(one) for one in activities],
+            "models": ledger.by_model(),
+            "outages": {model: dataclasses.asdict(one) for model, one in ledger.outages().items()},
+        }
+        write_atomic(workdir / WORKERS, json.dumps(status).encode())

@@ -129,7 +129,7 @@ def _play(
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
-            reports.write(workdir, fleet.activities(reports))
+            reports.write(workdir, fleet.activities(reports), ledger)
 
         try:
             with publisher.publishing(config.publish_s):

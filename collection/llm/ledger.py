@@ -23,6 +23,13 @@ from rmsweb_jax.errors import UserError
 
 # File name in a run's workdir.
 LEDGER = "calls.sqlite"
+# What the calls of a model for a purpose took, so far.
+_BY_MODEL = """SELECT model, purpose, COUNT(*) AS calls, SUM(ended IS NULL) AS open,
+SUM(ended IS NOT NULL AND outcome <> 'ok') AS failed, SUM(attempts) AS attempts,
+SUM(prompt_tokens) AS prompt_tokens, SUM(response_tokens) AS response_tokens,
+TOTAL(seconds) / COUNT(*) AS mean_seconds, TOTAL(cost) AS cost_usd,
+TOTAL(unanswered_cost) AS unanswered_cost_usd
+FROM calls GROUP BY model, purpose ORDER BY model, purpose"""
 # A bucket holds the allowance of this many seconds, so that a minute's allowance cannot go in one burst.
 BURST_S = 6.0
 # Transactions take milliseconds; waiting longer means that another process is stuck with the file locked.
@@ -273,6 +280,11 @@ class CallLedger:
             for purpose, *values in rows
         }
 
+    def by_model(self) -> list[dict[str, Any]]:
+        """Returns what calls took so far by model and purpose: counts, tokens, mean seconds, dollars."""
+        with self._lock:
+            return _rows(self._connection)
+
     def spent(self) -> float:
         """Returns the US dollars spent so far, including the maximum cost of unanswered calls."""
         return self._one("SELECT total FROM spent")
@@ -310,6 +322,24 @@ class CallLedger:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def read_by_model(path: Path) -> list[dict[str, Any]]:
+    """Returns `CallLedger.by_model` of a file; nothing if there is none, or a run has it for itself."""
+    if not path.is_file():
+        return []
+    address = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
+            return _rows(connection)
+    except sqlite3.Error:
+        return []
+
+
+def _rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    cursor = connection.execute(_BY_MODEL)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 def connect(path: Path | None) -> sqlite3.Connection:

@@ -26,6 +26,8 @@ class ReportSettings:
 
     Attributes:
       run: run folder with the stages to report; unfinished stages are shown as not run.
+      pages: most episodes, chains of attempts, mined pairs and comparisons, each, that are exported next to
+        the page of a run; 0 exports none.
       table: one of the paper's tables instead of the page: "main", "ablation" or "reflection" (also
         `--table=NAME`).
       results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
@@ -38,6 +40,7 @@ class ReportSettings:
     """
 
     run: str = ""
+    pages: int = 100
     table: str = ""
     results: str = ""
     prices: str = ""

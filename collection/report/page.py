@@ -10,9 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from collection.evaluation.judged_by import UNKNOWN, judge_line
-from collection.report import examples
 from collection.report.dynamics import dynamics_plot
-from collection.report.groups import FATES, shown_groups
 from collection.report.plots import line_plot, series
 from collection.report.sources import LABELS, STAGES, RunFolder
 
@@ -71,12 +69,13 @@ class Gate:
     left: int
 
 
-def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
-    """Renders the page; it needs no other file and no network.
+def render_page(run: RunFolder, summary: dict[str, Any], title: str, pages: str = "") -> str:
+    """Renders the page; it needs no network.
 
     Args:
       summary: result of `build_summary`.
       title: the run's name.
+      pages: address of the pages of its episodes; "" for none.
     """
     template = _environment().get_template("report.html.j2")
     rl_rows = _rl_rows(run) if summary["rl"] else []
@@ -91,12 +90,8 @@ def render_page(run: RunFolder, summary: dict[str, Any], title: str) -> str:
         sft_plots=_plots(run.metrics("sft"), _SFT_CURVES, "sft") if summary["sft"] else [],
         dynamics=Markup(dynamics_plot([rl_rows], "dynamics", "RL training dynamics")),
         rl_plots=_plots(rl_rows, _RL_CURVES, "rl"),
-        fates=FATES,
-        groups=shown_groups(run) if summary["rl"] else {},
         funnel=_funnel(summary["mining"]),
-        shots=examples.screenshots(run),
-        shown=examples.shown_trajectory(run),
-        pair=examples.shown_pair(run),
+        pages=pages,
     )
 
 

@@ -51,10 +51,6 @@ class RunFolder:
         """Reads the rows of `metrics.jsonl`; a last line truncated by a crash is left out."""
         return list(self._lines(self.root / stage / "metrics.jsonl"))
 
-    def groups(self) -> Iterator[dict[str, Any]]:
-        """Yields the groups that RL sampled, as its loop wrote them; nothing if it wrote none."""
-        return self._lines(self.root / "rl/groups.jsonl")
-
     def results(self, label: str) -> Results | None:
         """Reads the outcomes of an evaluation; None if it has not finished."""
         stage = f"evaluate/{label}"

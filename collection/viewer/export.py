@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ class _Export:
         self._pages, self._folder, self._most = pages, folder, most
         self._names: dict[str, str] = {}
         self._waiting: deque[tuple[str, dict[str, str]]] = deque()
-        self._episodes = 0
+        self._counts: Counter[str] = Counter()
 
     def run(self) -> Path:
         start = self.link(_START)
@@ -40,8 +40,8 @@ class _Export:
         key = "\n".join((path, *(f"{name}={value}" for name, value in sorted(given.items()))))
         if key not in self._names:
             if path in ("/episode", "/chain", "/pair", "/compare"):
-                self._episodes += 1
-                if self._episodes > self._most:
+                self._counts[path] += 1
+                if self._counts[path] > self._most:
                     return "not-exported.html"
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
             kinds = {"/image": "png", "/plot": "svg"}
@@ -72,7 +72,8 @@ def export(pages: Pages, index: EpisodeIndex, folder: Path, most: int) -> Path:
     """Writes the pages to a folder that is empty or not there.
 
     Args:
-      most: largest number of pages of episodes, attempts and pairs; links to others say so.
+      most: largest number of pages of episodes, of attempts, of pairs and of comparisons; links to others
+        say so.
 
     Returns:
       The first page.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import sqlite3
 import threading
@@ -21,11 +22,11 @@ from collection.viewer.folders import Folders
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import Shard, iter_shard, load_manifest, read_entries
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.storage import AnyPath
 
 # Changes with the columns or with what is searched: an index of another version is made anew.
-_VERSION = 1
-# Column -> its type. Those of `FILTERS` can be filtered by their values, all of them can be sorted by.
+_VERSION = 2
+# Column -> its type; all of them can be sorted by. Those of `FILTERS` are chosen by value, those of `RANGES`
+# by the least and the most. `date` is the day on which the episode's file was written, in local time.
 COLUMNS = {
     "dataset": "TEXT",
     "trajectory_id": "TEXT",
@@ -44,8 +45,10 @@ COLUMNS = {
     "tokens": "INTEGER",
     "cost": "REAL",
     "seconds": "REAL",
+    "date": "TEXT",
 }
 FILTERS = ("dataset", "site", "category", "actor", "attempt", "outcome", "result", "judge", "incidents")
+RANGES = {"steps": "number", "tokens": "number", "cost": "number", "date": "date"}
 # The largest part of a reply that can be searched, and values that a filter offers.
 _SEARCHED, _MOST_VALUES = 4_000, 200
 _TYPED = ", ".join(map(" ".join, COLUMNS.items()))
@@ -57,7 +60,7 @@ CREATE TABLE IF NOT EXISTS episodes (
 CREATE INDEX IF NOT EXISTS by_task ON episodes (task_id, dataset, actor, attempt);
 CREATE INDEX IF NOT EXISTS by_shard ON episodes (shard);
 CREATE INDEX IF NOT EXISTS by_trajectory ON episodes (trajectory_id, dataset);
-{"".join(f"CREATE INDEX IF NOT EXISTS by_{name} ON episodes ({name});" for name in FILTERS)}
+{"".join(f"CREATE INDEX IF NOT EXISTS by_{name} ON episodes ({name});" for name in (*FILTERS, *RANGES))}
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content='');
 """
 
@@ -112,12 +115,14 @@ class Query:
 
     Attributes:
       filters: column -> value, of `FILTERS`.
+      ranges: column -> (least, most), of `RANGES`; "" is no limit.
       words: every word must be in the objective, the replies or the answer.
       sort: a column; "-" before it sorts from high to low; "" keeps the order of the data sets.
       page: from 0.
     """
 
     filters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     words: str = ""
     sort: str = ""
     page: int = 0
@@ -163,7 +168,7 @@ class EpisodeIndex:
         database = self._database
         rows = database.execute("SELECT id, dataset, file, sha256 FROM shards").fetchall()
         known = {(dataset, file, sha256): number for number, dataset, file, sha256 in rows}
-        found: dict[tuple[str, str, str], tuple[AnyPath, Shard]] = {}
+        found: dict[tuple[str, str, str], tuple[Path, Shard]] = {}
         for name, folder in self._folders.datasets("trajectories").items():
             # A data set that is damaged, or of another schema, keeps what was indexed of it.
             with contextlib.suppress(UserError, OSError):
@@ -180,7 +185,7 @@ class EpisodeIndex:
             except (UserError, OSError, msgspec.DecodeError) as error:
                 logging.warning("%s: not indexed: %s", key[0], error)
 
-    def _add(self, dataset: str, file: str, sha256: str, folder: AnyPath, shard: Shard) -> None:
+    def _add(self, dataset: str, file: str, sha256: str, folder: Path, shard: Shard) -> None:
         database = self._database
         with database:
             insert = "INSERT INTO shards (dataset, file, sha256) VALUES (?, ?, ?)"
@@ -188,9 +193,10 @@ class EpisodeIndex:
             last = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
             first = last[0] + 1 if last else 1
             rows, words = [], []
+            date = datetime.date.fromtimestamp((folder / file).stat().st_mtime).isoformat()
             for entry, record in enumerate(iter_shard(folder, shard)):
                 episode = _decode(record)
-                rows.append((first + entry, number, entry, dataset, *_values(episode)))
+                rows.append((first + entry, number, entry, dataset, *_values(episode), date))
                 words.append((first + entry, _searched(episode)))
             marks = ", ".join("?" * (3 + len(COLUMNS)))
             database.executemany(f"INSERT INTO episodes VALUES ({marks})", rows)
@@ -244,6 +250,12 @@ class EpisodeIndex:
     def of_task(self, task_id: str) -> list[dict[str, Any]]:
         """All episodes of a task, by data set, actor and attempt."""
         return self._select("WHERE task_id = ? ORDER BY dataset, actor, attempt, id", [task_id])
+
+    def dataset_of(self, trajectory_id: str) -> str:
+        """The data set of an episode; "" if it is in none."""
+        sql = "SELECT dataset FROM episodes WHERE trajectory_id = ? ORDER BY dataset LIMIT 1"
+        found = self._database.execute(sql, (trajectory_id,)).fetchone()
+        return found[0] if found else ""
 
     def _select(self, rest: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         names = ("id", *COLUMNS)
@@ -311,6 +323,13 @@ def _where(query: Query) -> tuple[str, list[Any]]:
         assert column in FILTERS
         parts.append(f"{column} = ?")
         values.append(value)
+    for column, limits in query.ranges.items():
+        assert column in RANGES
+        for sign, limit in zip((">=", "<="), limits, strict=True):
+            if limit:
+                # A column of numbers compares text as the number that it is.
+                parts.append(f"{column} {sign} ?")
+                values.append(limit)
     words = ['"' + word.replace('"', '""') + '"' for word in query.words.split()]
     if words:
         parts.append("id IN (SELECT rowid FROM words WHERE words MATCH ?)")

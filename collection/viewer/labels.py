@@ -13,6 +13,8 @@ from pathlib import Path
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, write_atomic
 
+# Below the first folder that is shown.
+LABELS_FOLDER = "viewer_labels"
 # Kind of what is labelled -> the field of its name.
 _NAMES = {"episodes": "trajectory_id", "mined": "task_id"}
 CHOICES = {"episodes": ("solved", "failed"), "mined": ("keep", "wrong", "unsure")}

@@ -155,13 +155,18 @@ def readable_groups(
 def _readable(
     group: Group, sample: int, decode: Callable[[Int32[np.ndarray, " tokens"]], str]
 ) -> dict[str, Any]:
-    text = decode(group.responses[sample])
+    tokens, log_probs = group.responses[sample], group.log_probs[sample]
+    text = decode(tokens)
     return {
         "text": text,
         "reward": float(group.rewards[sample]),
         "field": deciding_field(text, group.prompt.target),
         "truncated": bool(group.truncated[sample]),
-        "log_prob": float(group.log_probs[sample].mean()),
+        "log_prob": float(log_probs.mean()),
+        # A character of several tokens is shown as unknown in each of them.
+        "tokens": [
+            [decode(tokens[at : at + 1]), round(float(log_prob), 3)] for at, log_prob in enumerate(log_probs)
+        ],
     }
 
 

@@ -1,16 +1,12 @@
-import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from collection.report.examples import trim
-from collection.report.groups import shown_groups
 from collection.report.page import render_page
 from collection.report.plots import Series, line_plot, series
 from collection.report.sources import STAGES, RunFolder
@@ -67,18 +63,12 @@ def test_stages_that_have_not_run_are_marked(begun_run, tmp_path):
         assert what in text
 
 
-def test_the_page_refers_to_nothing_outside_it(drawn):
+def test_the_page_refers_to_nothing_outside_its_folder(drawn):
     page = (drawn / "index.html").read_text()
     targets = re.findall(r"(?:src|href)=\"([^\"]*)\"|url\(([^)]*)\)", page)
     assert targets
-    assert all(re.match(r"#|data:", one or two) for one, two in targets)
+    assert all(re.match(r"#|data:|pages/index", one or two) for one, two in targets)
     assert "@import" not in page
-
-
-def test_text_of_web_pages_is_escaped(drawn):
-    page = (drawn / "index.html").read_text()
-    assert "<script" not in page
-    assert "&lt;script&gt;" in page
 
 
 def test_drawing_again_gives_the_same_bytes(whole_run, drawn, tmp_path):
@@ -106,9 +96,9 @@ def test_a_damaged_report_is_a_user_error(tmp_path):
 
 def test_a_damaged_line_is_a_user_error(tmp_path):
     (tmp_path / "rl").mkdir()
-    (tmp_path / "rl/groups.jsonl").write_text('{"fate": "solved"\n')
-    with pytest.raises(UserError, match=r"groups\.jsonl: line 1"):
-        shown_groups(RunFolder(tmp_path))
+    (tmp_path / "rl/metrics.jsonl").write_text('{"step": 1\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl: line 1"):
+        RunFolder(tmp_path).metrics("rl")
 
 
 def test_an_empty_run_makes_a_page(tmp_path):
@@ -136,44 +126,26 @@ def test_the_held_out_reward_is_broken_down_before_and_after(drawn):
     assert "Held-out reward by failure mode" in text
 
 
-def test_groups_of_each_fate_are_spread_over_the_training(whole_run):
-    groups = shown_groups(RunFolder(whole_run))
-    assert list(groups) == ["accepted", "solved", "incompetent"]
-    assert [group.step for group in groups["accepted"]] == [1, 4, 8, 12]
-    assert [one["reward"] for one in groups["accepted"][0].responses] == [1.0, 0.3]
-
-
-def test_few_groups_are_all_shown(tmp_path):
-    (tmp_path / "rl").mkdir()
-    row = {"step": 3, "prompt_id": "p", "category": "", "fate": "solved", "target": "{}", "responses": []}
-    (tmp_path / "rl/groups.jsonl").write_text(json.dumps(row) + "\n")
-    (group,) = shown_groups(RunFolder(tmp_path))["solved"]
-    assert group.prompt_id == "p"
-
-
-def test_the_page_shows_groups_and_panels(drawn):
+def test_the_page_shows_panels_and_leads_to_the_pages_of_episodes(drawn):
     page = (drawn / "index.html").read_text()
-    assert page.count('<summary><span class="tag') == 12
-    assert "prompt-33" in page
-    assert "Training dynamics" in page
+    assert "Training dynamics" in page and 'href="pages/index.html"' in page
+    names = [path.name.partition("-")[0] for path in (drawn / "pages").glob("*.html")]
+    assert {"episode", "chain", "pair", "training", "compare", "evaluation"} <= set(names)
+
+
+def test_the_folder_of_a_stage_gets_its_pages_or_a_line(whole_run, tmp_path, capsys):
+    folder = draw(whole_run / "evaluate/rl", tmp_path / "rl")
+    assert capsys.readouterr().out == f"{folder / 'pages/index.html'}: open it in a browser\n"
+    assert "pass@1" in next((folder / "pages").glob("evaluation-*.html")).read_text()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty: has no report\.json"):
+        draw(tmp_path / "empty", tmp_path / "other")
 
 
 def test_plots_follow_the_colour_scheme():
     svg = line_plot([Series("a", range(100), range(100))], "p", "A plot")
     assert "var(--series-1)" in svg
     assert not re.search(r"(?:fill|stroke): #", svg)
-
-
-def test_bare_margins_are_cut_off():
-    page = Image.new("RGB", (60, 40), "gray")
-    page.paste("white", (0, 0, 20, 10))
-    buffer = io.BytesIO()
-    page.save(buffer, "PNG")
-    assert Image.open(io.BytesIO(trim(buffer.getvalue()))).size == (20, 10)
-    whole = Image.new("RGB", (6, 4), "white")
-    buffer = io.BytesIO()
-    whole.save(buffer, "PNG")
-    assert trim(buffer.getvalue()) == buffer.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +162,9 @@ def test_the_page_opens_from_disk_without_errors_or_requests(chromium, drawn):
     assert {url.partition(":")[0] for url in sent} <= {"file", "data"}
     broken = "return [...document.images].filter(image => !image.complete || !image.naturalWidth).length"
     assert chromium.execute_script(broken) == 0
-    assert len(chromium.find_elements(By.CSS_SELECTOR, ".shots img")) == 2
-    assert len(chromium.find_elements(By.CSS_SELECTOR, ".step img")) == 3
-    assert len(chromium.find_elements(By.CSS_SELECTOR, ".pair img")) == 2
     width = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     whole, visible = chromium.execute_script(width)
     assert whole <= visible
+    chromium.find_element(By.PARTIAL_LINK_TEXT, "Episodes, attempts").click()
+    chromium.find_element(By.LINK_TEXT, "Episodes").click()
+    assert len(chromium.find_elements(By.CSS_SELECTOR, "#episodes tbody tr")) > 10

@@ -45,7 +45,7 @@ def test_clients_work_through_it_and_requests_are_counted(proxied, tmp_path):
 def test_clients_get_over_refusals_and_cuts(proxied):
     store, proxy = proxied
     proxy.faults = Faults(refused=0.2, cut=0.2, cut_after=40)
-    for number in range(8):
+    for number in range(12):
         store.write(f"b/{number}", b"%d" % number * 1000)
         assert store.read(f"b/{number}") == b"%d" % number * 1000
     assert proxy.count().refused and proxy.count().cut

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from collection.evaluation.results import Results
 from collection.evaluation.task_results import TaskResult
+from collection.judges.judgements import Judgement
+from collection.llm.ledger import CallLedger, CallOutcome
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import (
     ActionResult,
     AuditPair,
+    CallUsage,
     Element,
     Incident,
     Tab,
@@ -30,7 +35,7 @@ NO_SHOT = "0" * 64
 
 
 def make_runs(root: Path) -> Path:
-    """Two data sets of episodes, mined pairs, a training, and two evaluations of the same tasks."""
+    """Data sets of episodes, mined pairs, a training, evaluations of the same tasks, judges, moved dates."""
     ImageStore(root / "collect").put(PNG)
     runs = [
         trajectory(*numbered(TYPE, CLICK), success=False, detail="", final_text="gave up"),
@@ -46,6 +51,10 @@ def make_runs(root: Path) -> Path:
     ]
     (root / "collect/reflections.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     (root / "collect/report.json").write_text('{"stage": "collect", "seconds": 3.5}')
+    with contextlib.closing(CallLedger(root / "collect/calls.sqlite")) as ledger:
+        call = ledger.open_call("step", "gemini", 1.0, 0.0, 100.0, 60.0)
+        assert call is not None
+        ledger.settle_call(call, CallOutcome("ok", 1, 2.0, 1000, 0, 50, 1.25), 102.0)
     mined = AuditPair(
         task_id=runs[0].task.task_id,
         site="login-user",
@@ -62,6 +71,8 @@ def make_runs(root: Path) -> Path:
     )
     write_dataset(root / "mine/audit", [mined], "audit_pairs")
     make_training(root / "rl")
+    make_judgements(root / "judge", runs)
+    make_dates(root / "evaluate/dated")
     for number, label in enumerate(("sft", "rl")):
         make_evaluation(root / f"evaluate/{label}", label, solves=2 + number)
     return root
@@ -99,7 +110,9 @@ def make_training(folder: Path) -> None:
     rows = [
         {"step": at, "eval/reward": at / 10, "reward/mean": at / 20, "kl_ref": at / 1000} for at in (1, 2, 3)
     ]
+    tokens = [[HOSTILE, -4.5], ["certain", -0.01], ["", -0.2]]
     reply = {"text": HOSTILE, "reward": 0.0, "field": "action", "truncated": False, "log_prob": -0.5}
+    reply["tokens"] = tokens
     groups = [
         {
             "step": at,
@@ -115,6 +128,52 @@ def make_training(folder: Path) -> None:
     for name, lines in (("metrics", rows), ("groups", groups), ("replies", replies)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "report.json").write_text('{"stage": "train_rl", "seconds": 9.0}')
+    settings = {
+        "prompts": "runs/mine/prompts",
+        "model": "Qwen/Qwen3-VL",
+        "eval_prompts": "elsewhere/runs/mine/audit",
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+
+
+def make_judgements(folder: Path, runs: Sequence[Trajectory]) -> None:
+    """Two judges, which differ on the second run."""
+    folder.mkdir()
+    lines = [
+        Judgement(
+            trajectory_id=run.trajectory_id,
+            task_id=run.task.task_id,
+            judge=judge,
+            success=run.success and judge == "own",
+            score=None,
+            text=HOSTILE,
+            usage=CallUsage(),
+            key="",
+            fingerprint=REWARD,
+        )
+        for run in runs
+        for judge in ("own", "other")
+    ]
+    (folder / "judgements.jsonl").write_text("".join(line.model_dump_json() + "\n" for line in lines))
+    pair = {"first": "own", "second": "other", "agreement": 0.75, "kappa": None}
+    (folder / "report.json").write_text(json.dumps({"stage": "judge", "seconds": 1, "pairs": [pair]}))
+
+
+def make_dates(folder: Path) -> None:
+    """A refresh of the dates of one prompt."""
+    folder.mkdir(parents=True)
+    moved = {"old": f"Fly on May 3 {HOSTILE}", "new": f"Fly on December 20 {HOSTILE}", "dates": []}
+    changed = {
+        "task_id": HOSTILE,
+        "rule": "season",
+        "days": 231,
+        "lead": [20, 23],
+        "prompt": moved,
+        "notes": [moved],
+    }
+    record = {"today": "2026-11-27", "written": "2026-04-13", "dated": 1, "changed": [changed]}
+    (folder / "date_refresh.json").write_text(json.dumps(record | {"outdated": {"t9": HOSTILE}}))
+    (folder / "report.json").write_text('{"stage": "evaluate", "seconds": 1}')
 
 
 def make_evaluation(folder: Path, label: str, solves: int) -> None:

@@ -146,7 +146,7 @@ def test_a_page_follows_a_run_that_goes_on(driver, address, work):
     worker = {"worker": "1", "task_id": "miniwob/login-user/8", "site": "login-user", "attempt": 1, "step": 3}
     status = {"workers": [{**worker, "waiting_for": "model", "model": "m", "since": time.time()}]}
     (folder / "workers.json").write_text(json.dumps(status))
-    driver.find_element(By.PARTIAL_LINK_TEXT, "and workers").click()
+    driver.find_element(By.LINK_TEXT, "workers and sites").click()
     until(driver, lambda: "step 3" in text() and "waits for model (m)" in text())
     assert "login-user 2 solved 2" in text().replace("\n", " ")
     (folder / "report.json").write_text('{"stage": "collect", "seconds": 1}')

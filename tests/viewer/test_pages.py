@@ -1,6 +1,7 @@
 """Pages through the application, without a browser: status, safety, labels, export."""
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,12 +10,12 @@ from starlette.testclient import TestClient
 
 from collection.judges.labels import Label
 from collection.viewer.app import Viewer, link, make_app
-from collection.viewer.episodes import changed, parting, step_pages
 from collection.viewer.export import export
 from collection.viewer.folders import Folders
 from collection.viewer.index import EpisodeIndex
 from collection.viewer.labels import Labels
 from collection.viewer.pages import Pages
+from collection.viewer.steps import changed, parting, step_pages
 from rmsweb_jax.errors import UserError
 from tests.trajectories import CLICK, SHOT, TYPE, numbered, step, trajectory
 from tests.viewer.made import NO_SHOT, make_runs
@@ -31,12 +32,17 @@ ALL = [
     link("/episode", data="runs/collect", id=HOSTILE_ID),
     link("/chain", data="runs/collect", task=TASK),
     link("/chain", data="runs/collect", task="miniwob/hostile/1"),
+    link("/live", data="runs/rl"),
+    link("/episodes", tokens_from=1, steps_to=2, date_from="2020-01-01", hide="tokens,cost"),
     link("/mined", data="runs/mine/audit"),
     link("/pair", data="runs/mine/audit", task=TASK),
     link("/training", data="runs/rl"),
     link("/training", data="runs/rl", prompt="p1"),
     link("/evaluation"),
     link("/evaluation", differ=1),
+    link("/judges", data="runs/judge"),
+    link("/judges", data="runs/judge", all=1),
+    link("/dates", data="runs/evaluate/dated"),
     link("/compare", task="miniwob/login-user/102"),
     link("/compare", task="miniwob/hostile/1"),
 ]
@@ -101,6 +107,8 @@ def test_every_page_opens_and_has_no_element_of_the_records(client, address):
         link("/pair", data="runs/mine/audit", task="other"),
         link("/training", data="runs/collect"),
         link("/compare", task="other"),
+        link("/judges", data="runs/rl"),
+        link("/dates", data="runs/rl"),
         link("/image", data="runs/collect", sha="../../../etc/passwd"),
         link("/image", data="runs/collect", sha=NO_SHOT),
         link("/image", data="/etc", sha=SHOT),
@@ -121,6 +129,39 @@ def test_screenshots_and_curves_are_images_that_run_nothing(client):
     plot = client.get(link("/plot", data="runs/rl", metric="eval/reward"))
     assert plot.headers["content-type"].startswith("image/svg") and "script" not in plot.text
     assert "default-src 'none'" in plot.headers["content-security-policy"]
+
+
+def test_runs_have_their_cost_and_what_they_were_made_from(client):
+    text = client.get("/").text
+    assert "$1.25" in text and "runs/mine/audit" in re.sub(r"<th scope.*?</th>", "", text)
+    live = client.get(link("/live", data="runs/collect")).text
+    assert re.search(r">gemini</th><td>step</td>\s*<td class=\"n\">1</td>", live)
+
+
+def test_judges_are_shown_where_they_or_a_reader_differ(client):
+    text = client.get(link("/judges", data="runs/judge")).text
+    assert "1 of 4 episodes" in text and "75.0 %" in text
+    assert "4 episodes" in client.get(link("/judges", data="runs/judge", all=1)).text
+    name = f"{TASK}#teacher-1"
+    client.post("/label", data={"kind": "episodes", "name": name, "label": "solved"})
+    assert "2 of 4 episodes" in client.get(link("/judges", data="runs/judge")).text
+    client.post("/label", data={"kind": "episodes", "name": name, "label": ""})
+
+
+def test_rates_differences_and_shades_are_shown(client):
+    text = client.get("/evaluation").text
+    assert re.search(r"runs/evaluate/sft</th><td>runs/evaluate/rl</td>", text)
+    assert "-33.3 <span" in text
+    groups = client.get(link("/training", data="runs/rl")).text
+    assert 'class="shade-5" title="log p -4.5"' in groups and 'class="shade-0"' in groups
+
+
+def test_columns_can_be_hidden_and_ranges_limit(client):
+    text = client.get(link("/episodes", hide="tokens,cost,other")).text
+    assert 'aria-label="show tokens"' in text and 'aria-label="hide steps"' in text
+    assert "4 episodes" in client.get(link("/episodes", dataset="runs/collect", steps_from=0)).text
+    assert "1 episodes" in client.get(link("/episodes", dataset="runs/collect", steps_from=4)).text
+    assert "0 episodes" in client.get(link("/episodes", date_to="2001-01-01")).text
 
 
 def test_other_hosts_and_sites_are_refused(client, work):
@@ -241,5 +282,6 @@ def test_a_short_export_says_so(work, tmp_path):
     pages, index, _ = make_pages(work / "runs", tmp_path)
     export(pages, index, tmp_path / "out", 2)
     names = [path.name for path in (tmp_path / "out").glob("*.html")]
-    assert sum(name.startswith(("episode-", "chain-", "pair-", "compare-")) for name in names) == 2
+    kinds = Counter(name.partition("-")[0] for name in names)
+    assert (kinds["episode"], kinds["chain"], kinds["pair"], kinds["compare"]) == (2, 2, 1, 2)
     assert "Only some of the 10 episodes" in (tmp_path / "out/not-exported.html").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from typing import Any
 from rmsweb_jax.actions import ReplyError, render_reply, repair_reply
 from rmsweb_jax.records.schema import Step, Trajectory
 
+# Lines of the next page that are shown at once.
+_MOST_APPEARED = 3
 _INDEX = re.compile(r"\s*\[(\d+)\]")
 
 
@@ -32,6 +35,8 @@ class StepPage:
       thoughts: (field, text) of the reply, such as `next_goal`.
       actions: the actions as compact JSON.
       acted: words of the elements that were acted on.
+      appeared: the first lines of the next page that are not on this one.
+      changes: numbers of lines that appeared, and that went.
     """
 
     step: Step
@@ -39,6 +44,8 @@ class StepPage:
     thoughts: tuple[tuple[str, str], ...]
     actions: tuple[str, ...]
     acted: tuple[str, ...]
+    appeared: tuple[str, ...] = ()
+    changes: tuple[int, int] = (0, 0)
 
 
 def step_pages(run: Trajectory) -> list[StepPage]:
@@ -63,6 +70,11 @@ def step_pages(run: Trajectory) -> list[StepPage]:
         )
         compact = tuple(json.dumps(action, ensure_ascii=False) for action in actions)
         pages.append(StepPage(step, lines, thoughts, compact, acted))
+    for at, (one, following) in enumerate(itertools.pairwise(pages)):
+        new = [line.text for line in following.lines if line.new]
+        left = {_plain(line.text) for line in following.lines}
+        gone = sum(_plain(line.text) not in left for line in one.lines)
+        pages[at] = dataclasses.replace(one, appeared=tuple(new[:_MOST_APPEARED]), changes=(len(new), gone))
     return pages
 
 

@@ -1,0 +1,97 @@
+"""What all pages share: their form, and access to folders, index, labels and screenshots."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from collection.viewer.folders import Folders, Found
+from collection.viewer.index import EpisodeIndex
+from collection.viewer.labels import Labels
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Trajectory
+
+# The largest number of mined pairs, groups, replies or tasks that a page lists.
+MOST = 500
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class NotFoundError(Exception):
+    """There is no such page; the text says what is missing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A template and its values."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """Where pages get what they show."""
+
+    folders: Folders
+    index: EpisodeIndex
+    labels: Labels
+
+    def folder(self, asked: Mapping[str, str], file: str = "") -> Found:
+        """The folder named by `data`, which has that file.
+
+        Raises:
+          NotFoundError: there is no such folder or file.
+        """
+        found = self.folders.all().get(asked.get("data", ""))
+        if found is None or (file and file not in found.files):
+            raise NotFoundError(f"no {file or 'run'} in {asked.get('data')!r}")
+        return found
+
+    def episode(self, asked: Mapping[str, str]) -> Trajectory:
+        """The episode named by `data` and `id`.
+
+        Raises:
+          NotFoundError: there is no such data set or episode, or it cannot be read.
+        """
+        data, name = asked.get("data", ""), asked.get("id", "")
+        found = self.folders.all().get(data)
+        if found is None or found.kind != "trajectories":
+            raise NotFoundError(found.problem if found and found.problem else f"no data set {data!r}")
+        run = self.index.read(data, name)
+        if run is None:
+            raise NotFoundError(f"no episode {name!r} in {data}")
+        return run
+
+    def images(self, data: str) -> Callable[[str | None], bool]:
+        """Whether a screenshot of a data set is there."""
+        store = ImageStore(self.folders.all()[data].path)
+        return lambda sha256: sha256 is not None and bool(_SHA256.fullmatch(sha256)) and sha256 in store
+
+    def image(self, data: str, sha256: str) -> bytes:
+        """The bytes of a screenshot of a data set.
+
+        Raises:
+          NotFoundError: there is no such data set or screenshot.
+        """
+        found = self.folders.all().get(data)
+        if found is None or not _SHA256.fullmatch(sha256):
+            raise NotFoundError("no such screenshot")
+        try:
+            return ImageStore(found.path).get(sha256)
+        except (UserError, OSError) as error:
+            raise NotFoundError("this screenshot is missing or damaged") from error
+
+
+def counted(values: Iterable[str]) -> list[tuple[str, int]]:
+    """Values and their numbers, the most frequent first."""
+    return sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))
+
+
+def whole(text: str | None, default: int) -> int:
+    """A number of an address; the default for what is none."""
+    return int(text) if text and re.fullmatch(r"\d{1,9}", text) else default
