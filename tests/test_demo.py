@@ -3,21 +3,28 @@
 It runs from the installed wheel in a folder that is not the checkout, as a user runs it.
 """
 
+import contextlib
 import json
 import os
 import re
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
 
 from experiments.demo import stages
 from rmsweb_jax.processes import ChildProcess, StallClock
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
+from tests.browser.plain import open_browser
+from tests.viewer.serving import open_viewer
 
 VARIANT = "smoke"
 # A busy machine takes long, but it moves; compiling the tiny model is the longest step that writes nothing.
@@ -27,8 +34,37 @@ STUCK_S = 900.0
 pytestmark = pytest.mark.timeout(0)
 
 
-def demo(python: Path, root: Path, until: Path | None = None) -> tuple[int, str]:
+class Watcher:
+    """Looks at stages while they run, in a browser that nobody touches: its pages load themselves again.
+
+    Attributes:
+      seen: stage -> the different texts that its page showed while it went on.
+    """
+
+    def __init__(self, driver: WebDriver, address: str, root: Path):
+        self.seen: dict[str, list[str]] = {stage: [] for stage in ("collect", "rl")}
+        self._driver, self._address, self._root, self._open = driver, address, root, ""
+
+    def look(self) -> None:
+        stage = "rl" if (self._root / "rl/progress.json").exists() else "collect"
+        if self._open != stage and (self._root / stage / "progress.json").exists():
+            self._driver.get(f"{self._address}/live?data={self._root.name}/{stage}")
+            self._open = stage
+        if not self._open:
+            return
+        with contextlib.suppress(StaleElementReferenceException):
+            text = self._driver.find_element(By.TAG_NAME, "main").text
+            if "going on" in text and text not in self.seen[self._open]:
+                self.seen[self._open].append(text)
+
+
+def demo(
+    python: Path, root: Path, until: Path | None = None, look: Callable[[], None] = lambda: None
+) -> tuple[int, str]:
     """Runs the demo to its end, or until the stage in the folder `until` is under way, and then kills it.
+
+    Args:
+      look: called about once a second.
 
     Returns:
       Exit code, and what the demo printed.
@@ -36,14 +72,15 @@ def demo(python: Path, root: Path, until: Path | None = None) -> tuple[int, str]
     log = root.parent / "demo.log"
     log.unlink(missing_ok=True)
     command = [str(python), "-m", "experiments.demo", f"--variant={VARIANT}", f"--workdir={root}"]
-    stall, looked = StallClock(), 0.0
+    stall, looked, turn = StallClock(), 0.0, 0
     with ChildProcess("demo", command, log, cwd=root.parent, env={"PYTHONPATH": ""}) as process:
         while process.wait(0.05) is None and not (until and under_way(until)):
             # Reading all that the run has written at every turn would take half a core.
-            if time.monotonic() < looked + 5.0:
+            if time.monotonic() < looked + 1.0:
                 continue
-            looked = time.monotonic()
-            if stall.seconds(written(root)) > STUCK_S:
+            looked, turn = time.monotonic(), turn + 1
+            look()
+            if turn % 5 == 0 and stall.seconds(written(root)) > STUCK_S:
                 pytest.fail(f"nothing was written for {STUCK_S:.0f} s: {process.failure()}")
         process.kill()
     return process.wait() or 0, log.read_text()
@@ -63,14 +100,32 @@ def under_way(folder: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def run(wheel_python, tmp_path_factory) -> Path:
+def watched() -> dict[str, list[str]]:
+    """Filled while `run` is made; see `Watcher.seen`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def run(wheel_python, tmp_path_factory, watched) -> Path:
     root = tmp_path_factory.mktemp("demo") / "run"
     # tests/sft, tests/rl and tests/evaluation stop the other stages.
     demo(wheel_python, root, until=root / "collect")
     assert not (root / "collect/report.json").exists(), "it ended before it was killed"
-    code, output = demo(wheel_python, root)
+    with (
+        open_viewer(root, tmp_path_factory.mktemp("viewer")) as address,
+        open_browser() as driver,
+    ):
+        watcher = Watcher(driver, address, root)
+        code, output = demo(wheel_python, root, look=watcher.look)
+        watched |= watcher.seen
+        assert not [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
     assert code == 0, output
     return root
+
+
+def test_pages_followed_the_collection_and_the_training_while_they_ran(run, watched):
+    assert len(watched["collect"]) > 1 and any("worker 0" in text for text in watched["collect"])
+    assert len(watched["rl"]) > 1
 
 
 def raw_records(dataset: Path) -> list[bytes]:

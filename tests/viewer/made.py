@@ -78,29 +78,30 @@ def make_runs(root: Path) -> Path:
     return root
 
 
-def hostile(task_id: str) -> Trajectory:
-    observed = step(1, CLICK, result_text=HOSTILE, memory=HOSTILE, screenshot=SHOT)
+def hostile(task_id: str, text: str = HOSTILE) -> Trajectory:
+    """An episode with a text in every field that a page or a model can set."""
+    observed = step(1, CLICK, result_text=text, memory=text, screenshot=SHOT)
     seen = observed.observation.model_copy(
         update={
-            "url": f"javascript:{HOSTILE}",
-            "title": HOSTILE,
-            "tabs": (Tab(tab_id=HOSTILE, url=HOSTILE, title=HOSTILE),),
-            "page_text": f"[3]{HOSTILE}\n{HOSTILE}",
-            "elements": (Element(index=3, tag=HOSTILE, text=HOSTILE, attributes={HOSTILE: HOSTILE}),),
+            "url": f"javascript:{text}",
+            "title": text,
+            "tabs": (Tab(tab_id=text, url=text, title=text),),
+            "page_text": f"[3]{text}\n{text}",
+            "elements": (Element(index=3, tag=text, text=text, attributes={text: text}),),
         }
     )
-    results = (ActionResult(action=HOSTILE, text=HOSTILE, output=HOSTILE),)
-    incidents = (Incident(kind="injection", detail=HOSTILE),)
+    results = (ActionResult(action=text, text=text, output=text),)
+    incidents = (Incident(kind="injection", detail=text),)
     first = observed.model_copy(update={"observation": seen, "results": results, "incidents": incidents})
-    second = step(2, response=HOSTILE, error=HOSTILE, screenshot=NO_SHOT)
+    second = step(2, response=text, error=text, screenshot=NO_SHOT)
     return trajectory(
         *(first, second),
         task_id=task_id,
-        objective=HOSTILE,
-        final_text=HOSTILE,
-        judge=HOSTILE,
-        judge_text=HOSTILE,
-        detail=HOSTILE,
+        objective=text,
+        final_text=text,
+        judge=text,
+        judge_text=text,
+        detail=text,
         success=False,
     )
 

@@ -1,27 +1,21 @@
 """The viewer in real Chromium: every page, keys, labels, a page that follows, hostile text, and an export."""
 
 import json
-import threading
 import time
 import urllib.parse
 
 import pytest
-import uvicorn
 from axe_core_python.selenium import Axe
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
 
-from collection.viewer.app import Viewer, link, make_app
+from collection.viewer.app import link
 from collection.viewer.export import export
 from rmsweb_jax.records.growing import GrowingDataset
-from tests.browser.plain import open_browser
 from tests.trajectories import DONE, TYPE, numbered, trajectory
 from tests.viewer.made import make_runs
-from tests.viewer.test_pages import ALL, HOSTILE_ID, TASK, make_pages
-
-# Seconds that a busy machine may take to show a page.
-WAIT_S = 60
+from tests.viewer.serving import make_pages, open_viewer, until
+from tests.viewer.test_pages import ALL, HOSTILE_ID, TASK
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +27,8 @@ def work(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(work):
-    pages, index, labels = make_pages(work / "runs", work)
-    config = uvicorn.Config(make_app(Viewer(pages, index, labels), pages), port=0, log_level="error")
-    server = uvicorn.Server(config)
-    socket = config.bind_socket()
-    thread = threading.Thread(target=server.run, args=([socket],))
-    thread.start()
-    yield f"http://127.0.0.1:{socket.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def driver():
-    with open_browser() as one:
+    with open_viewer(work / "runs", work) as one:
         yield one
-
-
-def until(driver, condition):
-    return WebDriverWait(driver, WAIT_S).until(lambda _: condition())
 
 
 def severe(driver):
@@ -92,28 +69,6 @@ def test_keys_and_the_slider_go_through_the_steps(driver, address):
     assert shown() == ["step-3"]
     driver.refresh()
     until(driver, lambda: shown() == ["step-3"])
-
-
-def test_filters_find_an_episode_in_few_clicks(driver, address):
-    driver.get(address)
-    driver.find_element(By.LINK_TEXT, "Episodes").click()
-    driver.find_element(By.CSS_SELECTOR, "select[name=outcome] option[value=captcha]").click()
-    driver.find_element(By.CSS_SELECTOR, ".filters button").click()
-    until(driver, lambda: "outcome=captcha" in driver.current_url)
-    rows = driver.find_elements(By.CSS_SELECTOR, "#episodes tbody th a")
-    assert [row.text for row in rows] == ["miniwob/login-user/2"]
-    rows[0].click()
-    until(driver, lambda: driver.title == "miniwob/login-user/2#teacher-1")
-
-
-def test_what_one_policy_solved_and_the_other_did_not_is_found(driver, address):
-    driver.get(address)
-    driver.find_element(By.LINK_TEXT, "Evaluation").click()
-    driver.find_element(By.PARTIAL_LINK_TEXT, "differ").click()
-    rows = driver.find_elements(By.CSS_SELECTOR, "tbody th a")
-    assert [row.text for row in rows] == ["miniwob/login-user/102"]
-    rows[0].click()
-    assert "differs from the first from step 2 on" in driver.find_element(By.TAG_NAME, "main").text
 
 
 def test_labels_are_saved_by_a_key(driver, address, work):

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,14 +10,12 @@ from starlette.testclient import TestClient
 from collection.judges.labels import Label
 from collection.viewer.app import Viewer, link, make_app
 from collection.viewer.export import export
-from collection.viewer.folders import Folders
-from collection.viewer.index import EpisodeIndex
 from collection.viewer.labels import Labels
-from collection.viewer.pages import Pages
 from collection.viewer.steps import changed, parting, step_pages
 from rmsweb_jax.errors import UserError
 from tests.trajectories import CLICK, SHOT, TYPE, numbered, step, trajectory
 from tests.viewer.made import NO_SHOT, make_runs
+from tests.viewer.serving import make_pages
 
 ADDRESS = "http://127.0.0.1:8400"
 TASK, HOSTILE_ID = "miniwob/login-user/1", "miniwob/hostile/1#teacher-1"
@@ -46,13 +43,6 @@ ALL = [
     link("/compare", task="miniwob/login-user/102"),
     link("/compare", task="miniwob/hostile/1"),
 ]
-
-
-def make_pages(root: Path, work: Path) -> tuple[Pages, EpisodeIndex, Labels]:
-    folders = Folders([root])
-    index, labels = EpisodeIndex(work / "index.sqlite", folders), Labels(work / "labels")
-    index.refresh()
-    return Pages(folders, index, labels), index, labels
 
 
 @pytest.fixture(scope="module")

@@ -24,24 +24,25 @@ def all_runs(sources: Sources, asked: Mapping[str, str]) -> Page:
     counts = dict(sources.index.values("dataset"))
     folders = sources.folders.all()
     for name, found in folders.items():
-        report, progress = found.json("report.json"), found.json("progress.json")
+        report, progress, models = found.json("report.json"), found.json("progress.json"), _models(found)
+        state = state_of(found)
         rows.append(
             {
                 "name": name,
                 "stage": report.get("stage") or progress.get("stage") or found.kind,
-                "state": state_of(found),
+                "state": state,
                 "progress": progress,
                 "seconds": report.get("seconds"),
                 "records": counts.get(name),
                 "kind": found.kind,
                 "problem": found.problem,
                 "made_from": _made_from(found, folders),
-                "cost": sum(row["cost_usd"] for row in _models(found)),
+                "cost": sum(row["cost_usd"] for row in models),
                 "training": "metrics.jsonl" in found.files,
                 "results": "results.json" in found.files,
                 "judgements": "judgements.jsonl" in found.files,
                 "dates": "date_refresh.json" in found.files,
-                "live": found.kind == "trajectories" or bool(progress),
+                "live": found.kind == "trajectories" or bool(models) or state == "going on",
                 "changed": _changed(found),
             }
         )
