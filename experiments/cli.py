@@ -47,6 +47,7 @@ def run(
 
     def entry(config: ConfigDict) -> None:
         workdir = parse_path(workdir_flag.value, "--workdir")
+        view = f"to look at it, also while it runs: python -m experiments.view {workdir}"
         with contextlib.ExitStack() as stack:
             process, hosts = 0, None
             if join_flag is not None and join_flag.value:
@@ -64,7 +65,13 @@ def run(
             folder = stack.enter_context(open_run(workdir, config, safe_keys, process, live=distributed))
             if hosts and not process:
                 hosts.meet("workdir")
+            first_on_disk = not process and isinstance(workdir, Path)
+            # A person reads it while the run goes on; in a log, what went wrong stays the only line.
+            if first_on_disk and sys.stderr.isatty():
+                print(view, file=sys.stderr, flush=True)
             main(config, workdir if distributed else folder)
+            if first_on_disk and not sys.stderr.isatty():
+                print(view, file=sys.stderr, flush=True)
         if isinstance(workdir, StorePath) and not process:
             print(f"{workdir}: everything is there")
 

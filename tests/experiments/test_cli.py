@@ -1,6 +1,7 @@
 """User-visible errors of command lines, settings and the machine."""
 
 import errno
+import re
 import subprocess
 import sys
 import textwrap
@@ -49,7 +50,8 @@ def assert_one_line(result: subprocess.CompletedProcess[str], *words: str, code:
 
 def test_overrides_reach_the_experiment(script):
     result = script("print(config.size, workdir.name)", "--config.size=5")
-    assert (result.stdout, result.stderr) == ("5 run\n", "")
+    assert result.stdout == "5 run\n"
+    assert re.fullmatch(r"to look at it, .*: python -m experiments\.view \S+/run\n", result.stderr)
 
 
 def test_unknown_key_variant_and_argument(script):

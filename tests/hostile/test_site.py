@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from pathlib import Path
 
 import psutil
@@ -15,15 +16,18 @@ from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.session import Browser, BrowserConfig, PageError
 from collection.browser.snapshot import take_snapshot
+from collection.viewer.app import link
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Step
+from tests.browser.plain import open_browser
 from tests.hostile.leaks import LEAKS
 from tests.hostile.model import DONE, action
 from tests.hostile.play import GRACE_SECONDS, MAX_SECONDS, WORKERS, Visited, as_expected, incidents, visit
 from tests.hostile.scan import Scanner, artefacts, forms, leaks
 from tests.hostile.secrets import CANARY, SECRET, SECRETS
 from tests.hostile.site import BEHAVIOURS, FORBIDDEN, PROOF_ONLY, SUITE, Running, serve_hostile
+from tests.viewer.serving import open_viewer
 
 SUITE_LEAKS = [one for one in SUITE if one in LEAKS]
 
@@ -126,6 +130,20 @@ def test_the_scan_finds_each_form(name, texts):
         assert scanner.find(f"cut short {text[: len(text) // 2 + 4]}")
     assert scanner.find("Nothing of the kind: /work, 7, +Zt, &amp;") == set()
     assert len(SECRETS) >= 10
+
+
+def test_nothing_of_the_episodes_runs_or_leaves_in_the_viewer(visited, running, tmp_path):
+    before = len(running.forbidden.contacts)
+    names = [run.trajectory_id for run in visited.trajectories.values()]
+    with open_viewer(visited.workdir, tmp_path) as address, open_browser() as driver:
+        for name in names:
+            driver.get(address + link("/episode", data=visited.workdir.name, id=name))
+            assert driver.title == name
+        messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+        assert not [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    sent = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert len(sent) > len(names) and all(url.startswith(address) for url in sent)
+    assert len(running.forbidden.contacts) == before
 
 
 @pytest.fixture(scope="module")
