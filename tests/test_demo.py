@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(0)
 
 
 class Watcher:
-    """Looks at stages while they run, in a browser that nobody touches: its pages load themselves again.
+    """Looks at stages while they run, in a browser without clicks: its pages load themselves again.
 
     Attributes:
       seen: stage -> the different texts that its page showed while it went on.
