@@ -232,7 +232,7 @@ def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
             )
             targets[index] = ActionTarget(uid, line.document, line.frames, tag, own, label, line.box)
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
-            elements.append(Element(index=index, tag=tag, text=own, attributes=full))
+            elements.append(Element(index=index, tag=tag, text=own, attributes=full, box=line.box))
     return Snapshot(
         document=top["document"],
         url=top["url"],

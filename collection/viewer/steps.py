@@ -35,6 +35,7 @@ class StepPage:
       thoughts: (field, text) of the reply, such as `next_goal`.
       actions: the actions as compact JSON.
       acted: words of the elements that were acted on.
+      boxes: their places in the screenshot: left,top,right,bottom in pixels, one after the other.
       appeared: the first lines of the next page that are not on this one.
       changes: numbers of lines that appeared, and that went.
     """
@@ -44,6 +45,7 @@ class StepPage:
     thoughts: tuple[tuple[str, str], ...]
     actions: tuple[str, ...]
     acted: tuple[str, ...]
+    boxes: str = ""
     appeared: tuple[str, ...] = ()
     changes: tuple[int, int] = (0, 0)
 
@@ -61,15 +63,11 @@ def step_pages(run: Trajectory) -> list[StepPage]:
             for text in texts
         )
         before = set(map(_plain, texts))
-        acted = tuple(
-            dict.fromkeys(
-                f"[{one.index}] <{one.tag}> {one.text}".strip()
-                for one in step.observation.elements
-                if one.index is not None and one.index in indices
-            )
-        )
+        elements = [one for one in step.observation.elements if one.index in indices]
+        acted = tuple(dict.fromkeys(f"[{one.index}] <{one.tag}> {one.text}".strip() for one in elements))
+        boxes = " ".join(",".join(map(str, one.box)) for one in elements if one.box)
         compact = tuple(json.dumps(action, ensure_ascii=False) for action in actions)
-        pages.append(StepPage(step, lines, thoughts, compact, acted))
+        pages.append(StepPage(step, lines, thoughts, compact, acted, boxes))
     for at, (one, following) in enumerate(itertools.pairwise(pages)):
         new = [line.text for line in following.lines if line.new]
         left = {_plain(line.text) for line in following.lines}

@@ -72,7 +72,7 @@ def _arrow_type(annotation: Any) -> pa.DataType:
         return _arrow_type(args[0])
     if origin is Literal:
         return pa.string()
-    if origin is tuple and args[1:] == (...,):
+    if origin is tuple and len(set(args) - {...}) == 1:
         return pa.list_(_arrow_type(args[0]))
     if origin is dict:
         return pa.list_(pa.struct({"key": _arrow_type(args[0]), "value": _arrow_type(args[1])}))

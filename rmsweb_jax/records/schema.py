@@ -69,12 +69,18 @@ class Task(Record):
 
 
 class Element(Record):
-    """A visible element as the agent saw it; `index` is None when it cannot be acted on."""
+    """A visible element as the agent saw it.
+
+    Attributes:
+      index: None when it cannot be acted on.
+      box: left, top, right and bottom of its visible part in pixels of the screenshot, if it has an index.
+    """
 
     index: int | None
     tag: str
     text: str
     attributes: dict[str, str] = {}
+    box: tuple[int, int, int, int] | None = None
 
 
 class Tab(Record):

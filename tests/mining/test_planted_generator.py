@@ -365,7 +365,7 @@ def test_pool_is_canonical_and_half_fails(tmp_path: Path):
     runs = list(read_dataset(tmp_path, Trajectory))
     assert len(runs) == manifest.records == 44
     texts = list(pool_json(tasks=11, runs=4, steps=12, elements=120, seed=1))
-    assert [run.model_dump_json() for run in runs] == texts
+    assert runs == [Trajectory.model_validate_json(text) for text in texts]
     assert len({run.trajectory_id for run in runs}) == 44 and len({run.task.task_id for run in runs}) == 11
     assert sum(run.success for run in runs) == 22
     assert 10 <= sum(len(run.steps) for run in runs) / len(runs) <= 16

@@ -87,7 +87,7 @@ def hostile(task_id: str, text: str = HOSTILE) -> Trajectory:
             "title": text,
             "tabs": (Tab(tab_id=text, url=text, title=text),),
             "page_text": f"[3]{text}\n{text}",
-            "elements": (Element(index=3, tag=text, text=text, attributes={text: text}),),
+            "elements": (Element(index=3, tag=text, text=text, attributes={text: text}, box=(0, 0, 1, 1)),),
         }
     )
     results = (ActionResult(action=text, text=text, output=text),)

@@ -121,6 +121,8 @@ def test_an_export_opens_from_disk(driver, work, tmp_path):
     assert driver.execute_script("return window.hit") is None
     image = driver.find_element(By.CSS_SELECTOR, ".shown img")
     until(driver, lambda: driver.execute_script("return arguments[0].naturalWidth", image) == 1)
+    mark = until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".shown .mark"))[0]
+    assert mark.get_attribute("style") == "left: 0%; top: 0%; width: 100%; height: 100%;"
     assert urllib.parse.urlsplit(driver.current_url).scheme == "file"
     assert not severe(driver)
 

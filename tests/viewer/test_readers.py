@@ -22,14 +22,17 @@ class Reader:
         self.driver, self.clicks = driver, 0
         driver.get(address)
 
-    def click(self, how, what):
+    def click(self, how, what, stays=False):
+        """Clicks, and waits for the next page unless the click stays on this one."""
+        before = self.driver.current_url
         element = until(self.driver, lambda: self.driver.find_elements(how, what))[0]
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
         element.click()
         self.clicks += 1
+        until(self.driver, lambda: stays or self.driver.current_url != before)
 
     def choose(self, name, value):
-        self.click(By.CSS_SELECTOR, f"select[name={name}] option[value='{value}']")
+        self.click(By.CSS_SELECTOR, f"select[name={name}] option[value='{value}']", stays=True)
 
     def text(self):
         return text_of(self.driver)
@@ -97,11 +100,11 @@ def test_what_the_third_reflection_changed(driver, address):
 def test_which_call_of_a_judge_was_wrong(driver, address):
     reader = Reader(driver, address)
     reader.click(By.LINK_TEXT, "judges")
-    reader.click(By.CSS_SELECTOR, "#verdicts tbody td summary")
+    reader.click(By.CSS_SELECTOR, "#verdicts tbody td summary", stays=True)
     assert "window.hit" in driver.find_element(By.CSS_SELECTOR, "#verdicts details[open] pre").text
     reader.click(By.CSS_SELECTOR, "#verdicts tbody th a")
     until(driver, lambda: driver.title == "miniwob/login-user/1#teacher-2")
-    reader.click(By.CSS_SELECTOR, "button[data-label=solved]")
+    reader.click(By.CSS_SELECTOR, "button[data-label=solved]", stays=True)
     until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, "button[aria-pressed=true]"))
     assert reader.clicks <= 5
 

@@ -42,6 +42,28 @@ function scrubber(box) {
   show(asked ? Number(asked[1]) : 1);
 }
 
+// Marks the elements of a screenshot that were acted on.
+function marks(shot) {
+  const image = shot.querySelector("img");
+  const draw = () => {
+    for (const box of shot.dataset.boxes.split(" ")) {
+      const [left, top, right, bottom] = box.split(",").map(Number);
+      const mark = document.createElement("div");
+      mark.className = "mark";
+      const share = (pixels, all) => `${(100 * pixels) / all}%`;
+      Object.assign(mark.style, {
+        left: share(left, image.naturalWidth),
+        top: share(top, image.naturalHeight),
+        width: share(right - left, image.naturalWidth),
+        height: share(bottom - top, image.naturalHeight),
+      });
+      shot.append(mark);
+    }
+  };
+  if (image.complete && image.naturalWidth) draw();
+  else image.addEventListener("load", draw);
+}
+
 function typing(event) {
   const field = event.target instanceof HTMLElement && event.target.closest("input, select, textarea");
   return event.ctrlKey || event.metaKey || event.altKey || (field && field.type !== "range");
@@ -81,5 +103,6 @@ function follow() {
 }
 
 document.querySelectorAll(".scrubber").forEach(scrubber);
+document.querySelectorAll(".shot[data-boxes]").forEach(marks);
 document.querySelectorAll(".labels").forEach(labels);
 if (document.body.hasAttribute("data-live")) follow();
