@@ -127,6 +127,7 @@ def _lists(address: str) -> dict[str, int]:
     }
     asked = {name: {name: values[name]} for name in FILTERS if values[name]}
     asked |= {"none": {}, "words": {"q": "coffee jacket"}, "sort": {"sort": "-seconds"}}
+    asked |= {"ranges": {"steps_from": "5", "tokens_from": "1", "date_from": "2020-01-01"}}
     asked |= {"words, filter and sort": {"q": "museum", "result": "solved", "sort": "-steps"}}
     return {name: _milliseconds(address + link("/episodes", **query)) for name, query in asked.items()}
 

@@ -25,17 +25,20 @@ function scrubber(box) {
     steps.forEach((step, place) => step.classList.toggle("shown", place === at - 1));
     range.value = at;
     text.textContent = `${at} / ${steps.length}`;
+  };
+  const move = (number) => {
+    show(number);
     history.replaceState(null, "", `#step-${at}`);
   };
-  range.addEventListener("input", () => show(Number(range.value)));
-  back.addEventListener("click", () => show(at - 1));
-  on.addEventListener("click", () => show(at + 1));
+  range.addEventListener("input", () => move(Number(range.value)));
+  back.addEventListener("click", () => move(at - 1));
+  on.addEventListener("click", () => move(at + 1));
   document.addEventListener("keydown", (event) => {
     if (typing(event)) return;
     const moves = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1, Home: -steps.length, End: steps.length };
     if (event.target !== range && event.key in moves) {
       event.preventDefault();
-      show(at + moves[event.key]);
+      move(at + moves[event.key]);
     }
   });
   const asked = /^#step-(\d+)$/.exec(location.hash);
