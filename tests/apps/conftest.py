@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from collection.environments.apps.application import Application
 from rmsweb_jax.errors import UserError
-from tests.apps.application import Application
 
 
 class Notebook(Application):

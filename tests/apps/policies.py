@@ -3,40 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
 from decimal import Decimal
 
-from tests.apps.actor import Move, Moves, NotShownError, Page, Policy, click, done, type_in
-
-WAITS = 5
-Playing = Generator[Move, Page, None]
-
-
-def quoted(page: Page) -> list[str]:
-    return re.findall(r'"([^"]*)"', page.request)
-
-
-def press(page: Page, text: str, tag: str = "", **attributes: str) -> Moves:
-    return (yield f"Click {text}", [click(page.one(text, tag, **attributes))])
-
-
-def scroll_until(page: Page, shown: Callable[[Page], bool]) -> Moves:
-    """Scrolls down until the element is found."""
-    while not shown(page):
-        if page.view.pages_below < 0.05:
-            raise NotShownError(f"not even at the end of {page.url}")
-        page = yield "Scroll down", [{"scroll": {"down": True, "num_pages": 1.0}}]
-    return page
-
-
-def wait_until(page: Page, shown: Callable[[Page], bool]) -> Moves:
-    """Waits for elements that the page's own script adds."""
-    for _ in range(WAITS):
-        if shown(page):
-            return page
-        page = yield "Wait", [{"wait": {"seconds": 1}}]
-    raise NotShownError(f"waited in vain at {page.url}")
-
+from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.money_policies import MONEY_POLICIES
+from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 
 # Documentation.
 
@@ -297,4 +268,5 @@ POLICIES: dict[str, Policy] = {
     "wiki/comparison": people_comparison,
     "wiki/edit": edit,
     "wiki/new-page": new_page,
+    **{f"ihatemoney/{name}": policy for name, policy in MONEY_POLICIES.items()},
 }

@@ -8,15 +8,15 @@ import sqlite3
 
 import pytest
 
+from collection.environments.apps.shop import GUESTS, OscarShop, ordered
+from collection.environments.apps.suite import Suite
+from collection.environments.apps.tasks import AppEnvironment, Ending, make_task
 from collection.environments.base import StepResults, View
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.records.schema import ActionResult, Observation, Task
 from tests.apps.conftest import Notebook
 from tests.apps.policies import POLICIES
-from tests.apps.shop import GUESTS, OscarShop, ordered
-from tests.apps.suite import Suite
-from tests.apps.tasks import AppEnvironment, Ending, make_task
 
 
 class Inner:

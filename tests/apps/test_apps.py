@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from collection.browser.processes import session_members
+from collection.environments.apps.application import hosts, restore_files, run_quietly
+from collection.environments.apps.server import ServerCommand, ServerProcess, get
 from rmsweb_jax.errors import UserError
-from tests.apps.application import hosts, restore_files, run_quietly
 from tests.apps.conftest import Notebook
-from tests.apps.server import ServerCommand, ServerProcess, get
 
 # A server that forks, as PHP's does, and says who it is.
 SERVER = """

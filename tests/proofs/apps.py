@@ -1,4 +1,4 @@
-"""Episodes of hand-written policies at real applications on loopback. Five minutes, Debian 12.
+"""Episodes of hand-written policies at real applications on loopback. A quarter of an hour, Debian 12.
 
 The applications are downloaded and unpacked into build/apps.
 """
@@ -17,17 +17,18 @@ from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
+from collection.environments.apps.application import hosts
+from collection.environments.apps.ihatemoney import CHANGES
+from collection.environments.apps.suite import Suite
+from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending
+from collection.environments.apps.wiki import SECRETS
 from collection.environments.web import WebEnvironment
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.tools import check_dataset
 from tests.apps.actor import ScriptedActor
-from tests.apps.application import hosts
 from tests.apps.policies import POLICIES
-from tests.apps.suite import Suite
-from tests.apps.tasks import AppEnvironment, AppTask, Ending
-from tests.apps.wiki import SECRETS
 from tests.proofs.result import Claim, Figures, Proof, main, table
 
 SEEDS = (0, 1)
@@ -36,17 +37,24 @@ APPLICATIONS, DATASET = Path("build/apps"), Path("runs/proof-apps")
 CHANGING = {
     *("oscar/guest-order", "oscar/two-products", "oscar/out-of-stock", "oscar/too-few"),
     *("wiki/edit", "wiki/new-page"),
+    *(f"ihatemoney/{name}" for name in CHANGES),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeCheck:
-    """An episode and what came after it; `gone` is None where nothing was left to go."""
+    """An episode and what came after it.
+
+    Attributes:
+      gone: whether its effects are gone after the reset; None where there were none.
+      idle: whether the check passes for who does nothing and gives no answer.
+    """
 
     trajectory: Trajectory
     passed: bool
     reset_seconds: float
     gone: bool | None
+    idle: bool
 
 
 def measure() -> Figures:
@@ -76,6 +84,7 @@ def measure() -> Figures:
                 "seconds": round(one.trajectory.seconds, 1),
                 "reset_ms": round(one.reset_seconds * 1000),
                 "gone": one.gone,
+                "idle": one.idle,
             }
             for one in played
         ],
@@ -134,7 +143,8 @@ def _episode(runner: EpisodeRunner, task: AppTask) -> EpisodeCheck:
     print(
         f"{task.task.task_id}: {len(trajectory.steps)} steps, {verdict} {trajectory.final_text!r}", flush=True
     )
-    return EpisodeCheck(trajectory, passed, seconds, gone)
+    idle = task.check(Ending(task.task.website, ""))
+    return EpisodeCheck(trajectory, passed, seconds, gone, idle)
 
 
 def _kind(task_id: str) -> str:
@@ -159,12 +169,16 @@ def _connections() -> set[str]:
 def claims(figures: Figures) -> list[Claim]:
     episodes = figures["episodes"]
     count, steps = len(episodes), sum(row["steps"] for row in episodes)
+    idle = any(row["idle"] for row in episodes)
     left = [row["gone"] for row in episodes if row["gone"] is not None]
     away = [address for address in figures["addresses"] if not address.startswith(("127.", "::1"))]
     sums = {name: sum(bool(row[name]) for row in episodes) for name in ("success", "check_passed")}
     return [
         Claim("each episode succeeds", f"{sums['success']} of {count}", sums["success"] == count),
         Claim("each check passes", f"{sums['check_passed']} of {count}", sums["check_passed"] == count),
+        Claim(
+            "who does nothing passes no check", f"{sum(row['idle'] for row in episodes)} of {count}", not idle
+        ),
         Claim("a reset removes all effects of an episode", f"{sum(left)} of {len(left)}", all(left)),
         Claim("all connections stay on loopback", ", ".join(figures["addresses"]), not away),
         Claim(
@@ -202,9 +216,10 @@ def tables(figures: Figures) -> str:
 
 
 ABOUT = """\
-Hand-written policies (`tests/apps/policies.py`) play tasks at Python's documentation, a django-oscar shop and
-a MediaWiki, in Chromium behind the guard's proxy. A policy is sent the messages that a model is sent and
-answers with the same JSON. A step is one observation (elements and screenshot), one reply and its actions.
+Hand-written policies (`tests/apps/policies.py`) play tasks at Python's documentation, a django-oscar shop, a
+MediaWiki and an I Hate Money, in Chromium behind the guard's proxy. A policy is sent the messages that a
+model is sent and answers with the same JSON. A step is one observation (elements and screenshot), one reply
+and its actions.
 
 The *check* asks the application itself (the shop's database, the wiki's API), or compares the answer and the
 page it was given on. Then the application is reset, and the check is made again: its effects must be *gone*

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from collection.environments.apps.application import Application
+from collection.environments.apps.manual import PythonDocs, docs_tasks
+from collection.environments.apps.shop import OscarShop, shop_tasks
+from collection.environments.apps.tasks import AppTask, Ending
 from configs import serve
-from tests.apps.application import Application
-from tests.apps.manual import PythonDocs, docs_tasks
-from tests.apps.shop import OscarShop, shop_tasks
-from tests.apps.tasks import AppTask, Ending
 from tests.fleet.watched import Watched, compare
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import urllib.parse
 
+from collection.environments.apps.application import Application, unpack
+from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 from collection.environments.miniwob import PageServer
-from tests.apps.application import Application, unpack
-from tests.apps.tasks import AppTask, Ending, choose, make_task
 
 # The pages' own scripts are links to files of the other packages.
 PACKAGES = ("python3.11-doc", "libjs-jquery", "libjs-underscore", "libjs-sphinxdoc")

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from collection.environments.apps.application import Application, digest, run_quietly, unpack
+from collection.environments.apps.server import ServerCommand, ServerProcess, get
+from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 from rmsweb_jax.errors import UserError
-from tests.apps.application import Application, digest, run_quietly, unpack
-from tests.apps.server import ServerCommand, ServerProcess, get
-from tests.apps.tasks import AppTask, Ending, choose, make_task
 
 
 @dataclasses.dataclass(frozen=True)

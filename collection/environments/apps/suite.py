@@ -7,15 +7,16 @@ import pathlib
 from collections.abc import Iterable, Iterator
 
 from collection.browser.guard.config import GuardConfig
-from tests.apps.application import Application
-from tests.apps.manual import PythonDocs, docs_tasks
-from tests.apps.shop import OscarShop, shop_tasks
-from tests.apps.tasks import AppTask
-from tests.apps.wiki import MediaWiki, wiki_tasks
+from collection.environments.apps.application import Application
+from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
+from collection.environments.apps.manual import PythonDocs, docs_tasks
+from collection.environments.apps.shop import OscarShop, shop_tasks
+from collection.environments.apps.tasks import AppTask
+from collection.environments.apps.wiki import MediaWiki, wiki_tasks
 
 
 class Suite:
-    """The three applications.
+    """The applications.
 
     Args:
       root: where they are unpacked.
@@ -23,10 +24,11 @@ class Suite:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.docs, self.shop, self.wiki = PythonDocs(root), OscarShop(root), MediaWiki(root)
+        self.money = IHateMoney(root)
 
     @property
     def applications(self) -> tuple[Application, ...]:
-        return self.docs, self.shop, self.wiki
+        return self.docs, self.shop, self.wiki, self.money
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -45,6 +47,7 @@ class Suite:
                 *docs_tasks(self.docs, seed),
                 *shop_tasks(self.shop, seed),
                 *wiki_tasks(self.wiki, seed),
+                *money_tasks(self.money, seed),
             )
         ]
 

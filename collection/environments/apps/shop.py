@@ -10,9 +10,9 @@ import sqlite3
 import sys
 from decimal import Decimal
 
-from tests.apps.application import Application, digest, run_quietly
-from tests.apps.server import ServerCommand, ServerProcess
-from tests.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.application import Application, digest, run_quietly
+from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from collection.environments.apps.application import Application
 from collection.environments.base import Environment, Extractor, StepResults, View
 from rmsweb_jax.actions import Action
 from rmsweb_jax.records.schema import ActionResult, Task
-from tests.apps.application import Application
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Real applications with tasks: installed once, served on loopback, set back between episodes."""
