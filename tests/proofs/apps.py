@@ -17,8 +17,8 @@ from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
+from collection.environments.apps import ihatemoney, trac
 from collection.environments.apps.application import hosts
-from collection.environments.apps.ihatemoney import CHANGES
 from collection.environments.apps.suite import Suite
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending
 from collection.environments.apps.wiki import SECRETS
@@ -31,13 +31,14 @@ from tests.apps.actor import ScriptedActor
 from tests.apps.policies import POLICIES
 from tests.proofs.result import Claim, Figures, Proof, main, table
 
-SEEDS = (0, 1)
+SEEDS = tuple(range(5))
 APPLICATIONS, DATASET = Path("build/apps"), Path("runs/proof-apps")
 # What they leave in the application is gone after a reset; the others leave an answer only.
 CHANGING = {
     *("oscar/guest-order", "oscar/two-products", "oscar/out-of-stock", "oscar/too-few"),
     *("wiki/edit", "wiki/new-page"),
-    *(f"ihatemoney/{name}" for name in CHANGES),
+    *(f"ihatemoney/{name}" for name in ihatemoney.CHANGES),
+    *(f"trac/{name}" for name in trac.CHANGES),
 }
 
 
@@ -217,9 +218,9 @@ def tables(figures: Figures) -> str:
 
 ABOUT = """\
 Hand-written policies (`tests/apps/policies.py`) play tasks at Python's documentation, a django-oscar shop, a
-MediaWiki and an I Hate Money, in Chromium behind the guard's proxy. A policy is sent the messages that a
-model is sent and answers with the same JSON. A step is one observation (elements and screenshot), one reply
-and its actions.
+MediaWiki, an I Hate Money and a Trac, in Chromium behind the guard's proxy. A policy is sent the messages
+that a model is sent and answers with the same JSON. A step is one observation (elements and screenshot), one
+reply and its actions.
 
 The *check* asks the application itself (the shop's database, the wiki's API), or compares the answer and the
 page it was given on. Then the application is reset, and the check is made again: its effects must be *gone*

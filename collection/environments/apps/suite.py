@@ -12,6 +12,7 @@ from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
 from collection.environments.apps.shop import OscarShop, shop_tasks
 from collection.environments.apps.tasks import AppTask
+from collection.environments.apps.trac import Trac, trac_tasks
 from collection.environments.apps.wiki import MediaWiki, wiki_tasks
 
 
@@ -24,11 +25,11 @@ class Suite:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.docs, self.shop, self.wiki = PythonDocs(root), OscarShop(root), MediaWiki(root)
-        self.money = IHateMoney(root)
+        self.money, self.trac = IHateMoney(root), Trac(root)
 
     @property
     def applications(self) -> tuple[Application, ...]:
-        return self.docs, self.shop, self.wiki, self.money
+        return self.docs, self.shop, self.wiki, self.money, self.trac
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -48,6 +49,7 @@ class Suite:
                 *shop_tasks(self.shop, seed),
                 *wiki_tasks(self.wiki, seed),
                 *money_tasks(self.money, seed),
+                *trac_tasks(self.trac, seed),
             )
         ]
 

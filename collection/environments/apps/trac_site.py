@@ -1,0 +1,94 @@
+"""Creates and serves a Trac; run by the Python of its own environment: `create|serve DATA [PORT]`."""
+
+# The application is in an environment of its own.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import sys
+
+URL = "http://trac.test"
+# There are no accounts: who opens the site may do what the tasks ask for.
+_ALLOWED = (
+    *("MILESTONE_VIEW", "ROADMAP_VIEW", "SEARCH_VIEW", "TIMELINE_VIEW", "REPORT_VIEW", "TICKET_ADMIN"),
+    *("WIKI_VIEW", "WIKI_CREATE", "WIKI_MODIFY"),
+)
+
+
+def create(data: pathlib.Path) -> None:
+    """Makes `trac/` from `work.json`."""
+    from trac.env import Environment
+    from trac.perm import PermissionSystem
+    from trac.ticket.model import Component, Milestone, Ticket
+    from trac.ticket.report import ReportModule  # noqa: F401  # Registers the reports.
+    from trac.wiki.api import WikiSystem
+    from trac.wiki.model import WikiPage
+
+    work = json.loads((data / "work.json").read_text(encoding="utf-8"))
+    options = [
+        ("project", "name", "Harbour works"),
+        ("project", "url", URL),
+        ("trac", "base_url", URL),
+        ("trac", "default_timezone", "UTC"),
+        ("trac", "default_dateinfo_format", "absolute"),
+        ("trac", "database", "sqlite:db/trac.db"),
+        ("ticket", "preserve_newlines", "true"),
+        ("logging", "log_type", "none"),
+    ]
+    env = Environment(str(data / "trac"), create=True, options=options)
+    permissions = PermissionSystem(env)
+    for action in permissions.get_user_permissions("anonymous"):
+        if (("anonymous", action)) in permissions.get_all_permissions():
+            permissions.revoke_permission("anonymous", action)
+    for action in _ALLOWED:
+        permissions.grant_permission("anonymous", action)
+    for one in list(Component.select(env)):
+        one.delete()
+    for name, owner in work["components"].items():
+        component = Component(env)
+        component.name, component.owner = name, owner
+        component.insert()
+    for one in list(Milestone.select(env)):
+        one.delete()
+    for name, due in work["milestones"].items():
+        milestone = Milestone(env)
+        milestone.name = name
+        milestone.due = datetime.datetime.fromisoformat(f"{due}T12:00:00+00:00")
+        milestone.insert()
+    when = datetime.datetime(2026, 3, 2, 9, 0, tzinfo=datetime.timezone.utc)  # noqa: UP017
+    for number, fields in enumerate(work["tickets"]):
+        comments = fields.pop("comments")
+        ticket = Ticket(env)
+        for name, value in fields.items():
+            ticket[name] = value
+        ticket.insert(when=when + datetime.timedelta(days=number))
+        for place, text in enumerate(comments, start=1):
+            later = when + datetime.timedelta(days=number, hours=place)
+            ticket.save_changes("Mara", text, when=later)
+    # Trac's own manual would be most of the search results.
+    for name in list(WikiSystem(env).get_pages()):
+        WikiPage(env, name).delete()
+    for name, text in work["pages"].items():
+        page = WikiPage(env, name)
+        page.text = text
+        page.save("Mara", "")
+    env.shutdown()
+
+
+def main(command: str, data: str, port: str = "0") -> None:
+    os.environ["TZ"] = "UTC"
+    if command == "create":
+        create(pathlib.Path(data))
+        return
+    from trac.web import standalone
+
+    sys.argv = ["tracd", "-s", "--hostname", "127.0.0.1", "--port", port, str(pathlib.Path(data) / "trac")]
+    standalone.main()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,251 @@
+"""Policies for the tasks at Trac; each knows the site's pages, and reads everything else."""
+
+from __future__ import annotations
+
+import re
+
+from collection.environments.apps.trac import FACTS
+from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.moves import Playing, press, quoted, scroll_until
+
+
+def jump(page: Page, words: str) -> Moves:
+    """Searches; a ticket's number and a page's name are opened at once."""
+    field = page.one(tag="input", id="proj-search")
+    return (yield f"Search for {words}", [type_in(field, words), {"send_keys": {"keys": "Enter"}}])
+
+
+def found_ticket(page: Page, summary: str) -> Moves:
+    page = yield from jump(page, summary)
+    link = next(
+        (one for one in page.all(tag="a") if re.match(r"#\d+: ", one.text) and summary in one.text), None
+    )
+    if link is None:
+        raise NotShownError(f"no ticket {summary}")
+    return (yield f"Open {summary}", [click(link.index)])
+
+
+def value(page: Page, label: str) -> str:
+    """The text after a label, in a link or not."""
+    lines = list(page.lines)
+    at = lines.index(label) + 1
+    return lines[at + 1] if re.match(r"\*?\[\d+\]<", lines[at]) else lines[at]
+
+
+def field(label: str) -> Policy:
+    def policy(page: Page) -> Playing:
+        page = yield from found_ticket(page, quoted(page)[0])
+        yield done(value(page, label))
+
+    return policy
+
+
+def resolution(page: Page) -> Playing:
+    page = yield from found_ticket(page, quoted(page)[0])
+    links = page.all(tag="a")
+    # In the head of the ticket: number, status, type, resolution.
+    yield done(next(one.text for one in links if "resolution=" in one.attributes.get("href", "")))
+
+
+def number(page: Page) -> Playing:
+    page = yield from found_ticket(page, quoted(page)[0])
+    yield done(page.url.rpartition("/")[2])
+
+
+def open_tickets(page: Page) -> Playing:
+    found = re.search(r"component (\w+) are", page.request)
+    assert found
+    site = page.url.split("/wiki")[0].rstrip("/")
+    address = f"{site}/query?status=!closed&component={found[1]}"
+    page = yield "Query", [{"go_to_url": {"url": address}}]
+    yield done(page.match(r"\((\d+) match")[1])
+
+
+def fact(page: Page) -> Playing:
+    _, name, start, _ = next(one for one in FACTS if f"What is {one[0]}?" in page.request)
+    page = yield from jump(page, name)
+    line = next(line for line in page.lines if line.startswith(start))
+    yield done(re.findall(r"\d+(?:[.:]\d+)?", line)[0])
+
+
+# Changes.
+
+
+def opened(page: Page) -> Moves:
+    """The ticket of the request, ready to be changed."""
+    found = re.search(r"#(\d+)", page.request)
+    assert found, page.request
+    page = yield from jump(page, f"#{found[1]}")
+    return (yield from press(page, "Modify", "a"))
+
+
+def submit(page: Page, name: str = "submit") -> Playing:
+    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name=name)))
+    yield "Submit", [click(page.one(tag="input", name=name))]
+    yield done("Saved.")
+
+
+def fill(page: Page, values: dict[str, str]) -> list[dict]:
+    actions = []
+    for name, text in values.items():
+        if found := page.all(tag="select", name=f"field_{name}"):
+            actions.append({"select_dropdown_option": {"index": found[0].index, "text": text}})
+        else:
+            tag = "textarea" if name == "description" else "input"
+            actions.append(type_in(page.one(tag=tag, name=f"field_{name}"), text))
+    return actions
+
+
+# Name of a field -> how a request gives its new value.
+_GIVEN = {
+    "priority": r"(?:priority of ticket #\d+ to|priority) (blocker|critical|major|minor|trivial)\b",
+    "component": r"to the component (\w+)",
+    "milestone": r"the milestone ([A-Z]\w+ \w+)",
+    "type": r"of type (\w+)",
+    "summary": r'summary of ticket #\d+ to "([^"]*)"',
+    "keywords": r'keywords(?: of ticket #\d+)? to "([^"]*)"',
+}
+
+
+def change(page: Page) -> Playing:
+    values = {name: found[1] for name, how in _GIVEN.items() if (found := re.search(how, page.request))}
+    page = yield from opened(page)
+    page = yield "Change it", fill(page, values)
+    yield from submit(page)
+
+
+def new(page: Page) -> Playing:
+    summary, description = quoted(page)[:2]
+    found = re.search(
+        r"of type (\w+), priority (\w+), component (\w+) and milestone (\w+ \w+)\.", page.request
+    )
+    assert found, page.request
+    names = ("type", "priority", "component", "milestone")
+    values = {"summary": summary, "description": description, **dict(zip(names, found.groups(), strict=True))}
+    page = yield from press(page, "New Ticket", "a")
+    page = yield "Fill in the ticket", fill(page, values)
+    yield from submit(page)
+
+
+def comment(page: Page) -> Playing:
+    text = quoted(page)[0]
+    found = re.search(r"#(\d+)", page.request)
+    assert found
+    page = yield from jump(page, f"#{found[1]}")
+    page = yield "Write it", [type_in(page.one(tag="textarea", name="comment"), text)]
+    yield from submit(page)
+
+
+def resolve(page: Page) -> Playing:
+    found = re.search(r"(?:resolved as|#\d+ as) (\w+)", page.request)
+    texts = quoted(page)
+    assert found
+    page = yield from opened(page)
+    page = yield "Resolve it", [click(page.one(tag="input", id="action_resolve"))]
+    select = page.one(tag="select", name="action_resolve_resolve_resolution")
+    actions = [{"select_dropdown_option": {"index": select, "text": found[1]}}]
+    if texts:
+        actions.append(type_in(page.one(tag="textarea", name="comment"), texts[0]))
+    page = yield "Give the reason", actions
+    yield from submit(page)
+
+
+def reopen(page: Page) -> Playing:
+    page = yield from opened(page)
+    page = yield "Open it again", [click(page.one(tag="input", id="action_reopen"))]
+    yield from submit(page)
+
+
+def reassign(page: Page) -> Playing:
+    found = re.search(r"to (\w+), who", page.request)
+    assert found
+    page = yield from opened(page)
+    page = yield "Change the owner", [click(page.one(tag="input", id="action_reassign"))]
+    owner = page.one(tag="input", name="action_reassign_reassign_owner")
+    page = yield "Name the owner", [type_in(owner, found[1])]
+    yield from submit(page)
+
+
+def edited(page: Page, name: str) -> Moves:
+    page = yield from jump(page, name)
+    button = next(
+        one for one in page.all(tag="input", type="submit") if "this page" in one.attributes.get("value", "")
+    )
+    return (yield "Edit", [click(button.index)])
+
+
+def append(page: Page) -> Playing:
+    found = re.search(r"the page (\w+) of", page.request)
+    assert found
+    text = quoted(page)[0]
+    page = yield from edited(page, found[1])
+    area = page.one(tag="textarea", id="text")
+    keys = [{"click_element_by_index": {"index": area}}, {"send_keys": {"keys": "Control+End"}}]
+    page = yield "Go to the end", keys
+    more = {"index": page.one(tag="textarea", id="text"), "text": f"\n\n{text}", "clear_existing": False}
+    page = yield "Write it", [{"input_text": more}]
+    yield from submit(page, "save")
+
+
+def correct(page: Page) -> Playing:
+    _, name, start, old = next(one for one in FACTS if f"wrong about {one[0]}:" in page.request)
+    found = re.search(r"it is ([\d:.]+)\. Correct", page.request)
+    assert found
+    # The edit field shows its lines as one: they are taken from the page itself.
+    page = yield from jump(page, name)
+    lines = list(page.lines)
+    first = next(at for at, line in enumerate(lines) if line.startswith(start))
+    title = re.sub(r"(?<=.)([A-Z])", lambda one: f" {one[1].lower()}", name)
+    begin = lines.index(title)
+    end = next(at for at, line in enumerate(lines) if at > first and re.match(r"\*?\[\d+\]<", line))
+    text = [line.replace(old, found[1]) if at == first else line for at, line in enumerate(lines)][
+        begin + 1 : end
+    ]
+    whole = "\n\n".join([f"= {title} =", *text])
+    page = yield from edited(page, name)
+    page = yield "Correct it", [type_in(page.one(tag="textarea", id="text"), whole)]
+    yield from submit(page, "save")
+
+
+def new_page(page: Page) -> Playing:
+    found = re.search(r"a page (\w+) in", page.request)
+    text = quoted(page)[0]
+    assert found
+    site = page.url.split("/wiki")[0].rstrip("/")
+    page = yield "Open it", [{"go_to_url": {"url": f"{site}/wiki/{found[1]}"}}]
+    button = next(
+        one for one in page.all(tag="input", type="submit") if "reate" in one.attributes.get("value", "")
+    )
+    page = yield "Make it", [click(button.index)]
+    page = yield "Write it", [type_in(page.one(tag="textarea", id="text"), text)]
+    yield from submit(page, "save")
+
+
+TRAC_POLICIES: dict[str, Policy] = {
+    "owner": field("Owned by:"),
+    "priority": field("Priority:"),
+    "component": field("Component:"),
+    "milestone": field("Milestone:"),
+    "reporter": field("Reported by:"),
+    "resolution": resolution,
+    "number": number,
+    "open-tickets": open_tickets,
+    "fact": fact,
+    "new": new,
+    "comment": comment,
+    "resolve": resolve,
+    "resolve-with-comment": resolve,
+    "reopen": reopen,
+    "reassign": reassign,
+    "append": append,
+    "correct": correct,
+    "page": new_page,
+    "set-priority": change,
+    "set-component": change,
+    "set-milestone": change,
+    "set-type": change,
+    "set-summary": change,
+    "set-keywords": change,
+    "set-priority-and-type": change,
+    "set-milestone-and-keywords": change,
+}
