@@ -25,7 +25,7 @@ _BY_VIEWS = ("session", "session_attribute", "auth_cookie")
 
 
 @dataclasses.dataclass(frozen=True)
-class Ticket:
+class TracTicket:
     """A ticket; `comments` in order."""
 
     summary: str
@@ -47,14 +47,14 @@ class Ticket:
 class Work:
     """What the tracker holds: tickets by number, and the text of pages by name."""
 
-    tickets: Mapping[int, Ticket]
+    tickets: Mapping[int, TracTicket]
     pages: Mapping[str, str]
 
     def with_ticket(self, number: int, **changes: Any) -> Work:
         """With a ticket changed."""
         return self.with_tickets({number: dataclasses.replace(self.tickets[number], **changes)})
 
-    def with_tickets(self, tickets: Mapping[int, Ticket]) -> Work:
+    def with_tickets(self, tickets: Mapping[int, TracTicket]) -> Work:
         return dataclasses.replace(self, tickets={**self.tickets, **tickets})
 
     def with_page(self, name: str, text: str) -> Work:
@@ -96,7 +96,7 @@ def _seeded() -> Work:
     for number, summary in enumerate(_SUMMARIES, start=1):
         closed = number % 4 == 0
         component = draw.choice(sorted(COMPONENTS))
-        tickets[number] = Ticket(
+        tickets[number] = TracTicket(
             summary,
             type=draw.choice(TYPES),
             priority=draw.choice(PRIORITIES),
@@ -128,7 +128,7 @@ class Trac(Application):
 
     def work(self) -> Work:
         """Reads what the tracker holds."""
-        names = [field.name for field in dataclasses.fields(Ticket) if field.name != "comments"]
+        names = [field.name for field in dataclasses.fields(TracTicket) if field.name != "comments"]
         with reading(self.data / _DATABASE) as database:
             comments: dict[int, list[str]] = {}
             rows = "SELECT ticket, newvalue FROM ticket_change WHERE field = 'comment' ORDER BY time"
@@ -136,7 +136,7 @@ class Trac(Application):
                 if text:  # A change without words has an empty one.
                     comments.setdefault(number, []).append(_plain(text))
             tickets = {
-                number: Ticket(*map(_plain, values), comments=tuple(comments.get(number, ())))
+                number: TracTicket(*map(_plain, values), comments=tuple(comments.get(number, ())))
                 for number, *values in database.execute(f"SELECT id, {', '.join(names)} FROM ticket")
             }
             pages = {
@@ -224,7 +224,7 @@ def _task(application: Trac, name: str, goal: Goal, seed: int) -> AppTask:
     return make_task(application, name, seed, f"{goal.words} The tracker is {application.url}/.", check)
 
 
-def _ticket(seed: int, offset: int = 0, closed: bool | None = None) -> tuple[int, Ticket]:
+def _ticket(seed: int, offset: int = 0, closed: bool | None = None) -> tuple[int, TracTicket]:
     found = [
         (n, one) for n, one in WORK.tickets.items() if closed is None or (one.status == "closed") == closed
     ]
@@ -263,7 +263,7 @@ def _fact(seed: int) -> Goal:
     )
 
 
-def _changed(words: str, offset: int, **fields: Callable[[Ticket, int], str]) -> Template:
+def _changed(words: str, offset: int, **fields: Callable[[TracTicket, int], str]) -> Template:
     """A change of fields of an open ticket; `words` has its `number` and the new values."""
 
     def goal(seed: int) -> Goal:
@@ -274,7 +274,7 @@ def _changed(words: str, offset: int, **fields: Callable[[Ticket, int], str]) ->
     return goal
 
 
-def _other(name: str, values: tuple[str, ...]) -> Callable[[Ticket, int], str]:
+def _other(name: str, values: tuple[str, ...]) -> Callable[[TracTicket, int], str]:
     return lambda ticket, seed: choose([one for one in values if one != getattr(ticket, name)], seed)
 
 
@@ -301,7 +301,7 @@ _WORDS = (
 
 
 def _new(seed: int) -> Goal:
-    ticket = Ticket(
+    ticket = TracTicket(
         choose(_REPORTS, seed),
         type=choose(TYPES, seed),
         priority=choose(PRIORITIES, seed),
