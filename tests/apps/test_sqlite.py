@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from collection.environments.apps import trac
 from collection.environments.apps.ihatemoney import PROJECTS, TEMPLATES
 from collection.environments.apps.sqlite import content, restore, snapshot
 
@@ -49,3 +50,10 @@ def test_what_a_template_of_money_asks_for_is_not_there_already() -> None:
                 goal = template(project, seed)
                 changes = goal.after != project or goal.made[0]
                 assert bool(changes) != bool(goal.answer), (identity, name, seed)
+
+
+def test_what_a_template_of_trac_asks_for_is_not_there_already() -> None:
+    for name, template in trac.TEMPLATES.items():
+        for seed in range(60):
+            goal = template(seed)
+            assert (goal.after != trac.WORK) != bool(goal.answer), (name, seed)

@@ -62,7 +62,7 @@ def open_tickets(page: Page) -> Playing:
 
 
 def fact(page: Page) -> Playing:
-    _, name, start, _ = next(one for one in FACTS if f"What is {one[0]}?" in page.request)
+    _, name, start, *_ = next(one for one in FACTS if f"What is {one[0]}?" in page.request)
     page = yield from jump(page, name)
     line = next(line for line in page.lines if line.startswith(start))
     yield done(re.findall(r"\d+(?:[.:]\d+)?", line)[0])
@@ -188,7 +188,7 @@ def append(page: Page) -> Playing:
 
 
 def correct(page: Page) -> Playing:
-    _, name, start, old = next(one for one in FACTS if f"wrong about {one[0]}:" in page.request)
+    _, name, start, old, _ = next(one for one in FACTS if f"wrong about {one[0]}:" in page.request)
     found = re.search(r"it is ([\d:.]+)\. Correct", page.request)
     assert found
     # The edit field shows its lines as one: they are taken from the page itself.

@@ -81,13 +81,16 @@ _PAGES = {
     "Crane three lifts 8 tonnes.",
     "TideTable": "= Tide table =\n\nMean high water: 5.3 metres.\n\nMean low water: 1.1 metres.",
 }
-# What is asked for, the page, the beginning of its line, and the figure there.
+# What is asked for, the page, the beginning of its line, the figure there, and figures to correct it to.
 FACTS = (
-    ("the speed limit in the basin, in knots", "HarbourRules", "Speed limit", "4"),
-    ("the hour at which quiet hours begin, as in 09:30", "HarbourRules", "Quiet hours", "22:00"),
-    ("the tonnes that crane two lifts", "CraneManual", "Crane two", "20"),
-    ("the tonnes that crane three lifts", "CraneManual", "Crane three", "8"),
-    ("mean low water in metres", "TideTable", "Mean low water", "1.1"),
+    ("the speed limit in the basin, in knots", "HarbourRules", "Speed limit", "4", ("5", "6", "7")),
+    (
+        *("the hour at which quiet hours begin, as in 09:30", "HarbourRules", "Quiet hours", "22:00"),
+        ("21:30", "22:30", "23:00"),
+    ),
+    ("the tonnes that crane two lifts", "CraneManual", "Crane two", "20", ("16", "18", "25")),
+    ("the tonnes that crane three lifts", "CraneManual", "Crane three", "8", ("6", "7", "9")),
+    ("mean low water in metres", "TideTable", "Mean low water", "1.1", ("0.9", "1.2", "1.3")),
 )
 
 
@@ -257,7 +260,7 @@ def _open_tickets(seed: int) -> Goal:
 
 
 def _fact(seed: int) -> Goal:
-    what, page, _, answer = choose(FACTS, seed)
+    what, page, _, answer, _ = choose(FACTS, seed)
     return Goal(
         f"What is {what}? It is on the page {page} of the wiki; answer with the figure alone.", WORK, answer
     )
@@ -360,8 +363,8 @@ def _append(seed: int) -> Goal:
 
 
 def _correct(seed: int) -> Goal:
-    what, name, start, old = choose(FACTS, seed, 1)
-    new = f"{6 + seed % 3}" if ":" not in old else "21:30"
+    what, name, start, old, others = choose(FACTS, seed, 1)
+    new = choose(others, seed)
     text = "\n".join(
         line.replace(old, new) if line.startswith(start) else line for line in _PAGES[name].split("\n")
     )
