@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
+from collection.environments.apps.application import Application
+from collection.environments.apps.suite import apps_folder, make_application
 from collection.environments.miniwob import HOST, MiniWobServer
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
@@ -33,7 +35,10 @@ class RecyclePolicy:
 class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
     """A pool of at most one browser, which serves one environment and one user agent at a time.
 
+    Applications are started with the first task at them, and run until the pool is closed.
+
     Args:
+      apps: folder in which applications are installed.
       secrets: environment variables whose values the agent may type without seeing them; see
         `EpisodeSettings`.
 
@@ -47,11 +52,13 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         guard: GuardConfig,
         recycle: RecyclePolicy,
         secrets: Sequence[str] = (),
+        apps: str = "",
     ):
         self._config, self._guard_config, self._recycle = browser, guard, recycle
         self._secrets, self._secret_hosts = read_secrets(secrets)
         self._kind = ("", "")  # Environment and user agent of the browser.
         self._server: MiniWobServer | None = None
+        self._apps, self._applications = apps_folder(apps), dict[str, Application]()
         self._guard: Guard | None = None
         self._browser: Browser | None = None
         self._episodes = 0
@@ -64,6 +71,8 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         if self._server is not None:
             self._server.close()
             self._server = None
+        while self._applications:
+            self._applications.popitem()[1].close()
 
     def discard(self) -> None:
         """Ends browser and guard; the next episode gets new ones."""
@@ -79,7 +88,8 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
 
     def browser(self, task: Task) -> Browser:
         """Returns a browser for an episode of a task; starts one if needed."""
-        kind = (task.environment, self._config.user_agent_for(task.website))
+        place = task.task_id.partition("/")[0] if task.environment == "app" else task.environment
+        kind = (place, self._config.user_agent_for(task.website))
         # Host rules and the user agent are command-line flags, so another kind needs a new browser.
         if self._browser is not None and (kind != self._kind or self._is_due()):
             self.discard()
@@ -89,8 +99,20 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         self._episodes += 1
         return self._browser
 
+    def application(self, name: str) -> Application:
+        """Returns an application, which runs from now on.
+
+        Raises:
+          UserError: there is none of that name, it is not installed, or does not start.
+        """
+        if name not in self._applications:
+            application = make_application(name, self._apps)
+            application.start()
+            self._applications[name] = application
+        return self._applications[name]
+
     def _start(self, environment: str, user_agent: str) -> None:
-        config, rules = self._guard_config, ()
+        config, rules, secrets = self._guard_config, (), self._secrets
         hosts = config.host_addresses
         if environment == "miniwob":
             if self._server is None:
@@ -100,10 +122,17 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             # The page server is on loopback, which the guard forbids by default.
             config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
             rules = () if config.proxy else self._server.host_rules
+        elif environment != "web":
+            if not config.proxy:
+                raise UserError("config.guard.proxy is False: applications are reached through it alone")
+            application = self.application(environment)
+            hosts[application.host] = application.address
+            config = dataclasses.replace(config, private=(*config.private, application.url))
+            secrets = {**secrets, **application.secrets}
         try:
             # The guard makes the empty pages in which a state's localStorage is set.
             watch = bool(self._config.storage_state)
-            self._guard = Guard(config, hosts, self._secrets, self._secret_hosts, watch)
+            self._guard = Guard(config, hosts, secrets, self._secret_hosts, watch)
             self._guard.start()
             browser = dataclasses.replace(self._config, host_rules=rules, user_agent=user_agent)
             self._browser = Browser(browser, self._guard)

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from collection.browser.guard.guard import Guard
 from collection.browser.storage_state import check_state
+from collection.environments.apps.suite import prepared, tasks_of
 from collection.environments.miniwob import make_task
 from collection.environments.web import website_url
 from collection.fleet.config import CollectSettings, fleet_config
@@ -171,9 +172,18 @@ def _tasks(settings: CollectSettings, workdir: Path) -> list[Task]:
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     # Seed by seed, so that partial results cover every page.
-    tasks = [make_task(page, seed) for seed in seeds for page in settings.pages]
+    applications = prepared(settings.applications, settings.apps_folder)
+    tasks = [
+        task
+        for seed in seeds
+        for task in (
+            *(make_task(page, seed) for page in settings.pages),
+            *(one.task for application in applications for one in tasks_of(application, seed)),
+        )
+    ]
     if not tasks:
         raise UserError(
-            "no tasks: set config.pages and config.seeds, config.tasks_from=DIR or config.tasks_file=FILE"
+            "no tasks: set config.pages or config.applications, and config.seeds; or config.tasks_from=DIR; "
+            "or config.tasks_file=FILE"
         )
     return tasks

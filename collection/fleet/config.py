@@ -65,6 +65,7 @@ class EpisodeSettings:
         double_click_element, drag_element, execute_js, hover_element.
       secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
         them: `NAME` at the task's own site, `NAME=HOST` at HOST (`*.HOST` is all below it).
+      apps_folder: where applications are installed, once; "" is the user's cache.
       fleet: where and how fast episodes run; it does not change their results.
     """
 
@@ -77,6 +78,7 @@ class EpisodeSettings:
     search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extra_actions: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    apps_folder: str = safe("")
     fleet: FleetSettings = safe(FleetSettings())
     mistakes: MistakeConfig = internal(MistakeConfig())
 
@@ -87,6 +89,7 @@ class CollectSettings(EpisodeSettings):
 
     Attributes:
       pages, first_seed, seeds: MiniWoB++ pages, and how many seeds of each from the first on.
+      applications: names of applications (docs/apps.md); a task of each template for each seed.
       tasks_from: alternatively, an earlier data set whose tasks are played.
       tasks_file: alternatively, a JSONL file of tasks on live pages, with `website` and `objective`.
       rounds: maximum number of attempts at a task.
@@ -98,6 +101,7 @@ class CollectSettings(EpisodeSettings):
     pages: tuple[str, ...] = ()
     first_seed: int = 0
     seeds: int = 100
+    applications: tuple[str, ...] = ()
     tasks_from: str = ""
     tasks_file: str = ""
     rounds: int = 5
@@ -154,5 +158,6 @@ def fleet_config(settings: EpisodeSettings, notes: Mapping[str, TaskNotes] | Non
         web=WebConfig(search_urls=settings.search_urls, extra_actions=settings.extra_actions),
         judge=judge_config(settings.judge, actor, notes or {}),
         secrets=settings.secrets,
+        apps=settings.apps_folder,
     )
     return FleetConfig(**vars(settings.fleet), worker=worker)

@@ -20,6 +20,8 @@ from collection.agent.prompt import PromptConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
+from collection.environments.apps.suite import find_task
+from collection.environments.apps.tasks import AppEnvironment
 from collection.environments.base import Environment
 from collection.environments.miniwob import MiniWobEnvironment
 from collection.environments.web import WebConfig, WebEnvironment
@@ -58,6 +60,7 @@ class WorkerConfig:
       judge: decides if an episode on live pages is a success, in a process of its own
         (`collection.fleet.judging`); without a judge none is.
       secrets: environment variables whose values the agent may type without seeing them.
+      apps: folder in which applications are installed.
       ledger: of model calls, in the process that has started the workers; None is the workdir's file.
     """
 
@@ -71,6 +74,7 @@ class WorkerConfig:
     web: WebConfig = dataclasses.field(default_factory=WebConfig)
     judge: JudgeConfig | None = None
     secrets: tuple[str, ...] = ()
+    apps: str = ""
     ledger: LedgerAddress | None = None
 
 
@@ -212,7 +216,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         with contextlib.closing(
             WebEnvironment(browser, self._images, folder, self._config.web)
         ) as environment:
-            yield environment
+            if task.environment == "app":
+                application = self._browsers.application(task.task_id.partition("/")[0])
+                yield AppEnvironment(environment, [find_task(application, task.task_id)])
+            else:
+                yield environment
 
     def _runner(self, environment: Environment) -> EpisodeRunner:
         return EpisodeRunner(
@@ -228,7 +236,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     @functools.cached_property
     def _browsers(self) -> BrowserPool:
         config = self._config
-        return BrowserPool(config.browser, config.guard, config.recycle, config.secrets)
+        return BrowserPool(config.browser, config.guard, config.recycle, config.secrets, config.apps)
 
     @functools.cached_property
     def _actor(self) -> ActorModel:

@@ -63,7 +63,7 @@ class Task(Record):
     objective: str
     constraints: tuple[str, ...] = ()
     category: str = "Other"
-    environment: Literal["web", "miniwob"] = "web"
+    environment: Literal["web", "miniwob", "app"] = "web"
     site: str = ""
     seed: int | None = None
 

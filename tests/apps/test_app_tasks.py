@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from collection.environments.apps.shop import GUESTS, OscarShop, ordered
-from collection.environments.apps.suite import Suite
+from collection.environments.apps.suite import NAMES, make_application, tasks_of
 from collection.environments.apps.tasks import AppEnvironment, Ending, make_task
 from collection.environments.base import StepResults, View
 from rmsweb_jax.actions.parse import normalize_action
@@ -84,7 +84,8 @@ def test_the_reward_is_the_check_of_this_episode_alone(
 
 
 def test_every_task_has_a_policy_and_seeds_differ(tmp_path: pathlib.Path) -> None:
-    tasks = [task.task for task in Suite(tmp_path).tasks(range(6))]
+    applications = [make_application(name, tmp_path) for name in NAMES]
+    tasks = [task.task for seed in range(6) for one in applications for task in tasks_of(one, seed)]
     assert len({task.task_id for task in tasks}) == len(tasks)
     assert {task.task_id.rpartition("/")[0] for task in tasks} == set(POLICIES)
     for kind in POLICIES:

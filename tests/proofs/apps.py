@@ -5,6 +5,7 @@ The applications are downloaded and unpacked into build/apps.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import tempfile
@@ -15,13 +16,13 @@ import psutil
 
 from collection.agent.loop import EpisodeLimits, EpisodeRunner
 from collection.agent.prompt import PromptConfig
+from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
 from collection.environments.apps import ihatemoney, trac
-from collection.environments.apps.application import hosts
-from collection.environments.apps.suite import Suite
+from collection.environments.apps.application import Application, hosts
+from collection.environments.apps.suite import NAMES, make_application, tasks_of
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending
-from collection.environments.apps.wiki import SECRETS
 from collection.environments.web import WebEnvironment
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -59,15 +60,18 @@ class EpisodeCheck:
 
 
 def measure() -> Figures:
-    suite = Suite(APPLICATIONS)
+    applications = [make_application(name, APPLICATIONS) for name in NAMES]
     prepared = []
-    for application in suite.applications:
+    for application in applications:
         start = time.monotonic()
         application.prepare()
         prepared.append({"application": application.host, "seconds": round(time.monotonic() - start, 1)})
     shutil.rmtree(DATASET, ignore_errors=True)
-    with suite.running():
-        played, connections, refused = _play(suite, suite.tasks(SEEDS))
+    with contextlib.ExitStack() as running:
+        for application in applications:
+            running.enter_context(application)
+        tasks = [task for seed in SEEDS for one in applications for task in tasks_of(one, seed)]
+        played, connections, refused = _play(applications, tasks)
     write_dataset(DATASET, [one.trajectory for one in played], "trajectories", {"proof": "apps"})
     found = check_dataset(DATASET)
     texts = [trajectory.model_dump_json() for trajectory in read_dataset(DATASET, Trajectory)]
@@ -94,19 +98,25 @@ def measure() -> Figures:
         "records": found.records,
         "screenshots": found.images,
         "record_problems": len(found.problems) + found.without_screenshot,
-        "records_with_password": sum(secret in text for text in texts for secret in SECRETS.values()),
+        "records_with_password": sum(
+            secret in text for text in texts for one in applications for secret in one.secrets.values()
+        ),
         "records_with_port": sum("127.0.0.1" in text for text in texts),
     }
 
 
-def _play(suite: Suite, tasks: list[AppTask]) -> tuple[list[EpisodeCheck], set[str], list[str]]:
+def _play(
+    applications: list[Application], tasks: list[AppTask]
+) -> tuple[list[EpisodeCheck], set[str], list[str]]:
     """The episodes, the addresses our processes listened on or spoke to, and refused requests."""
     images = ImageStore(DATASET)
+    secrets = {name: secret for one in applications for name, secret in one.secrets.items()}
+    config = GuardConfig(private=tuple(one.url for one in applications))
     actor = ScriptedActor({task.task.task_id: POLICIES[_kind(task.task.task_id)] for task in tasks})
     played, connections = [], set()
     with (
         tempfile.TemporaryDirectory(prefix="rmsweb-apps-") as folder,
-        Guard(suite.guard(), hosts(suite.applications), SECRETS) as guard,
+        Guard(config, hosts(applications), secrets) as guard,
         Browser(BrowserConfig(), guard) as browser,
     ):
         inner = WebEnvironment(browser, images, Path(folder) / "files")

@@ -43,6 +43,7 @@ class Application(abc.ABC):
     Attributes:
       name: of the application in task ids.
       host: the name under which it is asked for, so that no port gets into records.
+      secrets: passwords that the agent types as `<secret>NAME</secret>`, by name.
       version: of what `prepare` makes; another one is made anew.
       address: `127.0.0.1:PORT` while it runs.
       live: this instance's own folder while it runs.
@@ -51,6 +52,7 @@ class Application(abc.ABC):
     name: ClassVar[str]
     host: ClassVar[str]
     version: ClassVar[str]
+    secrets: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, root: pathlib.Path) -> None:
         self.folder = root.resolve() / self.name

@@ -1,12 +1,12 @@
-"""All applications and their tasks, ready for a browser."""
+"""All applications and their tasks, by name."""
 
 from __future__ import annotations
 
-import contextlib
-import pathlib
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from collection.browser.guard.config import GuardConfig
 from collection.environments.apps.application import Application
 from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
@@ -14,45 +14,66 @@ from collection.environments.apps.shop import OscarShop, shop_tasks
 from collection.environments.apps.tasks import AppTask
 from collection.environments.apps.trac import Trac, trac_tasks
 from collection.environments.apps.wiki import MediaWiki, wiki_tasks
+from rmsweb_jax.errors import UserError
 
 
-class Suite:
-    """The applications.
+class _Kind(NamedTuple):
+    make: Callable[[Path], Application]
+    tasks: Callable[[Any, int], list[AppTask]]
 
-    Args:
-      root: where they are unpacked.
+
+_KINDS = {
+    PythonDocs.name: _Kind(PythonDocs, docs_tasks),
+    OscarShop.name: _Kind(OscarShop, shop_tasks),
+    MediaWiki.name: _Kind(MediaWiki, wiki_tasks),
+    IHateMoney.name: _Kind(IHateMoney, money_tasks),
+    Trac.name: _Kind(Trac, trac_tasks),
+}
+NAMES = tuple(_KINDS)
+
+
+def apps_folder(setting: str) -> Path:
+    """The folder in which applications are installed; "" is one of the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(setting) if setting else cache / "rmsweb-jax/apps"
+
+
+def make_application(name: str, root: Path) -> Application:
+    """Makes an application that is installed below `root`, or will be.
+
+    Raises:
+      UserError: there is none of that name.
     """
+    if name not in _KINDS:
+        raise UserError(f"there is no application {name!r}: use {', '.join(NAMES)}")
+    return _KINDS[name].make(root)
 
-    def __init__(self, root: pathlib.Path) -> None:
-        self.docs, self.shop, self.wiki = PythonDocs(root), OscarShop(root), MediaWiki(root)
-        self.money, self.trac = IHateMoney(root), Trac(root)
 
-    @property
-    def applications(self) -> tuple[Application, ...]:
-        return self.docs, self.shop, self.wiki, self.money, self.trac
+def prepared(names: Iterable[str], folder: str) -> list[Application]:
+    """Installs applications where they are not there yet; see `apps_folder`.
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Serves all applications; they must be prepared."""
-        with contextlib.ExitStack() as stack:
-            for application in self.applications:
-                stack.enter_context(application)
-            yield
+    Raises:
+      UserError: there is none of a name, or it cannot be installed.
+    """
+    applications = [make_application(name, apps_folder(folder)) for name in names]
+    for application in applications:
+        application.prepare()
+    return applications
 
-    def tasks(self, seeds: Iterable[int]) -> list[AppTask]:
-        """Returns one task of each kind per seed."""
-        return [
-            task
-            for seed in seeds
-            for task in (
-                *docs_tasks(self.docs, seed),
-                *shop_tasks(self.shop, seed),
-                *wiki_tasks(self.wiki, seed),
-                *money_tasks(self.money, seed),
-                *trac_tasks(self.trac, seed),
-            )
-        ]
 
-    def guard(self) -> GuardConfig:
-        """Returns a guard config that allows only the applications; `application.hosts` maps their names."""
-        return GuardConfig(private=tuple(application.url for application in self.applications))
+def tasks_of(application: Application, seed: int) -> list[AppTask]:
+    """Returns a task of each template; the application must be prepared."""
+    return _KINDS[application.name].tasks(application, seed)
+
+
+def find_task(application: Application, task_id: str) -> AppTask:
+    """Returns the task `{application}/{template}/{seed}`.
+
+    Raises:
+      UserError: it has no such template.
+    """
+    seed = task_id.rpartition("/")[2]
+    found = {one.task.task_id: one for one in tasks_of(application, int(seed))} if seed.isdigit() else {}
+    if task_id not in found:
+        raise UserError(f"task {task_id!r} is not one of {application.name}: play the tasks of this version")
+    return found[task_id]

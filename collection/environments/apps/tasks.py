@@ -94,6 +94,7 @@ def make_task(
         task_id=f"{application.name}/{name}/{seed}",
         website=f"{application.url}/",
         objective=objective,
+        environment="app",
         site=application.host,
         seed=seed,
     )

@@ -84,6 +84,10 @@ $wgInvalidateCacheOnLocalSettingsChange = false;
 """
 
 
+# Their passwords are secrets of these names; the agent writes `<secret>alder</secret>`.
+SECRETS = {user.lower(): password for user, password in USERS.items()}
+
+
 class MediaWiki(Application):
     """http://wiki.test/: the articles of `ARTICLES`, accounts for `USERS`.
 
@@ -92,6 +96,7 @@ class MediaWiki(Application):
 
     name = "wiki"
     host = "wiki.test"
+    secrets = SECRETS
     version = digest(PACKAGES, ARTICLES, USERS, _SETTINGS)
 
     def page(self, title: str) -> dict[str, Any] | None:
@@ -184,8 +189,6 @@ class MediaWiki(Application):
         )
 
 
-# Their passwords are secrets of these names; the agent writes `<secret>alder</secret>`.
-SECRETS = {user.lower(): password for user, password in USERS.items()}
 _VISITORS = ("Alder", "Birch")
 _SIGHTS = ("a rope bridge", "a tide mill", "an old cannery", "a bird hide")
 _PAGES = (

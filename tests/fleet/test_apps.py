@@ -1,0 +1,106 @@
+"""Applications in a worker: started with its first task, reached through the guard, set back, and ended."""
+
+from __future__ import annotations
+
+import sys
+
+import psutil
+import pytest
+
+from collection.browser.guard.config import GuardConfig
+from collection.browser.session import BrowserConfig
+from collection.environments.apps import suite
+from collection.environments.apps.application import Application
+from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending, make_task
+from collection.environments.web import WebEnvironment
+from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from rmsweb_jax.actions.parse import normalize_action
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+
+# A counter: each press of its button adds one, and it is kept in a file.
+SITE = """
+import http.server, pathlib, sys
+path = pathlib.Path(sys.argv[2])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path.startswith("/add"):
+            path.write_text(str(int(path.read_text()) + 1))
+        body = f"<title>Counter</title>{path.read_text()}<form action=/add><button>Add one</button></form>"
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(body.encode())
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+class Counter(Application):
+    name, host, version = "counter", "counter.test", "1"
+
+    def _make(self) -> None:
+        (self.kept / "count").write_text("0")
+
+    def _serve(self) -> str:
+        command = ServerCommand(
+            lambda port: [sys.executable, "-S", "-c", SITE, str(port), str(self.data / "count")],
+            self.host,
+            "/",
+            self.live / "log",
+            self.folder,
+        )
+        self._server = ServerProcess(command)
+        return self._server.address
+
+    def _stop(self) -> None:
+        self._server.close()
+
+
+def counter_tasks(counter: Counter, seed: int) -> list[AppTask]:
+    def check(end: Ending) -> bool:
+        return (counter.data / "count").read_text() == "1"
+
+    return [make_task(counter, "once", seed, "Press the button once.", check)]
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch):
+    monkeypatch.setitem(suite._KINDS, "counter", suite._Kind(Counter, counter_tasks))
+    config = BrowserConfig(width=400, height=300, quiet_ms=20, settle_ms=300)
+    with BrowserPool(config, GuardConfig(), RecyclePolicy(), apps=str(tmp_path / "apps")) as one:
+        yield one
+
+
+def test_an_application_is_played_in_a_worker_and_ends_with_it(pool, tmp_path):
+    (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
+    tasks = [one.task for one in suite.tasks_of(counter, 3)]
+    assert tasks[0].task_id == "counter/once/3" and tasks[0].environment == "app"
+    for _ in range(2):  # It is set back in between.
+        browser = pool.browser(tasks[0])
+        running = pool.application("counter")
+        inner = WebEnvironment(browser, ImageStore(tmp_path), tmp_path / "files")
+        environment = AppEnvironment(inner, [suite.find_task(running, tasks[0].task_id)])
+        environment.reset(tasks[0])
+        assert environment.reward() == 0.0
+        page = environment.observe().observation
+        assert page.title == "Counter" and "Add one" in page.page_text
+        press = normalize_action({"click_element_by_index": {"index": 1}})
+        environment.act([press], lambda query, text: ("", 0.0), float("inf"))
+        assert environment.reward() == 1.0
+        inner.close()
+    server = running._server.pid
+    pool.close()
+    assert not psutil.pid_exists(server) or psutil.Process(server).status() == psutil.STATUS_ZOMBIE
+    assert list((tmp_path / "apps/counter/live").iterdir()) == []
+
+
+def test_what_is_not_there_is_one_line(pool, tmp_path):
+    with pytest.raises(UserError, match="no application 'other': use docs, oscar, wiki, ihatemoney, trac"):
+        suite.make_application("other", tmp_path)
+    counter = suite.make_application("counter", tmp_path / "apps")
+    with pytest.raises(UserError, match=r"call prepare\(\) first"):
+        pool.browser(suite.tasks_of(counter, 0)[0].task)
+    for name in ("counter/twice/0", "counter/once/x"):
+        with pytest.raises(UserError, match="is not one of counter"):
+            suite.find_task(counter, name)
