@@ -93,6 +93,15 @@ class Folders:
                 self._at = time.monotonic()
             return self._found
 
+    def find(self, name: str, file: str = "") -> Found | None:
+        """The folder of that name, if it has the file; looks again if it was not there a moment ago."""
+        for _ in range(2):
+            found = self.all().get(name)
+            if found is not None and (not file or file in found.files):
+                return found
+            self._at = -_KNOWN_S
+        return None
+
     def datasets(self, kind: str) -> dict[str, Path]:
         """Name -> folder of the data sets of one kind."""
         return {name: found.path for name, found in self.all().items() if found.kind == kind}

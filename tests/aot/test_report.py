@@ -59,7 +59,8 @@ def compiled(programs: list[Program]):
     return [compile_program(program, CHIP, jax.devices()[:1]) for program in programs]
 
 
-@pytest.mark.parametrize("stage", [pytest.param("sft", marks=pytest.mark.slow), "rl"])
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_the_programs_of_a_run_compile_and_are_measured(stage):
     results = compiled(sft(sft_settings()) if stage == "sft" else rl(rl_settings()))
     gradient, update = results[:2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import time
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,9 @@ def test_frames_of_other_origins_as_well(browser, local_pages):
     )
     frame = browser.driver.find_element("tag name", "iframe")
     browser.enter_frame(frame)
+    # Until its document comes, the frame holds an empty one.
+    while not browser.script("return location.href != 'about:blank' && document.readyState == 'complete'"):
+        time.sleep(0.05)
     browser.script(
         "document.body.innerHTML = \"<input type=password style='position:absolute;left:1px;top:2px'>\""
     )

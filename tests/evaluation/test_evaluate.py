@@ -241,6 +241,7 @@ def test_a_policy_that_never_calls_done_ends_and_is_counted(site, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_runs_without_a_result_are_played_again_before_there_is_one(site, tmp_path):
     """Nothing listens at two sites at first, and the judge's first verdict cannot be read."""
     closed = {"papers.test=127.0.0.1:1", "words.test=127.0.0.1:1"}

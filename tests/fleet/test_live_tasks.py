@@ -217,6 +217,7 @@ def test_without_a_judge_a_line_says_so(site, models, tmp_path, capfd):
     assert "no episode on live pages will count as a success" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_model_ends_no_episode(site, models, tmp_path):
     """The model answers the call before the run, and then not until the status of the run has shown it."""
     agent, _ = models

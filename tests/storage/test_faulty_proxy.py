@@ -51,6 +51,7 @@ def test_clients_get_over_refusals_and_cuts(proxied):
     assert proxy.count().refused and proxy.count().cut
 
 
+@pytest.mark.slow
 def test_clients_repeat_what_is_never_answered(proxied, monkeypatch):
     _, proxy = proxied
     monkeypatch.setattr(objects, "SILENCE_S", 0.5)

@@ -75,9 +75,8 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(bucket, machine):
         jax.tree.map(np.testing.assert_array_equal, restored, state(5))
 
 
-@pytest.mark.parametrize(
-    "only", ["ocdbt.process_1", pytest.param("_CHECKPOINT_METADATA", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("only", ["ocdbt.process_1", "_CHECKPOINT_METADATA"])
 def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path, only):
     """Orbax alone would keep the host whose writes succeed waiting for 20 minutes."""
     if not gcs_command() or not has_client("gs"):
@@ -136,6 +135,7 @@ def test_a_model_is_fetched_once_for_each_version(bucket, machine, monkeypatch):
     assert (folder / "model.safetensors").read_bytes() == b"weights"
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_elsewhere_and_ends_like_one_on_a_disk(
     random_policy, bucket, machine, tmp_path, monkeypatch
 ):

@@ -128,3 +128,13 @@ def test_folders_are_named_once_and_must_exist(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
         Folders([tmp_path / "c"])
     assert Folders([tmp_path / "a/runs"]).all() == {}
+
+
+def test_a_run_that_has_just_begun_is_found(tmp_path):
+    folders = Folders([tmp_path])
+    assert folders.all() == {} and folders.find(f"{tmp_path.name}/run") is None
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/progress.json").write_text("{}")
+    assert folders.find(f"{tmp_path.name}/run") and not folders.find(f"{tmp_path.name}/run", "metrics.jsonl")
+    (tmp_path / "run/metrics.jsonl").write_text("")
+    assert folders.find(f"{tmp_path.name}/run", "metrics.jsonl")

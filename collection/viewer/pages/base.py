@@ -47,8 +47,8 @@ class Sources:
         Raises:
           NotFoundError: there is no such folder or file.
         """
-        found = self.folders.all().get(asked.get("data", ""))
-        if found is None or (file and file not in found.files):
+        found = self.folders.find(asked.get("data", ""), file)
+        if found is None:
             raise NotFoundError(f"no {file or 'run'} in {asked.get('data')!r}")
         return found
 
@@ -59,7 +59,7 @@ class Sources:
           NotFoundError: there is no such data set or episode, or it cannot be read.
         """
         data, name = asked.get("data", ""), asked.get("id", "")
-        found = self.folders.all().get(data)
+        found = self.folders.find(data)
         if found is None or found.kind != "trajectories":
             raise NotFoundError(found.problem if found and found.problem else f"no data set {data!r}")
         run = self.index.read(data, name)
