@@ -16,13 +16,13 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
 
-# Six processes for two cores, since browsers and lost hosts are waited for; a file at a time and in the
+# Four processes for two cores, since browsers and lost hosts are waited for; a file at a time and in the
 # order of tests/conftest.py: the longest first. Packages and Chromium are installed side by side.
 test:
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev chromium
-	$(call typed,-n 6 --dist loadfile --no-loadscope-reorder)
+	$(call typed,-n 4 --dist loadfile --no-loadscope-reorder)
 
-# The tests that `make test` leaves out: a quarter of an hour on two cores.
+# The tests that `make test` leaves out: twenty minutes on two cores.
 slow: $(VENV)/.dev chromium
 	$(BIN)/python -m pytest -n 4 --dist loadfile -m slow
 

@@ -102,6 +102,7 @@ def test_a_program_that_does_not_fit_is_a_row_of_the_table():
     assert "does not fit: 24.20" in table([result], CHIP)
 
 
+@pytest.mark.slow
 def test_arrays_that_stay_on_the_device_count_in_its_peak():
     (gradient, *_) = sft(sft_settings())
     (alone, both) = compiled([dataclasses.replace(gradient, resident={}), gradient])

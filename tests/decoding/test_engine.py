@@ -70,7 +70,9 @@ def assert_scored(model, prompts, drawn, temperature=1.0, atol=1e-4):
             np.testing.assert_allclose(drawn[number].log_probs[sample], expected, atol=atol)
 
 
-@pytest.mark.parametrize("targets", [None, "all_linear", "attention"])
+@pytest.mark.parametrize(
+    "targets", ["attention", *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "all_linear"))]
+)
 def test_greedy_equals_the_full_forward(targets):
     model = make_model(targets)
     drawn = draw(model, PROMPTS, Sampling(2, NEW, temperature=0))
@@ -109,6 +111,7 @@ def test_caches_of_8_bits_are_near(model, dtype, tolerance):
         assert_scored(model, PROMPTS, drawn, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(
     order=st.permutations(range(6)),
@@ -586,6 +589,7 @@ def test_sizes_fit_the_memory():
         fit_sizes(sizes, each, 12_288 * each, 1)
 
 
+@pytest.mark.slow
 def test_the_kernel_decodes_as_xla_does(wide_model):
     sizes = EngineSizes(4, 3, 128, 70, samples=2, chunks=(64,), steps=70)
     asked = [np.arange(2, 2 + count) % 50 for count in (3, 100, 40)]

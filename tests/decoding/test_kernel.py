@@ -26,7 +26,9 @@ def arrays(lead, queries, dtype, seed=0):
 
 
 # float8 takes the way of int8. 512 queries, as of a prompt's chunk, are read in two parts.
-@pytest.mark.parametrize(("dtype", "queries"), [("model", 4), ("int8", 4), ("model", 512)])
+@pytest.mark.parametrize(
+    ("dtype", "queries"), [("model", 4), ("int8", 4), pytest.param("model", 512, marks=pytest.mark.slow)]
+)
 def test_the_kernel_equals_xla(dtype, queries):
     span = KeySpan(*jnp.asarray(SPANS, jnp.int32).T)
     q, keys, values = arrays((len(SPANS),), queries, dtype)

@@ -226,6 +226,7 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
             evaluate_again(config, run)
 
 
+@pytest.mark.slow
 def test_a_policy_that_never_calls_done_ends_and_is_counted(site, tmp_path):
     with ModelServer([NEVER]) as actor, ModelServer([DONE]) as judge:
         config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)

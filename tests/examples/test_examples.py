@@ -58,12 +58,14 @@ def test_each_example_is_tested_short_and_has_its_command():
         assert f"python docs/examples/{name}.py" in text
 
 
+@pytest.mark.slow
 def test_chat_with_a_policy(tmp_path):
     lines = run("chat_with_a_policy", tmp_path).splitlines()
     assert lines[0].startswith('{"evaluation_previous_goal"')
     assert lines[1] == "Click the button." and lines[4] == "Type your name." and len(lines) == 7
 
 
+@pytest.mark.slow
 def test_score_a_reply(tmp_path, random_policy):
     rows = run("score_a_reply", tmp_path, random_policy).splitlines()
     assert [float(re.findall(r"reward (\S+)", row)[0]) for row in rows] == [1.0, 0.3, 0.0, 0.0]

@@ -86,6 +86,7 @@ def tasks_file(folder, *sites):
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_policy_plays_the_tasks_of_a_web_collection_as_the_readme_says(site, models, tmp_path):
     file = tasks_file(tmp_path, "shop", "other")
     taught = collect(settings("web", site, models, tasks_file=file, rounds=1), tmp_path / "collect")

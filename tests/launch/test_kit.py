@@ -46,6 +46,7 @@ def parse(lines):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_stages_are_scripts_with_settings_that_exist(machine):
     lines = []
     for stage in STAGES:

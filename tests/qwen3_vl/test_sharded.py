@@ -52,6 +52,7 @@ def compared() -> dict[str, Any]:
     return figures([start(8)])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_eight_devices_equal_one(compared, stage):
     assert compared[stage]["log_probs"] <= 1e-5
@@ -60,6 +61,7 @@ def test_eight_devices_equal_one(compared, stage):
     assert compared["one_device"]["norm/gradient"] > 1
 
 
+@pytest.mark.slow
 def test_eight_devices_sample_the_same_tokens_as_one(compared):
     assert compared["samples"]["differing"] == 0
     assert compared["samples"]["log_probs"] <= 1e-5

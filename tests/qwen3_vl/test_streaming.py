@@ -92,6 +92,7 @@ def check_saved(source, target):
     assert len(load_file(target / "adapters" / "adapter_model.safetensors")) == 2 * (4 * 3 + 4 * 2)
 
 
+@pytest.mark.slow
 def test_eight_devices_load_and_save(tiny, tmp_path):
     report = finish(start(tiny, tmp_path, "2,2,2", devices=8))
     assert report["devices"] == 8

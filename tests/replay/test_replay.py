@@ -85,6 +85,7 @@ def settings(mined, **changes) -> VerifySettings:
     return from_config(VerifySettings, config)
 
 
+@pytest.mark.slow
 def test_decisions_are_verified_and_the_miner_reads_the_verdicts(pool, mined, tmp_path):
     command = [sys.executable, "-m", "experiments.verify_mined", "--config=configs/verify_mined.py:demo"]
     command += [f"--config.mined={mined}", "--config.sample=1.0", f"--workdir={tmp_path / 'verify'}"]
@@ -114,6 +115,7 @@ def test_decisions_are_verified_and_the_miner_reads_the_verdicts(pool, mined, tm
     assert "replay        not_critical (with the success's action 1 of 1, with the other 1 of 1)" in why
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on(mined, tmp_path, monkeypatch):
     def stop(_decisions, _settings, _workdir):
         yield first

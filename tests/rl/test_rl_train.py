@@ -257,6 +257,7 @@ def test_an_engine_that_stays_leaves_memory_for_the_gradient(config, tmp_path, m
     assert staying > waiting + width * 16 * 4  # At least the hidden states of a row.
 
 
+@pytest.mark.slow
 def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(config, tmp_path, monkeypatch):
     update = train_module.update_policy
     first = iter([1.0])

@@ -196,6 +196,7 @@ def test_hosts_with_other_code_data_settings_or_workdir_are_refused(random_polic
     assert list((first / "run").iterdir()) == [] and not (other / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_error_of_one_host_ends_all_with_it(random_policy, corpus, tmp_path):
     folders = tmp_path / "first", tmp_path / "second"
     for folder in folders:

@@ -47,6 +47,7 @@ def compare(folder: Path, golden: Path) -> list[Check]:
     return list(checks)
 
 
+@pytest.mark.slow
 def test_golden_logits_of_transformers_are_ours(checkpoint):
     found = compare(checkpoint, checkpoint.parent / "golden.safetensors")
     assert len(found) == 4 and not names(found)
@@ -96,12 +97,14 @@ def test_files_that_are_not_golden_logits_of_the_model_are_refused(checkpoint, t
 TEXT = SIZES["tiny"].text
 
 
+@pytest.mark.slow
 def test_kernels_pass():
     checks = [*kernels.training_kernels(TEXT, "float32", (128, 256))]
     checks += kernels.decode_kernel(TEXT, "float32", compiled=False)
     assert len(checks) == 8 and not names(checks)
 
 
+@pytest.mark.slow
 def test_bfloat16_has_its_own_limit():
     checks = [*kernels.training_kernels(TEXT, "bfloat16", (128, 128))]
     assert not names(checks)
@@ -194,6 +197,7 @@ def test_the_command_on_two_devices(checkpoint, tmp_path):
     assert all(name in page for name in checks) and str(tmp_path) not in page
 
 
+@pytest.mark.slow
 def test_a_failed_check_is_exit_code_1_and_the_page_is_written(checkpoint, flipped, tmp_path, monkeypatch):
     def out_of_memory(setup):
         raise MemoryError("no memory")
