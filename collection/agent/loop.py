@@ -209,6 +209,7 @@ class EpisodeRunner:
                 usage=answer.usage,
                 incidents=(*view.incidents, *outcome.incidents),
                 discarded=answer.discarded,
+                sampled=answer.sampled,
             )
         )
 

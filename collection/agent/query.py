@@ -12,7 +12,7 @@ from collection.environments.base import ExtractionError, View
 from collection.llm.actor import DONE_ONLY, ActorModel, ExtractionRequest, StepRequest
 from collection.llm.model import ImageSource
 from rmsweb_jax.actions import Reply, ReplyError, action_catalogue, repair_reply
-from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message
+from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message, SampledTokens
 
 NO_ACTION = "Your last reply had no action: give at least one."
 
@@ -25,6 +25,7 @@ class ParsedReply:
       reply: None if the reply is unusable; `error` then gives the reason.
       discarded: an earlier reply of this step that had no action; `usage` includes it.
       outage_s: seconds that the calls have waited for a model that did not answer.
+      sampled: tokens of the text, if the actor returns them.
     """
 
     messages: tuple[Message, ...]
@@ -35,6 +36,7 @@ class ParsedReply:
     usage: CallUsage
     discarded: tuple[str, ...] = ()
     outage_s: float = 0.0
+    sampled: SampledTokens | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +58,14 @@ class ActorSession:
     redact: Callable[[str], str]
 
     def query(self, state: AgentState, view: View, done_only: bool) -> ParsedReply:
-        """Asks for a step; asks once more if the reply has an empty action list."""
+        """Asks for a step; asks once more if the reply has an empty action list.
+
+        Not if its tokens are recorded: every reply of a policy that learns from its episodes is a turn.
+        """
         notices = [DONE_ONLY] if done_only else []
         notices += [view.notice] if view.notice else []
         first = self._query_once(state, view, notices, done_only)
-        if not _has_no_action(first.text):
+        if first.sampled is not None or not _has_no_action(first.text):
             return first
         second = self._query_once(state, view, [*notices, NO_ACTION], done_only)
         return dataclasses.replace(
@@ -93,7 +98,16 @@ class ActorSession:
                 reply, repaired = repair_reply(text)
             except ReplyError as problem:
                 error = f"Unusable reply: {problem}"
-        return ParsedReply(recorded, text, reply, error, repaired, answer.usage, outage_s=answer.outage_s)
+        return ParsedReply(
+            recorded,
+            text,
+            reply,
+            error,
+            repaired,
+            answer.usage,
+            outage_s=answer.outage_s,
+            sampled=answer.sampled,
+        )
 
 
 @dataclasses.dataclass
@@ -130,7 +144,9 @@ class StepExtractor:
         self.outage_s += reply.outage_s
         # A call without an answer is recorded for its cost; training skips empty responses.
         answer = "" if reply.problem else redact(reply.text).strip()
-        self.calls.append(ExtractionCall(messages=reply.messages, response=answer, usage=reply.usage))
+        self.calls.append(
+            ExtractionCall(messages=reply.messages, response=answer, usage=reply.usage, sampled=reply.sampled)
+        )
         if not answer:
             raise ExtractionError(redact(reply.problem) or "the answer was empty")
         return answer, reply.outage_s

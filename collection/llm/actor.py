@@ -15,7 +15,7 @@ import jinja2
 
 from collection.llm.model import ImageSource, Model, ModelRequest, Purpose, call_seed
 from rmsweb_jax.actions.json_schema import reply_schema
-from rmsweb_jax.records.schema import CallUsage, Message, TextPart
+from rmsweb_jax.records.schema import CallUsage, Message, SampledTokens, TextPart
 
 # A line of the state message. The scripted teacher has to recognise it, so both sides import it from here.
 DONE_ONLY = "Only done is allowed now: say what was achieved and whether it is all that was asked."
@@ -89,6 +89,7 @@ class ActorReply:
       problem: one line that says why the text is not a usable answer (blocked, cut off, empty); else empty.
       messages: the messages sent, if the actor wrote them itself (extractions, reflections).
       outage_s: seconds that the call has waited for a model that did not answer.
+      sampled: tokens of the text, if the model's server returns them.
     """
 
     text: str
@@ -96,6 +97,7 @@ class ActorReply:
     problem: str = ""
     messages: tuple[Message, ...] = ()
     outage_s: float = 0.0
+    sampled: SampledTokens | None = None
 
 
 class ActorModel(Protocol):
@@ -149,7 +151,9 @@ class LLMActor:
         schema: dict[str, Any] | None = None,
     ) -> ActorReply:
         answer = self._model.complete(ModelRequest(messages, purpose, seed, images, schema))
-        return ActorReply(answer.text, answer.usage, answer.problem, messages, answer.outage_s)
+        return ActorReply(
+            answer.text, answer.usage, answer.problem, messages, answer.outage_s, answer.sampled
+        )
 
 
 def reflection_messages(request: ReflectionRequest) -> tuple[Message, ...]:

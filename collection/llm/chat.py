@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -31,7 +32,7 @@ from collection.llm.model import (
     TransientError,
 )
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part
+from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part, SampledTokens
 
 # Endpoints differ in the parameters that they take. One that an endpoint refuses is sent under its other
 # name, or not at all.
@@ -52,9 +53,19 @@ class _ResponseMessage(BaseModel):
     refusal: str | None = None
 
 
+class _LogProb(BaseModel):
+    logprob: float
+
+
+class _LogProbs(BaseModel):
+    content: list[_LogProb] | None = None
+
+
 class _CompletionChoice(BaseModel):
     message: _ResponseMessage
     finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    logprobs: _LogProbs | None = None
 
 
 class _PromptTokenDetails(BaseModel):
@@ -88,6 +99,8 @@ class ChatModel:
       timeout_s: timeout of a call.
       structured: how answers are constrained to a request's schema; `off` sends no constraint.
       reasoning_effort: sent as it is, unless `auto`.
+      extra_body: further fields of every request. With `logprobs` and vLLM's `return_token_ids` replies have
+        their tokens.
     """
 
     def __init__(
@@ -101,6 +114,7 @@ class ChatModel:
         timeout_s: float = 120.0,
         structured: Structured = "off",
         reasoning_effort: ReasoningEffort = "auto",
+        extra_body: Mapping[str, Any] | None = None,
     ):
         # OpenAI's models that think refuse the older name of the limit; many other servers ignore the newer.
         openai_api = base_url.startswith("https://api.openai.com/")
@@ -110,6 +124,7 @@ class ChatModel:
             self._parameters["model"] = model
         if reasoning_effort != "auto":
             self._parameters["reasoning_effort"] = reasoning_effort
+        self._extra_body = dict(extra_body or {})
         self._refused: set[str] = set()
         self._name, self._max_tokens = name or model, max_tokens
         self._structured: Structured = structured
@@ -137,7 +152,7 @@ class ChatModel:
         while True:
             parameters = self._accepted({"seed": request.seed} | self._parameters)
             try:
-                return self._read(self._post(parameters | body))
+                return self._read(self._post(parameters | self._extra_body | body))
             except openai.APIStatusError as error:
                 if not self._is_refused(parameters, error):
                     return self._handle_status(error)
@@ -202,6 +217,7 @@ class ChatModel:
             problem=self._problem(choice),
             cached_tokens=(details and details.cached_tokens) or 0,
             model_version=completion.model or "",
+            sampled=_sampled(choice, completion.model or ""),
         )
 
     def _problem(self, choice: _CompletionChoice) -> str:
@@ -228,6 +244,15 @@ class ChatModel:
         return UserError(
             f"{self._url}: not a valid address ({one_line(str(error))}); check config.actor.base_url"
         )
+
+
+def _sampled(choice: _CompletionChoice, policy: str) -> SampledTokens | None:
+    """Returns the tokens of a reply; None if the endpoint does not return all of them."""
+    tokens, content = choice.token_ids, choice.logprobs.content if choice.logprobs else None
+    if not tokens or content is None or len(content) != len(tokens):
+        return None
+    log_probs = tuple(one.logprob for one in content)
+    return SampledTokens(tokens=tuple(tokens), log_probs=log_probs, policy=policy)
 
 
 def _to_chat(message: Message, images: ImageSource | None) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class ModelEndpoint:
       calls: maximum number of attempts at one call.
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
         `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
+      extra_body: further fields of each request to a chat-completions endpoint, as `{"top_k": 20}`.
       price_prompt, price_cached, price_response: US dollars per million tokens; if prompt and response are 0,
         those of `collection/llm/prices.json`. With `price_cached` 0, cached prompt tokens cost as others.
     """
@@ -63,6 +64,7 @@ class ModelEndpoint:
     timeout_s: float = safe(120.0)
     calls: int = safe(5)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
+    extra_body: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     price_prompt: float = 0.0
     price_cached: float = 0.0
     price_response: float = 0.0
@@ -146,6 +148,7 @@ class ActorConfig(ModelConfig):
       server_flags: flags of the command of vLLM or SGLang, as {"max-model-len": 4096}.
       server_settings: settings of our own server that differ from the defaults of
         `rmsweb_jax.serve.config.ServeSettings`.
+      adapters: name of adapters at the policy's server; empty: the model without adapters.
       mistakes: seeded mistakes of the scripted teacher.
     """
 
@@ -156,6 +159,7 @@ class ActorConfig(ModelConfig):
     server_python: str = ""
     server_flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     server_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    adapters: str = internal("")
     mistakes: MistakeConfig = internal(MistakeConfig())
 
     def resolve(self, section: str = "config.actor") -> Self:
@@ -250,15 +254,17 @@ def _endpoint(config: ModelConfig) -> Model:
         )
     from collection.llm.chat import ChatModel
 
+    adapters = config.adapters if isinstance(config, ActorConfig) else ""
     return ChatModel(
         base_url=config.base_url,
-        # Our server serves one model, so requests need not name it.
-        model="" if config.kind == "policy" else config.model,
-        name=config.model,
+        # Our server serves one model, so requests need not name it; adapters have names.
+        model=adapters if config.kind == "policy" else config.model,
+        name=adapters or config.model,
         api_key=os.environ.get(config.api_key_env, "") if config.api_key_env else "",
         temperature=config.temperature,
         max_tokens=config.max_tokens,
         timeout_s=config.timeout_s,
         structured=structured,
         reasoning_effort=config.reasoning_effort,
+        extra_body=config.extra_body,
     )

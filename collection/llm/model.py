@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
+from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, SampledTokens
 
 # The call ledger reports costs by purpose.
 Purpose = Literal["reply", "reflect", "extract", "judge", "task", "check"]
@@ -78,6 +78,7 @@ class ModelReply:
       cached_tokens: prompt tokens that were billed as cached.
       outage_s: seconds that the call has waited for a model that did not answer.
       model_version: name of the model in the answer, often more precise than that in the request.
+      sampled: tokens of the answer, if the endpoint returns them.
     """
 
     text: str
@@ -86,6 +87,7 @@ class ModelReply:
     cached_tokens: int = 0
     outage_s: float = 0.0
     model_version: str = ""
+    sampled: SampledTokens | None = None
 
 
 class Model(Protocol):

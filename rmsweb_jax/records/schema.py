@@ -141,12 +141,31 @@ class CallUsage(Record):
         return self.prompt_tokens + self.response_tokens
 
 
+class SampledTokens(Record):
+    """The tokens of a policy's reply, as they were drawn: what reinforcement learning needs of it.
+
+    Attributes:
+      tokens: the end token included; a reply that was cut off has none.
+      log_probs: their log-probabilities under the policy that drew them, in nats.
+      policy: the server's name of that policy.
+    """
+
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    policy: str
+
+
 class ExtractionCall(Record):
-    """The page-reading LLM call made by `extract_structured_data`."""
+    """The page-reading LLM call made by `extract_structured_data`.
+
+    Attributes:
+      sampled: tokens of the response, if the actor returns them.
+    """
 
     messages: tuple[Message, ...]
     response: str
     usage: CallUsage = CallUsage()
+    sampled: SampledTokens | None = None
 
 
 class JudgeFingerprint(Record):
@@ -239,6 +258,7 @@ class Step(Record):
       repaired: the reply's JSON had to be repaired before it parsed.
       discarded: raw replies without an action, which were requested again; `usage` counts them.
       incidents: incidents from the observation before this decision until its actions were done.
+      sampled: tokens of the response, if the actor returns them.
     """
 
     number: int
@@ -252,6 +272,7 @@ class Step(Record):
     usage: CallUsage = CallUsage()
     incidents: tuple[Incident, ...] = ()
     discarded: tuple[str, ...] = ()
+    sampled: SampledTokens | None = None
 
 
 Outcome = Literal["done", "max_steps", "failures", "timeout", "blocked", "captcha", "unreachable", "crashed"]

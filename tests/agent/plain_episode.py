@@ -68,17 +68,20 @@ class Page:
 
 
 class Lines:
-    """An actor that replies with the given texts in order, the last one for ever, and stores its requests."""
+    """An actor that replies with the given texts in order, the last one for ever, and stores its requests.
+
+    All replies have the same `sampled` tokens.
+    """
 
     name = "lines"
 
-    def __init__(self, *texts):
-        self._texts, self.requests = list(texts), []
+    def __init__(self, *texts, sampled=None):
+        self._texts, self.requests, self._sampled = list(texts), [], sampled
 
     def reply(self, request):
         self.requests.append(request)
         text = self._texts.pop(0) if len(self._texts) > 1 else self._texts[0]
-        return ActorReply(text, CallUsage(prompt_tokens=10, cost=0.5))
+        return ActorReply(text, CallUsage(prompt_tokens=10, cost=0.5), sampled=self._sampled)
 
     def reflect(self, request):
         raise AssertionError(request)

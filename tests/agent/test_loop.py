@@ -6,6 +6,7 @@ import pytest
 
 from collection.agent.query import DONE_ONLY, NO_ACTION
 from collection.environments.blockers import Blocker
+from rmsweb_jax.records.schema import SampledTokens
 from tests.agent.plain_episode import CLICK, DONE, Clock, Lines, Page, reply, run
 
 
@@ -49,6 +50,14 @@ def test_an_empty_action_list_is_asked_again_once():
     assert NO_ACTION in first.messages[-1].text
     assert second.error and second.response == reply()
     assert first.discarded == second.discarded == (reply(),) and trajectory.steps[2].discarded == ()
+
+
+def test_a_reply_with_tokens_is_a_turn_also_without_an_action():
+    tokens = SampledTokens(tokens=(1, 2), log_probs=(-0.1, -0.2), policy="p")
+    teacher = Lines(reply(), reply(DONE), sampled=tokens)
+    first, second = run(Page(), teacher).steps
+    assert first.error and first.response == reply() and first.discarded == ()
+    assert first.sampled == second.sampled == tokens
 
 
 def test_an_empty_action_list_in_a_code_fence_is_asked_again_too():

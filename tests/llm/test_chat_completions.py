@@ -14,7 +14,7 @@ from collection.llm.config import ActorConfig, make_actor
 from collection.llm.model import ModelRequest
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import ImagePart, Message, TextPart
+from rmsweb_jax.records.schema import ImagePart, Message, SampledTokens, TextPart
 from rmsweb_jax.settings import from_config
 from tests.llm.chat_cases import NO_MAX_TOKENS, NO_TEMPERATURE
 
@@ -67,6 +67,23 @@ def chat(httpserver: HTTPServer, monkeypatch):
 
 def sent(httpserver: HTTPServer) -> list[dict]:
     return [json.loads(request.data) for request, _ in httpserver.log]
+
+
+def test_tokens_of_a_reply_are_kept_if_the_endpoint_returns_them(httpserver, chat):
+    answer = completion("{}")
+    answer["model"] = "policy-3"
+    answer["choices"][0] |= {
+        "token_ids": [5, 9],
+        "logprobs": {"content": [{"logprob": -0.5}, {"logprob": 0.0}]},
+    }
+    httpserver.expect_ordered_request(PATH).respond_with_json(answer)
+    answer["choices"][0]["token_ids"] = [5]
+    httpserver.expect_ordered_request(PATH).respond_with_json(answer)
+    actor = chat(extra_body={"return_token_ids": True, "logprobs": True})
+    expected = SampledTokens(tokens=(5, 9), log_probs=(-0.5, 0.0), policy="policy-3")
+    assert actor.reply(request()).sampled == expected
+    assert actor.reply(request()).sampled is None
+    assert all(body["return_token_ids"] and body["logprobs"] for body in sent(httpserver))
 
 
 def test_reply_sends_the_whole_chat(httpserver, chat):
