@@ -5,7 +5,8 @@
 
 A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
 for exact replies alone, `text_reward` for similar text, and `async` also trains on groups of the policy
-before. `8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores.
+before. `8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores. `online` is the
+demo with episodes that the policy plays, `8b,online` that of a size.
 """
 
 from __future__ import annotations
@@ -82,5 +83,54 @@ VARIANTS = _SIZES | {
 }
 
 
+# Online runs: what differs from the size.
+_ONLINE = {
+    "demo": {
+        "max_prompt_tokens": 1_280,
+        "num_samples": 4,
+        # A group is the episodes of one task, whose turns fill an optimizer step.
+        "train_groups": 8,
+        "mini_batch_groups": 2,
+        "gen_batch_groups": 16,
+        "max_gen_batches": 2,
+        "max_salvage_groups": 4,
+        "row_tokens": 2_048,
+        # Held-out replies and episodes are drawn by one server.
+        "endpoint": {"concurrency": 16},
+    },
+    "smoke": {
+        "pages": ("click-button", "click-option"),
+        "num_samples": 2,
+        "train_groups": 2,
+        "mini_batch_groups": 1,
+        "gen_batch_groups": 2,
+        "max_gen_batches": 1,
+        "max_salvage_groups": 1,
+    },
+    "8b": {"applications": ("ihatemoney", "trac")},
+}
+
+
 def get_config(variant: str = "demo") -> ConfigDict:
+    size, _, change = variant.rpartition(",")
+    if change == "online":
+        return _online_config(size or "demo")
     return variant_config(RlConfig, VARIANTS, variant)
+
+
+def _online_config(size: str) -> ConfigDict:
+    # Machines that train offline need no browser's packages.
+    from configs import collect, serve
+    from experiments.online import OnlineSettings
+
+    demo = {"pages": collect.PAGES, "play": {**collect.DEMO_EPISODES, "actor": collect.DEMO_POLICY}}
+    smoke = {"play": {**collect.SMOKE_EPISODES, "limits": {"max_steps": 2}}}
+    large = {"play": {"actor": {**collect.POLICY, "server_settings": serve.VARIANTS["8b"]}}}
+    patches = {
+        "demo": (demo, _ONLINE["demo"]),
+        "smoke": (demo, _ONLINE["demo"], smoke, _ONLINE["smoke"]),
+        "8b": (large, _ONLINE["8b"]),
+        "32b": (large, _ONLINE["8b"]),
+    }
+    variants = {name: (*_SIZES[name], *changes) for name, changes in patches.items()}
+    return variant_config(OnlineSettings, variants, size)

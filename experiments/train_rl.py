@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -24,7 +25,7 @@ def main(config: ConfigDict, workdir: AnyPath) -> None:
         return
     logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
     logging.getLogger("httpx").setLevel(logging.WARNING)  # And this every request to an endpoint.
-    report = train(from_config(RlConfig, config), workdir)
+    report = _train(config, workdir)
     if not is_first():
         return
     rewards = [report[name].get("eval/reward") for name in ("first", "final")]
@@ -35,11 +36,20 @@ def main(config: ConfigDict, workdir: AnyPath) -> None:
     )
 
 
+def _train(config: ConfigDict, workdir: AnyPath) -> dict[str, Any]:
+    if "play" not in config:
+        return train(from_config(RlConfig, config), workdir)
+    # Offline runs need no browser's packages.
+    from experiments.online import OnlineSettings, train_online
+
+    return train_online(from_config(OnlineSettings, config), workdir)
+
+
 if __name__ == "__main__":
     cli.run(
         main,
         "configs/rl.py:demo",
-        safe_keys=safe_keys(RlConfig),
+        safe_keys=(*safe_keys(RlConfig), "play.fleet", "play.apps_folder", "replays"),
         distributed=True,
         reads=("prompts", "eval_prompts", "model"),
     )

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
 from collection.environments.apps.application import Application
-from collection.environments.apps.suite import apps_folder, make_application
-from collection.environments.miniwob import HOST, MiniWobServer
+from collection.environments.apps.suite import apps_folder, find_task, make_application
+from collection.environments.apps.tasks import AppEnvironment
+from collection.environments.base import Environment
+from collection.environments.miniwob import HOST, MiniWobEnvironment, MiniWobServer
+from collection.environments.web import WebConfig, WebEnvironment
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
 
 
@@ -110,6 +115,25 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             application.start()
             self._applications[name] = application
         return self._applications[name]
+
+    @contextlib.contextmanager
+    def environment(
+        self, task: Task, browser: Browser, images: ImageStore, folder: Path, web: WebConfig
+    ) -> Iterator[Environment]:
+        """Opens a task's environment in its browser.
+
+        Args:
+          folder: for files of the episode; removed afterwards.
+        """
+        if task.environment == "miniwob":
+            yield MiniWobEnvironment(browser, images)
+            return
+        with contextlib.closing(WebEnvironment(browser, images, folder, web)) as environment:
+            if task.environment == "app":
+                application = self.application(task.task_id.partition("/")[0])
+                yield AppEnvironment(environment, [find_task(application, task.task_id)])
+            else:
+                yield environment
 
     def _start(self, environment: str, user_agent: str) -> None:
         config, rules, secrets = self._guard_config, (), self._secrets

@@ -11,7 +11,6 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -20,11 +19,8 @@ from collection.agent.prompt import PromptConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
-from collection.environments.apps.suite import find_task
-from collection.environments.apps.tasks import AppEnvironment
 from collection.environments.base import Environment
-from collection.environments.miniwob import MiniWobEnvironment
-from collection.environments.web import WebConfig, WebEnvironment
+from collection.environments.web import WebConfig
 from collection.fleet.activity import Reporter, ReportingActor
 from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
@@ -176,7 +172,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             browser = self._browser(task)
             self._reporter.set(waiting_for="page")
             try:
-                with self._environment(task, browser) as environment:
+                # In the workdir, so that the parent can remove the files of a killed worker.
+                files = self._workdir / FILES / Path(self._name).stem
+                with self._browsers.environment(
+                    task, browser, self._images, files, self._config.web
+                ) as environment:
                     trajectory = self._runner(environment).run_episode(task, attempt, guidance)
                     return trajectory.model_copy(update={"retries": lost})
             except (BrowserLostError, PageError, ProxyLostError) as error:
@@ -205,22 +205,6 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                     raise
                 print(f"{task.task_id}: {error}", file=sys.stderr, flush=True)
         raise AssertionError("unreachable")
-
-    @contextlib.contextmanager
-    def _environment(self, task: Task, browser: Browser) -> Iterator[Environment]:
-        if task.environment == "miniwob":
-            yield MiniWobEnvironment(browser, self._images)
-            return
-        # In the workdir, so that the parent can remove the files of a killed worker.
-        folder = self._workdir / FILES / Path(self._name).stem
-        with contextlib.closing(
-            WebEnvironment(browser, self._images, folder, self._config.web)
-        ) as environment:
-            if task.environment == "app":
-                application = self._browsers.application(task.task_id.partition("/")[0])
-                yield AppEnvironment(environment, [find_task(application, task.task_id)])
-            else:
-                yield environment
 
     def _runner(self, environment: Environment) -> EpisodeRunner:
         return EpisodeRunner(

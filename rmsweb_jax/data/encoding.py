@@ -8,7 +8,7 @@ import functools
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from rmsweb_jax.qwen3_vl.processor import (
     upright_size,
 )
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import RlPrompt, SftSample
+from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
 
 # Counts changes of the prompt's template and of the sizes of images, after which stored sizes are wrong.
 _LAYOUT = 1
@@ -71,7 +71,7 @@ class Encoder:
         Raises:
           UserError: a screenshot is missing or cannot be read.
         """
-        with _named(sample):
+        with _named(sample.sample_id):
             prompt = self.processor.encode_prompt(sample.messages, self.images.get)
             response = self.processor.encode_response(sample.response, newline=True)
             return Example(
@@ -89,7 +89,7 @@ class Encoder:
         Raises:
           UserError: a screenshot is missing or damaged, or an action is not a valid reply.
         """
-        with _named(sample):
+        with _named(sample.sample_id):
             tokens, grids = self.processor.prompt_tokens(sample.messages, self._grid)
             response = self.processor.encode_response(sample.response, newline=True)
             _action_mask(sample, response)  # For its error.
@@ -101,6 +101,24 @@ class Encoder:
             task_id=sample.task_id,
             kind=sample.kind,
         )
+
+    def prompt(self, name: str, messages: Sequence[Message]) -> Example:
+        """Encodes a prompt as an example without a target.
+
+        Raises:
+          UserError: a screenshot is missing or cannot be read.
+        """
+        with _named(name):
+            prompt = self.processor.encode_prompt(messages, self.images.get)
+        return Example(
+            name, prompt.tokens, len(prompt.tokens), np.zeros(0, bool), prompt.patches, prompt.grids
+        )
+
+    def prompt_size(self, name: str, task_id: str, messages: Sequence[Message]) -> SampleSize:
+        """Counts tokens and patches of a prompt; raises as `size`."""
+        with _named(name):
+            tokens, grids = self.processor.prompt_tokens(messages, self._grid)
+        return SampleSize(name, len(tokens), 0, tuple(math.prod(grid) for grid in grids), task_id)
 
     def _grid(self, sha256: str) -> Grid:
         try:
@@ -184,12 +202,12 @@ def as_sample(record: RlPrompt | SftSample) -> SftSample:
 
 
 @contextlib.contextmanager
-def _named(sample: SftSample) -> Iterator[None]:
+def _named(sample_id: str) -> Iterator[None]:
     """Errors begin with the name of the sample."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"sample {sample.sample_id}: {error}") from error
+        raise UserError(f"sample {sample_id}: {error}") from error
 
 
 def _action_mask(sample: SftSample, response: EncodedResponse) -> Bool[np.ndarray, " tokens"]:

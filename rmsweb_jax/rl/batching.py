@@ -68,11 +68,16 @@ def _no_tree(number: int) -> Tree:
     raise IndexError(number)
 
 
-def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int) -> Packer:
+def rl_packer(
+    sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int, *, online: bool = False
+) -> Packer:
     """Chooses the rows of a run by packing steps of random prompts.
 
     Responses are as long as targets, and some run to the limit. A step has as many rejected groups as
     accepted ones, as far as they are kept: where fewer are rejected, a run says how full its rows are.
+
+    Args:
+      online: rows have room for any prompt and screenshot within the limits, whatever `sizes` has.
 
     Raises:
       UserError: a prompt and one response do not fit a row.
@@ -91,15 +96,20 @@ def rl_packer(sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfi
             responses[rng.random(len(responses)) < _RUNAWAYS] = config.max_response_tokens
             step.append(TreeSize(size.prompt_length, tuple(responses.tolist()), size.patches))
         steps.append(step)
+    patches = [count for size in sizes for count in size.patches]
+    prompts = [size.prompt_length for size in sizes]
+    if online:
+        patches.append(config.max_pixels // model.vision.patch_size**2)
+        prompts.append(config.max_prompt_tokens)
     return choose_packer(
         steps,
         model,
         rows=shards,
-        least=max(size.prompt_length for size in sizes) + longest,
+        least=max(prompts) + longest,
         most=config.row_tokens,
         multiple=config.row_multiple,
-        images=max(len(size.patches) for size in sizes),
-        window=max((count for size in sizes for count in size.patches), default=0),
+        images=max(int(online), *(len(size.patches) for size in sizes)),
+        window=max(patches, default=0),
     )
 
 
@@ -118,6 +128,8 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
     # surrogate, without them they have no KL term (docs/results/verl.md).
     num_accepted = sum(len(group.responses) for group in batch.accepted)
     num_responses = sum(len(group.responses) for group in groups)
+    # Turns of episodes have no target, but for those that are verified replies to their task.
+    num_anchored = sum(bool(group.prompt.target) for group in batch.salvaged)
 
     def responses(group: Group, accepted: bool) -> Iterator[Branch]:
         for sample, tokens in enumerate(group.responses):
@@ -132,7 +144,8 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
             yield Branch(tokens, values)
 
     def tree(group: Group, accepted: bool) -> LazyTree:
-        lengths, anchored = [len(tokens) for tokens in group.responses], salvage and not accepted
+        lengths = [len(tokens) for tokens in group.responses]
+        anchored = salvage and not accepted and bool(group.prompt.target)
         size = group.prompt.size
         if anchored:
             lengths.append(size.num_targets)
@@ -140,7 +153,7 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
         def make() -> Tree:
             example, branches = group.prompt.encoded(), list(responses(group, accepted))
             if anchored:
-                anchor = token_weights(example.action_mask, len(batch.salvaged))
+                anchor = token_weights(example.action_mask, num_anchored)
                 branches.append(Branch(example.target, {"salvage_weight": anchor}))
             return Tree(example, tuple(branches))
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
+from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.rl.losses import Objective
@@ -193,6 +194,11 @@ class RlConfig(ComputeConfig):
             self.endpoint.check()
 
     @property
+    def sampling(self) -> Sampling:
+        """How the responses to a prompt are drawn."""
+        return Sampling(self.num_samples, self.max_response_tokens, self.temperature)
+
+    @property
     def gates(self) -> dict[str, Any]:
         """Settings of `gated_advantages`."""
         return {
@@ -200,3 +206,32 @@ class RlConfig(ComputeConfig):
             "competent_reward": self.competent_reward,
             "competence_gate": self.competence_gate,
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlineConfig(RlConfig):
+    """Settings of online RL: the policy plays episodes, and learns from how they end.
+
+    A group has `num_samples` episodes of one task; `prompts` serve the salvage anchor and the evaluation.
+    With the rollout engine "local" the run starts a server of its own on this machine.
+
+    Attributes:
+      least_episodes: groups in which fewer episodes have a reward are dropped.
+      max_masked: largest share of episodes without a reward; a run with more stops.
+    """
+
+    least_episodes: int = 2
+    max_masked: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.least_episodes < 2:
+            raise UserError(f"config.least_episodes is {self.least_episodes}: make it 2 or more")
+        if not 0 <= self.max_masked <= 1:
+            raise UserError(f"config.max_masked is {self.max_masked}: make it a share, 0 to 1")
+        if self.max_staleness:
+            raise UserError(
+                f"config.max_staleness is {self.max_staleness}: online runs take turns, make it 0"
+            )
+        if self.corpus != "mined":
+            raise UserError(f"config.corpus is {self.corpus!r}: make it 'mined' in an online run")

@@ -74,9 +74,12 @@ def dynamic_sampling(
             source.limit = source.position + count * (2 if another else 1)
         for group in source.take(count, source.version - config.max_staleness):
             generated.append(group)
-            (accepted if group.accepted else rejected).append(group)
-            if len(rejected) > config.max_salvage_groups and group is rejected[-1]:
-                group.prompt.release()  # No step will read it.
+            if group.accepted:
+                accepted.append(group)
+            elif group.turns:
+                rejected.append(group)
+                if len(rejected) > config.max_salvage_groups:
+                    group.release()  # No step will read it.
         if len(generated) % batch_groups == 0:
             report(len(accepted), len(generated) // batch_groups)
     # Iterations are short: a single one says little.
@@ -94,7 +97,7 @@ def dynamic_sampling(
 
 @dataclasses.dataclass(frozen=True)
 class MiniBatch:
-    """The groups of one optimizer step."""
+    """The groups of one optimizer step, those of episodes by turn."""
 
     accepted: tuple[Group, ...]
     salvaged: tuple[Group, ...]
@@ -113,6 +116,9 @@ def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBa
         return []
 
     def split(groups: tuple[Group, ...]) -> list[tuple[Group, ...]]:
-        return [tuple(groups[at] for at in part) for part in np.array_split(np.arange(len(groups)), steps)]
+        parts = np.array_split(np.arange(len(groups)), steps)
+        return [tuple(turn for at in part for turn in groups[at].turns) for part in parts]
 
-    return [MiniBatch(*parts) for parts in zip(split(accepted), split(salvaged), strict=True)]
+    batches = [MiniBatch(*parts) for parts in zip(split(accepted), split(salvaged), strict=True)]
+    # The prompts of all turns may have been too long.
+    return [batch for batch in batches if batch.accepted or batch.salvaged]

@@ -49,23 +49,32 @@ def rollout_metrics(groups: Sequence[Group], competent_reward: float) -> dict[st
     """
     responses = [response for group in groups for response in group.responses]
     log_probs = [part for group in groups for part in group.log_probs]
-    rewards = np.stack([group.rewards for group in groups])
+    # Groups of episodes may have rewards of a part of them alone.
+    by_group = [group.rewards for group in groups if len(group.rewards) > 1]
     share = {fate: sum(group.fate == fate for group in groups) / len(groups) for fate in FATES}
-    return {
+    metrics = {
         "gates/accepted": share["accepted"],
         "gates/std_rejected": share["solved"] + share["unsolved"],
         "gates/std_rejected_solved": share["solved"],
         "gates/std_rejected_unsolved": share["unsolved"],
         "gates/competence_rejected": share["incompetent"],
-        "reward/mean": float(rewards.mean()),
-        "reward/best_of_k": float(rewards.max(1).mean()),
-        "reward/group_std": float(rewards.std(1, ddof=1).mean()),
-        "reward/correct": float((rewards >= competent_reward).mean()),
-        "response/length": float(np.mean([len(response) for response in responses])),
-        "response/truncated": float(np.mean([group.truncated for group in groups])),
-        # As in verl: the mean over sequences of minus the token mean of the sampler's log-probabilities.
-        "rollout_log_ppl": float(np.mean([-part.mean() for part in log_probs])),
     }
+    if by_group:
+        rewards = np.concatenate(by_group)
+        metrics |= {
+            "reward/mean": float(rewards.mean()),
+            "reward/best_of_k": float(np.mean([one.max() for one in by_group])),
+            "reward/group_std": float(np.mean([one.std(ddof=1) for one in by_group])),
+            "reward/correct": float((rewards >= competent_reward).mean()),
+        }
+    if responses:
+        metrics |= {
+            "response/length": float(np.mean([len(response) for response in responses])),
+            "response/truncated": float(np.concatenate([group.truncated for group in groups]).mean()),
+            # As in verl: the mean over sequences of minus the token mean of the sampler's log-probabilities.
+            "rollout_log_ppl": float(np.mean([-part.mean() for part in log_probs])),
+        }
+    return metrics
 
 
 class ScoredResponse(NamedTuple):
@@ -142,7 +151,8 @@ def readable_groups(
       each: number of groups of each fate.
     """
     for fate in FATES:
-        for group in [group for group in groups if group.fate == fate][:each]:
+        turns = [turn for group in groups if group.fate == fate for turn in group.turns if turn.responses]
+        for group in turns[:each]:
             yield {
                 "prompt_id": group.prompt.prompt_id,
                 "category": group.prompt.category,
@@ -160,7 +170,7 @@ def _readable(
     return {
         "text": text,
         "reward": float(group.rewards[sample]),
-        "field": deciding_field(text, group.prompt.target),
+        "field": deciding_field(text, group.prompt.target) if group.prompt.target else "",
         "truncated": bool(group.truncated[sample]),
         "log_prob": float(log_probs.mean()),
         # A character of several tokens is shown as unknown in each of them.

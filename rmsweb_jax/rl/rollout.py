@@ -144,6 +144,15 @@ class Group:
     def accepted(self) -> bool:
         return self.fate == "accepted"
 
+    @property
+    def turns(self) -> tuple[Group, ...]:
+        """Itself: what it adds to an optimizer step, see `rl.episodes.EpisodeGroup`."""
+        return (self,)
+
+    def release(self) -> None:
+        """Frees the encoded prompt."""
+        self.prompt.release()
+
 
 def make_group(
     prompt: Prompt,

@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import training_data
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.memory import fit_memory
-from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.errors import StoppedError
@@ -37,8 +36,9 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
-from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.config import OnlineConfig, RlConfig
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
+from rmsweb_jax.rl.episodes import EpisodeGroup, EpisodeRollouts, EpisodeSource, episode_metrics
 from rmsweb_jax.rl.metrics import (
     check_gap,
     dynamic_sampling_metrics,
@@ -73,11 +73,14 @@ STAGE = "train_rl"
 _THREADS = 4
 
 
-def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
+def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = None) -> dict[str, Any]:
     """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run.
 
     With several processes all of them must call this, with one shared `workdir`. Where that is in a bucket,
     the caller has opened it (`open_run`), which copies what is in the folder on disk at the end.
+
+    Args:
+      episodes: plays the episodes of an online run, whose config is an `OnlineConfig` with an endpoint.
 
     Raises:
       UserError: the prompts or the model cannot be used, too many steps in a row were not finite (the state
@@ -93,7 +96,13 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     data, held_out = open_prompts(config, processor, workdir, folder)
     # The size that the mesh is chosen by is packed once.
     make_packer = functools.cache(
-        functools.partial(rl_packer, list(data.sizes.values()), config, processor.config)
+        functools.partial(
+            rl_packer,
+            list(data.sizes.values()),
+            config,
+            processor.config,
+            online=episodes is not None,
+        )
     )
     chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
     mesh = make_mesh(**vars(chosen))
@@ -105,7 +114,6 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     counts = count_parameters(model)
     _, params, frozen = split_model(model, "lora")
     sizes = [*data.sizes.values(), *held_out.sizes.values()]
-    sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
 
     # 3. Optimizer and compiled programs.
     optimizer = adamw(config.learning_rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
@@ -138,7 +146,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
     if config.max_staleness and device_memory(mesh.devices.flat[0]) is not None:
         # The engine stays while the policy is updated.
         held = device_bytes(state.opt_state) + program_bytes(gradient(steps).compile())
-    generator = make_generator(config, sampling, sizes, processor, held, [data, held_out])
+    generator = make_generator(config, sizes, processor, held, [data, held_out])
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
     # seed, the policy's version and the prompt, so that there is no generator to restore.
@@ -150,16 +158,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
         if first:
             state, extra = checkpoints.restore(first, abstract_like(state))
         seconds = extra["seconds"]
-        rollouts = Rollouts(
-            generator,
-            data,
-            sampling,
-            REWARDS[config.reward],
-            config.gates,
-            config.seed,
-            position=extra["position"],
-            kept=groups_from_json(extra["kept"], data, config.gates),
-        )
+        rollouts = make_rollouts(config, generator, data, extra, episodes)
         stack.callback(rollouts.close)
         writer = stack.enter_context(MetricWriter(workdir, first))
         progress = Progress(folder, STAGE, config.iterations, first, active=is_first())
@@ -172,7 +171,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
             rollouts.load(nnx.merge(graphdef, state.params, frozen), iteration)
             metrics: dict[str, Any] = {}
             if iteration % config.eval_every == 0:
-                metrics, replies = evaluate(rollouts, held_out, sampling)
+                metrics, replies = evaluate(rollouts, held_out, config.sampling)
                 writer.write_replies(done, replies)
             sampled_groups, sampled = sample_groups(config, rollouts, data, progress, writer)
             if not config.max_staleness:
@@ -192,7 +191,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
             )
             state = updated.state
             for group in sampled_groups.generated:
-                group.prompt.release()
+                group.release()
             metrics |= sampled | updated.metrics
             if iteration == first:
                 packer.warn(metrics["update/useful_flops"])
@@ -226,7 +225,7 @@ def train(config: RlConfig, workdir: AnyPath) -> dict[str, Any]:
         trained = nnx.merge(graphdef, state.params, frozen)
         rollouts.stop()
         rollouts.load(trained, config.iterations)
-        final, replies = evaluate(rollouts, held_out, sampling)
+        final, replies = evaluate(rollouts, held_out, config.sampling)
         generator.unload()
         writer.write_replies(config.iterations + 1, replies)
     export(trained, source, folder / "export")
@@ -288,9 +287,32 @@ def open_prompts(
     return data, opened("config.eval_prompts", config.eval_prompts, corpus="mined")
 
 
+def make_rollouts(
+    config: RlConfig,
+    generator: Generator,
+    data: RlData,
+    extra: Mapping[str, Any],
+    episodes: EpisodeSource | None,
+) -> Rollouts:
+    """Makes what gives the run its groups, where a checkpoint's `extra` has left off."""
+    position = extra["position"]
+    if episodes is not None:
+        assert isinstance(config, OnlineConfig) and isinstance(generator, RemoteGenerator)
+        return EpisodeRollouts(episodes, generator, data, config, position)
+    return Rollouts(
+        generator,
+        data,
+        config.sampling,
+        REWARDS[config.reward],
+        config.gates,
+        config.seed,
+        position=position,
+        kept=groups_from_json(extra["kept"], data, config.gates),
+    )
+
+
 def make_generator(
     config: RlConfig,
-    sampling: Sampling,
     sizes: Sequence[SampleSize],
     processor: Processor,
     held: int,
@@ -304,7 +326,7 @@ def make_generator(
       data: the data sets of the prompts, each with its own images.
     """
     if config.rollout_engine == "local":
-        return LocalGenerator(functools.partial(make_engine, config, sampling, sizes, processor, held))
+        return LocalGenerator(functools.partial(make_engine, config, sizes, processor, held))
     stores = [one.encoder.images for one in data]
 
     def image(sha256: str) -> bytes:
@@ -315,7 +337,6 @@ def make_generator(
 
 def make_engine(
     config: RlConfig,
-    sampling: Sampling,
     sizes: Sequence[SampleSize],
     processor: Processor,
     held: int,
@@ -325,8 +346,8 @@ def make_engine(
     shards, layout = row_shards(model.attention.mesh), choose_layout(model)
     shapes = sizes_for(
         [(size.prompt_length, size.patches) for size in sizes],
-        samples=sampling.num_samples,
-        response_tokens=sampling.max_response_tokens,
+        samples=config.num_samples,
+        response_tokens=config.max_response_tokens,
         lanes=config.rollout_lanes or shards,
         shards=shards,
     )
@@ -366,6 +387,8 @@ def sample_groups(
     tokens = sum(len(response) for group in groups for response in group.responses)
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
     metrics |= rollout_metrics(groups, config.competent_reward)
+    if episodes := [group for group in groups if isinstance(group, EpisodeGroup)]:
+        metrics |= episode_metrics(episodes)
     metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds - waited}
     return sampled_groups, metrics | {"dynamic_sampling/dropped": rollouts.dropped - dropped}
 

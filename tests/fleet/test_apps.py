@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 
 import psutil
@@ -104,3 +106,23 @@ def test_what_is_not_there_is_one_line(pool, tmp_path):
     for name in ("counter/twice/0", "counter/once/x"):
         with pytest.raises(UserError, match="is not one of counter"):
             suite.find_task(counter, name)
+
+
+@pytest.mark.parametrize(
+    ("check", "content", "message"),
+    [
+        (lambda ending: False, None, ""),
+        (lambda ending: True, None, "counter/add/0: its check pays 1 to who has done nothing"),
+        (lambda ending: -1, None, r"counter/add/0: its check pays -1: make that 0 to 1"),
+        (lambda ending: False, itertools.count().__next__, "holds something else than before"),
+    ],
+)
+def test_checks_and_resets_are_tried_before_a_run(pool, tmp_path, monkeypatch, check, content, message):
+    (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
+    monkeypatch.setattr(
+        suite, "tasks_of", lambda application, seed: [make_task(counter, "add", 0, "", check)]
+    )
+    if content is not None:
+        monkeypatch.setattr(counter, "content", content)
+    with counter, pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        suite.check_application(counter, 0)

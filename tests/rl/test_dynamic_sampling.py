@@ -14,15 +14,15 @@ PAPER = RlConfig(prompts="prompts", model="model")
 
 @dataclasses.dataclass
 class Verdict:
-    """A group, and its prompt."""
+    """A group."""
 
     number: int
     accepted: bool
     released: bool = False
 
     @property
-    def prompt(self) -> "Verdict":
-        return self
+    def turns(self) -> "tuple[Verdict, ...]":
+        return (self,)
 
     def release(self) -> None:
         self.released = True

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import psutil
 
@@ -70,6 +70,12 @@ class Application(abc.ABC):
     def url(self) -> str:
         return f"http://{self.host}"
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` has nothing to do."""
+        stamp = self.folder / _STAMP
+        return stamp.exists() and stamp.read_text(encoding="utf-8") == self.version
+
     def prepare(self) -> None:
         """Unpacks and installs what is needed, once.
 
@@ -79,14 +85,13 @@ class Application(abc.ABC):
         make_folder(self.folder.parent)
         with (self.folder.parent / f"{self.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # One process makes it, others wait.
-            stamp = self.folder / _STAMP
-            if stamp.exists() and stamp.read_text(encoding="utf-8") == self.version:
+            if self.is_prepared:
                 return
             if self.folder.exists():
                 shutil.rmtree(self.folder)
             (self.folder / "kept").mkdir(parents=True)
             self._make()
-            write_atomic(stamp, self.version.encode())
+            write_atomic(self.folder / _STAMP, self.version.encode())
 
     def start(self) -> str:
         """Serves the application as `prepare` left it; returns `http://127.0.0.1:PORT`."""
@@ -102,6 +107,11 @@ class Application(abc.ABC):
     def reset(self) -> None:
         """Resets everything that visitors can change; no page may be loading."""
         restore_files(self.kept, self.data)
+
+    def content(self) -> dict[str, Any]:
+        """What it holds, as plain values that are equal after each reset; here, hashes of its files."""
+        files = (path for path in self.data.iterdir() if path.is_file())
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     def close(self) -> None:
         """Ends all its processes."""

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
+
 from collection.environments.apps.application import Application
 from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
 from collection.environments.apps.shop import OscarShop, shop_tasks
-from collection.environments.apps.tasks import AppTask
+from collection.environments.apps.tasks import AppTask, Ending
 from collection.environments.apps.trac import Trac, trac_tasks
 from collection.environments.apps.wiki import MediaWiki, wiki_tasks
 from rmsweb_jax.errors import UserError
@@ -64,6 +66,29 @@ def prepared(names: Iterable[str], folder: str) -> list[Application]:
 def tasks_of(application: Application, seed: int) -> list[AppTask]:
     """Returns a task of each template; the application must be prepared."""
     return _KINDS[application.name].tasks(application, seed)
+
+
+def check_application(application: Application, seed: int) -> None:
+    """Checks that doing nothing is not paid, and that a reset restores what visits change.
+
+    Args:
+      application: running.
+
+    Raises:
+      UserError: a task pays who does nothing, or outside [0, 1]; or the reset does not restore.
+    """
+    application.reset()
+    before = application.content()
+    for one in tasks_of(application, seed):
+        reward = float(one.check(Ending(f"{application.url}/", "")))
+        if not 0 <= reward <= 1:
+            raise UserError(f"{one.task.task_id}: its check pays {reward:g}: make that 0 to 1")
+        if reward:
+            raise UserError(f"{one.task.task_id}: its check pays {reward:g} to who has done nothing")
+    httpx.get(f"http://{application.address}/", headers={"host": application.host}, timeout=60.0)
+    application.reset()
+    if application.content() != before:
+        raise UserError(f"{application.name}: after a visit and a reset it holds something else than before")
 
 
 def find_task(application: Application, task_id: str) -> AppTask:

@@ -29,7 +29,6 @@ from experiments.studies.ablations.settings import PromptSettings
 from rmsweb_jax.actions.reward import EXACT, REWARDS
 from rmsweb_jax.data.encoding import Encoder, as_sample
 from rmsweb_jax.data.sources import stable_hash, training_data
-from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -112,14 +111,13 @@ def sample(
 ) -> tuple[dict[str, str], dict[str, bool]]:
     """Returns the fates of the prompts to train on, and which greedy replies to the last set are exact."""
     model = load_policy(settings, source, make_mesh(), settings.lora, settings.seed)
-    sampling = Sampling(settings.num_samples, settings.max_response_tokens, settings.temperature)
     sizes = [size for data in sets for size in data.sizes.values()]
-    generator = make_generator(settings, sampling, sizes, processor, 0, sets)
+    generator = make_generator(settings, sizes, processor, 0, sets)
     fates: dict[str, str] = {}
     exact: dict[str, bool] = {}
     for data in sets:
         rollouts = Rollouts(
-            generator, data, sampling, REWARDS[settings.reward], settings.gates, settings.seed
+            generator, data, settings.sampling, REWARDS[settings.reward], settings.gates, settings.seed
         )
         with contextlib.closing(rollouts):
             rollouts.load(model, 0)
@@ -128,7 +126,7 @@ def sample(
                 fates[group.prompt.prompt_id] = group.fate
                 group.prompt.release()
             if data is sets[-1]:
-                _, replies = evaluate(rollouts, data, sampling)
+                _, replies = evaluate(rollouts, data, settings.sampling)
                 exact = {reply.sample_id: reply.reward == EXACT for reply in replies}
     return fates, exact
 

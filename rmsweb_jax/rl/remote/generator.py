@@ -150,6 +150,11 @@ class RemoteGenerator:
         self._lock = _lock(folder) if is_first() else None
 
     @property
+    def policy(self) -> str:
+        """Name of the newest adapters at the server; that of the first process in the others."""
+        return self._policies[-1].folder.name
+
+    @property
     def wants(self) -> bool:
         return len(self._under_way) < self._config.concurrency * jax.process_count()
 

@@ -114,11 +114,8 @@ class VLLM:
             "messages": _chat(ask.messages, ask.images),
             "n": ask.sampling.num_samples,
             "max_tokens": ask.sampling.max_response_tokens,
-            "logprobs": True,
-            "return_token_ids": True,
-            # Without it the end tokens of the model's generation config would end a response, too.
-            "ignore_eos": True,
-            **_common(ask),
+            "temperature": ask.sampling.temperature,
+            **chat_fields(ask.eos, ask.banned),
         }
         return [body if ask.seed is None else body | {"seed": ask.seed}]
 
@@ -177,7 +174,8 @@ class SGLang:
             # The end token is part of a response and of its log-probabilities.
             "skip_special_tokens": False,
             "no_stop_trim": True,
-            **_common(ask),
+            "temperature": ask.sampling.temperature,
+            **_common(ask.eos, ask.banned),
         }
         body = {"input_ids": list(ask.prompt_tokens), "lora_path": ask.policy, "return_logprob": True}
         body |= {"image_data": list(ask.images)} if ask.images else {}
@@ -205,22 +203,32 @@ class SGLang:
 PROTOCOLS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
 
 
-def _common(ask: Ask) -> dict[str, Any]:
+def chat_fields(eos: int, banned: Sequence[int]) -> dict[str, Any]:
+    """Makes the fields of a chat request with which replies are drawn freely and come with their tokens."""
+    return {
+        "logprobs": True,
+        "return_token_ids": True,
+        # Without it the end tokens of the model's generation config would end a response, too.
+        "ignore_eos": True,
+        **_common(eos, banned),
+    }
+
+
+def _common(eos: int, banned: Sequence[int]) -> dict[str, Any]:
     """Makes the sampling parameters that have the same names in both protocols.
 
     All are written out: servers take missing ones from the model's generation config, and Qwen3-VL's limits
     sampling to a nucleus.
     """
     return {
-        "temperature": ask.sampling.temperature,
         "top_p": 1.0,
         "top_k": -1,
         "min_p": 0.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "repetition_penalty": 1.0,
-        "stop_token_ids": [ask.eos],
-        "logit_bias": {str(token): _BAN for token in ask.banned},
+        "stop_token_ids": [eos],
+        "logit_bias": {str(token): _BAN for token in banned},
     }
 
 

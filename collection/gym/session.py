@@ -1,0 +1,163 @@
+"""One browser at one task at a time, for harnesses that decide the actions themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from collection.browser.guard.config import GuardConfig
+from collection.browser.session import BrowserConfig
+from collection.environments.apps.suite import NAMES, apps_folder, make_application, tasks_of
+from collection.environments.base import Environment, ExtractionError, View
+from collection.environments.miniwob import make_task, page_names
+from collection.environments.web import WebConfig
+from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from rmsweb_jax.actions import Action
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import ActionResult, Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepped:
+    """What an action has led to.
+
+    Attributes:
+      view: the page now.
+      results: of the actions, in order; a list stops at the first error.
+      reward: 0 to 1 when the episode has ended, before that 0.
+      ended: the agent has said that it is done.
+    """
+
+    view: View
+    results: tuple[ActionResult, ...]
+    reward: float
+    ended: bool
+
+
+class Session(contextlib.AbstractContextManager["Session"]):
+    """A browser with its guard, started with the first task.
+
+    A browser or an application that is lost raises an error, and is no reward. `reset` starts another.
+
+    Args:
+      apps: folder in which applications are installed; "" is the user's cache.
+    """
+
+    def __init__(
+        self, browser: BrowserConfig | None = None, guard: GuardConfig | None = None, apps: str = ""
+    ):
+        self._apps, self._config = apps, browser or BrowserConfig()
+        self._pool = BrowserPool(self._config, guard or GuardConfig(), RecyclePolicy(), apps=apps)
+        self._folder = tempfile.TemporaryDirectory(prefix="rmsweb-session-")
+        self.images = ImageStore(self._folder.name)
+        self._open = contextlib.ExitStack()
+        self._environment: Environment | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends browser, guard and applications."""
+        try:
+            self._open.close()
+        finally:
+            self._environment = None
+            self._pool.close()
+            self._folder.cleanup()
+
+    def reset(self, task: Task) -> tuple[Task, View]:
+        """Begins an episode; returns the task with its objective, and its first page.
+
+        Raises:
+          UserError: there is no browser or application, or no such task.
+          SiteUnreachableError, BrowserLostError, PageError, ProxyLostError: the start page does not open.
+        """
+        self._leave()
+        try:
+            browser = self._pool.browser(task)
+            environment = self._open.enter_context(
+                self._pool.environment(
+                    task, browser, self.images, Path(self._folder.name) / "files", WebConfig()
+                )
+            )
+            task = environment.reset(task)
+            view = environment.observe()
+        except BaseException:
+            self._leave(lost=True)
+            raise
+        self._environment = environment
+        return task, view
+
+    def step(self, actions: Sequence[Action]) -> Stepped:
+        """Carries out actions; `done` ends the episode.
+
+        Raises:
+          UserError: no episode is open.
+          BrowserLostError, PageError, ProxyLostError: the browser was lost; the episode has no reward.
+        """
+        environment = self._environment
+        if environment is None:
+            raise UserError("no episode is open: call reset first")
+        if not actions:
+            raise UserError("no action: give at least one")
+        try:
+            if actions[0].name == "done":
+                results: tuple[ActionResult, ...] = (environment.finish(actions[0]),)
+                reward = max(0.0, environment.reward() or 0.0)
+                self._environment = None
+                return Stepped(environment.observe(), results, reward, ended=True)
+            results = environment.act(actions, _no_reader, math.inf).results
+            return Stepped(environment.observe(), results, 0.0, ended=False)
+        except BaseException:
+            self._leave(lost=True)
+            raise
+
+    def look(self) -> View:
+        """Returns the page as it is now; raises as `step`."""
+        if self._environment is None:
+            raise UserError("no episode is open: call reset first")
+        return self._environment.observe()
+
+    def _leave(self, lost: bool = False) -> None:
+        self._environment = None
+        self._open.close()
+        if lost:
+            self._pool.discard()
+
+
+def _no_reader(query: str, text: str) -> tuple[str, float]:
+    raise ExtractionError("this harness has no model that reads pages")
+
+
+def find(name: str, seed: int, apps: str = "") -> Task:
+    """Returns a task by name: `miniwob/PAGE`, or `APPLICATION/TEMPLATE`.
+
+    Raises:
+      UserError: there is none.
+    """
+    kind, _, template = name.partition("/")
+    if kind == "miniwob":
+        if template not in page_names():
+            raise UserError(f"MiniWoB++ has no page {template!r}")
+        return make_task(template, seed)
+    application = make_application(kind, apps_folder(apps))
+    tasks = {one.task.task_id: one.task for one in tasks_of(application, seed)}
+    if f"{name}/{seed}" not in tasks:
+        templates = sorted({task.split("/")[1] for task in tasks})
+        raise UserError(f"{kind} has no template {template!r}: use {', '.join(templates)}")
+    return tasks[f"{name}/{seed}"]
+
+
+def names(apps: str = "") -> list[str]:
+    """Returns the names of all tasks whose environments are installed."""
+    found = [f"miniwob/{page}" for page in page_names()]
+    for name in NAMES:
+        application = make_application(name, apps_folder(apps))
+        if application.is_prepared:
+            found += [one.task.task_id.rpartition("/")[0] for one in tasks_of(application, 0)]
+    return found

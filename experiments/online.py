@@ -1,0 +1,170 @@
+"""Online RL on this machine: a policy server, and a fleet of browsers that plays what is trained on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collection.browser.driver import find_programs
+from collection.environments.apps.suite import check_application, prepared, tasks_of
+from collection.environments.miniwob import make_task
+from collection.fleet.config import EpisodeSettings
+from collection.fleet.play import PlayRequest
+from collection.fleet.policy_server import serve_actor
+from rmsweb_jax.data.sources import is_held_out
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.processes import ChildProcess
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.schema import Task
+from rmsweb_jax.records.sealing import REPORT
+from rmsweb_jax.rl.config import EndpointConfig, OnlineConfig
+from rmsweb_jax.rl.remote.protocols import chat_fields
+from rmsweb_jax.rl.train import train
+from rmsweb_jax.settings import safe, to_config_dict
+from rmsweb_jax.storage import AnyPath
+
+# A policy, and the one after it while the first is unloaded.
+_SLOTS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlineSettings(OnlineConfig):
+    """Settings of `experiments.train_rl` for online runs.
+
+    Attributes:
+      pages, applications: what tasks are played at: MiniWoB++ pages, and names of applications.
+      first_seed: tasks have this seed, then the next one, and so on; held-out tasks are not played.
+      replays: number of times that an episode is played again that was lost.
+      play: how episodes are played; `play.actor.server_settings` are those of the policy's server.
+    """
+
+    pages: tuple[str, ...] = ()
+    applications: tuple[str, ...] = ()
+    first_seed: int = 0
+    replays: int = safe(2)
+    play: EpisodeSettings = EpisodeSettings()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.pages and not self.applications:
+            raise UserError("config.pages and config.applications are empty: name what is to be played")
+        if self.play.fleet.engine != "local":
+            raise UserError(f"config.play.fleet.engine is {self.play.fleet.engine!r}: make it 'local'")
+
+
+class TaskOrder:
+    """The tasks of a run: seed by seed, those of a seed shuffled, without held-out ones.
+
+    Raises:
+      UserError: an application cannot be installed, or see `check_application`.
+    """
+
+    def __init__(self, settings: OnlineSettings):
+        self._settings = settings
+        self._applications = prepared(settings.applications, settings.play.apps_folder)
+        for application in self._applications:
+            with application:
+                check_application(application, settings.first_seed)
+        self._seed, self._tasks = settings.first_seed, list[Task]()
+
+    def __getitem__(self, numbers: range) -> list[Task]:
+        while len(self._tasks) < numbers.stop:
+            self._tasks += self._of_seed(self._seed)
+            self._seed += 1
+        return self._tasks[numbers.start : numbers.stop]
+
+    def _of_seed(self, seed: int) -> list[Task]:
+        tasks = [make_task(page, seed) for page in self._settings.pages]
+        tasks += [one.task for application in self._applications for one in tasks_of(application, seed)]
+        order = np.random.default_rng((self._settings.seed, seed)).permutation(len(tasks))
+        return [
+            tasks[place] for place in order if not is_held_out(tasks[place].task_id, self._settings.held_out)
+        ]
+
+
+class FleetEpisodes:
+    """Plays episodes by a fleet in a child process; an `rl.episodes.EpisodeSource`.
+
+    Args:
+      play: with the actor's address and the fields of its requests.
+      folder: for the data sets, one for each call.
+    """
+
+    def __init__(self, tasks: TaskOrder, play: EpisodeSettings, folder: Path, replays: int):
+        self._tasks, self._folder, self._replays = tasks, folder, replays
+        self._settings = to_config_dict(play).to_dict()
+
+    def play(self, first: int, count: int, samples: int, policy: str) -> Path:
+        folder = self._folder / f"{first:06d}-{policy}"
+        if (folder / REPORT).exists():
+            return folder
+        request = PlayRequest(
+            workdir=str(folder),
+            settings=self._settings,
+            policy=policy,
+            tasks=tuple(self._tasks[range(first, first + count)]),
+            samples=samples,
+            replays=self._replays,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "request" / "play.json"
+        path.parent.mkdir(exist_ok=True)
+        write_atomic(path, request.model_dump_json().encode())
+        command = [sys.executable, "-m", "collection.fleet.play", str(path)]
+        with ChildProcess("episodes", command, folder / "log.txt") as child:
+            if child.wait():
+                raise child.failure()
+        return folder
+
+
+def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
+    """Trains on episodes that the policy plays; see `rmsweb_jax.rl.train.train`.
+
+    With the rollout engine "endpoint" the server of `config.endpoint` is asked, otherwise one of its own.
+
+    Raises:
+      UserError: as `train`; the workdir is in a bucket; there is no browser; an application cannot be
+        installed, pays who does nothing or is not restored by its reset; the server or the fleet failed.
+    """
+    if not isinstance(workdir, Path):
+        raise UserError(f"{workdir}: online runs keep their episodes on a disk; give a folder as --workdir")
+    if not settings.play.browser.grid_url:
+        find_programs(settings.play.browser)
+    tasks = TaskOrder(settings)
+    processor = Processor.from_pretrained(resolve_model(settings.model), settings.max_pixels)
+    actor = dataclasses.replace(
+        settings.play.actor,
+        kind="policy",
+        label="policy",
+        model=settings.model,
+        max_tokens=settings.max_response_tokens,
+        temperature=settings.temperature,
+        structured="off",
+        extra_body=chat_fields(processor.end_id, processor.banned_ids),
+    )
+    with contextlib.ExitStack() as stack:
+        endpoint = settings.endpoint
+        if settings.rollout_engine == "local":
+            own = {"adapters": _SLOTS, "allow_adapters": True, "adapter_rank": settings.lora.rank}
+            own |= {"replies": "free", "max_pixels": settings.max_pixels}
+            server = dataclasses.replace(
+                actor, server="own", server_settings={**actor.server_settings, **own}
+            )
+            served = stack.enter_context(serve_actor(server, workdir / "server"))
+            endpoint = EndpointConfig(
+                base_url=served.base_url, model=settings.model, adapter_folder=str(workdir / "adapters")
+            )
+        actor = dataclasses.replace(
+            actor, base_url=f"{endpoint.root}/v1", api_key_env=endpoint.api_key_env, server_settings={}
+        )
+        play = dataclasses.replace(settings.play, actor=actor)
+        episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
+        config = dataclasses.replace(settings, rollout_engine="endpoint", endpoint=endpoint)
+        return train(config, workdir, episodes)

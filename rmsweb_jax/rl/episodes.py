@@ -1,0 +1,364 @@
+"""Online rollouts: a policy plays whole episodes, and all of its turns are trained on by how they ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int32
+
+from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Message, SampledTokens, Trajectory
+from rmsweb_jax.rl.config import OnlineConfig
+from rmsweb_jax.rl.losses import FATES, gated_advantages
+from rmsweb_jax.rl.prompts import Prompt, RlData
+from rmsweb_jax.rl.remote.generator import RemoteGenerator
+from rmsweb_jax.rl.rollout import Group, Rollouts
+from rmsweb_jax.training.mesh import from_all_processes, is_first
+
+# Fate of a group in which too few episodes have a reward; the others are those of the gates.
+TOO_FEW = "too_few"
+# Ends of episodes that say nothing about the policy.
+_FAULTS = {
+    "crashed": "browser or application lost",
+    "unreachable": "start page not reached",
+    "blocked": "refused by the site",
+    "captcha": "refused by the site",
+    "timeout": "time limit of the machine",
+}
+
+
+class EpisodeSource(Protocol):
+    """What plays episodes, on any browsers."""
+
+    def play(self, first: int, count: int, samples: int, policy: str) -> Path:
+        """Plays `samples` episodes of each of the tasks `first` to `first + count - 1` of the run's order.
+
+        The same call of a run that was killed goes on with the episodes that had ended.
+
+        Args:
+          policy: name of the adapters at the server.
+
+        Returns:
+          A data set of trajectories whose steps have their tokens.
+
+        Raises:
+          UserError: no episode can be played.
+        """
+        ...
+
+
+class Turn(NamedTuple):
+    """One call of the policy in an episode."""
+
+    name: str
+    messages: tuple[Message, ...]
+    prompt_tokens: int
+    sampled: SampledTokens | None
+
+
+def turns_of(trajectory: Trajectory) -> list[Turn]:
+    """Returns an episode's calls: its decisions, and what it read from pages."""
+    turns = []
+    for step in trajectory.steps:
+        name = f"{trajectory.trajectory_id}/{step.number}"
+        calls = [Turn(name, step.messages, step.usage.prompt_tokens, step.sampled)]
+        for number, one in enumerate(step.extractions, 1):
+            calls.append(Turn(f"{name}/{number}", one.messages, one.usage.prompt_tokens, one.sampled))
+        turns += calls
+    return turns
+
+
+def episode_reward(trajectory: Trajectory) -> float:
+    """Returns 1 for a success and 0 for a failure, by the environment's check or a judge."""
+    return float(trajectory.success)
+
+
+def masked(trajectory: Trajectory, first_page: str = "") -> str:
+    """Returns why an episode has no reward; "" if it has one.
+
+    A fault of the browser, an application, the network, the guard or a judge is not the policy's.
+
+    Args:
+      first_page: fingerprint of the page that the task begins with; "" is any.
+    """
+    if trajectory.success:
+        return ""
+    if trajectory.outcome in _FAULTS:
+        return _FAULTS[trajectory.outcome]
+    # Pages of our own that pay nothing were left unfinished; others have a judge, which may have failed.
+    live, answered = trajectory.task.environment == "web", trajectory.outcome == "done"
+    if live and answered and trajectory.reward is None and not trajectory.judge:
+        return "no verdict"
+    if any(incident.kind == "refused" for step in trajectory.steps for incident in step.incidents):
+        return "refused by the guard"
+    if first_page and trajectory.steps and trajectory.steps[0].observation.fingerprint != first_page:
+        return "another first page"
+    return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeGroup:
+    """K episodes of one task, with the interface of `rl.rollout.Group` that sampling and metrics use.
+
+    Attributes:
+      rewards: of the episodes that have one.
+      faults: why the others have none.
+      turns: a group for each prompt, of the turns with that prompt; empty if it is not trained on. In a
+        rejected group without success, prompts with verified replies to the task come last.
+      fate: "accepted", the gate that rejected it, or `TOO_FEW`.
+      version: of the policy.
+      steps: number of steps of each episode with a reward.
+      too_long: turns left out because their prompts are too long.
+    """
+
+    task_id: str
+    rewards: Float64[np.ndarray, " episodes"]
+    faults: tuple[str, ...]
+    turns: tuple[Group, ...]
+    fate: str
+    version: int
+    steps: tuple[int, ...] = ()
+    too_long: int = 0
+
+    @property
+    def accepted(self) -> bool:
+        return self.fate == "accepted"
+
+    @property
+    def responses(self) -> tuple[Int32[np.ndarray, " _"], ...]:
+        return tuple(one for turn in self.turns for one in turn.responses)
+
+    @property
+    def log_probs(self) -> tuple[Float32[np.ndarray, " _"], ...]:
+        return tuple(one for turn in self.turns for one in turn.log_probs)
+
+    @property
+    def truncated(self) -> Bool[np.ndarray, " responses"]:
+        return np.concatenate([np.zeros(0, bool), *(turn.truncated for turn in self.turns)])
+
+    def release(self) -> None:
+        for turn in self.turns:
+            turn.release()
+
+
+class EpisodeRollouts(Rollouts):
+    """The groups of an online run, task by task; takes the place of `Rollouts` in dynamic sampling.
+
+    Args:
+      source: plays the episodes.
+      generator: of the server that the episodes' actor asks, with the policy loaded.
+      data: mined prompts: those of a task that no episode solves serve as salvage targets.
+      position: tasks that earlier runs have played.
+    """
+
+    def __init__(
+        self,
+        source: EpisodeSource,
+        generator: RemoteGenerator,
+        data: RlData,
+        config: OnlineConfig,
+        position: int = 0,
+    ):
+        super().__init__(
+            generator, data, config.sampling, _no_score, config.gates, config.seed, position=position
+        )
+        self._source, self._remote, self._config = source, generator, config
+        self._salvage: defaultdict[str, list[int]] = defaultdict(list)
+        for number in data.train:
+            self._salvage[data.sizes[number].task_id].append(number)
+
+    def take(self, count: int, oldest: int = 0) -> list[Any]:
+        """Plays the next tasks and returns a group for each, in order.
+
+        Raises:
+          UserError: too many episodes have no reward, the policy never acts, or tokens are not its own.
+        """
+        folder = self._play(count)
+        self.position += count
+        self.limit = self.position
+        episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
+        for trajectory in read_dataset(folder, Trajectory):
+            episodes[trajectory.task.task_id].append(trajectory)
+        encoder = Encoder(self._data.encoder.processor, ImageStore(folder))
+        groups = [self._group(task_id, runs, encoder) for task_id, runs in episodes.items()]
+        check_faults(groups, self._config.max_masked, folder)
+        if not any(step.results for runs in episodes.values() for run in runs for step in run.steps):
+            raise UserError(
+                f"{folder}: no reply had an action that could be carried out: train config.model by SFT first"
+            )
+        return groups
+
+    def _play(self, count: int) -> Path:
+        outcome = {"folder": "", "error": ""}
+        if is_first():
+            try:
+                policy = self._remote.policy
+                folder = self._source.play(self.position, count, self._config.num_samples, policy)
+                outcome["folder"] = str(folder)
+            except UserError as error:
+                outcome["error"] = str(error)
+        outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])
+        if outcome["error"]:
+            raise UserError(outcome["error"])
+        return Path(outcome["folder"])
+
+    def _begin(self) -> Any:
+        # Prompts of the run are not drawn one by one; those of the evaluation are.
+        return self._waiting.popleft() if self._waiting else None
+
+    def _group(self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder) -> EpisodeGroup:
+        config = self._config
+        pages = Counter(run.steps[0].observation.fingerprint for run in runs if run.steps)
+        first_page = max(pages, key=lambda page: pages[page], default="")
+        faults = [masked(run, first_page) for run in runs]
+        scored = [run for run, fault in zip(runs, faults, strict=True) if not fault]
+        rewards = np.asarray([episode_reward(run) for run in scored])
+        group = EpisodeGroup(
+            task_id,
+            rewards,
+            tuple(fault for fault in faults if fault),
+            (),
+            TOO_FEW,
+            self.version,
+            tuple(len(run.steps) for run in scored),
+        )
+        if len(scored) < config.least_episodes:
+            return group
+        gated = gated_advantages(rewards[None], **config.gates)
+        fate = next(fate for fate in FATES if getattr(gated, fate)[0])
+        turns, too_long = self._turns(scored, rewards, gated.advantages[0], fate, encoder)
+        if fate != "accepted" and rewards.max() < config.competent_reward:
+            turns += [self._target(number, fate) for number in self._salvage[task_id]]
+        return dataclasses.replace(group, turns=tuple(turns), fate=fate, too_long=too_long)
+
+    def _turns(
+        self,
+        runs: Sequence[Trajectory],
+        rewards: Float64[np.ndarray, " episodes"],
+        advantages: Float64[np.ndarray, " episodes"],
+        fate: str,
+        encoder: Encoder,
+    ) -> tuple[list[Group], int]:
+        """Returns a group for each different prompt of the episodes, and the number of turns left out."""
+        # Episodes of a task begin at the same page: what they share is computed once.
+        together: defaultdict[tuple[Message, ...], list[tuple[int, Turn]]] = defaultdict(list)
+        for episode, run in enumerate(runs):
+            for turn in turns_of(run):
+                together[turn.messages].append((episode, turn))
+        groups, too_long = [], 0
+        for members in together.values():
+            prompt = self._prompt(members[0][1], runs[0].task.task_id, encoder)
+            if prompt.size.prompt_length > self._config.max_prompt_tokens:
+                too_long += len(members)
+                continue
+            tokens = [self._checked(turn, prompt) for _, turn in members]
+            which = [episode for episode, _ in members]
+            responses = tuple(np.asarray(one.tokens, np.int32) for one in tokens)
+            end = encoder.processor.end_id
+            groups.append(
+                Group(
+                    prompt,
+                    responses,
+                    tuple(np.asarray(one.log_probs, np.float32) for one in tokens),
+                    np.asarray([one[-1] != end for one in responses]),
+                    rewards[which],
+                    advantages[which],
+                    fate,
+                    self.version,
+                )
+            )
+        return groups, too_long
+
+    def _prompt(self, turn: Turn, task_id: str, encoder: Encoder) -> Prompt:
+        size = encoder.prompt_size(turn.name, task_id, turn.messages)
+        return Prompt(size, lambda: encoder.prompt(turn.name, turn.messages), "", turn.messages)
+
+    def _checked(self, turn: Turn, prompt: Prompt) -> SampledTokens:
+        """Returns the tokens of a turn.
+
+        Raises:
+          UserError: they are missing, or were drawn by another policy, or for another prompt.
+        """
+        sampled, config = turn.sampled, self._config
+        if sampled is None:
+            raise UserError(
+                f"{turn.name}: the reply came without its tokens; serve the policy with our own server, or "
+                "with vLLM 0.10.2 or newer"
+            )
+        if sampled.policy != self._remote.policy:
+            raise UserError(
+                f"{turn.name}: {sampled.policy or 'an unnamed policy'} has replied, not "
+                f"{self._remote.policy}: the server must name the adapters that a request asks for"
+            )
+        if turn.prompt_tokens != prompt.size.prompt_length:
+            raise UserError(
+                f"{turn.name}: {turn.prompt_tokens} prompt tokens at the server, {prompt.size.prompt_length} "
+                "here; give it the same tokenizer, chat template and image sizes as config.model has"
+            )
+        if len(sampled.tokens) > config.max_response_tokens:
+            raise UserError(
+                f"{turn.name}: a reply of {len(sampled.tokens)} tokens, over config.max_response_tokens "
+                f"({config.max_response_tokens})"
+            )
+        return sampled
+
+    def _target(self, number: int, fate: str) -> Group:
+        """Returns a mined prompt as a group without responses, for the salvage anchor."""
+        none = np.zeros(0)
+        prompt = self._data.prompt(number)
+        return Group(prompt, (), (), none.astype(bool), none, none, fate, self.version)
+
+
+def _no_score(response: str, target: str) -> float:
+    raise AssertionError("episodes are scored by their end")
+
+
+def check_faults(groups: Sequence[EpisodeGroup], most: float, folder: Path) -> None:
+    """Stops a run most of whose episodes say nothing about its policy.
+
+    Args:
+      most: largest share of episodes without a reward.
+
+    Raises:
+      UserError: there are more.
+    """
+    faults = Counter(fault for group in groups for fault in group.faults)
+    episodes = sum(len(group.rewards) + len(group.faults) for group in groups)
+    number = sum(faults.values())
+    if not episodes:
+        raise UserError(f"{folder}: no episode was played; see its log")
+    if number:
+        logging.warning("%d of %d episodes have no reward: %s", number, episodes, dict(faults.most_common()))
+    if number > most * episodes:
+        causes = ", ".join(f"{count} {cause}" for cause, count in faults.most_common())
+        raise UserError(
+            f"{folder}: {number} of {episodes} episodes have no reward, more than config.max_masked "
+            f"({most:g}): {causes}; correct the cause, then run the same command again"
+        )
+
+
+def episode_metrics(groups: Iterable[EpisodeGroup]) -> Mapping[str, float]:
+    """Computes counts and means over the episodes of an iteration."""
+    groups = list(groups)
+    faults = Counter(fault for group in groups for fault in group.faults)
+    steps = [number for group in groups for number in group.steps]
+    scored = sum(len(group.rewards) for group in groups)
+    return {
+        "episodes/scored": scored,
+        "episodes/masked": sum(faults.values()),
+        **{f"episodes/masked/{fault}": number for fault, number in sorted(faults.items())},
+        "episodes/groups_too_few": sum(group.fate == TOO_FEW for group in groups),
+        "episodes/steps": float(np.mean(steps)) if steps else 0.0,
+        "episodes/turns": sum(len(group.responses) for group in groups),
+        "episodes/turns_too_long": sum(group.too_long for group in groups),
+    }

@@ -1,0 +1,166 @@
+"""Online runs: a policy server, browsers and the training of what they play, killed and resumed."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import chex
+import psutil
+import pytest
+
+from configs.rl import get_config
+from experiments.online import OnlineSettings, TaskOrder, train_online
+from rmsweb_jax.data.sources import is_held_out
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import RlPrompt, Trajectory
+from rmsweb_jax.settings import from_config, to_config_dict
+from rmsweb_jax.training.metrics import read_metrics
+from tests.policies import REPLY, random_messages, weights
+
+# Each takes a server and several browsers.
+pytestmark = pytest.mark.timeout(0)
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prompts")
+    images = ImageStore(folder)
+    records = [
+        RlPrompt(
+            prompt_id=f"p{number}",
+            task_id=f"miniwob/click-button/{number}",
+            site="click-button",
+            category="ui_navigation",
+            messages=random_messages(number, images, repeats=2),
+            target=REPLY % (number + 1),
+        )
+        for number in range(8)
+    ]
+    write_dataset(folder, records, "rl_prompts")
+    return folder
+
+
+def arguments(prompts: Path) -> dict[str, object]:
+    return {
+        "model": "tiny_base",
+        "prompts": str(prompts),
+        "lora.rank": 4,
+    }
+
+
+def command(prompts: Path, workdir: Path) -> list[str]:
+    settings = [f"--config.{name}={value}" for name, value in arguments(prompts).items()]
+    script = [sys.executable, "-m", "experiments.train_rl", "--config=configs/rl.py:smoke,online"]
+    return [*script, *settings, f"--workdir={workdir}"]
+
+
+def episodes(workdir: Path) -> list[Trajectory]:
+    folders = sorted(path.parent for path in workdir.glob("episodes/*/manifest.json"))
+    return [one for folder in folders for one in read_dataset(folder, Trajectory)]
+
+
+@pytest.fixture(scope="module")
+def whole(prompts, tmp_path_factory) -> Path:
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    done = subprocess.run(command(prompts, workdir), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return workdir
+
+
+def test_a_policy_plays_and_is_trained_on_what_it_played(whole):
+    rows = read_metrics(whole)
+    assert len(rows) == 2 and rows[0]["optimizer_steps"] + rows[1]["optimizer_steps"] > 0
+    for row in rows:
+        # Two tasks at a time, two episodes each.
+        assert row["episodes/scored"] % 4 == 0 and row["episodes/masked"] == 0 and row["episodes/turns"] > 0
+        # The tokens of the episodes are those that training computes, for the same prompts.
+        assert row["sampler/gap_max"] < 1e-4
+    assert json.loads((whole / "report.json").read_bytes())["iterations"] == 2
+    played = episodes(whole)
+    assert len(played) == sum(row["episodes/scored"] for row in rows)
+    assert len({one.trajectory_id for one in played}) == len(played)
+    policies = {one.model for one in played}
+    assert len(policies) == 2 and all(name.startswith("policy-") for name in policies)
+    assert not left_running(whole)
+
+
+def left_running(workdir: Path) -> list[list[str]]:
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if str(workdir) in " ".join(line)]
+
+
+@pytest.mark.slow
+def test_a_killed_run_loses_no_episode_and_ends_with_the_same_weights(whole, prompts, tmp_path):
+    workdir = tmp_path / "run"
+    for kill_after in (1, 5):
+        process = subprocess.Popen(command(prompts, workdir), stderr=subprocess.PIPE)
+        while process.poll() is None and journaled(workdir) < kill_after:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not left_running(workdir)
+    subprocess.run(command(prompts, workdir), check=True)
+    assert [one.trajectory_id for one in episodes(workdir)] == [one.trajectory_id for one in episodes(whole)]
+    chex.assert_trees_all_equal(weights(workdir / "export"), weights(whole / "export"))
+
+
+def journaled(workdir: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in workdir.glob("episodes/*/journal/*.jsonl"))
+
+
+def settings(**changes) -> OnlineSettings:
+    config = get_config("smoke,online")
+    config.update({"model": "model", "prompts": "prompts", **changes})
+    return from_config(OnlineSettings, config)
+
+
+@pytest.mark.parametrize("variant", ["online", "smoke,online", "8b,online", "32b,online"])
+def test_a_variant_holds_the_keys_of_its_settings(variant):
+    config = get_config(variant)
+    assert to_config_dict(from_config(OnlineSettings, config, complete=False)).to_dict() == config.to_dict()
+
+
+def test_tasks_come_seed_by_seed_and_without_held_out_ones():
+    order = TaskOrder(
+        settings(held_out=0.5, pages=("click-button", "enter-text", "click-option"), first_seed=7)
+    )
+    first = order[range(12)]
+    assert order[range(6, 12)] == first[6:] and len({task.task_id for task in first}) == 12
+    seeds = [task.seed for task in first]
+    assert seeds == sorted(seeds) and min(seeds) >= 7
+    assert not any(is_held_out(task.task_id, 0.5) for task in first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pages": ()}, "config.pages and config.applications are empty"),
+        ({"max_staleness": 1}, "config.max_staleness is 1"),
+        ({"least_episodes": 1}, "config.least_episodes is 1: make it 2 or more"),
+        ({"max_masked": 2.0}, "config.max_masked is 2.0"),
+        ({"corpus": "full"}, "config.corpus is 'full'"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        settings(**changes)
+
+
+def test_a_machine_without_a_browser_trains_nothing(prompts, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="chromium not found"):
+        train_online(settings(model="tiny_base", prompts=str(prompts)), tmp_path)
+    assert not (tmp_path / "server").exists()
+
+
+def test_a_policy_that_never_acts_is_not_trained(random_policy, prompts, tmp_path):
+    settings = [f"--config.{name}={value}" for name, value in arguments(prompts).items()]
+    line = [*command(prompts, tmp_path / "run"), f"--config.model={random_policy}", *settings[2:]]
+    done = subprocess.run([*line, "--config.max_response_tokens=8"], capture_output=True, text=True)
+    assert done.returncode == 2 and "no reply had an action that could be carried out" in done.stderr
+    assert not list((tmp_path / "run").glob("checkpoints/*"))

@@ -1,0 +1,216 @@
+"""Groups of episodes: which of them count, what is trained on of them, and what is refused."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import CallUsage, Incident, RlPrompt, SampledTokens
+from rmsweb_jax.rl.batching import trees_of
+from rmsweb_jax.rl.config import OnlineConfig
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch, SampledGroups, mini_batches
+from rmsweb_jax.rl.episodes import TOO_FEW, EpisodeRollouts, episode_metrics, masked
+from rmsweb_jax.rl.metrics import readable_groups, rollout_metrics
+from rmsweb_jax.rl.prompts import open_rl_data
+from tests.agent.plain_episode import CLICK, DONE, TASK, Lines, Page, reply, run
+
+TWO_STEPS = (reply(CLICK), reply(DONE))
+POLICY = "policy-000003-abc"
+CONFIG = OnlineConfig(prompts="prompts", model="model", max_prompt_tokens=4096, num_samples=4)
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prompts")
+    messages = run(Page(), Lines(reply(DONE))).steps[0].messages
+    prompt = RlPrompt(
+        prompt_id="p", task_id="miniwob/p/1", site="p", category="", messages=messages, target=reply(CLICK)
+    )
+    write_dataset(folder, [prompt], "rl_prompts")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(prompts):
+    return Encoder.load(resolve_model("tiny_base"), ImageStore(prompts), 16_384)
+
+
+@pytest.fixture(scope="module")
+def data(prompts, encoder):
+    return open_rl_data(prompts, encoder, corpus="mined", max_prompt_tokens=4096, held_out=0.0)
+
+
+def episode(encoder, attempt=1, success=True, texts=TWO_STEPS, **changes):
+    """An episode as a policy's server and the loop record it."""
+    played = run(Page(1.0 if success else 0.0), Lines(*texts))
+    steps = []
+    for step in played.steps:
+        tokens = encoder.processor.encode_response(step.response, newline=False).tokens.tolist()
+        sampled = SampledTokens(tokens=tuple(tokens), log_probs=(-0.5,) * len(tokens), policy=POLICY)
+        size = encoder.prompt_size("", "", step.messages).prompt_length
+        steps.append(step.model_copy(update={"sampled": sampled, "usage": CallUsage(prompt_tokens=size)}))
+    update = {"steps": tuple(steps), "attempt": attempt, "trajectory_id": f"miniwob/p/1#policy-{attempt}"}
+    return played.model_copy(update=update | changes)
+
+
+def take(tmp_path, data, runs, config=CONFIG):
+    """The group that an online run makes of episodes of one task."""
+    folder = tmp_path / "episodes"
+    write_dataset(folder, runs, "trajectories")
+    source = SimpleNamespace(play=lambda *asked: folder)
+    rollouts = EpisodeRollouts(source, SimpleNamespace(policy=POLICY), data, config)  # pyright: ignore
+    try:
+        (group,) = rollouts.take(1)
+    finally:
+        rollouts.close()
+    return group
+
+
+def change_last(trajectory, **changes):
+    *before, last = trajectory.steps
+    return trajectory.model_copy(update={"steps": (*before, last.model_copy(update=changes))})
+
+
+def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
+    runs = [
+        episode(encoder, 1),
+        episode(encoder, 2, success=False),
+        episode(encoder, 3, success=False, texts=(reply(DONE),)),
+    ]
+    group = take(tmp_path, data, runs)
+    assert group.fate == "accepted" and group.rewards.tolist() == [1.0, 0.0, 0.0]
+    first, second = group.turns
+    # All begin at one page; two of them have the same second prompt.
+    assert len(first.responses) == 3 and len(second.responses) == 2
+    advantage = (1 - 1 / 3) / (np.std([1, 0, 0], ddof=1) + 1e-6)
+    assert first.advantages == pytest.approx([advantage, -advantage / 2, -advantage / 2])
+    assert second.advantages == pytest.approx([advantage, -advantage / 2])
+    assert [encoder.processor.decode_response(one) for one in second.responses] == [reply(DONE)] * 2
+    assert not group.truncated.any()
+    metrics = rollout_metrics([group], 0.55)
+    assert metrics["reward/mean"] == pytest.approx(1 / 3) and metrics["gates/accepted"] == 1.0
+    assert episode_metrics([group])["episodes/turns"] == 5
+    rows = list(readable_groups([group], encoder.processor.decode_response, 2))
+    assert rows[0]["responses"][0]["field"] == "" and rows[0]["target"] == ""
+
+
+def test_every_turn_weighs_the_same(tmp_path, encoder, data):
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False, texts=(reply(DONE),))]
+    group = take(tmp_path, data, runs)
+    groups = SampledGroups((group,), (), (group,), 1, False)
+    (batch,) = mini_batches(groups, dataclasses.replace(CONFIG, train_groups=1, mini_batch_groups=1))
+    branches = [branch for tree in trees_of(batch, salvage=True) for branch in tree.made().branches]
+    weights = [np.sum(branch.values["pg_weight"]) for branch in branches]
+    assert weights == pytest.approx([1 / 3] * 3)
+
+
+def test_a_group_without_success_anchors_a_verified_reply_to_its_task(tmp_path, encoder, data):
+    group = take(tmp_path, data, [episode(encoder, number, success=False) for number in (1, 2)])
+    assert group.fate == "unsolved" and len(group.responses) == 4
+    *_, anchor = group.turns
+    assert anchor.prompt.target == reply(CLICK) and anchor.responses == ()
+    trees = trees_of(MiniBatch((), group.turns), salvage=True)
+    anchored = [
+        branch for tree in trees for branch in tree.made().branches if "salvage_weight" in branch.values
+    ]
+    assert len(anchored) == 1 and np.sum(anchored[0].values["salvage_weight"]) == pytest.approx(1.0)
+    other = dataclasses.replace(data, sizes={0: dataclasses.replace(data.sizes[0], task_id="another")})
+    group = take(tmp_path / "other", other, [episode(encoder, number, success=False) for number in (1, 2)])
+    assert not any(turn.prompt.target for turn in group.turns)
+
+
+def test_a_group_that_is_solved_has_no_anchor(tmp_path, encoder, data):
+    group = take(tmp_path, data, [episode(encoder, 1), episode(encoder, 2)])
+    assert group.fate == "solved" and not any(turn.prompt.target for turn in group.turns)
+
+
+REFUSED = Incident(kind="refused", detail="http://b.test/")
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ({}, ""),
+        ({"outcome": "max_steps"}, ""),
+        ({"outcome": "failures"}, ""),
+        ({"outcome": "crashed"}, "browser or application lost"),
+        ({"outcome": "unreachable"}, "start page not reached"),
+        ({"outcome": "captcha"}, "refused by the site"),
+        ({"outcome": "timeout"}, "time limit of the machine"),
+        ({"reward": None}, ""),
+        ({"live": True, "reward": None, "judge": ""}, "no verdict"),
+        ({"live": True, "reward": None, "judge": "", "outcome": "max_steps"}, ""),
+        ({"live": True, "reward": None, "judge": "own_outcome"}, ""),
+    ],
+)
+def test_faults_are_not_the_policys(encoder, change, expected):
+    change = dict(change)
+    if change.pop("live", False):
+        change["task"] = TASK.model_copy(update={"environment": "web"})
+    failed = episode(encoder, success=False, **change)
+    assert masked(failed) == expected
+    assert masked(failed.model_copy(update={"success": True})) == ""
+
+
+def test_guard_and_another_first_page_mask_a_failure(encoder):
+    failed = episode(encoder, success=False)
+    assert masked(change_last(failed, incidents=(REFUSED,))) == "refused by the guard"
+    assert masked(failed, "f") == "" and masked(failed, "another") == "another first page"
+
+
+@given(faults=st.lists(st.sampled_from(["crashed", "unreachable", "timeout"]), max_size=3))
+@settings(max_examples=8, deadline=None)
+def test_lost_episodes_change_nothing_of_a_group(tmp_path_factory, encoder, data, faults):
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False), episode(encoder, 3, success=False)]
+    lost = [episode(encoder, 4 + at, success=False, outcome=fault) for at, fault in enumerate(faults)]
+    whole = take(tmp_path_factory.mktemp("whole"), data, runs)
+    config = dataclasses.replace(CONFIG, max_masked=1.0)
+    group = take(tmp_path_factory.mktemp("lost"), data, [*runs, *lost], config)
+    assert group.rewards.tolist() == whole.rewards.tolist() and len(group.faults) == len(faults)
+    for one, other in zip(group.turns, whole.turns, strict=True):
+        assert one.advantages.tolist() == other.advantages.tolist()
+        assert [a.tolist() for a in one.responses] == [b.tolist() for b in other.responses]
+
+
+def test_a_group_with_too_few_episodes_is_left_out(tmp_path, encoder, data):
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed")]
+    group = take(tmp_path, data, runs)
+    assert group.fate == TOO_FEW and group.turns == () and not group.accepted
+    assert episode_metrics([group])["episodes/groups_too_few"] == 1
+    assert "reward/mean" not in rollout_metrics([group], 0.55)
+
+
+def test_a_run_most_of_whose_episodes_are_lost_stops(tmp_path, encoder, data):
+    runs = [episode(encoder, number, success=False, outcome="crashed") for number in (1, 2)]
+    runs.append(episode(encoder, 3))
+    with pytest.raises(UserError, match=r"2 of 3 episodes have no reward.*2 browser or application lost"):
+        take(tmp_path, data, runs)
+
+
+def test_prompts_over_the_limit_are_left_out(tmp_path, encoder, data):
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False)]
+    longest = max(step.usage.prompt_tokens for step in runs[0].steps)
+    group = take(tmp_path, data, runs, dataclasses.replace(CONFIG, max_prompt_tokens=longest - 1))
+    assert group.too_long == 2 and len(group.turns) == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"sampled": None}, "without its tokens"),
+        ({"usage": CallUsage(prompt_tokens=7)}, "7 prompt tokens at the server"),
+        ({"sampled": SampledTokens(tokens=(1,), log_probs=(0.0,), policy="old")}, "old has replied"),
+    ],
+)
+def test_tokens_of_something_else_are_refused(tmp_path, encoder, data, change, message):
+    runs = [change_last(episode(encoder, 1), **change), episode(encoder, 2, success=False)]
+    with pytest.raises(UserError, match=message):
+        take(tmp_path, data, runs)
