@@ -1,0 +1,118 @@
+"""Plays episodes at an OpenEnv server by OpenEnv's own client, several sessions at once, and prints figures.
+
+    python -m tests.gym.openenv_sessions URL PID SESSIONS EPISODES
+
+It runs in an environment that has openenv. PID is the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from typing import Any
+
+import psutil
+from openenv.core import GenericEnvClient  # pyright: ignore[reportMissingImports]
+
+# A page whose button has an index, and another task for the same server.
+TASK, OTHER = "miniwob/click-button", "miniwob/enter-text"
+
+
+def calls(observation: dict[str, Any]) -> list[str]:
+    """The calls that solve a task, from what an agent is shown."""
+    goal, page = observation["goal"], observation["page"]
+    (text,) = re.findall(r'"([^"]*)"', goal)
+    if "button" in goal:
+        found = re.search(rf"\[(\d+)\]<button />\s+{re.escape(text)}$", page, re.M)
+        assert found, page
+        return [f"click('{found[1]}')"]
+    field = re.search(r"\[(\d+)\]<input", page)
+    button = re.search(r"\[(\d+)\]<button", page)
+    assert field and button, page
+    return [f"fill('{field[1]}', {text!r})", f"click('{button[1]}')"]
+
+
+async def episode(client: GenericEnvClient, task: str, seed: int, solve: bool) -> tuple[float, int]:
+    """Plays an episode; returns its reward and its steps."""
+    result = await client.reset(seed=seed, task=task)
+    assert result.reward is None and not result.done
+    todo = [*(calls(result.observation) if solve else []), "send_msg_to_user('done')"]
+    for call in todo:
+        result = await client.step({"call": call})
+    assert result.done, result
+    return float(result.reward or 0.0), len(todo)
+
+
+async def session(url: str, number: int, episodes: int) -> dict[str, Any]:
+    rewards: dict[str, list[float]] = {"oracle": [], "null": []}
+    steps = 0
+    async with GenericEnvClient(base_url=url, message_timeout_s=600.0) as client:
+        await episode(client, TASK, 0, True)  # Its browser starts.
+        start = time.monotonic()
+        for seed in range(episodes):
+            task = (TASK, OTHER)[seed % 2]
+            for policy in rewards:
+                reward, done = await episode(client, task, 100 * number + seed, policy == "oracle")
+                rewards[policy].append(reward)
+                steps += done
+        seconds = time.monotonic() - start
+        state = await client.state()
+    return {"rewards": rewards, "steps": steps, "seconds": seconds, "state": state}
+
+
+async def one_too_many(url: str, sessions: int) -> str:
+    """What the client of a session over the limit is told."""
+    clients = [GenericEnvClient(base_url=url, message_timeout_s=600.0) for _ in range(sessions)]
+    try:
+        for client in clients:
+            await client.connect()
+        try:
+            async with GenericEnvClient(base_url=url) as last:
+                await last.reset(seed=0)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+    finally:
+        for client in clients:
+            await client.close()
+
+
+async def lost_browser(url: str, server: int) -> dict[str, Any]:
+    """Kills a session's browser; returns what the client is told, and the reward of the next episode."""
+    async with GenericEnvClient(base_url=url, message_timeout_s=600.0) as client:
+        await client.reset(seed=1, task=TASK)
+        for process in psutil.Process(server).children(recursive=True):
+            if "chromium" in process.name() or process.name() == "chrome":
+                process.kill()
+        told = ""
+        try:
+            await client.step({"call": "click('1')"})
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+        reward, _ = await episode(client, TASK, 1, True)
+    return {"told": told, "next_reward": reward}
+
+
+async def play(url: str, server: int, sessions: int, episodes: int) -> dict[str, Any]:
+    lost = await lost_browser(url, server)
+    start = time.monotonic()
+    played = await asyncio.gather(*(session(url, number, episodes) for number in range(sessions)))
+    together = time.monotonic() - start
+    alone = await session(url, sessions, episodes)
+    memory = sum(one.memory_info().rss for one in [psutil.Process(server)]) / 2**20
+    return {
+        "lost": lost,
+        "played": played,
+        "seconds": together,
+        "alone": alone,
+        "memory_mb": memory,
+        "refused": await one_too_many(url, sessions),
+    }
+
+
+if __name__ == "__main__":
+    url, server, sessions, episodes = sys.argv[1], *map(int, sys.argv[2:])
+    print(json.dumps(asyncio.run(play(url, server, sessions, episodes))))

@@ -1,0 +1,170 @@
+"""OpenEnv's validator and client at our OpenEnv server, with sixteen sessions at once. Ten minutes.
+
+openenv is installed into an environment of its own in build/, with this package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from rmsweb_jax.processes import ChildProcess
+from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
+
+VERSION = "0.10.0"
+ENVIRONMENT = ROOT / "build/openenv"
+SESSIONS, EPISODES = 16, 6
+
+
+def install() -> Path:
+    """Returns the interpreter of an environment with openenv and this package."""
+    python, stamp = ENVIRONMENT / "bin/python", ENVIRONMENT / VERSION
+    if not stamp.exists():
+        for command in (
+            (sys.executable, "-m", "venv", "--clear", ENVIRONMENT),
+            (python, "-m", "pip", "install", "--quiet", f"openenv=={VERSION}", "-e", ".[collect]"),
+        ):
+            subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
+        stamp.touch()
+    return python
+
+
+@contextlib.contextmanager
+def serving(python: Path, *flags: str) -> Iterator[tuple[str, int]]:
+    """Yields the address and the process id of a server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(python), "-m", "collection.gym.openenv_server", f"--port={port}", *flags]
+    url = f"http://127.0.0.1:{port}"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ChildProcess("openenv server", command, Path(folder, "log"), cwd=ROOT) as server,
+    ):
+        while not _answers(url):
+            if server.wait(0.2) is not None:
+                raise server.failure()
+        yield url, server.pid
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as response:
+            return response.status == 200
+    except OSError:
+        return False
+
+
+def validate(*arguments: str) -> dict[str, str]:
+    """Check -> result, as OpenEnv's validator prints them; the verdict last."""
+    command = [str(ENVIRONMENT / "bin/openenv"), "validate", *arguments]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    found = {}
+    for line in printed.splitlines():
+        words = line.split()
+        if words[:1] == ["Verdict:"]:
+            found["verdict"] = words[1]
+        elif len(words) > 1 and words[0] in ("PASS", "FAIL", "WARN", "SKIP"):
+            found[words[1]] = words[0]
+    return found
+
+
+def measure() -> Figures:
+    python = install()
+    static = validate("collection/gym", "--level", "static")
+    with serving(python, f"--sessions={SESSIONS}") as (url, server):
+        checked = validate("--url", url)
+        command = [str(python), "-m", "tests.gym.openenv_sessions", url, str(server)]
+        done = subprocess.run(
+            [*command, str(SESSIONS), str(EPISODES)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        )
+        played = json.loads(done.stdout.splitlines()[-1])
+    deadline = time.monotonic() + 30
+    while (left := _browsers()) and time.monotonic() < deadline:
+        time.sleep(1)
+    rewards = [one["rewards"] for one in played["played"]]
+    steps = sum(one["steps"] for one in played["played"])
+    return {
+        "static": static,
+        "url": checked,
+        "sessions": SESSIONS,
+        "oracle": [sum(sum(one["oracle"]) for one in rewards), sum(len(one["oracle"]) for one in rewards)],
+        "null": [sum(sum(one["null"]) for one in rewards), sum(len(one["null"]) for one in rewards)],
+        "steps_per_s": steps / max(one["seconds"] for one in played["played"]),
+        "alone_steps_per_s": played["alone"]["steps"] / played["alone"]["seconds"],
+        "server_mb": played["memory_mb"],
+        "refused": played["refused"],
+        "lost": played["lost"],
+        "processes_left": len(left),
+    }
+
+
+def _browsers() -> list[int]:
+    """Processes that a server of this environment has left."""
+    return [
+        one.pid
+        for one in psutil.process_iter(["cmdline"])
+        if "collection.gym.openenv_server" in " ".join(one.info["cmdline"] or ())
+    ]
+
+
+def claims(figures: Figures) -> list[Claim]:
+    static, url, lost = figures["static"], figures["url"], figures["lost"]
+
+    def passed(found: dict[str, str]) -> str:
+        checks = [result for name, result in found.items() if name != "verdict"]
+        return f"{found.get('verdict')}: {checks.count('PASS')} of {len(checks)}"
+
+    solved, paid = figures["oracle"], figures["null"]
+    return [
+        Claim("`openenv validate --level static`", passed(static), static.get("verdict") == "PASS"),
+        Claim("`openenv validate --url`", passed(url), url.get("verdict") == "PASS"),
+        Claim(
+            f"{figures['sessions']} sessions at once: who solves a task is paid 1",
+            f"{solved[0]:g} of {solved[1]}",
+            solved[0] == solved[1],
+        ),
+        Claim("who does nothing is paid 0", f"{paid[0]:g} of {paid[1]}", not paid[0]),
+        Claim("a session over the limit is refused", figures["refused"], bool(figures["refused"])),
+        Claim(
+            "a browser that is killed is an error, no reward; the next episode is played",
+            f"{lost['told']}; then {lost['next_reward']:g}",
+            bool(lost["told"]) and lost["next_reward"] == 1,
+        ),
+        Claim("no server is left", str(figures["processes_left"]), not figures["processes_left"]),
+    ]
+
+
+def tables(figures: Figures) -> str:
+    rows = [
+        ("steps/s, one session", f"{figures['alone_steps_per_s']:.1f}"),
+        (f"steps/s, {figures['sessions']} sessions", f"{figures['steps_per_s']:.1f}"),
+        ("memory of the server without browsers, MB", f"{figures['server_mb']:.0f}"),
+    ]
+    checks = [(name, result) for name, result in (figures["static"] | figures["url"]).items()]
+    return "\n\n".join(
+        (table(("", "measured"), rows), table(("check of `openenv validate`", "result"), checks))
+    )
+
+
+ABOUT = f"""\
+`collection.gym.openenv_server` by openenv {VERSION}'s own validator and its generic client. Each session has
+a Chromium of its own behind the guard, and plays {EPISODES} seeds of two MiniWoB++ tasks twice: once by calls
+that solve it, read off the observation, and once by `send_msg_to_user` alone. Steps include resets and
+screenshots. The validator's runtime level needs Docker, which is not here, and its semantic level is not
+implemented by it: the rewards below stand for that.
+"""
+PROOF = Proof("OpenEnv", ABOUT, measure, claims, tables, browser=True)
+
+if __name__ == "__main__":
+    main(PROOF)
