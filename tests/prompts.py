@@ -11,5 +11,5 @@ def size_of(example: Example) -> SampleSize:
     return SampleSize(example.sample_id, example.length, example.num_targets, patches)
 
 
-def as_prompt(example: Example, target: str = "", messages: tuple[Message, ...] = ()) -> Prompt:
+def as_prompt(example: Example, target: str = "verified", messages: tuple[Message, ...] = ()) -> Prompt:
     return Prompt(size_of(example), lambda: example, target, messages)
