@@ -220,7 +220,7 @@ class EpisodeRollouts(Rollouts):
         config = self._config
         pages = Counter(run.steps[0].observation.fingerprint for run in runs if run.steps)
         first_page = max(pages, key=lambda page: pages[page], default="")
-        faults = [masked(run, first_page) for run in runs]
+        faults = [masked(run, first_page) if config.mask_faults else "" for run in runs]
         scored = [run for run, fault in zip(runs, faults, strict=True) if not fault]
         rewards = np.asarray([episode_reward(run) for run in scored])
         group = EpisodeGroup(

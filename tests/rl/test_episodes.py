@@ -180,6 +180,13 @@ def test_lost_episodes_change_nothing_of_a_group(tmp_path_factory, encoder, data
         assert [a.tolist() for a in one.responses] == [b.tolist() for b in other.responses]
 
 
+def test_faults_count_as_failures_where_masking_is_off(tmp_path, encoder, data):
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed", steps=())]
+    group = take(tmp_path, data, runs, dataclasses.replace(CONFIG, mask_faults=False))
+    assert group.fate == "accepted" and group.rewards.tolist() == [1.0, 0.0] and group.faults == ()
+    assert len(group.responses) == 2 and all((turn.advantages > 0).all() for turn in group.turns)
+
+
 def test_a_group_with_too_few_episodes_is_left_out(tmp_path, encoder, data):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed")]
     group = take(tmp_path, data, runs)
