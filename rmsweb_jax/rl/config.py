@@ -217,7 +217,7 @@ class OnlineConfig(RlConfig):
 
     Attributes:
       least_episodes: groups in which fewer episodes have a reward are dropped.
-      mask_faults: False takes faults of browser, site, machine or judge for failures of the policy (ablation).
+      mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
