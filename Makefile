@@ -10,11 +10,16 @@ WORKDIR ?= runs/$(DEMO)
 # Without compiled modules each process compiles what it imports anew: a training stage five seconds of it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test slow check fuzz lint wheel-smoke base browser-policy proofs clean
+.PHONY: demo online test slow check fuzz lint wheel-smoke base browser-policy proofs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.demo --variant=$(DEMO) --workdir=$(WORKDIR)
+
+# Online reinforcement learning from the demo's SFT policy, in half an hour on two cores.
+online: demo
+	$(BIN)/python -m experiments.train_rl --config=configs/rl.py:online --config.model=$(WORKDIR)/sft/export \
+	  --config.prompts=$(WORKDIR)/mine/prompts --workdir=$(WORKDIR)/online
 
 # Four processes for two cores, since browsers and lost hosts are waited for; a file at a time and in the
 # order of tests/conftest.py: the longest first. Packages and Chromium are installed side by side.

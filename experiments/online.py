@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from collection.browser.driver import find_programs
@@ -17,14 +18,14 @@ from collection.fleet.config import EpisodeSettings
 from collection.fleet.play import PlayRequest
 from collection.fleet.policy_server import serve_actor
 from rmsweb_jax.data.sources import is_held_out
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.processes import ChildProcess
+from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.processes import ChildProcess, StopRequest
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.records.sealing import REPORT
-from rmsweb_jax.rl.config import EndpointConfig, OnlineConfig
+from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.remote.protocols import chat_fields
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import safe, to_config_dict
@@ -32,6 +33,7 @@ from rmsweb_jax.storage import AnyPath
 
 # A policy, and the one after it while the first is unloaded.
 _SLOTS = 2
+_POLL_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,10 +120,29 @@ class FleetEpisodes:
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, request.model_dump_json().encode())
         command = [sys.executable, "-m", "collection.fleet.play", str(path)]
-        with ChildProcess("episodes", command, folder / "log.txt") as child:
-            if child.wait():
-                raise child.failure()
+        with StopRequest() as stop, ChildProcess("episodes", command, folder / "log.txt") as child:
+            while (code := child.wait(_POLL_S)) is None:
+                if stop.requested:
+                    child.stop()
+                    raise StoppedError("episodes that ended are kept", stop.cause)
+        if code == StoppedError.exit_code:
+            raise StoppedError("episodes that ended are kept")
+        if code:
+            failure = child.failure()
+            failure.exit_code = max(code, UserError.exit_code)
+            raise failure
         return folder
+
+
+def _check_own_server() -> None:
+    """Raises `UserError` where a second process cannot use the devices that this one trains on."""
+    backend = jax.default_backend()
+    if backend != "cpu" or jax.process_count() > 1:
+        raise UserError(
+            f"config.rollout_engine=local: its server would need the {backend} devices that train here, in "
+            f"{jax.process_count()} processes: start experiments.serve or vLLM on others, and set "
+            "config.rollout_engine=endpoint and config.endpoint"
+        )
 
 
 def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
@@ -152,14 +173,21 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         endpoint = settings.endpoint
         if settings.rollout_engine == "local":
+            _check_own_server()
+            given = actor.server_settings
             own = {"adapters": _SLOTS, "allow_adapters": True, "adapter_rank": settings.lora.rank}
             own |= {"replies": "free", "max_pixels": settings.max_pixels}
-            server = dataclasses.replace(
-                actor, server="own", server_settings={**actor.server_settings, **own}
-            )
+            own["prompt_tokens"] = max(settings.max_prompt_tokens, given.get("prompt_tokens", 0))
+            own["max_new_tokens"] = max(settings.max_response_tokens, given.get("max_new_tokens", 0))
+            server = dataclasses.replace(actor, server="own", server_settings={**given, **own})
             served = stack.enter_context(serve_actor(server, workdir / "server"))
-            endpoint = EndpointConfig(
-                base_url=served.base_url, model=settings.model, adapter_folder=str(workdir / "adapters")
+            endpoint = dataclasses.replace(
+                endpoint,
+                base_url=served.base_url,
+                protocol="vllm",
+                model=settings.model,
+                adapter_folder=str(workdir / "adapters"),
+                api_key_env="",
             )
         actor = dataclasses.replace(
             actor, base_url=f"{endpoint.root}/v1", api_key_env=endpoint.api_key_env, server_settings={}

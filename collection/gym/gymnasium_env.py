@@ -32,6 +32,10 @@ _PAGE = 720
 _MILLISECONDS = 1000
 
 
+# What Python raises for text that is no call with plain values, such as endless brackets.
+_UNREADABLE = (SyntaxError, TypeError, ValueError, OverflowError, RecursionError, MemoryError)
+
+
 class AnyText(spaces.Space[str]):
     """Any text."""
 
@@ -70,7 +74,7 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
         self._name, self._max_steps, self._apps = task, max_steps, apps
         self._session = Session(config, apps=apps)
         self._task: Task | None = None
-        self._tabs: tuple[str, ...] = ()
+        self._tabs, self._active = tuple[str, ...](), ""
         self._steps = 0
         self.action_space = AnyText()
         many = spaces.Sequence(AnyText(), stack=False)
@@ -104,7 +108,7 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
         self._steps += 1
         info: dict[str, Any] = {"task_info": {"task_id": self._task.task_id if self._task else ""}}
         try:
-            actions = parse_actions(action, self._tabs)
+            actions = parse_actions(action, self._tabs, self._active)
         except ReplyError as error:
             view = self._session.look()
             return self._observation(view, action, str(error)), 0.0, False, self._is_over, info
@@ -123,7 +127,7 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
 
     def _observation(self, view: View, action: str = "", error: str = "") -> dict[str, Any]:
         page = view.observation
-        self._tabs = tuple(tab.tab_id for tab in page.tabs)
+        self._tabs, self._active = tuple(tab.tab_id for tab in page.tabs), page.current_tab
         active = self._tabs.index(page.current_tab) if page.current_tab in self._tabs else 0
         return {
             "goal": self._task.objective if self._task else "",
@@ -145,18 +149,19 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
             return np.asarray(image.convert("RGB"))
 
 
-def parse_actions(text: str, tabs: Sequence[str] = ()) -> list[Action]:
+def parse_actions(text: str, tabs: Sequence[str] = (), active: str = "") -> list[Action]:
     """Reads BrowserGym's calls as our actions.
 
     Args:
       tabs: ids of the tabs, in the order in which `tab_focus` counts them.
+      active: id of the tab that `tab_close` closes.
 
     Raises:
       ReplyError: it is no call with plain values, or there is no such action.
     """
     try:
         body = ast.parse(text.strip()).body
-    except (SyntaxError, ValueError) as error:
+    except _UNREADABLE as error:
         raise ReplyError(f"{text!r} is no action: write calls such as click('3')") from error
     if not body:
         raise ReplyError("no action: write calls such as click('3')")
@@ -171,20 +176,23 @@ def parse_actions(text: str, tabs: Sequence[str] = ()) -> list[Action]:
             values = [ast.literal_eval(value) for value in call.args]
             named = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
             made = _ACTIONS[call.func.id](*values, **named)
-        except (TypeError, ValueError) as error:
-            raise ReplyError(f"{ast.unparse(call)}: {error}") from error
-        for one in made if isinstance(made, list) else [made]:
-            if "tab" in one:
-                one = _with_tab(one["tab"], tabs)
-            actions.append(normalize_action(one))
+            for one in made if isinstance(made, list) else [made]:
+                if one.get("switch_tab"):
+                    one = {"switch_tab": {"tab_id": _tab_id(one["switch_tab"]["index"], tabs)}}
+                elif "close_tab" in one:
+                    one = {"close_tab": {"tab_id": active}}
+                actions.append(normalize_action(one))
+        except _UNREADABLE as error:
+            raise ReplyError(f"{call.func.id}: {error}") from error
+    if not actions:
+        raise ReplyError(f"{text!r} has nothing to do")
     return actions
 
 
-def _with_tab(action: dict[str, Any], tabs: Sequence[str]) -> dict[str, Any]:
-    name, place = action["name"], action["index"]
-    if not 0 <= place < len(tabs):
-        raise ReplyError(f"there is no tab {place}: there are {len(tabs)}")
-    return {name: {"tab_id": tabs[place]}}
+def _tab_id(place: Any, tabs: Sequence[str]) -> str:
+    if not isinstance(place, int) or not 0 <= place < len(tabs):
+        raise ReplyError(f"there is no tab {place!r}: there are {len(tabs)}")
+    return tabs[place]
 
 
 def _click(bid: str, button: str = "left", modifiers: Sequence[str] = ()) -> Any:
@@ -229,8 +237,8 @@ _ACTIONS: dict[str, Callable[..., Any]] = {
     "goto": lambda url: {"go_to_url": {"url": url}},
     "go_back": lambda: {"go_back": {}},
     "new_tab": lambda: {"go_to_url": {"url": "about:blank", "new_tab": True}},
-    "tab_focus": lambda index: {"tab": {"name": "switch_tab", "index": index}},
-    "tab_close": lambda index=0: {"tab": {"name": "close_tab", "index": index}},
+    "tab_focus": lambda index: {"switch_tab": {"index": index}},
+    "tab_close": lambda: {"close_tab": {}},
     "send_msg_to_user": lambda text: {"done": {"text": text, "success": True}},
     "report_infeasible": lambda reason: {"done": {"text": reason, "success": False}},
 }

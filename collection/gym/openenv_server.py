@@ -33,7 +33,6 @@ from collection.browser.session import BrowserConfig
 from collection.environments.base import View
 from collection.gym.gymnasium_env import parse_actions
 from collection.gym.session import Session, find
-from rmsweb_jax import __version__
 from rmsweb_jax.actions import ReplyError
 from rmsweb_jax.errors import user_errors
 
@@ -95,7 +94,7 @@ class WebEnvironment(Environment[WebAction, WebObservation, WebState]):
         super().__init__()
         self._config = config
         self._session = Session(config.browser, apps=config.apps)
-        self._goal, self._tabs = "", tuple[str, ...]()
+        self._goal, self._tabs, self._active = "", tuple[str, ...](), ""
         self._state = WebState(episode_id=None, step_count=0)
 
     def reset(
@@ -111,7 +110,7 @@ class WebEnvironment(Environment[WebAction, WebObservation, WebState]):
         self._state.step_count += 1
         late = self._state.step_count >= self._config.max_steps
         try:
-            actions = parse_actions(action.call, self._tabs)
+            actions = parse_actions(action.call, self._tabs, self._active)
         except ReplyError as error:
             return self._observation(self._session.look(), str(error), reward=0.0, done=late)
         stepped = self._session.step(actions)
@@ -125,7 +124,7 @@ class WebEnvironment(Environment[WebAction, WebObservation, WebState]):
 
     def get_metadata(self) -> EnvironmentMetadata:
         text = "Web tasks in a real browser, on pages and applications that are set back at each reset."
-        return EnvironmentMetadata(name="rmsweb", description=text, version=__version__)
+        return EnvironmentMetadata(name="rmsweb", description=text)
 
     def close(self) -> None:
         self._session.close()
@@ -134,7 +133,7 @@ class WebEnvironment(Environment[WebAction, WebObservation, WebState]):
         self, view: View, error: str = "", reward: float | None = None, done: bool = False
     ) -> WebObservation:
         page = view.observation
-        self._tabs = tuple(tab.tab_id for tab in page.tabs)
+        self._tabs, self._active = tuple(tab.tab_id for tab in page.tabs), page.current_tab
         shown = "" if self._config.text_only else page.screenshot
         png = self._session.images.get(shown) if shown else b""
         return WebObservation(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +80,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
           SiteUnreachableError, BrowserLostError, PageError, ProxyLostError: the start page does not open.
         """
         self._leave()
+        # Screenshots of earlier episodes.
+        shutil.rmtree(self._folder.name)
+        os.mkdir(self._folder.name)
+        self.images = ImageStore(self._folder.name)
         try:
             browser = self._pool.browser(task)
             environment = self._open.enter_context(
@@ -121,13 +127,18 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Returns the page as it is now; raises as `step`."""
         if self._environment is None:
             raise UserError("no episode is open: call reset first")
-        return self._environment.observe()
+        try:
+            return self._environment.observe()
+        except BaseException:
+            self._leave(lost=True)
+            raise
 
     def _leave(self, lost: bool = False) -> None:
         self._environment = None
         self._open.close()
         if lost:
-            self._pool.discard()
+            # It may have been the application.
+            self._pool.close()
 
 
 def _no_reader(query: str, text: str) -> tuple[str, float]:

@@ -93,7 +93,7 @@ def is_quota(body: str) -> bool:
 _MAX_CHARS = 200
 # Wordings of Gemini, OpenAI, Azure, vLLM and our own server for a prompt or an image that they do not accept.
 _REQUEST = re.compile(
-    r"context[ _]length|maximum context|input token|token count|tokens, at most"
+    r"context[ _]length|maximum context|input token|token count|tokens[,:] at most|do(es)? not fit the limit"
     r"|(request|prompt|input).{0,20} too (long|large)"
     r"|content[ _](management|policy|filter)|safety system|flagged as"
     r"|unable to process input image|(invalid|unsupported|could not process).{0,20}\bimage",

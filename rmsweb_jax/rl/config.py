@@ -217,10 +217,12 @@ class OnlineConfig(RlConfig):
 
     Attributes:
       least_episodes: groups in which fewer episodes have a reward are dropped.
+      mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
     least_episodes: int = 2
+    mask_faults: bool = True
     max_masked: float = 0.5
 
     def __post_init__(self) -> None:

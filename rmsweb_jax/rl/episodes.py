@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32
 
 from rmsweb_jax.data.encoding import Encoder
+from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import Message, SampledTokens, Trajectory
+from rmsweb_jax.records.schema import Message, SampledTokens, Step, Trajectory
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.losses import FATES, gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
@@ -35,6 +36,10 @@ _FAULTS = {
     "captcha": "refused by the site",
     "timeout": "time limit of the machine",
 }
+
+
+# Actions with which the policy names the address that it wants.
+_BY_ADDRESS = ("go_to_url", "search_engine")
 
 
 class EpisodeSource(Protocol):
@@ -91,6 +96,8 @@ def masked(trajectory: Trajectory, first_page: str = "") -> str:
     Args:
       first_page: fingerprint of the page that the task begins with; "" is any.
     """
+    if first_page and trajectory.steps and trajectory.steps[0].observation.fingerprint != first_page:
+        return "another first page"
     if trajectory.success:
         return ""
     if trajectory.outcome in _FAULTS:
@@ -99,11 +106,13 @@ def masked(trajectory: Trajectory, first_page: str = "") -> str:
     live, answered = trajectory.task.environment == "web", trajectory.outcome == "done"
     if live and answered and trajectory.reward is None and not trajectory.judge:
         return "no verdict"
-    if any(incident.kind == "refused" for step in trajectory.steps for incident in step.incidents):
-        return "refused by the guard"
-    if first_page and trajectory.steps and trajectory.steps[0].observation.fingerprint != first_page:
-        return "another first page"
-    return ""
+    return "refused by the guard" if any(map(_refused, trajectory.steps)) else ""
+
+
+def _refused(step: Step) -> bool:
+    """Returns True if the guard refused something that the policy has not itself asked for by its address."""
+    named = any(result.action in _BY_ADDRESS for result in step.results)
+    return not named and any(incident.kind == "refused" for incident in step.incidents)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,13 +193,24 @@ class EpisodeRollouts(Rollouts):
           UserError: too many episodes have no reward, the policy never acts, or tokens are not its own.
         """
         folder = self._play(count)
+        try:
+            groups = self._groups(folder)
+        except UserError:
+            # It is played again once the cause is corrected.
+            _set_aside(folder)
+            raise
         self.position += count
         self.limit = self.position
+        return groups
+
+    def _groups(self, folder: Path) -> list[EpisodeGroup]:
         episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
         for trajectory in read_dataset(folder, Trajectory):
             episodes[trajectory.task.task_id].append(trajectory)
         encoder = Encoder(self._data.encoder.processor, ImageStore(folder))
-        groups = [self._group(task_id, runs, encoder) for task_id, runs in episodes.items()]
+        # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
+        order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
+        groups = [self._group(task_id, episodes[task_id], encoder) for task_id in order]
         check_faults(groups, self._config.max_masked, folder)
         if not any(step.results for runs in episodes.values() for run in runs for step in run.steps):
             raise UserError(
@@ -199,17 +219,19 @@ class EpisodeRollouts(Rollouts):
         return groups
 
     def _play(self, count: int) -> Path:
-        outcome = {"folder": "", "error": ""}
+        outcome: dict[str, Any] = {"folder": "", "error": "", "exit_code": 0}
         if is_first():
             try:
                 policy = self._remote.policy
                 folder = self._source.play(self.position, count, self._config.num_samples, policy)
                 outcome["folder"] = str(folder)
             except UserError as error:
-                outcome["error"] = str(error)
+                outcome |= {"error": str(error), "exit_code": error.exit_code}
         outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])
         if outcome["error"]:
-            raise UserError(outcome["error"])
+            failed = UserError(outcome["error"])
+            failed.exit_code = outcome["exit_code"]
+            raise failed
         return Path(outcome["folder"])
 
     def _begin(self) -> Any:
@@ -220,7 +242,7 @@ class EpisodeRollouts(Rollouts):
         config = self._config
         pages = Counter(run.steps[0].observation.fingerprint for run in runs if run.steps)
         first_page = max(pages, key=lambda page: pages[page], default="")
-        faults = [masked(run, first_page) for run in runs]
+        faults = [masked(run, first_page) if config.mask_faults else "" for run in runs]
         scored = [run for run, fault in zip(runs, faults, strict=True) if not fault]
         rewards = np.asarray([episode_reward(run) for run in scored])
         group = EpisodeGroup(
@@ -258,7 +280,9 @@ class EpisodeRollouts(Rollouts):
         groups, too_long = [], 0
         for members in together.values():
             prompt = self._prompt(members[0][1], runs[0].task.task_id, encoder)
-            if prompt.size.prompt_length > self._config.max_prompt_tokens:
+            # The server refuses what is too long for it, and counts nothing.
+            unread = members[0][1].sampled is None and not members[0][1].prompt_tokens
+            if unread or prompt.size.prompt_length > self._config.max_prompt_tokens:
                 too_long += len(members)
                 continue
             tokens = [self._checked(turn, prompt) for _, turn in members]
@@ -317,6 +341,14 @@ class EpisodeRollouts(Rollouts):
         none = np.zeros(0)
         prompt = self._data.prompt(number)
         return Group(prompt, (), (), none.astype(bool), none, none, fate, self.version)
+
+
+def _set_aside(folder: Path) -> None:
+    """Renames a data set that cannot be trained on, so that the same command plays its tasks again."""
+    from_all_processes(b"")  # The others have read it.
+    if is_first():
+        number = sum(1 for _ in folder.parent.glob(f"{folder.name}-refused-*"))
+        folder.rename(folder.with_name(f"{folder.name}-refused-{number + 1}"))
 
 
 def _no_score(response: str, target: str) -> float:

@@ -158,6 +158,7 @@ def test_a_machine_without_a_browser_trains_nothing(prompts, tmp_path, monkeypat
     assert not (tmp_path / "server").exists()
 
 
+@pytest.mark.slow
 def test_a_policy_that_never_acts_is_not_trained(random_policy, prompts, tmp_path):
     settings = [f"--config.{name}={value}" for name, value in arguments(prompts).items()]
     line = [*command(prompts, tmp_path / "run"), f"--config.model={random_policy}", *settings[2:]]

@@ -64,7 +64,7 @@ async def session(url: str, number: int, episodes: int) -> dict[str, Any]:
 
 
 async def one_too_many(url: str, sessions: int) -> str:
-    """What the client of a session over the limit is told."""
+    """The error that the client of a session over the limit gets."""
     clients = [GenericEnvClient(base_url=url, message_timeout_s=600.0) for _ in range(sessions)]
     try:
         for client in clients:
@@ -81,19 +81,19 @@ async def one_too_many(url: str, sessions: int) -> str:
 
 
 async def lost_browser(url: str, server: int) -> dict[str, Any]:
-    """Kills a session's browser; returns what the client is told, and the reward of the next episode."""
+    """Kills a session's browser; returns the error of the client, and the reward of the next episode."""
     async with GenericEnvClient(base_url=url, message_timeout_s=600.0) as client:
         await client.reset(seed=1, task=TASK)
         for process in psutil.Process(server).children(recursive=True):
             if "chromium" in process.name() or process.name() == "chrome":
                 process.kill()
-        told = ""
+        failed = ""
         try:
             await client.step({"call": "click('1')"})
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
+            failed = f"{type(error).__name__}: {error}"
         reward, _ = await episode(client, TASK, 1, True)
-    return {"told": told, "next_reward": reward}
+    return {"failed": failed, "next_reward": reward}
 
 
 async def play(url: str, server: int, sessions: int, episodes: int) -> dict[str, Any]:

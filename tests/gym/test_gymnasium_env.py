@@ -76,11 +76,12 @@ def test_a_lost_browser_is_no_reward(env):
         ("select_option('5', ['a', 'b'])", [("select_dropdown_option", None)] * 2),
         ("scroll(0, -360)", [("scroll", {"down": False, "num_pages": 0.5, "frame_element_index": None})]),
         ("tab_focus(1)", [("switch_tab", {"tab_id": "bbbb"})]),
+        ("tab_close()", [("close_tab", {"tab_id": "aaaa"})]),
         ("goto('http://a.test/')", [("go_to_url", None)]),
     ],
 )
 def test_browsergyms_calls_are_read(text, expected):
-    actions = parse_actions(text, ("aaaa", "bbbb"))
+    actions = parse_actions(text, ("aaaa", "bbbb"), "aaaa")
     assert [action.name for action in actions] == [name for name, _ in expected]
     for action, (_, params) in zip(actions, expected, strict=True):
         assert params is None or action.params.model_dump() == params
@@ -90,6 +91,13 @@ def test_browsergyms_calls_are_read(text, expected):
     "text",
     [
         *("", "click", "click(", "click('x')", "click()", "tab_focus(7)", "click('3', 'right')"),
+        *(
+            "tab_focus('1')",
+            "select_option('3', [])",
+            "noop(1e999)",
+            "mouse_click(1e999, 2)",
+            "(" * 500 + "1",
+        ),
         *("open('/etc/passwd')", "click(__import__('os'))", "import os", "click(**{})"),
     ],
 )

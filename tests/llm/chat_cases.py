@@ -244,7 +244,7 @@ def _any_vendor() -> list[Case]:
     listed = Answer(429, [{"error": {"code": 429, "message": "Slow", "details": [retry_info("12s")]}}])
     daily = Answer(429, [{"error": {"code": 429, "message": "Out", "details": [PER_DAY, retry_info("9s")]}}])
     paid = Answer(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}})
-    longer = Answer(400, {"error": {"message": "messages: 40000 tokens, at most 256 are served"}})
+    longer = Answer(400, {"error": {"message": "a prompt of 40000 tokens: at most 256 are served"}})
     long = Answer(400, {"error": {"message": "maximum context length is 4096 tokens", "code": 400}})
     filtered = Answer(400, {"error": {"message": "Filtered: content management policy"}})
     key = Answer(401, {"error": {"message": "Incorrect API key provided"}})
@@ -258,7 +258,7 @@ def _any_vendor() -> list[Case]:
         Case("prompt too long", "400, maximum context length", (long,), 1, "",
              "the model refused the request: status 400: maximum context length is 4096 tokens"),
         Case("prompt too long", "400, as our own server says it", (longer,), 1, "",
-             "the model refused the request: status 400: messages: 40000 tokens, at most 256 are served"),
+             "the model refused the request: status 400: a prompt of 40000 tokens: at most 256 are served"),
         Case("prompt filtered", "400, content management policy", (filtered,), 1, "",
              "the model refused the request: status 400: Filtered: content management policy"),
         Case("429, Retry-After", "429 with `Retry-After: 3`", (late, WELL), 2, TEXT, waits=(delay(3),)),

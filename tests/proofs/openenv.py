@@ -138,8 +138,8 @@ def claims(figures: Figures) -> list[Claim]:
         Claim("a session over the limit is refused", figures["refused"], bool(figures["refused"])),
         Claim(
             "a browser that is killed is an error, no reward; the next episode is played",
-            f"{lost['told']}; then {lost['next_reward']:g}",
-            bool(lost["told"]) and lost["next_reward"] == 1,
+            f"{lost['failed']}; then {lost['next_reward']:g}",
+            bool(lost["failed"]) and lost["next_reward"] == 1,
         ),
         Claim("no server is left", str(figures["processes_left"]), not figures["processes_left"]),
     ]

@@ -13,7 +13,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import CallUsage, Incident, RlPrompt, SampledTokens
+from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
 from rmsweb_jax.rl.batching import trees_of
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch, SampledGroups, mini_batches
@@ -163,7 +163,12 @@ def test_faults_are_not_the_policys(encoder, change, expected):
 def test_guard_and_another_first_page_mask_a_failure(encoder):
     failed = episode(encoder, success=False)
     assert masked(change_last(failed, incidents=(REFUSED,))) == "refused by the guard"
+    went = change_last(
+        failed, incidents=(REFUSED,), results=(ActionResult(action="go_to_url", text="Refused"),)
+    )
+    assert masked(went) == ""
     assert masked(failed, "f") == "" and masked(failed, "another") == "another first page"
+    assert masked(episode(encoder), "another") == "another first page"
 
 
 @given(faults=st.lists(st.sampled_from(["crashed", "unreachable", "timeout"]), max_size=3))
@@ -180,6 +185,13 @@ def test_lost_episodes_change_nothing_of_a_group(tmp_path_factory, encoder, data
         assert [a.tolist() for a in one.responses] == [b.tolist() for b in other.responses]
 
 
+def test_faults_count_as_failures_where_masking_is_off(tmp_path, encoder, data):
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed", steps=())]
+    group = take(tmp_path, data, runs, dataclasses.replace(CONFIG, mask_faults=False))
+    assert group.fate == "accepted" and group.rewards.tolist() == [1.0, 0.0] and group.faults == ()
+    assert len(group.responses) == 2 and all((turn.advantages > 0).all() for turn in group.turns)
+
+
 def test_a_group_with_too_few_episodes_is_left_out(tmp_path, encoder, data):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed")]
     group = take(tmp_path, data, runs)
@@ -193,6 +205,18 @@ def test_a_run_most_of_whose_episodes_are_lost_stops(tmp_path, encoder, data):
     runs.append(episode(encoder, 3))
     with pytest.raises(UserError, match=r"2 of 3 episodes have no reward.*2 browser or application lost"):
         take(tmp_path, data, runs)
+    # The same command plays them again.
+    assert [path.name for path in tmp_path.iterdir()] == ["episodes-refused-1"]
+
+
+def test_prompts_that_the_server_refuses_are_left_out(tmp_path, encoder, data):
+    runs = [
+        change_last(episode(encoder, 1), sampled=None, usage=CallUsage()),
+        episode(encoder, 2, success=False),
+    ]
+    group = take(tmp_path, data, runs)
+    # Those of both episodes: it is one prompt.
+    assert group.too_long == 2 and len(group.turns) == 1
 
 
 def test_prompts_over_the_limit_are_left_out(tmp_path, encoder, data):
