@@ -167,12 +167,12 @@ def test_lost_browsers_are_masked_and_end_no_run(prompts, tmp_path):
     process = subprocess.Popen([*command(prompts, workdir), *flags], stderr=subprocess.PIPE)
     killed = 0
     while process.poll() is None:
-        time.sleep(1.5)
-        browsers = [one for one in descendants(process.pid) if one.name() == "chromium"]
-        if browsers:
-            # The oldest is the browser itself.
-            min(browsers, key=lambda one: one.create_time()).kill()
-            killed += 1
+        time.sleep(5.0)
+        # The oldest process is the browser itself.
+        for one in browsers(process.pid)[:1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+                killed += 1
     assert process.returncode == 0, process.stderr and process.stderr.read().decode()[-2000:]
     rows = read_metrics(workdir)
     played = episodes(workdir)
@@ -183,14 +183,15 @@ def test_lost_browsers_are_masked_and_end_no_run(prompts, tmp_path):
     assert not left_running(workdir)
 
 
-def descendants(pid: int) -> list[psutil.Process]:
+def browsers(pid: int) -> list[psutil.Process]:
+    """The processes of all browsers of a run, oldest first."""
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for one in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.name()
-                found.append(one)
-    return found
+                if one.name() == "chromium":
+                    found.append((one.create_time(), one.pid, one))
+    return [one for _, _, one in sorted(found)]
 
 
 @pytest.mark.slow
