@@ -24,7 +24,8 @@ def main(config: ConfigDict, workdir: AnyPath) -> None:
         print(f"{workdir}: finished before; see report.json")
         return
     logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # And this every request to an endpoint.
+    for client in ("httpx", "httpx2"):  # And these every request to an endpoint.
+        logging.getLogger(client).setLevel(logging.WARNING)
     report = _train(config, workdir)
     if not is_first():
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import BrowserConfig
-from collection.environments.apps.suite import NAMES, apps_folder, make_application, tasks_of
+from collection.environments.apps.suite import application_names, apps_folder, make_application, tasks_of
 from collection.environments.base import Environment, ExtractionError, View
 from collection.environments.miniwob import make_task, page_names
 from collection.environments.web import WebConfig
@@ -167,7 +167,7 @@ def find(name: str, seed: int, apps: str = "") -> Task:
 def names(apps: str = "") -> list[str]:
     """Returns the names of all tasks whose environments are installed."""
     found = [f"miniwob/{page}" for page in page_names()]
-    for name in NAMES:
+    for name in application_names():
         application = make_application(name, apps_folder(apps))
         if application.is_prepared:
             found += [one.task.task_id.rpartition("/")[0] for one in tasks_of(application, 0)]

@@ -212,7 +212,8 @@ class EpisodeRollouts(Rollouts):
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
         groups = [self._group(task_id, episodes[task_id], encoder) for task_id in order]
         check_faults(groups, self._config.max_masked, folder)
-        if not any(step.results for runs in episodes.values() for run in runs for step in run.steps):
+        steps = [step for runs in episodes.values() for run in runs for step in run.steps]
+        if steps and not any(step.results for step in steps):
             raise UserError(
                 f"{folder}: no reply had an action that could be carried out: train config.model by SFT first"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import Batch, Span, on_mesh
+from rmsweb_jax.data.batching import Batch, on_mesh
 from rmsweb_jax.data.packing import Packer, useful_work
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
@@ -97,8 +97,12 @@ class Updated:
     metrics: dict[str, float]
 
 
-# A micro-batch on the devices with old and reference log-probabilities, and `MicroBatch.spans`.
-Prepared = tuple[Batch, tuple[Span, ...]]
+class Prepared(NamedTuple):
+    """A micro-batch in the host's memory, with its log-probabilities on the devices."""
+
+    micro: MicroBatch
+    old: jax.Array
+    ref: jax.Array
 
 
 def update_policy(
@@ -133,14 +137,13 @@ def update_policy(
     for own in trees:
         prepared.append([])
         for micro in micro_batches(own, packer, config, held):
-            batch = _prepare(steps, state.params, reference, frozen, micro, mesh)
-            prepared[-1].append((batch, micro.spans))
+            prepared[-1].append(_prepare(steps, state.params, reference, frozen, micro, mesh))
             executed += micro.executed
     measured = []
     for own in prepared:
         total = steps.zero(state.params)
-        for batch, _ in own:
-            total = steps.add(total, state.params, frozen, batch)
+        for one in own:
+            total = steps.add(total, state.params, frozen, _with_log_probs(one, mesh))
         state, metrics = steps.update(state, total)
         measured.append(metrics)
     # The only wait for the device: until here everything was dispatched.
@@ -156,12 +159,21 @@ def update_policy(
     return Updated(state, _scored(batches, prepared, version), metrics)
 
 
-def _prepare(steps: Steps, params: Any, reference: Any, frozen: Any, micro: MicroBatch, mesh: Mesh) -> Batch:
-    """Adds to a micro-batch its log-probabilities under the old policy and under the reference."""
+def _prepare(
+    steps: Steps, params: Any, reference: Any, frozen: Any, micro: MicroBatch, mesh: Mesh
+) -> Prepared:
+    """Computes log-probabilities under the old policy and under the reference.
+
+    The batch itself leaves the devices again: screenshots of all turns of an online iteration would not fit.
+    """
     batch = on_mesh(micro.batch, mesh)
-    old = steps.log_probs(params, frozen, batch)
-    ref = steps.log_probs(reference, frozen, batch)
-    values = batch.scored.values | {"old_log_probs": old, "ref_log_probs": ref}
+    return Prepared(micro, steps.log_probs(params, frozen, batch), steps.log_probs(reference, frozen, batch))
+
+
+def _with_log_probs(prepared: Prepared, mesh: Mesh) -> Batch:
+    """Returns a micro-batch on the devices with its log-probabilities."""
+    batch = on_mesh(prepared.micro.batch, mesh)
+    values = batch.scored.values | {"old_log_probs": prepared.old, "ref_log_probs": prepared.ref}
     return Batch(batch.inputs, dataclasses.replace(batch.scored, values=values))
 
 
@@ -169,7 +181,7 @@ def _scored(
     batches: Sequence[MiniBatch], prepared: Sequence[Sequence[Prepared]], version: int
 ) -> tuple[ScoredResponse, ...]:
     """Returns all responses, in the order of their rows."""
-    recomputed = [[batch.scored.values["old_log_probs"] for batch, _ in micros] for micros in prepared]
+    recomputed = [[one.old for one in micros] for micros in prepared]
     if jax.process_count() > 1:
         # Each process holds its own rows; gathered, so that all report the same metrics and decide alike.
         recomputed = multihost_utils.process_allgather(recomputed, tiled=True)
@@ -178,8 +190,8 @@ def _scored(
     scored = []
     for batch, micros, arrays in zip(batches, prepared, recomputed, strict=True):
         groups = (*batch.accepted, *batch.salvaged)
-        for (_, spans), array in zip(micros, arrays, strict=True):
-            for span in spans:
+        for one, array in zip(micros, arrays, strict=True):
+            for span in one.micro.spans:
                 group = groups[span.tree]
                 if span.branch < len(group.responses):  # The branch after them is the salvage target.
                     scored.append(

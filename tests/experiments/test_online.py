@@ -1,5 +1,6 @@
 """Online runs: a policy server, browsers and the training of what they play, killed and resumed."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -156,6 +157,41 @@ def test_a_machine_without_a_browser_trains_nothing(prompts, tmp_path, monkeypat
     with pytest.raises(UserError, match="chromium not found"):
         train_online(settings(model="tiny_base", prompts=str(prompts)), tmp_path)
     assert not (tmp_path / "server").exists()
+
+
+@pytest.mark.slow
+def test_lost_browsers_are_masked_and_end_no_run(prompts, tmp_path):
+    workdir = tmp_path / "run"
+    flags = ["--config.play.fleet.crashes=0", "--config.replays=0", "--config.max_masked=1.0"]
+    flags += ["--config.num_samples=4", "--config.iterations=3"]
+    process = subprocess.Popen([*command(prompts, workdir), *flags], stderr=subprocess.PIPE)
+    killed = 0
+    while process.poll() is None:
+        time.sleep(5.0)
+        # The oldest process is the browser itself.
+        for one in browsers(process.pid)[:1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+                killed += 1
+    assert process.returncode == 0, process.stderr and process.stderr.read().decode()[-2000:]
+    rows = read_metrics(workdir)
+    played = episodes(workdir)
+    crashed = [one for one in played if one.outcome == "crashed"]
+    assert crashed and killed >= len(crashed) and not any(one.success for one in crashed)
+    assert sum(row["episodes/masked"] for row in rows) >= len(crashed)
+    assert sum(row["episodes/scored"] + row["episodes/masked"] for row in rows) == len(played)
+    assert not left_running(workdir)
+
+
+def browsers(pid: int) -> list[psutil.Process]:
+    """The processes of all browsers of a run, oldest first."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if one.name() == "chromium":
+                    found.append((one.create_time(), one.pid, one))
+    return [one for _, _, one in sorted(found)]
 
 
 @pytest.mark.slow

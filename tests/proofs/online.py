@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from experiments.stages import Chain, Stage, run_stages
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.proofs.async_rl import DEMO
+from tests.proofs.online_kills import measure_kills
 from tests.proofs.result import RESULTS, Claim, Figures, Proof, main, table
 
 ROOT = Path("runs/proofs/online")
@@ -104,6 +106,10 @@ def measure() -> Figures:
                 )
         if chain.name != "demo":
             keep(chain.name)
+    if not (KEPT / "kills.json").exists():
+        with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
+            found = measure_kills(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts")
+        write_atomic(KEPT / "kills.json", json.dumps(found, indent=1).encode())
     return figures()
 
 
@@ -127,7 +133,9 @@ def figures() -> Figures:
     def solved(run: dict[str, Any], names: list[str]) -> np.ndarray:
         return np.asarray([run["solved"][name] for name in names])
 
-    found: Figures = {"seeds": both, "planned": len(PLANNED), "goal": GOAL, "held_pages": list(HELD)}
+    kills = _kept("kills")
+    found: Figures = {"lost": kills["lost"], "doubled": kills["doubled"], "kills": kills}
+    found |= {"seeds": both, "planned": len(PLANNED), "goal": GOAL, "held_pages": list(HELD)}
     for where, names in (("", played), ("held_pages_", held)):
         base = solved(sft, names)
         found[f"{where}sft"] = interval(base)
@@ -158,6 +166,7 @@ def _points(one: dict[str, float], sign: bool = False) -> str:
 
 
 def claims(figures: Figures) -> list[Claim]:
+    kills = figures["kills"]
     gain, over = figures["online_minus_sft"], figures["online_minus_offline"]
     return [
         Claim(
@@ -180,6 +189,17 @@ def claims(figures: Figures) -> list[Claim]:
             _points(figures["held_pages_online_minus_sft"], True),
             figures["held_pages_online_minus_sft"]["high"] >= 0,
         ),
+        Claim(
+            f"{sum(kills['kills'].values())} kills of a run: episodes lost, counted twice, different",
+            f"{kills['lost']}, {kills['doubled']}, {kills['different']} of {kills['episodes']}",
+            not (kills["lost"] or kills["doubled"] or kills["different"]),
+        ),
+        Claim(
+            "the killed run has the same rewards and, bit for bit, the same weights",
+            "equal" if kills["weights_equal"] and kills["rewards_equal"] else "different",
+            kills["weights_equal"] and kills["rewards_equal"],
+        ),
+        Claim("no process is left", str(kills["processes_left"]), not kills["processes_left"]),
         Claim(
             "trainings that were planned are there",
             f"{len(figures['seeds'])} of {figures['planned']} seeds",
@@ -229,6 +249,9 @@ runs on them. *Online* is `configs/rl.py:online` with {ITERATIONS} iterations: t
 of each task, and learns from how they end. All policies then play 10 held-out seeds of all {len(PAGES)} pages
 twice. Intervals of 95 % resample trainings and tasks. The teacher is simulated, and the policy has 2.4
 million parameters: the figures say whether the machinery learns, not what an 8B policy gains.
+
+A smaller run is killed (SIGKILL to its first process) after an episode, after an iteration, or at any time,
+and started again by the same command; its episodes, rewards and weights are compared with an unbroken one's.
 """
 PROOF = Proof(
     "Online and offline reinforcement learning",

@@ -6,12 +6,11 @@ import dataclasses
 import json
 import pathlib
 import random
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collection.environments.apps.application import Application, digest, run_quietly
-from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.application import digest
+from collection.environments.apps.python_site import PythonSite
 from collection.environments.apps.sqlite import content, reading, restore
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
@@ -117,7 +116,7 @@ PROJECTS = {identity: _seeded(identity) for identity in _NAMES}
 CODES = {"cabin": "lantern-4", "band": "tuning-fork", "flat": "spare-key-9"}
 
 
-class IHateMoney(Application):
+class IHateMoney(PythonSite):
     """http://ihatemoney.test/: the projects of `PROJECTS`; `links` open them without their codes.
 
     A reset sets all projects back; browsers stay logged in.
@@ -125,6 +124,7 @@ class IHateMoney(Application):
 
     name = "ihatemoney"
     host = "ihatemoney.test"
+    requirements, script, ready = REQUIREMENTS, _SITE, "/healthcheck"
     version = digest(REQUIREMENTS, PROJECTS, CODES, _SITE.read_text(encoding="utf-8"))
 
     def project(self, identity: str) -> Project:
@@ -165,11 +165,7 @@ class IHateMoney(Application):
     def content(self) -> dict[str, list[tuple[Any, ...]]]:
         return content(self.data / _DATABASE)
 
-    def _make(self) -> None:
-        environment = self.folder / "environment"
-        run_quietly([sys.executable, "-m", "venv", str(environment)])
-        pip = [str(self._python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        run_quietly([*pip, *REQUIREMENTS])
+    def _seed(self) -> None:
         projects = [
             {
                 "id": identity,
@@ -184,29 +180,7 @@ class IHateMoney(Application):
             for identity, project in PROJECTS.items()
         ]
         (self.kept / "projects.json").write_text(json.dumps(projects), encoding="utf-8")
-        run_quietly([*self._site, "create", str(self.kept)])
-
-    def _serve(self) -> str:
-        command = ServerCommand(
-            arguments=lambda port: [*self._site, "serve", str(self.data), str(port)],
-            host=self.host,
-            path="/healthcheck",
-            log=self.live / "log",
-            folder=self.folder,
-        )
-        self._server = ServerProcess(command)
-        return self._server.address
-
-    def _stop(self) -> None:
-        self._server.close()
-
-    @property
-    def _site(self) -> list[str]:
-        return [str(self._python), "-I", str(_SITE)]
-
-    @property
-    def _python(self) -> pathlib.Path:
-        return self.folder / "environment/bin/python"
+        self.run_script("create", str(self.kept))
 
 
 # --- Tasks ---

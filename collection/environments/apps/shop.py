@@ -7,11 +7,11 @@ import dataclasses
 import json
 import pathlib
 import sqlite3
-import sys
+from collections.abc import Sequence
 from decimal import Decimal
 
-from collection.environments.apps.application import Application, digest, run_quietly
-from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.application import digest
+from collection.environments.apps.python_site import PythonSite
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 
@@ -97,7 +97,7 @@ class Order:
     postcode: str
 
 
-class OscarShop(Application):
+class OscarShop(PythonSite):
     """http://oscar.test/: the products of `PRODUCTS`, guests may order.
 
     A reset leaves no orders, baskets, accounts or sessions, and all stock there again.
@@ -105,6 +105,7 @@ class OscarShop(Application):
 
     name = "oscar"
     host = "oscar.test"
+    requirements, script, ready = REQUIREMENTS, _SITE, "/catalogue/"
     version = digest(REQUIREMENTS, PRODUCTS, _SITE.read_text(encoding="utf-8"))
 
     def orders(self) -> list[Order]:
@@ -132,37 +133,15 @@ class OscarShop(Application):
         """Returns the latest order of a guest."""
         return next((order for order in reversed(self.orders()) if order.email == email), None)
 
-    def _make(self) -> None:
-        environment = self.folder / "environment"
-        run_quietly([sys.executable, "-m", "venv", str(environment)])
-        pip = [str(self._python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        run_quietly([*pip, *REQUIREMENTS])
+    def _seed(self) -> None:
         catalogue = [dataclasses.asdict(product) | {"upc": product.upc} for product in PRODUCTS]
         (self.folder / "catalogue.json").write_text(json.dumps(catalogue), encoding="utf-8")
-        run_quietly([*self._site, "create", str(self.folder), str(self.kept)])
-
-    def _serve(self) -> str:
-        command = ServerCommand(
-            arguments=lambda port: [*self._site, "serve", str(self.folder), str(self.data), str(port)],
-            host=self.host,
-            path="/catalogue/",
-            log=self.live / "log",
-            folder=self.folder,
-        )
-        self._server = ServerProcess(command)
-        return self._server.address
-
-    def _stop(self) -> None:
-        self._server.close()
+        self.run_script("create", str(self.folder), str(self.kept))
 
     @property
-    def _site(self) -> list[str]:
-        # Isolated, because modules of ours in the same folder must not be imported instead of packages.
-        return [str(self._python), "-I", str(_SITE)]
-
-    @property
-    def _python(self) -> pathlib.Path:
-        return self.folder / "environment/bin/python"
+    def _served(self) -> Sequence[str]:
+        # Pictures and the index are next to the database.
+        return (str(self.folder), str(self.data))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,20 +19,43 @@ from collection.environments.apps.trac import Trac, trac_tasks
 from collection.environments.apps.wiki import MediaWiki, wiki_tasks
 from rmsweb_jax.errors import UserError
 
+# Packages declare applications of their own as entry points of this group.
+GROUP = "rmsweb_jax.applications"
 
-class _Kind(NamedTuple):
+
+class ApplicationKind(NamedTuple):
+    """An application and its tasks.
+
+    Attributes:
+      make: folder for all applications -> the application.
+      tasks: the application, prepared, and a seed -> a task of each template.
+    """
+
     make: Callable[[Path], Application]
     tasks: Callable[[Any, int], list[AppTask]]
 
 
 _KINDS = {
-    PythonDocs.name: _Kind(PythonDocs, docs_tasks),
-    OscarShop.name: _Kind(OscarShop, shop_tasks),
-    MediaWiki.name: _Kind(MediaWiki, wiki_tasks),
-    IHateMoney.name: _Kind(IHateMoney, money_tasks),
-    Trac.name: _Kind(Trac, trac_tasks),
+    PythonDocs.name: ApplicationKind(PythonDocs, docs_tasks),
+    OscarShop.name: ApplicationKind(OscarShop, shop_tasks),
+    MediaWiki.name: ApplicationKind(MediaWiki, wiki_tasks),
+    IHateMoney.name: ApplicationKind(IHateMoney, money_tasks),
+    Trac.name: ApplicationKind(Trac, trac_tasks),
 }
 NAMES = tuple(_KINDS)
+
+
+def application_names() -> list[str]:
+    """Returns the names of all applications, and of those of other packages."""
+    return [*_KINDS, *sorted(metadata.entry_points(group=GROUP).names - _KINDS.keys())]
+
+
+def _kind(name: str) -> ApplicationKind:
+    if name in _KINDS:
+        return _KINDS[name]
+    for found in metadata.entry_points(group=GROUP, name=name):
+        return found.load()
+    raise UserError(f"there is no application {name!r}: use {', '.join(application_names())}")
 
 
 def apps_folder(setting: str) -> Path:
@@ -46,9 +70,7 @@ def make_application(name: str, root: Path) -> Application:
     Raises:
       UserError: there is none of that name.
     """
-    if name not in _KINDS:
-        raise UserError(f"there is no application {name!r}: use {', '.join(NAMES)}")
-    return _KINDS[name].make(root)
+    return _kind(name).make(root)
 
 
 def prepared(names: Iterable[str], folder: str) -> list[Application]:
@@ -65,7 +87,7 @@ def prepared(names: Iterable[str], folder: str) -> list[Application]:
 
 def tasks_of(application: Application, seed: int) -> list[AppTask]:
     """Returns a task of each template; the application must be prepared."""
-    return _KINDS[application.name].tasks(application, seed)
+    return _kind(application.name).tasks(application, seed)
 
 
 def check_application(application: Application, seed: int) -> None:

@@ -7,12 +7,11 @@ import json
 import pathlib
 import random
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collection.environments.apps.application import Application, digest, run_quietly
-from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.application import digest
+from collection.environments.apps.python_site import PythonSite
 from collection.environments.apps.sqlite import content, reading, restore
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
@@ -119,7 +118,7 @@ def _seeded() -> Work:
 WORK = _seeded()
 
 
-class Trac(Application):
+class Trac(PythonSite):
     """http://trac.test/: the tickets and pages of `WORK`, open to everyone.
 
     A reset sets all of it back.
@@ -127,6 +126,7 @@ class Trac(Application):
 
     name = "trac"
     host = "trac.test"
+    requirements, script, ready = REQUIREMENTS, _SITE, "/wiki"
     version = digest(REQUIREMENTS, WORK, COMPONENTS, MILESTONES, _SITE.read_text(encoding="utf-8"))
 
     def work(self) -> Work:
@@ -157,11 +157,7 @@ class Trac(Application):
     def content(self) -> dict[str, list[tuple[Any, ...]]]:
         return content(self.data / _DATABASE, without=_BY_VIEWS)
 
-    def _make(self) -> None:
-        environment = self.folder / "environment"
-        run_quietly([sys.executable, "-m", "venv", str(environment)])
-        pip = [str(self._python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        run_quietly([*pip, *REQUIREMENTS])
+    def _seed(self) -> None:
         work = {
             "components": COMPONENTS,
             "milestones": MILESTONES,
@@ -169,30 +165,7 @@ class Trac(Application):
             "pages": WORK.pages,
         }
         (self.kept / "work.json").write_text(json.dumps(work), encoding="utf-8")
-        run_quietly([*self._site, "create", str(self.kept)])
-
-    def _serve(self) -> str:
-        command = ServerCommand(
-            arguments=lambda port: [*self._site, "serve", str(self.data), str(port)],
-            host=self.host,
-            path="/wiki",
-            log=self.live / "log",
-            folder=self.folder,
-        )
-        self._server = ServerProcess(command)
-        return self._server.address
-
-    def _stop(self) -> None:
-        self._server.close()
-        self.address = ""
-
-    @property
-    def _site(self) -> list[str]:
-        return [str(self._python), "-I", str(_SITE)]
-
-    @property
-    def _python(self) -> pathlib.Path:
-        return self.folder / "environment/bin/python"
+        self.run_script("create", str(self.kept))
 
 
 def _plain(text: str | None) -> str:

@@ -1,0 +1,125 @@
+"""Online runs that are killed again and again, against one that is not."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from safetensors.numpy import load_file
+
+from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
+
+KILLS = 20
+# Enough for a kill in each part of an iteration.
+ITERATIONS = 6
+_MOST_S = 15.0
+_GONE_S = 30.0
+
+
+def measure_kills(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
+    """Plays a run, and the same one killed `KILLS` times; returns what differs."""
+    whole, killed = root / "whole", root / "killed"
+    for _ in start(whole, model, prompts):
+        pass
+    draw, done, left = random.Random(0), Counter[str](), 0
+    while sum(done.values()) < KILLS and not (killed / "report.json").exists():
+        running = start(killed, model, prompts)
+        process = next(running)
+        done[kill_when(process, killed, draw)] += 1
+        left += len(left_running(killed))
+    for _ in start(killed, model, prompts):
+        pass
+    expected, found = episodes(whole), episodes(killed)
+    names = [one.trajectory_id for one in found]
+    return {
+        "kills": dict(done),
+        "episodes": len(expected),
+        "lost": len({one.trajectory_id for one in expected} - set(names)),
+        "doubled": len(names) - len(set(names)),
+        "different": sum(_played(one) != _played(other) for one, other in zip(expected, found, strict=False)),
+        "processes_left": left,
+        "weights_equal": _equal(weights(whole), weights(killed)),
+        "rewards_equal": rewards(whole) == rewards(killed),
+    }
+
+
+def start(workdir: Path, model: Path, prompts: Path) -> Any:
+    """Starts a run; yields its process, and then waits for its end."""
+    settings = {"model": model, "prompts": prompts, "iterations": ITERATIONS, "eval_every": ITERATIONS}
+    values = [f"--config.{name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-m", "experiments.train_rl", "--config=configs/rl.py:smoke,online", *values]
+    workdir.parent.mkdir(parents=True, exist_ok=True)
+    with open(workdir.with_suffix(".log"), "ab") as log:
+        process = subprocess.Popen([*command, f"--workdir={workdir}"], stdout=log, stderr=log)
+        yield process
+        if process.wait():
+            raise SystemExit(f"error: {workdir.with_suffix('.log')}: exit code {process.returncode}")
+
+
+def kill_when(process: subprocess.Popen[bytes], workdir: Path, draw: random.Random) -> str:
+    """Kills a run at a random moment; returns which."""
+    what = draw.choice(("after an episode", "after an iteration", "at any time"))
+    before, wait = _state(workdir), draw.uniform(2.0, _MOST_S)
+    begun = time.monotonic()
+    while process.poll() is None and time.monotonic() < begun + wait:
+        now = _state(workdir)
+        if what == "after an episode" and now[0] > before[0]:
+            break
+        if what == "after an iteration" and now[1] > before[1]:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return what
+
+
+def _state(workdir: Path) -> tuple[int, int]:
+    """Lines of journals, and iterations."""
+    lines = sum(path.read_bytes().count(b"\n") for path in workdir.glob("episodes/*/journal/*.jsonl"))
+    metrics = workdir / METRICS_FILE
+    return lines, metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+def left_running(workdir: Path) -> list[int]:
+    """Processes that still work for a run some time after it was killed."""
+    until = time.monotonic() + _GONE_S
+    while True:
+        lines = ((one.pid, one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
+        found = [pid for pid, line in lines if str(workdir) in " ".join(line)]
+        if not found or time.monotonic() > until:
+            return found
+        time.sleep(0.1)
+
+
+def episodes(workdir: Path) -> list[Trajectory]:
+    folders = sorted(path.parent for path in workdir.glob("episodes/*/manifest.json"))
+    return [one for folder in folders for one in read_dataset(folder, Trajectory)]
+
+
+def _played(one: Trajectory) -> tuple[Any, ...]:
+    """What an episode says, without its times."""
+    steps = [(step.messages, step.response, step.sampled) for step in one.steps]
+    return one.trajectory_id, one.success, one.reward, steps
+
+
+def weights(workdir: Path) -> Mapping[str, np.ndarray]:
+    return load_file(workdir / "export/model.safetensors")
+
+
+def _equal(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def rewards(workdir: Path) -> list[float]:
+    return [row["reward/mean"] for row in read_rows(workdir / METRICS_FILE)]
