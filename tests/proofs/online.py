@@ -196,7 +196,9 @@ def claims(figures: Figures) -> list[Claim]:
         ),
         Claim(
             "the killed run has the same rewards and, bit for bit, the same weights",
-            "equal" if kills["weights_equal"] and kills["rewards_equal"] else "different",
+            f"{'equal' if kills['weights_equal'] and kills['rewards_equal'] else 'different'}, after "
+            f"{kills['optimizer_steps']:.0f} optimizer steps; log-probabilities of tokens "
+            f"{kills['log_probs_apart']:.1e} apart, with other neighbours in a batch",
             kills["weights_equal"] and kills["rewards_equal"],
         ),
         Claim("no process is left", str(kills["processes_left"]), not kills["processes_left"]),

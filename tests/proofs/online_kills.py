@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +108,15 @@ def episodes(workdir: Path) -> list[Trajectory]:
 
 
 def _played(one: Trajectory) -> tuple[Any, ...]:
-    """What an episode says, without its times."""
-    steps = [(step.messages, step.response, step.sampled) for step in one.steps]
+    """What an episode says, without its times and log-probabilities, which round as their batch does."""
+    steps = [(step.messages, step.response, step.sampled and step.sampled.tokens) for step in one.steps]
     return one.trajectory_id, one.success, one.reward, steps
+
+
+def log_probs(played: Iterable[Trajectory]) -> np.ndarray:
+    """Log-probabilities of all tokens of all episodes."""
+    steps = [step.sampled for one in played for step in one.steps]
+    return np.concatenate([np.asarray(one.log_probs) for one in steps if one is not None])
 
 
 def weights(workdir: Path) -> Mapping[str, np.ndarray]:
