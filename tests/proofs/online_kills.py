@@ -48,6 +48,8 @@ def measure_kills(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
         "lost": len({one.trajectory_id for one in expected} - set(names)),
         "doubled": len(names) - len(set(names)),
         "different": sum(_played(one) != _played(other) for one, other in zip(expected, found, strict=False)),
+        "log_probs_apart": float(np.max(np.abs(log_probs(expected) - log_probs(found)))),
+        "optimizer_steps": sum(row["optimizer_steps"] for row in read_rows(whole / METRICS_FILE)),
         "processes_left": left,
         "weights_equal": _equal(weights(whole), weights(killed)),
         "rewards_equal": rewards(whole) == rewards(killed),
