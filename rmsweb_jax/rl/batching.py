@@ -126,8 +126,8 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
     groups = (*batch.accepted, *batch.salvaged)
     # Two denominators. verl's actor masks both terms alike: with rejected rows in the mask they dilute the
     # surrogate, without them they have no KL term (docs/results/verl.md).
-    num_accepted = sum(len(group.responses) for group in batch.accepted)
-    num_responses = sum(len(group.responses) for group in groups)
+    accepted_weight = sum(group.total_weight for group in batch.accepted)
+    total_weight = sum(group.total_weight for group in groups)
     # Turns of episodes have no target, but for those that are verified replies to their task.
     num_anchored = sum(bool(group.prompt.target) for group in batch.salvaged)
 
@@ -135,11 +135,11 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
         for sample, tokens in enumerate(group.responses):
             mask = np.ones(len(tokens), bool)
             values: dict[str, Any] = {
-                "kl_weight": token_weights(mask, num_responses),
+                "kl_weight": token_weights(mask, total_weight / group.weight(sample)),
                 "behaviour_log_probs": group.log_probs[sample],
             }
             if accepted:
-                values["pg_weight"] = token_weights(mask, num_accepted)
+                values["pg_weight"] = token_weights(mask, accepted_weight / group.weight(sample))
                 values["advantages"] = float(group.advantages[sample])
             yield Branch(tokens, values)
 

@@ -217,11 +217,14 @@ class OnlineConfig(RlConfig):
 
     Attributes:
       least_episodes: groups in which fewer episodes have a reward are dropped.
+      credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so
+        that long episodes weigh more.
       mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
     least_episodes: int = 2
+    credit: Literal["episode", "turn"] = "episode"
     mask_faults: bool = True
     max_masked: float = 0.5
 

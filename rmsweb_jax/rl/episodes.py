@@ -275,8 +275,11 @@ class EpisodeRollouts(Rollouts):
         """Returns a group for each different prompt of the episodes, and the number of turns left out."""
         # Episodes of a task begin at the same page: what they share is computed once.
         together: defaultdict[tuple[Message, ...], list[tuple[int, Turn]]] = defaultdict(list)
+        counts = []
         for episode, run in enumerate(runs):
-            for turn in turns_of(run):
+            turns = turns_of(run)
+            counts.append(len(turns) if self._config.credit == "episode" else 1)
+            for turn in turns:
                 together[turn.messages].append((episode, turn))
         groups, too_long = [], 0
         for members in together.values():
@@ -300,6 +303,7 @@ class EpisodeRollouts(Rollouts):
                     advantages[which],
                     fate,
                     self.version,
+                    weights=tuple(1 / counts[episode] for episode in which),
                 )
             )
         return groups, too_long

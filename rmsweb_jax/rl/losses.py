@@ -102,11 +102,12 @@ def salvage_loss(log_probs: Float[jax.Array, "*shape"]) -> Float[jax.Array, "*sh
     return -log_probs
 
 
-def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: int) -> Float32[np.ndarray, " tokens"]:
+def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: float) -> Float32[np.ndarray, " tokens"]:
     """Computes the weights of a sequence's tokens in a mean of sequence means over `num_sequences`.
 
     Args:
       mask: the sequence's tokens that count.
+      num_sequences: in a weighted mean, the weight of all sequences divided by that of this one.
 
     Returns:
       `mask / (sum(mask) + 1e-8) / num_sequences`.

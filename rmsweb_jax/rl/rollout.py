@@ -128,6 +128,7 @@ class Group:
       fate: "accepted" if the group passed both gates, otherwise the gate that rejected it, see `FATES`.
       version: version of the oldest policy that drew one of its tokens.
       position: place of the prompt in the order of the run.
+      weights: of each sample in the means over responses; empty: all alike.
     """
 
     prompt: Prompt
@@ -139,6 +140,15 @@ class Group:
     fate: str
     version: int = 0
     position: int = 0
+    weights: tuple[float, ...] = ()
+
+    def weight(self, sample: int) -> float:
+        """Weight of a sample in the means over responses."""
+        return self.weights[sample] if self.weights else 1.0
+
+    @property
+    def total_weight(self) -> float:
+        return sum(map(self.weight, range(len(self.responses))))
 
     @property
     def accepted(self) -> bool:

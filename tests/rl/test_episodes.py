@@ -102,14 +102,16 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
     assert rows[0]["responses"][0]["field"] == "" and rows[0]["target"] == ""
 
 
-def test_every_turn_weighs_the_same(tmp_path, encoder, data):
+@pytest.mark.parametrize(("credit", "expected"), [("episode", [1 / 4, 1 / 2, 1 / 4]), ("turn", [1 / 3] * 3)])
+def test_an_episodes_weight_is_that_of_its_turns(tmp_path, encoder, data, credit, expected):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, texts=(reply(DONE),))]
-    group = take(tmp_path, data, runs)
-    groups = SampledGroups((group,), (), (group,), 1, False)
-    (batch,) = mini_batches(groups, dataclasses.replace(CONFIG, train_groups=1, mini_batch_groups=1))
+    config = dataclasses.replace(CONFIG, credit=credit, train_groups=1, mini_batch_groups=1)
+    group = take(tmp_path, data, runs, config)
+    (batch,) = mini_batches(SampledGroups((group,), (), (group,), 1, False), config)
     branches = [branch for tree in trees_of(batch, salvage=True) for branch in tree.made().branches]
-    weights = [np.sum(branch.values["pg_weight"]) for branch in branches]
-    assert weights == pytest.approx([1 / 3] * 3)
+    # The first turns of both, then the second one of the first.
+    for name in ("pg_weight", "kl_weight"):
+        assert [np.sum(branch.values[name]) for branch in branches] == pytest.approx(expected)
 
 
 def test_a_group_without_success_anchors_a_verified_reply_to_its_task(tmp_path, encoder, data):
