@@ -54,6 +54,7 @@ def look(browser: Browser, url: str) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_sites_may_be_visited_under_another_name(echo):
     port, seen = echo
     sites = [f"http://{host}:{port}/" for host in ("127.0.0.1", "localhost")]

@@ -139,6 +139,7 @@ def test_a_run_that_may_open_none_of_its_sites_exits_with_one_line(tmp_path, mod
     assert not agent.calls and not (tmp_path / "run" / "journal").exists()
 
 
+@pytest.mark.slow
 def test_a_run_whose_sites_all_refuse_is_an_error(site, models, tmp_path):
     models[0].always = completion(json.dumps(REPLY | {"action": [{"wait": {"seconds": 0}}]}))
     config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "wall"), rounds=1)
@@ -247,6 +248,7 @@ def test_an_outage_of_the_model_ends_no_episode(site, models, tmp_path):
     assert read_progress(tmp_path / "run")["note"].count("without answers") == 0
 
 
+@pytest.mark.slow
 def test_without_hours_for_it_an_outage_ends_the_run(site, models, tmp_path):
     agent, _ = models
     agent.answers = [completion(json.dumps(REPLY)), Answer(503)]

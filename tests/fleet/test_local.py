@@ -225,6 +225,7 @@ def is_alive(process):
     return False
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, parent, tmp_path):
     """An uninterrupted run with one worker, so that the number of workers is covered too."""
     workdir = tmp_path / "run"

@@ -42,6 +42,7 @@ def test_clients_work_through_it_and_requests_are_counted(proxied, tmp_path):
     assert (proxy.count().refused, proxy.count().cut) == (0, 0)
 
 
+@pytest.mark.slow
 def test_clients_get_over_refusals_and_cuts(proxied):
     store, proxy = proxied
     proxy.faults = Faults(refused=0.2, cut=0.2, cut_after=40)
