@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import BrowserConfig
-from collection.environments.apps.suite import application_names, apps_folder, make_application, tasks_of
+from collection.environments.apps.suite import apps_folder, make_application, tasks_of
 from collection.environments.base import Environment, ExtractionError, View
 from collection.environments.miniwob import make_task, page_names
 from collection.environments.web import WebConfig
@@ -162,13 +162,3 @@ def find(name: str, seed: int, apps: str = "") -> Task:
         templates = sorted({task.split("/")[1] for task in tasks})
         raise UserError(f"{kind} has no template {template!r}: use {', '.join(templates)}")
     return tasks[f"{name}/{seed}"]
-
-
-def names(apps: str = "") -> list[str]:
-    """Returns the names of all tasks whose environments are installed."""
-    found = [f"miniwob/{page}" for page in page_names()]
-    for name in application_names():
-        application = make_application(name, apps_folder(apps))
-        if application.is_prepared:
-            found += [one.task.task_id.rpartition("/")[0] for one in tasks_of(application, 0)]
-    return found

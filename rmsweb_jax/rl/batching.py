@@ -77,7 +77,7 @@ def rl_packer(
     accepted ones, as far as they are kept: where fewer are rejected, a run says how full its rows are.
 
     Args:
-      online: rows have room for any prompt and screenshot within the limits, whatever `sizes` has.
+      online: rows fit the longest prompt and the largest screenshot that the limits allow.
 
     Raises:
       UserError: a prompt and one response do not fit a row.

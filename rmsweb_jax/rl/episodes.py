@@ -76,16 +76,10 @@ def turns_of(trajectory: Trajectory) -> list[Turn]:
     turns = []
     for step in trajectory.steps:
         name = f"{trajectory.trajectory_id}/{step.number}"
-        calls = [Turn(name, step.messages, step.usage.prompt_tokens, step.sampled)]
+        turns.append(Turn(name, step.messages, step.usage.prompt_tokens, step.sampled))
         for number, one in enumerate(step.extractions, 1):
-            calls.append(Turn(f"{name}/{number}", one.messages, one.usage.prompt_tokens, one.sampled))
-        turns += calls
+            turns.append(Turn(f"{name}/{number}", one.messages, one.usage.prompt_tokens, one.sampled))
     return turns
-
-
-def episode_reward(trajectory: Trajectory) -> float:
-    """Returns 1 for a success and 0 for a failure, by the environment's check or a judge."""
-    return float(trajectory.success)
 
 
 def masked(trajectory: Trajectory, first_page: str = "") -> str:
@@ -245,7 +239,8 @@ class EpisodeRollouts(Rollouts):
         first_page = max(pages, key=lambda page: pages[page], default="")
         faults = [masked(run, first_page) if config.mask_faults else "" for run in runs]
         scored = [run for run, fault in zip(runs, faults, strict=True) if not fault]
-        rewards = np.asarray([episode_reward(run) for run in scored])
+        # By the environment's check or a judge.
+        rewards = np.asarray([float(run.success) for run in scored])
         group = EpisodeGroup(
             task_id,
             rewards,
