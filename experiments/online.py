@@ -99,6 +99,8 @@ class FleetEpisodes:
       folder: for the data sets, one for each call.
     """
 
+    module = "collection.fleet.play"
+
     def __init__(self, tasks: TaskOrder, play: EpisodeSettings, folder: Path, replays: int):
         self._tasks, self._folder, self._replays = tasks, folder, replays
         self._settings = to_config_dict(play).to_dict()
@@ -119,7 +121,7 @@ class FleetEpisodes:
         path = folder / "request" / "play.json"
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, request.model_dump_json().encode())
-        command = [sys.executable, "-m", "collection.fleet.play", str(path)]
+        command = [sys.executable, "-m", self.module, str(path)]
         with StopRequest() as stop, ChildProcess("episodes", command, folder / "log.txt") as child:
             while (code := child.wait(_POLL_S)) is None:
                 if stop.requested:

@@ -46,7 +46,8 @@ def _train(config: ConfigDict, workdir: AnyPath) -> dict[str, Any]:
     return train_online(from_config(OnlineSettings, config), workdir)
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Reads the command line and trains."""
     cli.run(
         main,
         "configs/rl.py:demo",
@@ -54,3 +55,7 @@ if __name__ == "__main__":
         distributed=True,
         reads=("prompts", "eval_prompts", "model"),
     )
+
+
+if __name__ == "__main__":
+    run()

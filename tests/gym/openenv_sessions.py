@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
 import time
 from typing import Any
@@ -17,23 +16,7 @@ from typing import Any
 import psutil
 from openenv.core import GenericEnvClient  # pyright: ignore[reportMissingImports]
 
-# A page whose button has an index, and another task for the same server.
-TASK, OTHER = "miniwob/click-button", "miniwob/enter-text"
-
-
-def calls(observation: dict[str, Any]) -> list[str]:
-    """The calls that solve a task, from what an agent is shown."""
-    goal, page = observation["goal"], observation["page"]
-    (text,) = re.findall(r'"([^"]*)"', goal)
-    if "button" in goal:
-        found = re.search(rf"\[(\d+)\]<button />\s+{re.escape(text)}$", page, re.M)
-        assert found, page
-        return [f"click('{found[1]}')"]
-    field = re.search(r"\[(\d+)\]<input", page)
-    button = re.search(r"\[(\d+)\]<button", page)
-    assert field and button, page
-    return [f"fill('{field[1]}', {text!r})", f"click('{button[1]}')"]
-
+from tests.gym.openenv_calls import OTHER, TASK, calls
 
 async def episode(client: GenericEnvClient, task: str, seed: int, solve: bool) -> tuple[float, int]:
     """Plays an episode; returns its reward and its steps."""

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,20 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.proofs.async_rl import DEMO
 from tests.proofs.online_kills import measure_kills
+from tests.proofs.online_pod import (
+    BROWSERS,
+    CHIP,
+    CHIPS_OF_POD,
+    EPISODES,
+    GROUPS,
+    PROMPT,
+    RESPONSE,
+    TURNS,
+    CpuSeconds,
+    pod,
+)
 from tests.proofs.result import RESULTS, Claim, Figures, Proof, main, table
+from tests.proofs.roofline import _factors
 
 ROOT = Path("runs/proofs/online")
 KEPT = RESULTS / "online"
@@ -30,10 +44,18 @@ PLANNED = (1, 2, 3, 4, 5)
 # Seeds of this run: SEEDS=2 measures the first two.
 SEEDS = PLANNED[: int(os.environ.get("SEEDS", len(PLANNED)))]
 ARMS = ("offline", "online")
+# With half of the episodes sabotaged; `unmasked` takes their faults for failures.
+FAULTY = ("sabotaged", "unmasked")
+# A browser that is lost would be started again, until none is.
+_FAULTY = ("--config.play.fleet.crashes=0", "--config.replays=0", "--config.max_masked=0.9")
 # Every third page is not played online; SFT has seen all of them.
 HELD = PAGES[::3]
 PLAYED = tuple(page for page in PAGES if page not in HELD)
-ITERATIONS = 10
+# With these an online run plays as many episodes, and both arms sample about as many tokens, as the offline
+# run has been made from.
+ITERATIONS, OFFLINE_ITERATIONS = 7, 18
+FAULTY_SEEDS = (1,)
+_FAULTY_WORK = ("episodes", "masked", "steps")
 GOAL = 10.0
 
 
@@ -49,13 +71,17 @@ def training(arm: str, seed: int) -> Stage:
         f"--config.prompts={DEMO / 'mine/prompts'}",
         f"--config.seed={seed}",
     ]
-    if arm == "online":
+    variant, module = "online", "experiments.train_rl"
+    if arm == "offline":
+        variant = "demo"
+        settings.append(f"--config.iterations={OFFLINE_ITERATIONS}")
+    else:
         settings += [f"--config.pages={PLAYED}", f"--config.iterations={ITERATIONS}"]
-    variant = "online" if arm == "online" else "demo"
-    folder = ROOT / f"{arm}-{seed}"
-    return Stage(
-        f"{arm}-{seed}", folder, "experiments.train_rl", (f"--config=configs/rl.py:{variant}", *settings)
-    )
+    if arm in FAULTY:
+        module = "tests.proofs.online_sabotaged"
+        settings += [*_FAULTY, f"--config.mask_faults={arm == 'sabotaged'}"]
+    name = f"{arm}-{seed}"
+    return Stage(name, ROOT / name, module, (f"--config=configs/rl.py:{variant}", *settings))
 
 
 def evaluation(label: str, model: Path) -> Stage:
@@ -68,14 +94,18 @@ def chains() -> list[Chain]:
     """What is not kept yet."""
     wanted: dict[str, tuple[Stage, ...]] = {"sft": (evaluation("sft", DEMO / "sft/export"),)}
     for seed in SEEDS:
-        for arm in ARMS:
+        for arm in (*ARMS, *FAULTY) if seed in FAULTY_SEEDS else ARMS:
             trained = training(arm, seed)
             wanted[trained.name] = (trained, evaluation(trained.name, trained.folder / "export"))
     return [Chain(name, parts) for name, parts in wanted.items() if not (KEPT / f"{name}.json").exists()]
 
 
-def keep(name: str) -> None:
-    """Writes what a run has given to docs/results/online."""
+def keep(name: str, cpu: dict[str, float]) -> None:
+    """Writes what a run has given to docs/results/online.
+
+    Args:
+      cpu: processor time of its training, by kind of process.
+    """
     results = json.loads((ROOT / "evaluate" / name / "results.json").read_bytes())
     kept: dict[str, Any] = {
         "solved": {task["task_id"]: float(np.mean(task["successes"])) for task in results["tasks"]}
@@ -89,6 +119,7 @@ def keep(name: str) -> None:
         kept["episodes"] = sum(row.get("episodes/scored", 0) for row in rows)
         kept["masked"] = sum(row.get("episodes/masked", 0) for row in rows)
         kept["steps"] = sum(row["optimizer_steps"] for row in rows)
+        kept["cpu"] = cpu
     KEPT.mkdir(exist_ok=True)
     write_atomic(KEPT / f"{name}.json", json.dumps(kept, indent=1).encode())
 
@@ -97,15 +128,18 @@ def measure() -> Figures:
     todo = chains()
     before = [Chain("demo", tuple(policy_stages()))] if todo else []
     for chain in [*before, *todo]:
-        with contextlib.closing(run_stages([chain], DEMO / ".jax_cache")) as ends:
+        cpu = dict[str, float]()
+        with CpuSeconds() as spent, contextlib.closing(run_stages([chain], DEMO / ".jax_cache")) as ends:
             for end in ends:
+                if end.stage.name == chain.name:
+                    cpu = spent.seconds()
                 if end.error:
                     raise SystemExit(f"error: {end.error}")
                 print(
                     end.stage.name, "was done" if end.seconds is None else f"{end.seconds:.0f} s", flush=True
                 )
         if chain.name != "demo":
-            keep(chain.name)
+            keep(chain.name, cpu)
     if not (KEPT / "kills.json").exists():
         with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
             found = measure_kills(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts")
@@ -121,7 +155,7 @@ def figures() -> Figures:
     held = [task for task in tasks if task not in played]
     runs = {
         arm: {seed: _kept(f"{arm}-{seed}") for seed in PLANNED if (KEPT / f"{arm}-{seed}.json").exists()}
-        for arm in ARMS
+        for arm in (*ARMS, *FAULTY)
     }
     both = [seed for seed in PLANNED if all(seed in runs[arm] for arm in ARMS)]
 
@@ -151,9 +185,34 @@ def figures() -> Figures:
             name: float(np.mean([run[name] for run in chosen]))
             for name in ("tokens", "episodes", "masked", "steps", "seconds", "seconds_update")
         }
-        length = min(len(run["curve"]) for run in chosen)
-        found[f"{arm}_curve"] = np.mean([run["curve"][:length] for run in chosen], axis=0).round(3).tolist()
+        found[f"{arm}_curve"] = _curve(chosen)
+    online = [runs["online"][seed] for seed in both]
+    kinds = sorted({kind for run in online for kind in run["cpu"]})
+    found["cpu"] = {kind: float(np.mean([run["cpu"].get(kind, 0.0) for run in online])) for kind in kinds}
+    roofline = json.loads((RESULTS / "roofline.json").read_bytes())["figures"]
+    found["pod"] = list(pod(*_factors(roofline)))
+    found["clean_rewards"] = [float(np.mean(run["curve"])) for run in runs["online"].values()]
+    for arm in FAULTY:
+        chosen = list(runs[arm].values())
+        found[arm] = interval(np.stack([solved(run, played) for run in chosen]))
+        found[f"{arm}_reward"] = float(np.mean([run["curve"] for run in chosen]))
+        found[f"{arm}_curve"] = _curve(chosen)
+        found[f"{arm}_work"] = {
+            name: float(np.mean([run[name] for run in chosen])) for name in ("episodes", "masked", "steps")
+        }
     return found
+
+
+def _curve(runs: Sequence[dict[str, Any]]) -> list[float]:
+    """Means over runs, by iteration."""
+    return np.mean([run["curve"] for run in runs], axis=0).round(3).tolist()
+
+
+def _noise(figures: Figures) -> tuple[float, float]:
+    """The mean training rewards between which a clean run lies: two standard deviations of its seeds."""
+    rewards = np.asarray(figures["clean_rewards"])
+    spread = 2 * float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0
+    return float(rewards.mean()) - spread, float(rewards.mean()) + spread
 
 
 def _kept(name: str) -> dict[str, Any]:
@@ -166,7 +225,7 @@ def _points(one: dict[str, float], sign: bool = False) -> str:
 
 
 def claims(figures: Figures) -> list[Claim]:
-    kills = figures["kills"]
+    kills, (low, high) = figures["kills"], _noise(figures)
     gain, over = figures["online_minus_sft"], figures["online_minus_offline"]
     return [
         Claim(
@@ -201,6 +260,16 @@ def claims(figures: Figures) -> list[Claim]:
             f"{kills['log_probs_apart']:.1e} apart, with other neighbours in a batch",
             kills["weights_equal"] and kills["rewards_equal"],
         ),
+        Claim(
+            "half of all episodes sabotaged: the mean training reward is within the noise of clean seeds",
+            f"{figures['sabotaged_reward']:.3f}, of {low:.3f} to {high:.3f}",
+            low <= figures["sabotaged_reward"] <= high,
+        ),
+        Claim(
+            "faults taken for failures: it is below",
+            f"{figures['unmasked_reward']:.3f}",
+            figures["unmasked_reward"] < low,
+        ),
         Claim("no process is left", str(kills["processes_left"]), not kills["processes_left"]),
         Claim(
             "trainings that were planned are there",
@@ -228,7 +297,11 @@ def tables(figures: Figures) -> str:
         )
         for arm in ARMS
     ]
-    curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in ARMS]
+    curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in (*ARMS, *FAULTY)]
+    faulty = [
+        (arm, _points(figures[arm]), *(f"{figures[f'{arm}_work'][name]:,.0f}" for name in _FAULTY_WORK))
+        for arm in FAULTY
+    ]
     return "\n\n".join(
         (
             table(
@@ -238,19 +311,61 @@ def tables(figures: Figures) -> str:
             "Work of a training, in the mean: tokens that were sampled, episodes with a reward and without, "
             "optimizer steps, seconds of sampling and updating, and the share in which the trainer waits.",
             table(("arm", "tokens", "episodes", "masked", "steps", "seconds", "waits"), work),
+            "With half of the episodes sabotaged, of one seed: held-out pass@1, episodes with a reward and "
+            "without.",
+            table(("arm", "played pages, %", *_FAULTY_WORK), faulty),
+            _throughput(figures),
             "Mean training reward by iteration: of episodes online, of replies to mined prompts offline.",
             table(("arm", *map(str, range(1, ITERATIONS + 1))), curves),
         )
     )
 
 
+def _throughput(figures: Figures) -> str:
+    work, cpu = figures["online_work"], figures["cpu"]
+    all_cpu = sum(cpu.values())
+    spent = [(kind, f"{seconds:,.0f}", f"{seconds / all_cpu:.0%}") for kind, seconds in cpu.items()]
+    rows = [
+        (
+            row["pages"],
+            row["chips"],
+            *(f"{row[name]:,.0f}" for name in ("turn_s", "playing_s", "update_s")),
+            f"{row['waits']:.0%}",
+            f"{row['episodes_per_hour']:,.0f}",
+        )
+        for row in figures["pod"]
+    ]
+    head = ("pages", "chips are", "turn s", "playing s", "updating s", "waits", "episodes an hour")
+    return "\n\n".join(
+        (
+            "## Throughput",
+            f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. The "
+            f"processors are busy for {all_cpu / (2 * work['seconds']):.0%} of the time:",
+            table(("processes", "seconds of processor", "share"), spent),
+            f"A model of the 8B policy on {CHIPS_OF_POD} chips {CHIP} with {BROWSERS} browsers, which serve "
+            f"and train by turns: {GROUPS} groups of {EPISODES} episodes, {TURNS} turns each, prompts of "
+            f"{PROMPT:,} tokens and replies of {RESPONSE}; half of the groups are trained on. Chips reach "
+            "the least (slow) and the largest (fast) share of their limits that public runs reach "
+            "([roofline](roofline.md)). A browser takes 0.15 s for a turn at an application, as in "
+            "[collector_speed](collector_speed.md), and 4 s (an assumption) at a live site. All browsers are "
+            "in step: nothing overlaps.",
+            table(head, rows),
+        )
+    )
+
+
 ABOUT = f"""\
-Both arms start from the demo's SFT policy and see the same tasks: MiniWoB++ seeds 0 to 15, online of
-{len(PLAYED)} pages. *Offline* is the demo's RL stage, on prompts mined from the teacher's and the policy's
-runs on them. *Online* is `configs/rl.py:online` with {ITERATIONS} iterations: the policy plays four episodes
-of each task, and learns from how they end. All policies then play 10 held-out seeds of all {len(PAGES)} pages
-twice. Intervals of 95 % resample trainings and tasks. The teacher is simulated, and the policy has 2.4
-million parameters: the figures say whether the machinery learns, not what an 8B policy gains.
+Both arms start from the demo's SFT policy. *Offline* is the demo's RL stage with {OFFLINE_ITERATIONS}
+iterations, on prompts mined from the teacher's and the policy's runs: 872 episodes at seeds 0 to 15 of
+{len(PAGES)} pages. *Online* is `configs/rl.py:online` with {ITERATIONS} iterations: the policy plays eight
+episodes of each task, of {len(PLAYED)} of the pages, and learns from how they end; 896 episodes in all. The
+two sample about as many tokens. All policies then play 10 held-out seeds of all {len(PAGES)} pages twice.
+Intervals of 95 % resample trainings and tasks. The teacher is simulated, and the policy has 2.4 million
+parameters: the figures say whether the machinery learns, not what an 8B policy gains.
+
+*Sabotaged* is the online run with half of its episodes sabotaged, by their names: the browser is killed when
+it first acts, the network's proxy before the start page, or the application does not answer. *Unmasked* is
+the same with `config.mask_faults=False`.
 
 A smaller run is killed (SIGKILL to its first process) after an episode, after an iteration, or at any time,
 and started again by the same command; its episodes, rewards and weights are compared with an unbroken one's.
