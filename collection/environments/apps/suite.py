@@ -13,6 +13,7 @@ import httpx
 from collection.environments.apps.application import Application
 from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
+from collection.environments.apps.roundup import Roundup, roundup_tasks
 from collection.environments.apps.shop import OscarShop, shop_tasks
 from collection.environments.apps.tasks import AppTask, Ending
 from collection.environments.apps.trac import Trac, trac_tasks
@@ -41,6 +42,7 @@ _KINDS = {
     MediaWiki.name: ApplicationKind(MediaWiki, wiki_tasks),
     IHateMoney.name: ApplicationKind(IHateMoney, money_tasks),
     Trac.name: ApplicationKind(Trac, trac_tasks),
+    Roundup.name: ApplicationKind(Roundup, roundup_tasks),
 }
 NAMES = tuple(_KINDS)
 

@@ -1,0 +1,512 @@
+"""Policies for the tasks at Roundup; each knows the site's pages, and reads everything else."""
+
+from __future__ import annotations
+
+import re
+
+from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.moves import Playing, press, quoted, scroll_until
+
+
+def searched(page: Page, words: str) -> Moves:
+    field, button = page.one(tag="input", id="search-text"), page.one(tag="input", id="submit")
+    return (yield f"Search for {words}", [type_in(field, words), click(button)])
+
+
+def found(page: Page, title: str) -> Moves:
+    page = yield from searched(page, title)
+    return (yield from press(page, title, "a"))
+
+
+def numbered(page: Page, number: str) -> Moves:
+    field, button = page.one(tag="input", name="@number"), page.one(tag="input", value="Show issue:")
+    return (yield f"Show issue {number}", [type_in(field, number), click(button)])
+
+
+def wish(page: Page, pattern: str) -> str:
+    """What the request gives where the pattern has a group."""
+    match = re.search(pattern, page.request)
+    if match is None:
+        raise NotShownError(f"nothing like {pattern} in the request")
+    return match[1]
+
+
+def opened(page: Page) -> Moves:
+    """The issue of the request, given by its number or by its title."""
+    if match := re.search(r"[Ii]ssue (\d+)", page.request):
+        return (yield from numbered(page, match[1]))
+    return (yield from found(page, wish(page, r'issue "([^"]*)"')))
+
+
+def value(page: Page, name: str) -> str:
+    """What a field of the form holds."""
+    field = next((one for one in page.all() if one.attributes.get("name") == name), None)
+    if field is None:
+        raise NotShownError(f"no field {name} at {page.url}")
+    return field.attributes.get("value", "")
+
+
+def number_of(page: Page) -> str:
+    return re.findall(r"issue(\d+)", page.url)[0]
+
+
+# Questions.
+
+
+def field(name: str) -> Policy:
+    def policy(page: Page) -> Playing:
+        page = yield from opened(page)
+        yield done(value(page, name))
+
+    return policy
+
+
+def number(page: Page) -> Playing:
+    page = yield from opened(page)
+    yield done(number_of(page))
+
+
+def creator(page: Page) -> Playing:
+    page = yield from opened(page)
+    page = yield from scroll_until(page, lambda now: any("Created on" in line for line in now.lines))
+    yield done(page.match(r"Created on .* by (\w+), last")[1])
+
+
+def superseder(page: Page) -> Playing:
+    page = yield from opened(page)
+    yield done(value(page, "superseder") or number_of(page))
+
+
+def file_name(page: Page) -> Playing:
+    page = yield from opened(page)
+    page = yield from scroll_until(page, lambda now: bool(files(now)))
+    yield done(files(page)[0])
+
+
+def files(page: Page) -> list[str]:
+    links = [one for one in page.all(tag="a") if re.match(r"/file\d+/", one.attributes.get("href", ""))]
+    return [one.text for one in links]
+
+
+def last_author(page: Page) -> Playing:
+    """The last message comes first."""
+    page = yield from opened(page)
+    page = yield from scroll_until(page, lambda now: any(line.startswith("Author: ") for line in now.lines))
+    yield done(page.match(r"^Author: (\w+)$")[1])
+
+
+def phone_of(page: Page, login: str) -> Moves:
+    """Opens the list of users, and the user."""
+    page = yield from press(page, "User List", "a")
+    return (yield from press(page, login, "a"))
+
+
+def assignee_phone(page: Page) -> Playing:
+    page = yield from opened(page)
+    page = yield from phone_of(page, value(page, "assignedto"))
+    yield done(value(page, "phone"))
+
+
+def phone(page: Page) -> Playing:
+    names = re.findall(r"(?:has|of) ([A-Z]\w+ [A-Z]\w+)", page.request)
+    page = yield from press(page, "User List", "a")
+    lines = list(page.lines)
+    name = next(name for name in names if name in lines)
+    yield done(next(line for line in lines[lines.index(name) :] if line.startswith("555-")))
+
+
+def fact(page: Page) -> Playing:
+    page = yield from opened(page)
+    pattern = r"^(?:The new part costs|The drawing is in drawer|The crack is|The supplier needs) (\d+)"
+    page = yield from scroll_until(page, lambda now: any(re.search(pattern, line) for line in now.lines))
+    yield done(page.match(pattern)[1])
+
+
+def said(page: Page) -> Playing:
+    """The search finds words; the message is the one with just these."""
+    text = quoted(page)[0]
+    page = yield from searched(page, text)
+    links = [one for one in page.all(tag="a") if re.match(r"/issue\d+", one.attributes.get("href", ""))]
+    for title in [one.text for one in links]:
+        page = yield from press(page, title, "a")
+        if text in page.lines:
+            yield done(number_of(page))
+        page = yield "Go back", [{"go_back": {}}]
+
+
+# Name of a field of the search -> how a request gives it.
+_FILTERS = {
+    "status": r"status ([\w-]+)",
+    "keyword": r"keyword (\w+)",
+    "assignedto": r"assigned to (\w+)",
+    "priority": r"priority (\w+)",
+}
+
+
+def filtered(page: Page, name: str = "") -> Moves:
+    wishes = {one: match[1] for one, how in _FILTERS.items() if (match := re.search(how, page.request))}
+    if "not resolved" in page.request:
+        wishes["status"] = "not resolved"
+    page = yield from press(page, "Search", "a")
+    actions = [choice(page, one, text) for one, text in wishes.items()]
+    if name:
+        actions.append(type_in(page.one(tag="input", name="@queryname"), name))
+    page = yield "Choose", actions
+    page = yield from scroll_until(page, lambda now: len(now.all(tag="input", value="Search")) > 1)
+    return (yield "Search", [click(page.all(tag="input", value="Search")[-1].index)])
+
+
+def choice(page: Page, name: str, text: str) -> dict:
+    return {"select_dropdown_option": {"index": page.one(tag="select", name=name), "text": text}}
+
+
+def total(page: Page) -> str:
+    return next((found[1] for line in page.lines if (found := re.search(r"out of (\d+)$", line))), "0")
+
+
+def count(page: Page) -> Playing:
+    page = yield from filtered(page)
+    yield done(total(page))
+
+
+def saved_count(page: Page) -> Playing:
+    page = yield from press(page, quoted(page)[0], "a")
+    yield done(total(page))
+
+
+# Changes.
+
+
+def submit(page: Page) -> Moves:
+    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name="submit_button")))
+    return (yield "Submit", [click(page.one(tag="input", name="submit_button"))])
+
+
+def filled(page: Page, **values: str) -> Moves:
+    """Fills in the form of the page, and submits it."""
+    actions = []
+    for name, text in values.items():
+        if page.all(tag="select", name=name):
+            actions.append(choice(page, name, text))
+        else:
+            tag = "textarea" if name == "@note" else "input"
+            actions.append(type_in(page.one(tag=tag, name=name), text))
+    page = yield "Fill in", actions
+    return (yield from submit(page))
+
+
+# Name of a field -> how a request gives its new value.
+_GIVEN = {
+    "title": r'(?:title of issue \d+ to|new issue) "([^"]*)"',
+    "priority": r'(?:priority of (?:issue \d+|the issue "[^"]*") to|with the priority|: priority) (\w+)',
+    "status": r"(?:status(?: of issue \d+)? to|, status) ([a-z-]+)",
+    "assignedto": r"(?:ssign the issue .* to|assigned to|assign it to) ([a-z]+)[.,]",
+    "@note": r'message "([^"]*)"(?:,| to|:)',
+    "superseder": r"enter (\d+)",
+    "keyword": r"with the keyword (\w+)",
+}
+
+
+def wishes(page: Page) -> dict[str, str]:
+    return {name: match[1] for name, how in _GIVEN.items() if (match := re.search(how, page.request))}
+
+
+def change(page: Page) -> Playing:
+    values = wishes(page)
+    page = yield from opened(page)
+    yield from filled(page, **values)
+    yield done("Saved.")
+
+
+def unassign(page: Page) -> Playing:
+    page = yield from opened(page)
+    yield from filled(page, assignedto="- no selection -")
+    yield done("Saved.")
+
+
+def added(name: str, pattern: str) -> Policy:
+    """Adds a name to a field with a list."""
+
+    def policy(page: Page) -> Playing:
+        new = wish(page, pattern)
+        page = yield from opened(page)
+        names = [one for one in value(page, name).split(",") if one]
+        yield from filled(page, **{name: ",".join([*names, new])})
+        yield done("Saved.")
+
+    return policy
+
+
+def removed(name: str, pattern: str) -> Policy:
+    """Takes a name from a field with a list."""
+
+    def policy(page: Page) -> Playing:
+        old = wish(page, pattern)
+        page = yield from opened(page)
+        names = [one for one in value(page, name).split(",") if one != old]
+        yield from filled(page, **{name: ",".join(names)})
+        yield done("Saved.")
+
+    return policy
+
+
+def hand_back(page: Page) -> Playing:
+    _, text = quoted(page)
+    priority = wish(page, r"priority to (\w+)")
+    page = yield from opened(page)
+    page = yield from scroll_until(page, lambda now: text in now.lines)
+    lines = list(page.lines)
+    authors = [line for line in lines[: lines.index(text)] if line.startswith("Author: ")]
+    yield from filled(page, assignedto=authors[-1].removeprefix("Author: "), priority=priority)
+    yield done("Saved.")
+
+
+def remove_message(page: Page) -> Playing:
+    """The last message comes first."""
+    page = yield from opened(page)
+    yield from removed_row(page, "msg")
+
+
+def removed_row(page: Page, kind: str) -> Playing:
+    link = next(
+        (one for one in page.all(tag="a") if one.attributes.get("href", "").startswith(f"/{kind}")), None
+    )
+    if link is None:
+        raise NotShownError(f"no {kind} at {page.url}")
+    buttons = [one.index for one in page.all(tag="input", value="remove") if one.index > link.index]
+    yield "Remove it", [click(buttons[0])]
+    yield done("Removed.")
+
+
+def remove_file(page: Page) -> Playing:
+    page = yield from opened(page)
+    yield from removed_row(page, "file")
+
+
+def rename_file(page: Page) -> Playing:
+    name = wish(page, r" to ([\w.-]+\.txt)\.")
+    page = yield from opened(page)
+    links = [one for one in page.all("edit", "a") if one.attributes.get("href", "").startswith("/file")]
+    page = yield "Edit the file", [click(links[0].index)]
+    yield from filled(page, name=name)
+    yield done("Renamed.")
+
+
+def reported(page: Page, values: dict[str, str]) -> Moves:
+    link = next(
+        one for one in page.all("Create New", "a") if one.attributes.get("href", "").startswith("/issue")
+    )
+    page = yield "Report an issue", [click(link.index)]
+    return (yield from filled(page, **values))
+
+
+def new(page: Page) -> Playing:
+    yield from reported(page, wishes(page))
+    yield done("Reported.")
+
+
+def new_with_all(page: Page) -> Playing:
+    values = wishes(page)
+    values["nosy"] = values["assignedto"]
+    yield from reported(page, values)
+    yield done("Reported.")
+
+
+def new_superseder(page: Page) -> Playing:
+    old = wish(page, r"superseder of issue (\d+)")
+    page = yield from reported(page, wishes(page))
+    new_number = number_of(page)
+    page = yield from numbered(page, old)
+    yield from filled(page, superseder=new_number)
+    yield done("Reported.")
+
+
+def ensure(page: Page) -> Playing:
+    title = quoted(page)[0]
+    priority = wish(page, r"its priority to (\w+)")
+    page = yield from searched(page, title)
+    if page.all(title, "a"):
+        page = yield from press(page, title, "a")
+        yield from filled(page, priority=priority)
+    else:
+        yield from reported(page, {"title": title, "priority": priority})
+    yield done("Done.")
+
+
+def keywords_page(page: Page) -> Moves:
+    return (yield from press(page, "Edit Existing", "a"))
+
+
+def keyword_if_missing(page: Page) -> Playing:
+    keyword = quoted(page)[0]
+    page = yield from keywords_page(page)
+    if not page.all(keyword, "a"):
+        page = yield from filled(page, name=keyword)
+    page = yield from opened(page)
+    yield from filled(page, keyword=keyword)
+    yield done("Done.")
+
+
+def new_keyword(page: Page) -> Playing:
+    keyword = quoted(page)[0]
+    page = yield from keywords_page(page)
+    yield from filled(page, name=keyword)
+    yield done("Created.")
+
+
+def rename_keyword(page: Page) -> Playing:
+    old, new_name = quoted(page)
+    page = yield from keywords_page(page)
+    page = yield from press(page, old, "a")
+    yield from filled(page, name=new_name)
+    yield done("Renamed.")
+
+
+def own_phone(page: Page) -> Playing:
+    text = wish(page, r"to (555-\d+)\.")
+    page = yield from press(page, "Your Details", "a")
+    yield from filled(page, phone=text)
+    yield done("Changed.")
+
+
+def organisation(page: Page) -> Playing:
+    login = wish(page, r"(\w+) \w+ has moved").lower()
+    text = wish(page, r"this user to ([\w ]+)\.")
+    page = yield from phone_of(page, login)
+    yield from filled(page, organisation=text)
+    yield done("Changed.")
+
+
+def new_person(page: Page) -> Playing:
+    realname, username, place = quoted(page)[:3]
+    address = wish(page, r"address (\S+);")
+    page = yield from press(page, "Add User", "a")
+    page = yield from filled(page, realname=realname, username=username, organisation=place, address=address)
+    if match := re.search(r"assign issue (\d+)", page.request):
+        page = yield from numbered(page, match[1])
+        yield from filled(page, assignedto=username)
+    yield done("Added.")
+
+
+def save_query(page: Page) -> Playing:
+    yield from filtered(page, quoted(page)[0])
+    yield done("Saved.")
+
+
+def queries(page: Page) -> Moves:
+    """Opens the table of queries; a query's link there is the second one of the page."""
+    return (yield from press(page, "edit", "a", href="/query?@template=edit"))
+
+
+def delete_query(page: Page) -> Playing:
+    name = quoted(page)[0]
+    page = yield from queries(page)
+    link = page.all(name, "a")[-1].index
+    buttons = [one.index for one in page.all(tag="input", value="Delete") if one.index > link]
+    yield "Delete it", [click(buttons[0])]
+    yield done("Deleted.")
+
+
+def leave_out(page: Page) -> Playing:
+    name = quoted(page)[0]
+    page = yield from queries(page)
+    link = page.all(name, "a")[-1].index
+    selects = [one.index for one in page.all(tag="select") if one.index > link]
+    actions = [{"select_dropdown_option": {"index": selects[0], "text": "remove"}}]
+    page = yield "Remove it", actions
+    yield "Save", [click(page.one(tag="input", value="Save Selection"))]
+    yield done("Removed.")
+
+
+def two(page: Page) -> Playing:
+    first, second = quoted(page)
+    priority, status = wish(page, r'" to (\w+), and'), wish(page, r'" to ([\w-]+)\.')
+    page = yield from found(page, first)
+    page = yield from filled(page, priority=priority)
+    page = yield from found(page, second)
+    yield from filled(page, status=status)
+    yield done("Changed both.")
+
+
+def same_as(page: Page) -> Playing:
+    second, first = re.findall(r"issue (\d+)", page.request)
+    page = yield from numbered(page, first)
+    values = {name: value(page, name) for name in ("priority", "assignedto")}
+    page = yield from numbered(page, second)
+    yield from filled(page, **values)
+    yield done("Changed.")
+
+
+def every(name: str, pattern: str) -> Policy:
+    """Changes a field of all issues that a search finds."""
+
+    def policy(page: Page) -> Playing:
+        new_value = wish(page, pattern)
+        page = yield from filtered(page)
+        links = [one for one in page.all(tag="a") if one.attributes.get("href", "").startswith("/issue")]
+        numbers = [href[6:] for one in links if (href := one.attributes["href"])[6:].isdigit()]
+        for each in numbers:
+            page = yield from numbered(page, each)
+            page = yield from filled(page, **{name: new_value})
+        yield done("Changed all.")
+
+    return policy
+
+
+ROUNDUP_POLICIES: dict[str, Policy] = {
+    "priority": field("priority"),
+    "status": field("status"),
+    "assignee": field("assignedto"),
+    "number": number,
+    "creator": creator,
+    "keyword": field("keyword"),
+    "superseder": superseder,
+    "superseder-or-itself": superseder,
+    "file": file_name,
+    "last-author": last_author,
+    "assignee-phone": assignee_phone,
+    "fact": fact,
+    "said": said,
+    "count-status": count,
+    "count-keyword": count,
+    "count-open": count,
+    "saved-query": saved_count,
+    "phone": phone,
+    "phone-of-either": phone,
+    "set-priority": change,
+    "set-status": change,
+    "set-both": change,
+    "rename": change,
+    "assign": change,
+    "unassign": unassign,
+    "add-keyword": added("keyword", r"keyword (\w+)"),
+    "remove-keyword": removed("keyword", r"keyword (\w+)"),
+    "add-nosy": added("nosy", r"Add (\w+)"),
+    "remove-nosy": removed("nosy", r"Take (\w+)"),
+    "supersede": change,
+    "note": change,
+    "note-and-status": change,
+    "note-and-assign": change,
+    "hand-back": hand_back,
+    "remove-message": remove_message,
+    "remove-file": remove_file,
+    "rename-file": rename_file,
+    "new": new,
+    "new-with-all": new_with_all,
+    "new-superseder": new_superseder,
+    "ensure": ensure,
+    "keyword-if-missing": keyword_if_missing,
+    "new-keyword": new_keyword,
+    "rename-keyword": rename_keyword,
+    "own-phone": own_phone,
+    "organisation": organisation,
+    "new-person": new_person,
+    "new-person-assigned": new_person,
+    "save-query": save_query,
+    "delete-query": delete_query,
+    "leave-out": leave_out,
+    "two": two,
+    "same-as": same_as,
+    "reassign-all": every("assignedto", r"assigned to \w+ to (\w+)"),
+    "raise-all": every("priority", r"get the priority (\w+)"),
+}
