@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from collection.environments.apps import roundup, trac
+from collection.environments.apps import forum, roundup, trac
 from collection.environments.apps.ihatemoney import PROJECTS, TEMPLATES
 from collection.environments.apps.sqlite import content, restore, snapshot
 
@@ -64,3 +64,11 @@ def test_what_a_template_of_roundup_asks_for_is_not_there_already() -> None:
         for seed in range(60):
             goal = template(seed)
             assert (goal.after != roundup.WORK) != bool(goal.answer), (name, seed)
+
+
+def test_what_a_template_of_the_forum_asks_for_is_not_there_already() -> None:
+    for name, template in forum.TEMPLATES.items():
+        for seed in range(60):
+            goal = template(seed)
+            assert (goal.after != forum.DISCUSSIONS) != bool(goal.answer), (name, seed)
+            assert not goal.answer or f'"{goal.answer}"' not in goal.words, (name, seed)

@@ -102,9 +102,7 @@ def test_an_application_is_played_in_a_worker_and_ends_with_it(pool, tmp_path):
 
 
 def test_what_is_not_there_is_one_line(pool, tmp_path):
-    with pytest.raises(
-        UserError, match="no application 'other': use docs, oscar, wiki, ihatemoney, trac, roundup"
-    ):
+    with pytest.raises(UserError, match=r"no application 'other': use docs, .*, trac, "):
         suite.make_application("other", tmp_path)
     counter = suite.make_application("counter", tmp_path / "apps")
     with pytest.raises(UserError, match=r"call prepare\(\) first"):

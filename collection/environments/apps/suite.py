@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from collection.environments.apps.application import Application
+from collection.environments.apps.forum import Machina, forum_tasks
 from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
 from collection.environments.apps.roundup import Roundup, roundup_tasks
@@ -43,6 +44,7 @@ _KINDS = {
     IHateMoney.name: ApplicationKind(IHateMoney, money_tasks),
     Trac.name: ApplicationKind(Trac, trac_tasks),
     Roundup.name: ApplicationKind(Roundup, roundup_tasks),
+    Machina.name: ApplicationKind(Machina, forum_tasks),
 }
 NAMES = tuple(_KINDS)
 
