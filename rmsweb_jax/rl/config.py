@@ -219,12 +219,14 @@ class OnlineConfig(RlConfig):
       least_episodes: groups in which fewer episodes have a reward are dropped.
       credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so
         that long episodes weigh more.
+      step_bonus: added to the advantage of a turn that takes a mined decision's verified action on its page.
       mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
     least_episodes: int = 2
     credit: Literal["episode", "turn"] = "episode"
+    step_bonus: float = 0.0
     mask_faults: bool = True
     max_masked: float = 0.5
 
@@ -232,6 +234,8 @@ class OnlineConfig(RlConfig):
         super().__post_init__()
         if self.least_episodes < 2:
             raise UserError(f"config.least_episodes is {self.least_episodes}: make it 2 or more")
+        if self.step_bonus < 0:
+            raise UserError(f"config.step_bonus is {self.step_bonus}: make it 0 or more")
         if not 0 <= self.max_masked <= 1:
             raise UserError(f"config.max_masked is {self.max_masked}: make it a share, 0 to 1")
         if self.max_staleness:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32
 
+from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
@@ -38,6 +40,8 @@ _FAULTS = {
 }
 
 
+# What a prompt says of the page, without the history before it.
+_PAGE = re.compile(r"<browser_state>.*</browser_state>", re.DOTALL)
 # Actions with which the policy names the address that it wants.
 _BY_ADDRESS = ("go_to_url", "search_engine")
 
@@ -107,6 +111,14 @@ def _refused(step: Step) -> bool:
     """Returns True if the guard refused something that the policy has not itself asked for by its address."""
     named = any(result.action in _BY_ADDRESS for result in step.results)
     return not named and any(incident.kind == "refused" for incident in step.incidents)
+
+
+def page_of(messages: Sequence[Message]) -> str:
+    """Returns what a prompt says of the page; "" if nothing."""
+    content = messages[-1].content
+    texts = [content] if isinstance(content, str) else [part.text for part in content if part.type == "text"]
+    found = _PAGE.search("".join(texts))
+    return found[0] if found else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +307,7 @@ class EpisodeRollouts(Rollouts):
                     tuple(np.asarray(one.log_probs, np.float32) for one in tokens),
                     np.asarray([one[-1] != end for one in responses]),
                     rewards[which],
-                    advantages[which],
+                    advantages[which] + self._bonuses(prompt, responses),
                     fate,
                     self.version,
                     weights=tuple(1 / counts[episode] for episode in which),
@@ -306,6 +318,21 @@ class EpisodeRollouts(Rollouts):
     def _prompt(self, turn: Turn, task_id: str, encoder: Encoder) -> Prompt:
         size = encoder.prompt_size(turn.name, task_id, turn.messages)
         return Prompt(size, lambda: encoder.prompt(turn.name, turn.messages), "", turn.messages)
+
+    def _bonuses(
+        self, prompt: Prompt, responses: Sequence[Int32[np.ndarray, " _"]]
+    ) -> Float64[np.ndarray, " responses"]:
+        """Returns `config.step_bonus` for responses with the verified action of a decision on this page."""
+        bonuses, page = np.zeros(len(responses)), page_of(prompt.messages)
+        if not self._config.step_bonus:
+            return bonuses
+        mined = [self._data.prompt(number) for number in self._salvage[prompt.size.task_id]]
+        targets = [one.target for one in mined if page_of(one.messages) == page]
+        for place, response in enumerate(responses):
+            reply = self._data.decode(response)
+            if any(score_response(reply, target) == EXACT for target in targets):
+                bonuses[place] = self._config.step_bonus
+        return bonuses
 
     def _checked(self, turn: Turn, prompt: Prompt) -> SampledTokens:
         """Returns the tokens of a turn.

@@ -18,6 +18,7 @@ from openenv.core import GenericEnvClient  # pyright: ignore[reportMissingImport
 
 from tests.gym.openenv_calls import OTHER, TASK, calls
 
+
 async def episode(client: GenericEnvClient, task: str, seed: int, solve: bool) -> tuple[float, int]:
     """Plays an episode; returns its reward and its steps."""
     result = await client.reset(seed=seed, task=task)

@@ -1,4 +1,4 @@
-"""A model endpoint that solves the tasks of `tests.gym.openenv_sessions`, for harnesses that stream replies."""
+"""A model endpoint that solves the tasks of `tests.gym.openenv_calls`; it streams where asked to."""
 
 from __future__ import annotations
 

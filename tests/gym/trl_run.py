@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer at an OpenEnv server by its `environment_factory`, with a small policy of random weights.
+"""TRL's GRPO trainer at an OpenEnv server by its `environment_factory`, with a policy of random weights.
 
     python -m tests.gym.trl_run URL FOLDER EPISODES
 
@@ -69,9 +69,7 @@ def tokenizer() -> Any:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens(special)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
 def main(url: str, folder: str, episodes: int) -> None:

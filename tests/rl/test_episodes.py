@@ -114,6 +114,24 @@ def test_an_episodes_weight_is_that_of_its_turns(tmp_path, encoder, data, credit
         assert [np.sum(branch.values[name]) for branch in branches] == pytest.approx(expected)
 
 
+def test_the_verified_action_of_a_mined_decision_has_a_bonus(tmp_path, encoder, data):
+    runs = [
+        episode(encoder, 1),
+        episode(encoder, 2, success=False),
+        episode(encoder, 3, success=False, texts=(reply(DONE),)),
+    ]
+    without = take(tmp_path / "without", data, runs)
+    group = take(tmp_path / "with", data, runs, dataclasses.replace(CONFIG, step_bonus=0.25))
+    bonuses = [
+        np.round(turn.advantages - before.advantages, 6).tolist()
+        for turn, before in zip(group.turns, without.turns, strict=True)
+    ]
+    # The first two click on the page of the decision, as it does; the later page is another.
+    assert bonuses == [[0.25, 0.25, 0.0], [0.0, 0.0]]
+    with pytest.raises(UserError, match=r"step_bonus is -1: make it 0 or more"):
+        dataclasses.replace(CONFIG, step_bonus=-1)
+
+
 def test_a_group_without_success_anchors_a_verified_reply_to_its_task(tmp_path, encoder, data):
     group = take(tmp_path, data, [episode(encoder, number, success=False) for number in (1, 2)])
     assert group.fate == "unsolved" and len(group.responses) == 4
