@@ -305,13 +305,6 @@ def new(page: Page) -> Playing:
     yield done("Reported.")
 
 
-def new_with_all(page: Page) -> Playing:
-    values = wishes(page)
-    values["nosy"] = values["assignedto"]
-    yield from reported(page, values)
-    yield done("Reported.")
-
-
 def new_superseder(page: Page) -> Playing:
     old = wish(page, r"superseder of issue (\d+)")
     page = yield from reported(page, wishes(page))
@@ -492,7 +485,7 @@ ROUNDUP_POLICIES: dict[str, Policy] = {
     "remove-file": remove_file,
     "rename-file": rename_file,
     "new": new,
-    "new-with-all": new_with_all,
+    "new-with-all": new,
     "new-superseder": new_superseder,
     "ensure": ensure,
     "keyword-if-missing": keyword_if_missing,

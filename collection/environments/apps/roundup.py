@@ -31,7 +31,7 @@ class Issue:
     """An issue.
 
     Attributes:
-      nosy: who gets its messages, besides the assignee.
+      nosy: who gets its messages; assignees are added to it.
       superseder: numbers of the issues that replace it.
       messages: author and text, in order.
       files: name, type and content.
