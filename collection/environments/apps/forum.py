@@ -301,8 +301,9 @@ class Machina(PythonSite):
             posts = _grouped(
                 (topic, Post(name, subject, _plain(text), bool(approved), _plain(reason), bool(signature)))
                 for topic, name, subject, text, approved, reason, signature in database.execute(
-                    "SELECT topic_id, username, subject, content, approved, update_reason, enable_signature "
-                    "FROM forum_conversation_post AS post LEFT JOIN auth_user AS user ON user.id = poster_id "
+                    "SELECT topic_id, user.username, subject, content, approved, update_reason, "
+                    "enable_signature FROM forum_conversation_post AS post "
+                    "LEFT JOIN auth_user AS user ON user.id = poster_id "
                     "ORDER BY post.id"
                 )
             )
@@ -563,6 +564,10 @@ def _changed(
     return goal
 
 
+def _set(words: str, keep: Callable[[Topic], bool], offset: int = 0, **fields: Any) -> Template:
+    return _changed(words, lambda topic, _: dataclasses.replace(topic, **fields), keep, offset)
+
+
 _TEXTS = (
     "I can help on Sunday.",
     "Please write to the office.",
@@ -792,28 +797,19 @@ CHANGES: dict[str, Template] = {
     ),
     "delete-post": _delete_post,
     "delete-topic": _changed('Delete the topic "{subject}".', lambda topic, _: None, offset=2),
-    "lock": _changed(
-        'Lock the topic "{subject}".',
-        lambda topic, _: dataclasses.replace(topic, locked=True),
-        _is_open,
-        offset=5,
-    ),
-    "unlock": _changed(
-        'Unlock the topic "{subject}".',
-        lambda topic, _: dataclasses.replace(topic, locked=False),
-        lambda topic: topic.locked,
-    ),
+    "lock": _set('Lock the topic "{subject}".', _is_open, 5, locked=True),
+    "unlock": _set('Unlock the topic "{subject}".', lambda topic: topic.locked, 0, locked=False),
     "move": _move,
-    "announce": _changed(
+    "announce": _set(
         'Make the topic "{subject}" an announcement.',
-        lambda topic, _: dataclasses.replace(topic, kind="Announce"),
         lambda topic: topic.kind != "Announce",
-        offset=7,
+        7,
+        kind="Announce",
     ),
-    "standard": _changed(
+    "standard": _set(
         'Make the topic "{subject}" a standard topic again.',
-        lambda topic, _: dataclasses.replace(topic, kind=KINDS[0]),
         lambda topic: topic.kind == "Sticky",
+        kind=KINDS[0],
     ),
     "subscribe": _changed(
         'Subscribe to the topic "{subject}".',
