@@ -6,7 +6,7 @@ import re
 
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.money_policies import MONEY_POLICIES
-from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
+from tests.apps.moves import Playing, press, quoted, scroll_until
 from tests.apps.shop_policies import SHOP_POLICIES
 from tests.apps.trac_policies import TRAC_POLICIES
 
