@@ -432,7 +432,7 @@ def first_review(page: Page) -> Playing:
 
 
 def guest_alert(page: Page) -> Playing:
-    (email,) = asked(page, r"have (\S+) notified")
+    (email,) = asked(page, r"notify (\S+) when")
     page = yield from open_product(page, quoted(page)[0])
     yield from fill(page, {"email": email}, "Notify me")
     yield done("Entered.")
