@@ -1,4 +1,4 @@
-"""Episodes of hand-written policies at real applications on loopback. A quarter of an hour, Debian 12.
+"""Episodes of hand-written policies at real applications on loopback. About half an hour, Debian 12.
 
 The applications are downloaded and unpacked into build/apps.
 """

@@ -83,7 +83,7 @@ _DATABASE = "shop.sqlite3"
 
 @dataclasses.dataclass(frozen=True)
 class Customer:
-    """Somebody with an account."""
+    """A person with an account."""
 
     email: str
     first: str
@@ -93,7 +93,12 @@ class Customer:
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """An entry of a customer's address book; `more` is everything else that the form has."""
+    """An entry of a customer's address book.
+
+    Attributes:
+      default: 1 for the one that is sent to unless another is chosen, else 0.
+      more: everything else that the form has.
+    """
 
     owner: str
     first: str
@@ -101,7 +106,7 @@ class Address:
     street: str
     city: str
     postcode: str
-    default: bool = False
+    default: int = 0
     more: str = ""
 
 
@@ -140,7 +145,7 @@ class Review:
 
 @dataclasses.dataclass(frozen=True)
 class Alert:
-    """Somebody wants a message when a product is there again."""
+    """A request for a message when a product is available again."""
 
     product: str
     email: str
@@ -269,7 +274,7 @@ _BOUGHT = (
     ({"Brass Ship Lamp": 2}, {"Canvas Duffel Bag": 1, "Wool Travel Blanket": 1}, {"Oak Dibber": 5}),
     ({"Willow Trug": 1}, {"Cast Iron Skillet": 1, "Pocket Compass": 2}, {"Copper Storm Lantern": 1}),
 )
-# Title, score and body; a product has one of each row, the best of each category first of both.
+# Title, score and body, best first; a product has the same place of both.
 _PRAISE = (
     ("A joy to use", 5, "Better than the one it replaced."),
     ("Good, with a scratch", 4, "It came with a scratch, but works well."),
@@ -303,7 +308,7 @@ def _seeded() -> Holdings:
     for number, customer in enumerate(_CUSTOMERS):
         mail, name = customer.email, (customer.first, customer.last)
         for at, place in enumerate(_PLACES[number]):
-            addresses.append(Address(mail, *name, *place, default=at == 0))
+            addresses.append(Address(mail, *name, *place, default=int(at == 0)))
         baskets.append(Basket(mail, lines_of(_BASKETS[number])))
         wishes += [WishList(mail, title, lines_of(dict.fromkeys(of, 1))) for title, of in _WISHES[number]]
         for at, bought in enumerate(_BOUGHT[number]):
@@ -398,9 +403,6 @@ class OscarShop(PythonSite):
         found["customers"] = [
             dataclasses.replace(one, password=_password_of(one.password)) for one in found["customers"]
         ]
-        found["addresses"] = [
-            dataclasses.replace(one, default=bool(one.default)) for one in found["addresses"]
-        ]
         found["orders"] = [
             one if one.number in _NUMBERS else dataclasses.replace(one, number="") for one in found["orders"]
         ]
@@ -470,10 +472,10 @@ Template = Callable[[int], Goal]
 
 def shop_tasks(shop: OscarShop, seed: int) -> list[AppTask]:
     """Returns one task of each template."""
-    return [make_shop_task(shop, name, template(seed), seed) for name, template in TEMPLATES.items()]
+    return [_task(shop, name, template(seed), seed) for name, template in TEMPLATES.items()]
 
 
-def make_shop_task(shop: OscarShop, name: str, goal: Goal, seed: int) -> AppTask:
+def _task(shop: OscarShop, name: str, goal: Goal, seed: int) -> AppTask:
     def check(end: Ending) -> bool:
         answer = end.answer.strip()
         return (
@@ -977,8 +979,8 @@ def _default_address(seed: int) -> Goal:
     customer, words = _customer(seed)
     old, new = sorted(_of("addresses", customer), key=lambda one: not one.default)
     words += f" Make the address in {new.city} the default one for shipping."
-    after = HELD.but("addresses", old, dataclasses.replace(old, default=False))
-    return Goal(words, after.but("addresses", new, dataclasses.replace(new, default=True)))
+    after = HELD.but("addresses", old, dataclasses.replace(old, default=0))
+    return Goal(words, after.but("addresses", new, dataclasses.replace(new, default=1)))
 
 
 QUESTIONS: dict[str, Template] = {
