@@ -392,8 +392,9 @@ def move_wish(page: Page) -> Playing:
     title, source, target = quoted(page)
     page = yield from my(page, "Wish Lists")
     page = yield from press(page, source, "a")
-    page = yield "Open the menu", [click(block(page, "View product")[0])]
-    raise NotShownError(title + target)
+    page = yield "Open the menu", [click(block(page, title)[2])]
+    yield from press(page, f"Move to '{target}' wish list", "a")
+    yield done("Moved.")
 
 
 def rename_list(page: Page) -> Playing:
@@ -431,7 +432,7 @@ def first_review(page: Page) -> Playing:
 
 
 def guest_alert(page: Page) -> Playing:
-    (email,) = asked(page, r"have (\S+) notified")
+    (email,) = asked(page, r"notify (\S+) when")
     page = yield from open_product(page, quoted(page)[0])
     yield from fill(page, {"email": email}, "Notify me")
     yield done("Entered.")

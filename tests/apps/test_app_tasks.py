@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
-import sqlite3
 
 import pytest
 
-from collection.environments.apps.shop import GUESTS, OscarShop, ordered
-from collection.environments.apps.suite import NAMES, make_application, tasks_of
+from collection.environments.apps.shop import (
+    CHANGES,
+    HELD,
+    QUESTIONS,
+    TEMPLATES,
+    Basket,
+    Holdings,
+    OscarShop,
+)
+from collection.environments.apps.suite import NAMES, find_task, make_application, tasks_of
 from collection.environments.apps.tasks import AppEnvironment, Ending, make_task
 from collection.environments.base import StepResults, View
 from rmsweb_jax.actions.parse import normalize_action
@@ -94,48 +102,42 @@ def test_every_task_has_a_policy_and_seeds_differ(tmp_path: pathlib.Path) -> Non
     assert not any("127.0.0.1" in task.model_dump_json() for task in tasks)
 
 
-ORDERS = """
-CREATE TABLE order_shippingaddress (id INTEGER, first_name TEXT, last_name TEXT, postcode TEXT);
-CREATE TABLE order_order
-  (id INTEGER, number TEXT, guest_email TEXT, total_incl_tax REAL, shipping_address_id INTEGER);
-CREATE TABLE order_line (order_id INTEGER, title TEXT, quantity INTEGER);
-"""
-
-
-def shop_with(folder: pathlib.Path, *orders: dict[str, int], email: str, postcode: str) -> OscarShop:
-    shop = OscarShop(folder)
-    shop.data.mkdir(parents=True)
-    (shop.data / "shop.sqlite3").unlink(missing_ok=True)
-    database = sqlite3.connect(shop.data / "shop.sqlite3")
-    database.executescript(ORDERS)
-    database.execute("INSERT INTO order_shippingaddress VALUES (1, 'Ida', 'Moss', ?)", (postcode,))
-    for number, lines in enumerate(orders, start=1):
-        values = (number, f"10000{number}", email)
-        database.execute("INSERT INTO order_order VALUES (?, ?, ?, 9.8, 1)", values)
-        rows = [(number, title, quantity) for title, quantity in lines.items()]
-        database.executemany("INSERT INTO order_line VALUES (?, ?, ?)", rows)
-    database.commit()
-    database.close()
-    return shop
+def orders_but(**changes: str) -> Holdings:
+    """What the shop holds after the order that is asked for, or another."""
+    after = TEMPLATES["guest-order"](0).after
+    (order,) = set(after.orders) - set(HELD.orders)
+    return after.but("orders", order, dataclasses.replace(order, **changes))
 
 
 @pytest.mark.parametrize(
-    ("orders", "changes", "answer", "passes"),
+    ("holdings", "answer", "passes"),
     [
-        ([{"Brass Ship Lamp": 1}], {}, "100001", True),
-        ([{"Brass Ship Lamp": 1}], {}, "100002", False),
-        ([{"Brass Ship Lamp": 2}], {}, "100001", False),
-        ([{"Enamel Kettle": 1}], {}, "100001", False),
-        ([{"Brass Ship Lamp": 1, "Oak Dibber": 1}], {}, "100001", False),
-        ([{"Brass Ship Lamp": 1}], {"email": "tom.reeve@example.com"}, "100001", False),
-        ([{"Brass Ship Lamp": 1}], {"postcode": "YO1 7HH"}, "100001", False),
-        ([{"Oak Dibber": 1}, {"Brass Ship Lamp": 1}], {}, "100002", False),
-        ([], {}, "100001", False),
+        (orders_but(), "100013", True),
+        (orders_but(), "100012", False),
+        (orders_but(), "", False),
+        (orders_but(lines="2 Folding Reading Lamp"), "100013", False),
+        (orders_but(email="tom.reeve@example.com"), "100013", False),
+        (orders_but(postcode="YO1 7HH"), "100013", False),
+        (orders_but(delivery="Next day delivery", total="60.00"), "100013", False),
+        (orders_but(more="Ring twice."), "100013", False),
+        (orders_but().but("orders", new=HELD.orders[0]), "100013", False),
+        (orders_but().but("baskets", new=Basket("", "1 Oak Dibber")), "100013", False),
+        (HELD, "100013", False),
     ],
 )
 def test_an_order_counts_only_as_it_was_asked_for(
-    tmp_path: pathlib.Path, orders: list[dict[str, int]], changes: dict[str, str], answer: str, passes: bool
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, holdings: Holdings, answer: str, passes: bool
 ) -> None:
-    guest = GUESTS[0]
-    shop = shop_with(tmp_path, *orders, **({"email": guest.email, "postcode": guest.postcode} | changes))
-    assert ordered(shop, guest, {"Brass Ship Lamp": 1}, answer) is passes
+    shop = OscarShop(tmp_path)
+    monkeypatch.setattr(shop, "holdings", lambda: holdings)
+    monkeypatch.setattr(shop, "newest_order", lambda: "100013")
+    assert find_task(shop, "oscar/guest-order/0").check(Ending(shop.url, answer)) is passes
+
+
+def test_questions_of_the_shop_have_various_answers_and_changes_change_it() -> None:
+    for name in QUESTIONS:
+        goals = [TEMPLATES[name](seed) for seed in range(5)]
+        assert all(goal.answer and goal.after == HELD for goal in goals), name
+        assert len({goal.answer for goal in goals}) > 1, name
+    for name in CHANGES:
+        assert all(TEMPLATES[name](seed).after != HELD for seed in range(5)), name

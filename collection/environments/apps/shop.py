@@ -8,7 +8,7 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_DOWN, Decimal
+from decimal import Decimal
 from typing import Any
 
 from collection.environments.apps.application import digest, restore_files
@@ -83,7 +83,7 @@ _DATABASE = "shop.sqlite3"
 
 @dataclasses.dataclass(frozen=True)
 class Customer:
-    """Somebody with an account."""
+    """A person with an account."""
 
     email: str
     first: str
@@ -93,7 +93,12 @@ class Customer:
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """An entry of a customer's address book; `more` is everything else that the form has."""
+    """An entry of a customer's address book.
+
+    Attributes:
+      default: 1 for the one that is sent to unless another is chosen, else 0.
+      more: everything else that the form has.
+    """
 
     owner: str
     first: str
@@ -101,7 +106,7 @@ class Address:
     street: str
     city: str
     postcode: str
-    default: bool = False
+    default: int = 0
     more: str = ""
 
 
@@ -117,7 +122,7 @@ class Basket:
 
 @dataclasses.dataclass(frozen=True)
 class WishList:
-    """A wish list of a customer."""
+    """A wish list of a customer; `visibility` is followed by whom it is shared with."""
 
     owner: str
     name: str
@@ -140,7 +145,7 @@ class Review:
 
 @dataclasses.dataclass(frozen=True)
 class Alert:
-    """Somebody wants a message when a product is there again."""
+    """A request for a message when a product is available again."""
 
     product: str
     email: str
@@ -156,6 +161,7 @@ class Order:
       first, last, street, city, postcode: where it goes.
       vouchers: their codes.
       number: "" if it is not one of `HELD`.
+      more: everything else that the form of the address has.
     """
 
     email: str
@@ -169,6 +175,7 @@ class Order:
     postcode: str
     vouchers: str = ""
     number: str = ""
+    more: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,12 +234,11 @@ _GOOD, _REFUSED = ("HARBOUR10", "SPRING25", "FIVER"), ("OLDROPE", "ANCHOR500", "
 
 
 def total_of(quantities: Mapping[str, int], delivery: str = _STANDARD, code: str = "") -> str:
-    """Returns what an order costs; with a voucher, of one product."""
+    """Returns what an order costs."""
     value = sum((_price(BY_TITLE[title]) * number for title, number in quantities.items()), Decimal())
     for voucher in VOUCHERS:
         if voucher.code == code:
-            less = value * voucher.percent / 100 + Decimal(voucher.pounds)
-            value -= less.quantize(Decimal("0.01"), ROUND_DOWN)
+            value -= value * voucher.percent / 100 + Decimal(voucher.pounds)
     return f"{value + Decimal(DELIVERY[delivery]):.2f}"
 
 
@@ -268,7 +274,7 @@ _BOUGHT = (
     ({"Brass Ship Lamp": 2}, {"Canvas Duffel Bag": 1, "Wool Travel Blanket": 1}, {"Oak Dibber": 5}),
     ({"Willow Trug": 1}, {"Cast Iron Skillet": 1, "Pocket Compass": 2}, {"Copper Storm Lantern": 1}),
 )
-# Title, score and body; a product has one of each row, the best of each category first of both.
+# Title, score and body, best first; a product has the same place of both.
 _PRAISE = (
     ("A joy to use", 5, "Better than the one it replaced."),
     ("Good, with a scratch", 4, "It came with a scratch, but works well."),
@@ -302,7 +308,7 @@ def _seeded() -> Holdings:
     for number, customer in enumerate(_CUSTOMERS):
         mail, name = customer.email, (customer.first, customer.last)
         for at, place in enumerate(_PLACES[number]):
-            addresses.append(Address(mail, *name, *place, default=at == 0))
+            addresses.append(Address(mail, *name, *place, default=int(at == 0)))
         baskets.append(Basket(mail, lines_of(_BASKETS[number])))
         wishes += [WishList(mail, title, lines_of(dict.fromkeys(of, 1))) for title, of in _WISHES[number]]
         for at, bought in enumerate(_BOUGHT[number]):
@@ -328,13 +334,14 @@ _NUMBERS = {order.number for order in HELD.orders}
 _LINES = """(SELECT group_concat(text, '; ') FROM (SELECT l.quantity || ' ' || p.title AS text
     FROM {} l JOIN catalogue_product p ON p.id = l.product_id WHERE l.{} = {}.id ORDER BY p.title))"""
 _ADDRESS = "{0}.first_name, {0}.last_name, {0}.line1, {0}.line4, {0}.postcode"
+_MORE = "{0}.title || {0}.line2 || {0}.line3 || {0}.state || {0}.phone_number || {0}.notes"
 # The columns are the fields of the class.
 _QUERIES: dict[str, tuple[type, str]] = {
     "customers": (Customer, "SELECT email, first_name, last_name, password FROM auth_user"),
     "addresses": (
         Address,
-        f"""SELECT u.email, {_ADDRESS.format("a")}, a.is_default_for_shipping, a.title || a.line2 || a.line3
-            || a.state || a.phone_number || a.notes || iif(a.is_default_for_billing, 'billing', '')
+        f"""SELECT u.email, {_ADDRESS.format("a")}, a.is_default_for_shipping,
+            {_MORE.format("a")} || iif(a.is_default_for_billing, 'billing', '')
             FROM address_useraddress a JOIN auth_user u ON u.id = a.user_id""",
     ),
     "baskets": (
@@ -348,7 +355,8 @@ _QUERIES: dict[str, tuple[type, str]] = {
     "wish_lists": (
         WishList,
         f"""SELECT u.email, w.name, coalesce({_LINES.format("wishlists_line", "wishlist_id", "w")}, ''),
-            w.visibility FROM wishlists_wishlist w JOIN auth_user u ON u.id = w.owner_id""",
+            w.visibility || (SELECT coalesce(group_concat(e.email), '') FROM wishlists_wishlistsharedemail e
+            WHERE e.wishlist_id = w.id) FROM wishlists_wishlist w JOIN auth_user u ON u.id = w.owner_id""",
     ),
     "reviews": (
         Review,
@@ -366,7 +374,7 @@ _QUERIES: dict[str, tuple[type, str]] = {
         f"""SELECT coalesce(u.email, o.guest_email), {_LINES.format("order_line", "order_id", "o")},
             printf('%.2f', o.total_incl_tax), o.shipping_method, {_ADDRESS.format("s")},
             (SELECT coalesce(group_concat(d.voucher_code), '') FROM order_orderdiscount d
-            WHERE d.order_id = o.id), o.number FROM order_order o
+            WHERE d.order_id = o.id), o.number, {_MORE.format("s")} FROM order_order o
             LEFT JOIN auth_user u ON u.id = o.user_id
             JOIN order_shippingaddress s ON s.id = o.shipping_address_id""",
     ),
@@ -394,9 +402,6 @@ class OscarShop(PythonSite):
             }
         found["customers"] = [
             dataclasses.replace(one, password=_password_of(one.password)) for one in found["customers"]
-        ]
-        found["addresses"] = [
-            dataclasses.replace(one, default=bool(one.default)) for one in found["addresses"]
         ]
         found["orders"] = [
             one if one.number in _NUMBERS else dataclasses.replace(one, number="") for one in found["orders"]
@@ -439,7 +444,7 @@ def _password_of(stored: str) -> str:
     """The password that a hash was made of, if it is one of ours."""
     _, salt, value = stored.split("$")
     for password in (*SECRETS.values(), *_NEW_PASSWORDS):
-        if hashlib.md5((salt + password).encode()).hexdigest() == value:
+        if hashlib.md5((salt + password).encode(), usedforsecurity=False).hexdigest() == value:
             return password
     return ""
 
@@ -467,10 +472,10 @@ Template = Callable[[int], Goal]
 
 def shop_tasks(shop: OscarShop, seed: int) -> list[AppTask]:
     """Returns one task of each template."""
-    return [make_shop_task(shop, name, template(seed), seed) for name, template in TEMPLATES.items()]
+    return [_task(shop, name, template(seed), seed) for name, template in TEMPLATES.items()]
 
 
-def make_shop_task(shop: OscarShop, name: str, goal: Goal, seed: int) -> AppTask:
+def _task(shop: OscarShop, name: str, goal: Goal, seed: int) -> AppTask:
     def check(end: Ending) -> bool:
         answer = end.answer.strip()
         return (
@@ -482,7 +487,7 @@ def make_shop_task(shop: OscarShop, name: str, goal: Goal, seed: int) -> AppTask
     return make_task(shop, name, seed, f"{goal.words} The shop is {shop.url}/.", check)
 
 
-# Questions. The answer is in the words of none of them.
+# Questions.
 
 
 def _asks(words: str, answer: str) -> Goal:
@@ -580,10 +585,13 @@ _UNKNOWN = ("Cork Lifebelt", "Slate Cheese Board", "Pewter Tankard", "Hemp Hammo
 
 
 def _not_sold(seed: int) -> Goal:
-    missing = sorted({choose(_UNKNOWN, seed), *([choose(_UNKNOWN, seed, 2)] if seed % 2 else [])})
+    missing = sorted(choose(_UNKNOWN, seed, offset) for offset in ((0, 2) if seed % 2 else (0,)))
     sold = [choose(PRODUCTS, seed * 5, 1).title, choose(PRODUCTS, seed * 3, 6).title]
     names = ", ".join(f'"{name}"' for name in sorted((*missing, *sold)))
-    words = f"Which of these does the shop not sell at all: {names}? Answer with the names, as in: A, B."
+    words = (
+        f"Which of these does the shop not sell at all: {names}? Answer with the names, in this order, as "
+        "in: A, B."
+    )
     return _asks(words, ", ".join(missing))
 
 
@@ -700,14 +708,18 @@ def _delivery(seed: int) -> Goal:
     return _ordered(f'Order one "{product.title}".', {product.title: 1}, choose(GUESTS, seed, 1), delivery)
 
 
+# Less by any voucher, they still cost whole pence.
+_WHOLE = tuple(product for product in ENOUGH if not _price(product) % Decimal("0.20"))
+
+
 def _voucher(seed: int) -> Goal:
-    product, code = choose(ENOUGH, seed, 6), choose(_GOOD, seed)
+    product, code = choose(_WHOLE, seed), choose(_GOOD, seed)
     words = f'Order one "{product.title}" with the voucher {code}.'
     return _ordered(words, {product.title: 1}, choose(GUESTS, seed), code=code)
 
 
 def _refused_voucher(seed: int) -> Goal:
-    product, refused, code = choose(ENOUGH, seed, 2), choose(_REFUSED, seed), choose(_GOOD, seed, 1)
+    product, refused, code = choose(_WHOLE, seed, 2), choose(_REFUSED, seed), choose(_GOOD, seed, 1)
     words = (
         f'Order one "{product.title}" with the voucher {refused}, or, if the basket does not accept it, '
         f"with the voucher {code}."
@@ -905,8 +917,7 @@ def _first_review(seed: int) -> Goal:
 def _guest_alert(seed: int) -> Goal:
     product, guest = choose(NONE, seed), choose(GUESTS, seed)
     words = (
-        f'Without signing in, have {guest.email} notified when "{product.title}" is back in stock. '
-        "No message will arrive."
+        f'Without signing in, have the shop notify {guest.email} when "{product.title}" is available again.'
     )
     return Goal(words, HELD.but("alerts", new=Alert(product.title, guest.email, "Unconfirmed")))
 
@@ -968,8 +979,8 @@ def _default_address(seed: int) -> Goal:
     customer, words = _customer(seed)
     old, new = sorted(_of("addresses", customer), key=lambda one: not one.default)
     words += f" Make the address in {new.city} the default one for shipping."
-    after = HELD.but("addresses", old, dataclasses.replace(old, default=False))
-    return Goal(words, after.but("addresses", new, dataclasses.replace(new, default=True)))
+    after = HELD.but("addresses", old, dataclasses.replace(old, default=0))
+    return Goal(words, after.but("addresses", new, dataclasses.replace(new, default=1)))
 
 
 QUESTIONS: dict[str, Template] = {
