@@ -86,14 +86,18 @@ VARIANTS = _SIZES | {
 # Online runs: what differs from the size.
 _ONLINE = {
     "demo": {
+        # Seeds after those that SFT has seen.
+        "first_seed": 16,
         "max_prompt_tokens": 1_280,
-        "num_samples": 4,
-        # A group is the episodes of one task, whose turns fill an optimizer step.
-        "train_groups": 8,
-        "mini_batch_groups": 2,
+        # A group is the episodes of one task, whose turns fill an optimizer step. All of a batch that have
+        # contrast are trained on: playing is what takes time.
+        "num_samples": 8,
+        "train_groups": 16,
+        "mini_batch_groups": 4,
         "gen_batch_groups": 16,
-        "max_gen_batches": 2,
+        "max_gen_batches": 1,
         "max_salvage_groups": 4,
+        "learning_rate": 3e-3,
         "row_tokens": 2_048,
         # Held-out replies and episodes are drawn by one server.
         "endpoint": {"concurrency": 16},
