@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.helpdesk_policies import HELPDESK_POLICIES
 from tests.apps.money_policies import MONEY_POLICIES
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 from tests.apps.trac_policies import TRAC_POLICIES
@@ -271,4 +272,5 @@ POLICIES: dict[str, Policy] = {
     "wiki/new-page": new_page,
     **{f"ihatemoney/{name}": policy for name, policy in MONEY_POLICIES.items()},
     **{f"trac/{name}": policy for name, policy in TRAC_POLICIES.items()},
+    **{f"helpdesk/{name}": policy for name, policy in HELPDESK_POLICIES.items()},
 }

@@ -19,7 +19,7 @@ from collection.agent.prompt import PromptConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
-from collection.environments.apps import ihatemoney, trac
+from collection.environments.apps import helpdesk, ihatemoney, trac
 from collection.environments.apps.application import Application, hosts
 from collection.environments.apps.suite import NAMES, make_application, tasks_of
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending
@@ -40,6 +40,7 @@ CHANGING = {
     *("wiki/edit", "wiki/new-page"),
     *(f"ihatemoney/{name}" for name in ihatemoney.CHANGES),
     *(f"trac/{name}" for name in trac.CHANGES),
+    *(f"helpdesk/{name}" for name in helpdesk.CHANGES),
 }
 
 
@@ -228,9 +229,9 @@ def tables(figures: Figures) -> str:
 
 ABOUT = """\
 Hand-written policies (`tests/apps/policies.py`) play tasks at Python's documentation, a django-oscar shop, a
-MediaWiki, an I Hate Money and a Trac, in Chromium behind the guard's proxy. A policy is sent the messages
-that a model is sent and answers with the same JSON. A step is one observation (elements and screenshot), one
-reply and its actions.
+MediaWiki, an I Hate Money, a Trac and a django-helpdesk, in Chromium behind the guard's proxy. A policy is
+sent the messages that a model is sent and answers with the same JSON. A step is one observation (elements and
+screenshot), one reply and its actions.
 
 The *check* asks the application itself (the shop's database, the wiki's API), or compares the answer and the
 page it was given on. Then the application is reset, and the check is made again: its effects must be *gone*

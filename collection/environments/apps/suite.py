@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from collection.environments.apps.application import Application
+from collection.environments.apps.helpdesk import Helpdesk, helpdesk_tasks
 from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
 from collection.environments.apps.shop import OscarShop, shop_tasks
@@ -41,6 +42,7 @@ _KINDS = {
     MediaWiki.name: ApplicationKind(MediaWiki, wiki_tasks),
     IHateMoney.name: ApplicationKind(IHateMoney, money_tasks),
     Trac.name: ApplicationKind(Trac, trac_tasks),
+    Helpdesk.name: ApplicationKind(Helpdesk, helpdesk_tasks),
 }
 NAMES = tuple(_KINDS)
 
