@@ -138,12 +138,12 @@ def of_submitter(page: Page) -> Playing:
     yield done(result)
 
 
-def open_in_queue(page: Page) -> Playing:
-    queue = asked(page, r"the queue (\w+) are")
+def in_queue(page: Page) -> Playing:
+    queue, status = re.findall(r"the queue (\w+) are (\w+)", page.request)[0]
     page = yield from press(page, "Reports", "a")
     page = yield from scroll_until(page, lambda now: bool(now.all(queue, "a")))
-    links = page.all(tag="a")
-    yield done(links[next(at for at, one in enumerate(links) if one.text == queue) + 1].text)
+    texts = [line for line in page.lines if not re.match(r"\*?\[\d+\]<", line)]
+    yield done(texts[texts.index(queue) + (1 if status == "open" else 2)])
 
 
 def due_first(page: Page) -> Playing:
@@ -163,7 +163,8 @@ def report(page: Page) -> Playing:
     page = yield from press(page, "by Priority", "a", href="/reports/userpriority/")
     page = yield from scroll_until(page, lambda now: "Total" in now.lines)
     lines = list(page.lines)
-    yield done(lines[lines.index(name) + _PRIORITIES[priority]])
+    # Who has no tickets has no row.
+    yield done(lines[lines.index(name) + _PRIORITIES[priority]] if name in lines else "0")
 
 
 def query_count(page: Page) -> Playing:
@@ -243,9 +244,9 @@ def date(page: Page, day: str) -> list[dict]:
 # Name of a field -> how a request gives its new value.
 _GIVEN = {
     "owner": r"(?:to|goes to) (Mara|Ines|Pavel|Tomas|Wanda)\b",
-    "priority": r"priority(?: of ticket #\d+ to)? (\d\. \w+(?: Low)?)",
+    "priority": r"priority(?: of ticket #\d+)? to (\d\. \w+(?: Low)?)",
     "queue": r"queue (Accounts|Network|Printers|Rooms)",
-    "due_date": r"due on (\d{4}-\d\d-\d\d)",
+    "due_date": r"(?:due on|due date to) (\d{4}-\d\d-\d\d)",
     "title": r'title of ticket #\d+ to "([^"]*)"',
 }
 
@@ -498,7 +499,7 @@ HELPDESK_POLICIES: dict[str, Policy] = {
     "part": part,
     "number": number,
     "of-submitter": of_submitter,
-    "open-in-queue": open_in_queue,
+    "in-queue": in_queue,
     "due-first": due_first,
     "report": report,
     "query-count": query_count,

@@ -247,7 +247,7 @@ _SEARCHES = {
     "Urgent": Search(priorities=frozenset((1, 2)), statuses=frozenset(OPEN)),
     "Quiet rooms": Search(queues=frozenset(("rooms",)), priorities=frozenset((3, 4, 5))),
     "Done": Search(statuses=frozenset(("Resolved", "Closed")), shared=False),
-    "Wires and paper": Search(queues=frozenset(("network", "printers")), statuses=frozenset(OPEN)),
+    "People and wires": Search(queues=frozenset(("accounts", "network")), statuses=frozenset(OPEN)),
 }
 DESK = Desk(
     _seeded(),
@@ -480,28 +480,28 @@ _MISSING = ("Window does not shut", "Chair lost a wheel", "Kettle trips the fuse
 
 
 def _number(seed: int) -> Goal:
-    """Every second ticket does not exist."""
+    """Every third ticket does not exist."""
     number, ticket = choose(_tickets(_is_found), seed, 4)
-    title = choose(_MISSING, seed // 2) if seed % 2 else ticket.title
+    title = choose(_MISSING, seed // 3) if seed % 3 == 2 else ticket.title
     words = (
         f'Which number has the ticket "{title}"? Answer with the number alone, or with none if it is missing.'
     )
-    return _asks(words, "none" if seed % 2 else number)
+    return _asks(words, "none" if seed % 3 == 2 else number)
 
 
 def _category(seed: int) -> Goal:
-    """Every second article does not exist."""
+    """Every third article does not exist."""
     titles = ("Renting a tent", "Parking a bicycle", "Booking a piano")
-    title = choose(titles, seed // 2) if seed % 2 else choose(FACTS, seed, 2)[0]
+    title = choose(titles, seed // 3) if seed % 3 == 2 else choose(FACTS, seed, 2)[0]
     words = (
         f'In which category of the knowledge base is the article "{title}"? Answer with the name of the '
         "category, or with none if there is no such article."
     )
-    return _asks(words, "none" if seed % 2 else QUEUES[DESK.articles[title].category])
+    return _asks(words, "none" if seed % 3 == 2 else QUEUES[DESK.articles[title].category])
 
 
 def _of_submitter(seed: int) -> Goal:
-    """Every second submitter has no open ticket in the queue."""
+    """Every third submitter has no open ticket in the queue."""
     numbers = {
         (queue, submitter): [
             number
@@ -511,8 +511,8 @@ def _of_submitter(seed: int) -> Goal:
         for queue in QUEUES
         for submitter in _SUBMITTERS
     }
-    count = 1 - seed % 2
-    queue, submitter = choose([pair for pair, some in numbers.items() if len(some) == count], seed * 3)
+    count = 0 if seed % 3 == 2 else 1
+    queue, submitter = choose([pair for pair, some in numbers.items() if len(some) == count], seed)
     words = (
         f"Which open or reopened ticket of the queue {QUEUES[queue]} was submitted by {submitter}? Answer "
         "with its number alone, or with none if there is no such ticket."
@@ -520,13 +520,11 @@ def _of_submitter(seed: int) -> Goal:
     return _asks(words, numbers[queue, submitter][0] if count else "none")
 
 
-def _open_in_queue(seed: int) -> Goal:
+def _in_queue(seed: int) -> Goal:
     queue = choose(sorted(QUEUES), seed)
-    count = len(_tickets(lambda one: one.queue == queue and one.is_open))
-    words = (
-        f"How many tickets of the queue {QUEUES[queue]} are open or reopened? Answer with the number alone."
-    )
-    return _asks(words, count)
+    statuses, name = choose(((OPEN, "open or reopened"), (("Resolved",), "resolved")), seed // len(QUEUES))
+    count = len(_tickets(lambda one: one.queue == queue and one.status in statuses))
+    return _asks(f"How many tickets of the queue {QUEUES[queue]} are {name}? Answer with the number.", count)
 
 
 def _due_first(seed: int) -> Goal:
@@ -537,9 +535,13 @@ def _due_first(seed: int) -> Goal:
 
 
 def _report(seed: int) -> Goal:
-    cells = sorted({(one.owner, one.priority) for one in DESK.tickets.values() if one.owner})
-    owner, priority = choose(cells, seed * 3)
-    count = len(_tickets(lambda one: (one.owner, one.priority) == (owner, priority)))
+    cells: dict[int, list[tuple[str, int]]] = {}
+    for owner in STAFF:
+        for priority in range(1, 6):
+            count = len(_tickets(lambda one, cell=(owner, priority): (one.owner, one.priority) == cell))
+            cells.setdefault(count, []).append((owner, priority))
+    count = choose(sorted(cells), seed)
+    owner, priority = choose(cells[count], seed // len(cells))
     words = (
         f'How many tickets of the priority "{PRIORITIES[priority - 1]}" are assigned to {owner.title()}, '
         "whatever their status? A report shows it; answer with the number alone."
@@ -847,7 +849,7 @@ QUESTIONS: dict[str, Template] = {
     ),
     "number": _number,
     "of-submitter": _of_submitter,
-    "open-in-queue": _open_in_queue,
+    "in-queue": _in_queue,
     "due-first": _due_first,
     "report": _report,
     "query-count": _query_count,
@@ -886,7 +888,8 @@ CHANGES: dict[str, Template] = {
         title=lambda ticket, seed: f"{ticket.title} ({choose(('again', 'cellar', 'urgent', 'old'), seed)})",
     ),
     "set-four": _changed(
-        "Ticket #{number} goes to {owner} and the queue {queue}, has priority {priority}, is due on {due}.",
+        "Assign ticket #{number} to {owner}, move it to the queue {queue}, and set its priority to {priority} "
+        "and its due date to {due}.",
         6,
         owner=_other("owner", STAFF),
         queue=_other("queue", sorted(QUEUES)),
