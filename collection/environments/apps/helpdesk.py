@@ -888,8 +888,8 @@ CHANGES: dict[str, Template] = {
         title=lambda ticket, seed: f"{ticket.title} ({choose(('again', 'cellar', 'urgent', 'old'), seed)})",
     ),
     "set-four": _changed(
-        "Assign ticket #{number} to {owner}, move it to the queue {queue}, and set its priority to {priority} "
-        "and its due date to {due}.",
+        "Assign ticket #{number} to {owner}, move it to the queue {queue}, and set its priority to "
+        "{priority} and its due date to {due}.",
         6,
         owner=_other("owner", STAFF),
         queue=_other("queue", sorted(QUEUES)),
