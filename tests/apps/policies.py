@@ -6,6 +6,7 @@ import re
 
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.forum_policies import FORUM_POLICIES
+from tests.apps.helpdesk_policies import HELPDESK_POLICIES
 from tests.apps.money_policies import MONEY_POLICIES
 from tests.apps.moves import Playing, press, quoted, scroll_until
 from tests.apps.roundup_policies import ROUNDUP_POLICIES
@@ -162,4 +163,5 @@ POLICIES: dict[str, Policy] = {
     **{f"trac/{name}": policy for name, policy in TRAC_POLICIES.items()},
     **{f"roundup/{name}": policy for name, policy in ROUNDUP_POLICIES.items()},
     **{f"machina/{name}": policy for name, policy in FORUM_POLICIES.items()},
+    **{f"helpdesk/{name}": policy for name, policy in HELPDESK_POLICIES.items()},
 }

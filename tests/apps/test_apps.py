@@ -150,6 +150,19 @@ def test_an_application_is_made_once_and_again_for_a_new_version(
     assert (tmp_path / "notebook/kept/note").read_text() == "version 2"
 
 
+def test_a_version_is_the_same_in_every_process() -> None:
+    """A set has another order in each."""
+    program = (
+        "from collection.environments.apps.application import digest\n"
+        "from collection.environments.apps.ihatemoney import PROJECTS\n"
+        "print(digest(PROJECTS, ('a', 1.5)), digest(PROJECTS, ('a', 2.5)))"
+    )
+    printed = {
+        run_quietly([sys.executable, "-c", program], environment={"PYTHONHASHSEED": seed}) for seed in "123"
+    }
+    assert len(printed) == 1 and len(set(printed.pop().split())) == 2
+
+
 def test_instances_share_no_visitor_changes(notebook: type[Notebook], tmp_path: pathlib.Path) -> None:
     one, other = notebook(tmp_path), notebook(tmp_path)
     one.prepare()

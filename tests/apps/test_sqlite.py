@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 from collection.environments.apps import forum, roundup, trac
+from collection.environments.apps import helpdesk, trac
 from collection.environments.apps.ihatemoney import PROJECTS, TEMPLATES
 from collection.environments.apps.sqlite import content, restore, snapshot
 
@@ -72,3 +73,10 @@ def test_what_a_template_of_the_forum_asks_for_is_not_there_already() -> None:
             goal = template(seed)
             assert (goal.after != forum.DISCUSSIONS) != bool(goal.answer), (name, seed)
             assert not goal.answer or f'"{goal.answer}"' not in goal.words, (name, seed)
+def test_what_a_template_of_the_helpdesk_asks_for_is_not_there_already() -> None:
+    for name, template in helpdesk.TEMPLATES.items():
+        for seed in range(60):
+            goal = template(seed)
+            assert (goal.after != helpdesk.DESK) != bool(goal.answer), (name, seed)
+            words = goal.words.casefold().replace("with none if", "")
+            assert not goal.answer or goal.answer.casefold() not in words.split(), (name, seed)

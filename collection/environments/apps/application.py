@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import os
@@ -146,8 +147,21 @@ def hosts(applications: Iterable[Application]) -> dict[str, str]:
 
 
 def digest(*parts: object) -> str:
-    """Returns a hash of an application's parts, as its `version`."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    """Returns a hash of an application's parts, as its `version`; it is the same in every process."""
+    return hashlib.sha256(_fixed(parts).encode()).hexdigest()
+
+
+def _fixed(part: object) -> str:
+    """As `repr`, but sets have an order: theirs depends on the process."""
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        return _fixed({field.name: getattr(part, field.name) for field in dataclasses.fields(part)})
+    if isinstance(part, Mapping):
+        return f"{{{', '.join(f'{_fixed(name)}: {_fixed(value)}' for name, value in part.items())}}}"
+    if isinstance(part, set | frozenset):
+        return f"{{{', '.join(sorted(map(_fixed, part)))}}}"
+    if isinstance(part, tuple | list):
+        return f"({', '.join(map(_fixed, part))})"
+    return repr(part)
 
 
 def restore_files(kept: pathlib.Path, live: pathlib.Path) -> None:

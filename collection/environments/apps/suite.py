@@ -12,6 +12,7 @@ import httpx
 
 from collection.environments.apps.application import Application
 from collection.environments.apps.forum import Machina, forum_tasks
+from collection.environments.apps.helpdesk import Helpdesk, helpdesk_tasks
 from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
 from collection.environments.apps.manual import PythonDocs, docs_tasks
 from collection.environments.apps.roundup import Roundup, roundup_tasks
@@ -45,6 +46,7 @@ _KINDS = {
     Trac.name: ApplicationKind(Trac, trac_tasks),
     Roundup.name: ApplicationKind(Roundup, roundup_tasks),
     Machina.name: ApplicationKind(Machina, forum_tasks),
+    Helpdesk.name: ApplicationKind(Helpdesk, helpdesk_tasks),
 }
 NAMES = tuple(_KINDS)
 
