@@ -9,6 +9,7 @@ from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, ty
 from tests.apps.money_policies import MONEY_POLICIES
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 from tests.apps.trac_policies import TRAC_POLICIES
+from tests.apps.wiki_policies import WIKI_POLICIES
 
 # Documentation.
 
@@ -180,80 +181,6 @@ def cheapest(page: Page) -> Playing:
     yield done(f"{best}, {lines[lines.index('UPC') + 1]}")
 
 
-# Wiki.
-
-
-def wiki_search(page: Page, words: str) -> Moves:
-    field = page.one(tag="input", id="searchInput")
-    return (yield f"Search for {words}", [type_in(field, words), {"send_keys": {"keys": "Enter"}}])
-
-
-def fact(page: Page) -> Playing:
-    (ferry,) = quoted(page)
-    page = yield from wiki_search(page, ferry)
-    result = next((e for e in page.all(tag="a") if e.text.endswith(" Island")), None)
-    if result is None:
-        raise NotShownError(f"no island for {ferry}")
-    page = yield f"Open {result.text}", [click(result.index)]
-    yield done(page.match(r"was lit in (\d+)")[1])
-
-
-def people_comparison(page: Page) -> Playing:
-    asked = re.search(r"live on (\w+ Island) or (\w+ Island)", page.request)
-    assert asked
-    people = {}
-    for title in asked.groups():
-        page = yield from wiki_search(page, title)  # A page of this very name is opened at once.
-        people[title] = int(page.match(r"count (\d+) people lived")[1])
-    larger = max(people, key=lambda title: people[title])
-    yield done(f"{larger}, {max(people.values()) - min(people.values())}")
-
-
-def log_in(page: Page) -> Moves:
-    asked = re.search(r'as "(\w+)" with the password (<secret>\w+</secret>)', page.request)
-    assert asked
-    page = yield from press(page, "Log in", "a")
-    name, password = page.one(tag="input", name="wpName"), page.one(tag="input", name="wpPassword")
-    button = page.one("Log in", "button")
-    return (yield "Log in", [type_in(name, asked[1]), type_in(password, asked[2]), click(button)])
-
-
-def edit(page: Page) -> Playing:
-    _, sentence, title, summary = quoted(page)
-    page = yield from log_in(page)
-    page = yield from wiki_search(page, title)
-    page = yield from press(page, "Edit", "a")
-    text = page.one(tag="textarea", name="wpTextbox1")
-    keys = [{"click_element_by_index": {"index": text}}, {"send_keys": {"keys": "Control+End"}}]
-    # Appended: the page's old content stays.
-    page = yield "Go to the end of the text", keys
-    more = {
-        "index": page.one(tag="textarea", name="wpTextbox1"),
-        "text": f" {sentence}",
-        "clear_existing": False,
-    }
-    page = yield "Add the sentence", [{"input_text": more}]
-    yield from _save(page, summary)
-
-
-def new_page(page: Page) -> Playing:
-    _, title, content = quoted(page)
-    page = yield from log_in(page)
-    page = yield from wiki_search(page, title)
-    page = yield from press(page, title, "a")
-    page = yield "Write the page", [type_in(page.one(tag="textarea", name="wpTextbox1"), content)]
-    yield from _save(page, "")
-
-
-def _save(page: Page, summary: str) -> Playing:
-    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name="wpSave")))
-    actions = [click(page.one(tag="input", name="wpSave"))]
-    if summary:
-        actions.insert(0, type_in(page.one(tag="input", name="wpSummary"), summary))
-    page = yield "Save", actions
-    yield done(f"Saved {page.url}")
-
-
 POLICIES: dict[str, Policy] = {
     "docs/module-page": module_page,
     "docs/default-value": default_value,
@@ -265,10 +192,7 @@ POLICIES: dict[str, Policy] = {
     "oscar/out-of-stock": out_of_stock,
     "oscar/too-few": too_few,
     "oscar/cheapest": cheapest,
-    "wiki/fact": fact,
-    "wiki/comparison": people_comparison,
-    "wiki/edit": edit,
-    "wiki/new-page": new_page,
+    **{f"wiki/{name}": policy for name, policy in WIKI_POLICIES.items()},
     **{f"ihatemoney/{name}": policy for name, policy in MONEY_POLICIES.items()},
     **{f"trac/{name}": policy for name, policy in TRAC_POLICIES.items()},
 }

@@ -19,7 +19,7 @@ from collection.agent.prompt import PromptConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserConfig
-from collection.environments.apps import ihatemoney, trac
+from collection.environments.apps import ihatemoney, trac, wiki
 from collection.environments.apps.application import Application, hosts
 from collection.environments.apps.suite import NAMES, make_application, tasks_of
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending
@@ -37,7 +37,7 @@ APPLICATIONS, DATASET = Path("build/apps"), Path("runs/proof-apps")
 # What they leave in the application is gone after a reset; the others leave an answer only.
 CHANGING = {
     *("oscar/guest-order", "oscar/two-products", "oscar/out-of-stock", "oscar/too-few"),
-    *("wiki/edit", "wiki/new-page"),
+    *(f"wiki/{name}" for name in wiki.CHANGES),
     *(f"ihatemoney/{name}" for name in ihatemoney.CHANGES),
     *(f"trac/{name}" for name in trac.CHANGES),
 }
