@@ -5,73 +5,12 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.actor import Moves, Page, Policy, click, done, type_in
+from tests.apps.docs_policies import DOCS_POLICIES
 from tests.apps.money_policies import MONEY_POLICIES
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 from tests.apps.trac_policies import TRAC_POLICIES
 from tests.apps.wiki_policies import WIKI_POLICIES
-
-# Documentation.
-
-
-def docs_search(page: Page, words: str) -> Moves:
-    field = page.one(tag="input", name="q")
-    return (yield f"Search for {words}", [type_in(field, words), {"send_keys": {"keys": "Enter"}}])
-
-
-def module_page(page: Page) -> Playing:
-    (module,) = quoted(page)
-    page = yield from docs_search(page, module)
-    page = yield from press(page, module, "a", href=f"/library/{module}.html#module-{module}")
-    yield done(page.url)
-
-
-def default_value(page: Page) -> Playing:
-    function, parameter = quoted(page)
-    page = yield from _describe(page, function)
-    name = re.escape(function.rpartition(".")[2])
-    signature = page.match(rf"\b{name} ?\((.*)\)$")[1]
-    found = re.search(rf"\b{parameter}=([^,]+)", signature)
-    yield done(found[1].strip() if found else "")
-
-
-def new_in(page: Page) -> Playing:
-    (function,) = quoted(page)
-    page = yield from _describe(page, function)
-    name = re.escape(function.rpartition(".")[2])
-    lines = list(page.lines)
-    start = next((at for at, line in enumerate(lines) if re.search(rf"\b{name} ?\(.*\)$", line)), None)
-    if start is None:
-        raise NotShownError(f"no signature of {function}")
-    new = next(filter(None, (re.match(r"New in version ([\d.]+\d)", line) for line in lines[start:])), None)
-    yield done(new[1] if new else "")
-
-
-def _describe(page: Page, function: str) -> Moves:
-    page = yield from docs_search(page, function)
-    href = f"/library/{function.partition('.')[0]}.html#{function}"
-    page = yield from press(page, function, "a", href=href)
-    name = re.escape(function.rpartition(".")[2])
-    return (
-        yield from scroll_until(
-            page, lambda now: any(re.search(rf"\b{name} ?\(", line) for line in now.lines)
-        )
-    )
-
-
-def chapter(page: Page) -> Playing:
-    (title,) = quoted(page)
-    page = yield from press(page, "Tutorial", "a")
-
-    def linked(now: Page) -> list[str]:
-        texts = [element.text for element in now.all(tag="a")]
-        return [text for text in texts if re.fullmatch(rf"\d+\. {re.escape(title)}", text)]
-
-    page = yield from scroll_until(page, lambda now: bool(linked(now)))
-    text = linked(page)[0]
-    page = yield from press(page, text, "a")
-    yield done(text.partition(".")[0])
-
 
 # Shop.
 
@@ -182,10 +121,7 @@ def cheapest(page: Page) -> Playing:
 
 
 POLICIES: dict[str, Policy] = {
-    "docs/module-page": module_page,
-    "docs/default-value": default_value,
-    "docs/new-in": new_in,
-    "docs/chapter": chapter,
+    **{f"docs/{name}": policy for name, policy in DOCS_POLICIES.items()},
     "oscar/guest-order": guest_order,
     "oscar/two-products": two_products,
     "oscar/comparison": price_comparison,

@@ -102,10 +102,10 @@ def seats(page: Page) -> Playing:
 
 
 def no_school(page: Page) -> Playing:
-    for title in asked(page, r"school: (.*)\. Answer").split(", "):
+    for title in asked(page, r"school: (.*)\. In which").split(", "):
         page = yield from search(page, title)
         if not any("school" in line for line in page.lines):
-            yield done(title)
+            yield done(page.match(r"was lit in (\d+)")[1])
 
 
 def redirect(page: Page) -> Playing:
@@ -190,18 +190,12 @@ def contribution(page: Page) -> Playing:
 def before(page: Page) -> Playing:
     (title,) = quoted(page)
     page = yield from search(page, title)
-    wrong = " ".join(page.lines).replace(".", "").split()
+    shown = {word for line in page.lines for word in line.rstrip(".").split()}
     page = yield from history(title)
     page = yield "Open the version before", [click(int(versions(page)[1]["open"]))]
-    start = next(
-        line for line in page.lines if set(line.replace(".", "").split()) - set(wrong) and " " in line
-    )
-    start = next(
-        line
-        for line in page.lines
-        if line.endswith(".") and len(set(line.rstrip(".").split()) - set(wrong)) == 1
-    )
-    yield done(next(iter(set(start.rstrip(".").split()) - set(wrong))))
+    sentences = (line.rstrip(".").split() for line in page.lines if line.endswith("."))
+    new = [[word for word in words if word not in shown] for words in sentences]
+    yield done(next(words[0] for words in new if len(words) == 1))
 
 
 def asker(page: Page) -> Playing:
@@ -413,13 +407,20 @@ def restored(place: int) -> Policy:
     return policy
 
 
-def watched(word: str, then: str) -> Policy:
+def stars(page: Page, action: str) -> list[int]:
+    """The star of a page, which has no text."""
+    links = page.all(tag="a")
+    return [one.index for one in links if one.attributes.get("href", "").endswith(f"action={action}")]
+
+
+def watched(action: str, then: str) -> Policy:
     def policy(page: Page) -> Playing:
         title = quoted(page)[1]
-        page = yield from log_in(page)
-        page = yield from search(page, title)
-        page = yield from press(page, word, "a")
-        page = yield from wait_until(page, lambda now: bool(now.all(then, "a")))
+        yield from log_in(page)
+        page = yield from open_page(title)
+        page = yield from wait_until(page, lambda now: bool(stars(now, action)))
+        page = yield "Click the star", [click(stars(page, action)[0])]
+        page = yield from wait_until(page, lambda now: bool(stars(now, then)))
         yield from finished(page)
 
     return policy
@@ -437,9 +438,9 @@ def protect(page: Page) -> Playing:
     title = quoted(page)[1]
     yield from log_in(page)
     page = yield from open_page(title, action="protect")
-    level = page.one(tag="select", id="mwProtect-level-edit")
-    only = {"index": level, "text": "Allow only administrators"}
-    page = yield "Choose who may edit it", [{"select_dropdown_option": only}]
+    choice = page.all(tag="span", role="combobox")[0]
+    page = yield "Open the list of who may edit it", [click(choice.index)]
+    page = yield from press(page, "Allow only administrators")
     page = yield from scroll_until(page, lambda now: bool(now.all("Confirm", "button")))
     page = yield from press(page, "Confirm", "button")
     yield from finished(page)
@@ -493,8 +494,8 @@ WIKI_POLICIES: dict[str, Policy] = {
     "undo": undo,
     "restore": restored(-1),
     "restore-with-summary": restored(1),
-    "watch": watched("Watch", "Unwatch"),
-    "unwatch": watched("Unwatch", "Watch"),
+    "watch": watched("watch", "unwatch"),
+    "unwatch": watched("unwatch", "watch"),
     "delete": delete,
     "protect": protect,
     "real-name": real_name,

@@ -73,6 +73,12 @@ class Wiki:
         """With a page that a user has just written."""
         return dataclasses.replace(self, pages={**self.pages, title: Article(_lines(text), user)})
 
+    def moved(self, old: str, new: str, user: str) -> Wiki:
+        """With a page under another title; who watched it watches both then."""
+        watched = self.watched | {(one, new) for one, title in self.watched if title == old}
+        text = "\n".join(self.pages[old].lines)
+        return dataclasses.replace(self.without(old).with_page(new, text, user), watched=watched)
+
     def without(self, title: str) -> Wiki:
         pages = {name: page for name, page in self.pages.items() if name != title}
         return dataclasses.replace(self, pages=pages)
@@ -349,9 +355,10 @@ def _no_school(seed: int) -> Goal:
     asked = sorted((without, choose(others, seed), choose(others, seed, 2)), key=lambda one: one.title)
     names = ", ".join(one.title for one in asked)
     words = (
-        f"The page of one of these islands has no word about a school: {names}. Answer with its name alone."
+        f"The page of one of these islands has no word about a school: {names}. In which year was the "
+        "lighthouse of that island lit? Answer with the year alone."
     )
-    return Goal(words, answer=without.title)
+    return Goal(words, answer=str(without.lighthouse), page=without.title)
 
 
 def _category(seed: int) -> Goal:
@@ -641,7 +648,7 @@ def _moved(leave: bool) -> Template:
         title = f"{guide.title} {choose(('explained', 'in short', 'for guests'), seed)}"
         redirect = "leave a redirect behind" if leave else "leave no redirect behind"
         words = f'move the page "{guide.title}" to the title "{title}", and {redirect}.'
-        after = WIKI.without(guide.title).with_page(title, _text(guide.title), user)
+        after = WIKI.moved(guide.title, title, user)
         if leave:
             after = after.with_page(guide.title, f"#REDIRECT [[{title}]]", user)
         return Goal(_by(user, words), after)
