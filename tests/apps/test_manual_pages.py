@@ -12,8 +12,9 @@ from collection.environments.apps.manual_pages import Pages, heading_of, text_of
 PAGE = """
 <html><body><div role="main"><section id="reading"><h1>1.2. Reading<a class="headerlink">¶</a></h1>
 <p>Words<br> and&nbsp;more.
-<dl class="py function"><dt class="sig" id="book.read"><span>book.read</span>(<em class="sig-param">n=<b>3</b></em>)
-</dt><dd><p>Reads.</p><div class="versionadded"><p>New in version 3.8.</p></div>
+<dl class="py function">
+<dt class="sig" id="book.read">book.read(<em class="sig-param">n=<b>3</b></em>)</dt>
+<dd><p>Reads.</p><div class="versionadded"><p>New in version 3.8.</p></div>
 <dl><dt id="book.inner">inner</dt><dd><div class="versionadded">New in version 3.9.</div></dd></dl>
 </dd></dl></section></div></body></html>
 """

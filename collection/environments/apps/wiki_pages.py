@@ -201,7 +201,7 @@ _LISTS = {
     **{f"Category:{group}": f"The islands of the {group}." for group in GROUPS},
 }
 MAIN_PAGE = "Welcome to the wiki of the [[Outer Isles]]. See also [[Ferries]] and [[Tide tables]]."
-# Pages with a link to an island, besides the list of all.
+# The pages with a link to an island, without the list of all.
 LINKS = {
     island.title: sorted(page for page, linked in _HARBOUR.items() if island.title in linked)
     for island in ISLANDS
