@@ -2,60 +2,96 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import re
-import urllib.parse
-from typing import Any
-
-import orjson
+import sqlite3
+from collections.abc import Callable, Mapping
+from datetime import date
 
 from collection.environments.apps.application import Application, digest, run_quietly, unpack
-from collection.environments.apps.server import ServerCommand, ServerProcess, get
+from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.sqlite import reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.wiki_pages import (
+    FERRIES,
+    GROUPS,
+    GUIDES,
+    HISTORY,
+    ISLANDS,
+    LINKS,
+    MAIN_PAGE,
+    NAMESPACES,
+    REDIRECTS,
+    TALK,
+    USERS,
+    WATCHED,
+    Island,
+    Revision,
+    dump,
+)
 from rmsweb_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
-class Island:
-    name: str
-    people: int
-    lighthouse: int  # The year in which it was lit.
-    ferry: str
-    known_for: str
+class Article:
+    """A page as it is now.
 
-    @property
-    def title(self) -> str:
-        return f"{self.name} Island"
+    Attributes:
+      lines: of its text, without empty ones.
+      user: who wrote this version.
+      comment: the summary of this version; not compared.
+    """
 
-    @property
-    def text(self) -> str:
-        return (
-            f"'''{self.title}''' is one of the [[Outer Isles]]. It is known for its {self.known_for}.\n\n"
-            f"== People ==\nAt the last count {self.people} people lived on {self.title}.\n\n"
-            f"== Lighthouse ==\nThe lighthouse of {self.title} was lit in {self.lighthouse} and is kept "
-            f"by hand.\n\n== Getting there ==\nThe ferry ''{self.ferry}'' calls twice a week.\n"
-        )
+    lines: tuple[str, ...]
+    user: str
+    comment: str = dataclasses.field(default="", compare=False)
 
 
-ISLANDS = (
-    Island("Wren", 412, 1874, "Merle", "salt pans"),
-    Island("Corran", 1280, 1851, "Saint Osyth", "boat builders"),
-    Island("Tamsel", 96, 1902, "Little Auk", "black sheep"),
-    Island("Ousby", 733, 1866, "Lapwing", "glass works"),
-    Island("Hallin", 2054, 1839, "Northern Diver", "herring market"),
-    Island("Pellow", 158, 1911, "Kittiwake", "stone circle"),
-    Island("Skerrow", 341, 1888, "Grey Heron", "seal colony"),
-    Island("Averne", 887, 1845, "Dunlin", "apple orchards"),
-)
-ARTICLES = {island.title: island.text for island in ISLANDS} | {
-    "Outer Isles": "The '''Outer Isles''' are:\n" + "".join(f"* [[{island.title}]]\n" for island in ISLANDS),
-    "Tide tables": "High water at the harbours of the [[Outer Isles]] is given in local time.\n",
-    "Main Page": "Welcome to the wiki of the [[Outer Isles]]. See also the [[Tide tables]].\n",
-}
-# Passwords by account; the first keeps the wiki, the others are for episodes.
-USERS = {"Keeper": "lantern-oil-1874", "Alder": "quiet-harbour-61", "Birch": "seven-gannets-28"}
+# The installation makes the last one.
+_ACCOUNTS = (*USERS, "MediaWiki default")
 
+
+@dataclasses.dataclass(frozen=True)
+class Wiki:
+    """What the wiki holds.
+
+    Attributes:
+      pages: by title; those that were deleted are not in it.
+      watched: user and page of all watch lists.
+      protected: page, action, and the group that alone may do it.
+      names: real names by user.
+    """
+
+    pages: Mapping[str, Article]
+    watched: frozenset[tuple[str, str]] = WATCHED
+    protected: frozenset[tuple[str, str, str]] = frozenset()
+    names: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict.fromkeys(_ACCOUNTS, ""))
+
+    def with_page(self, title: str, text: str, user: str) -> Wiki:
+        """With a page that a user has just written."""
+        return dataclasses.replace(self, pages={**self.pages, title: Article(_lines(text), user)})
+
+    def moved(self, old: str, new: str, user: str) -> Wiki:
+        """With a page under another title; who watched it watches both then."""
+        watched = self.watched | {(one, new) for one, title in self.watched if title == old}
+        text = "\n".join(self.pages[old].lines)
+        return dataclasses.replace(self.without(old).with_page(new, text, user), watched=watched)
+
+    def without(self, title: str) -> Wiki:
+        pages = {name: page for name, page in self.pages.items() if name != title}
+        return dataclasses.replace(self, pages=pages)
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+_KEEPER = "Keeper"
+WIKI = Wiki(
+    {title: Article(_lines(revisions[-1].text), revisions[-1].user) for title, revisions in HISTORY.items()}
+).with_page("Main Page", MAIN_PAGE, _KEEPER)
 
 PACKAGES = (
     *("mediawiki", "mediawiki-classes"),
@@ -68,9 +104,20 @@ _EXTENSIONS = (
     *("sqlite3", "tokenizer", "xml", "xmlreader", "xmlwriter"),
 )
 WORKERS = 4
-_KEEPER = "Keeper"
+_DATABASE = "wiki.sqlite"
+_PAGES = """
+SELECT page_namespace, page_title, actor_name, comment_text, old_text FROM page
+JOIN revision ON rev_id = page_latest JOIN actor ON actor_id = rev_actor
+JOIN revision_comment_temp ON revcomment_rev = rev_id
+JOIN comment ON comment_id = revcomment_comment_id JOIN slots ON slot_revision_id = rev_id
+JOIN content ON content_id = slot_content_id JOIN text ON content_address = 'tt:' || old_id
+"""
+_WATCHED = "SELECT user_name, wl_namespace, wl_title FROM watchlist JOIN user ON user_id = wl_user"
+_PROTECTED = """
+SELECT page_namespace, page_title, pr_type, pr_level FROM page_restrictions JOIN page ON page_id = pr_page
+"""
 _DATA = re.compile(r"^\$wgSQLiteDataDir = .*;$", re.MULTILINE)
-# Nothing runs behind a visitor's back, and nothing is sent anywhere.
+# Nothing runs behind a visitor's back, nothing is sent anywhere, and a change adds nothing to a watch list.
 _SETTINGS = """
 $wgJobRunRate = 0;
 $wgEnableEmail = false;
@@ -81,6 +128,9 @@ $wgMainCacheType = CACHE_DB;
 $wgMessageCacheType = CACHE_DB;
 $wgParserCacheType = CACHE_NONE;
 $wgInvalidateCacheOnLocalSettingsChange = false;
+foreach ( [ 'default', 'creations', 'moves', 'deletion', 'rollback' ] as $change ) {
+	$wgDefaultUserOptions["watch$change"] = 0;
+}
 """
 
 
@@ -89,7 +139,7 @@ SECRETS = {user.lower(): password for user, password in USERS.items()}
 
 
 class MediaWiki(Application):
-    """http://wiki.test/: the articles of `ARTICLES`, accounts for `USERS`.
+    """http://wiki.test/: the pages of `HISTORY`, accounts for `USERS`.
 
     A reset sets pages, accounts, sessions and caches back.
     """
@@ -97,27 +147,28 @@ class MediaWiki(Application):
     name = "wiki"
     host = "wiki.test"
     secrets = SECRETS
-    version = digest(PACKAGES, ARTICLES, USERS, _SETTINGS)
+    version = digest(PACKAGES, HISTORY, MAIN_PAGE, sorted(WATCHED), USERS, _SETTINGS)
 
-    def page(self, title: str) -> dict[str, Any] | None:
-        """Returns the current `content`, `user` and `comment` of a page from the wiki's API, or None."""
-        revision = {"prop": "revisions", "rvprop": "content|user|comment", "rvslots": "main"}
-        page = self._query(revision | {"titles": title})["pages"][0]
-        if "revisions" not in page:
-            return None
-        newest = page["revisions"][0]
-        return {
-            "content": newest["slots"]["main"]["content"],
-            "user": newest["user"],
-            "comment": newest["comment"],
-        }
-
-    def _query(self, parameters: dict[str, str]) -> dict[str, Any]:
-        asked = {"action": "query", "format": "json", "formatversion": "2"} | parameters
-        status, body = get(self.address, self.host, f"/api.php?{urllib.parse.urlencode(asked)}")
-        if status != 200:
-            raise UserError(f"{self.url}/api.php answered {status}; see {self.live / 'log'}")
-        return orjson.loads(body)["query"]
+    def wiki(self) -> Wiki:
+        """Reads what the wiki holds."""
+        with reading(self.data / _DATABASE) as database:
+            database.text_factory = bytes.decode
+            return Wiki(
+                {
+                    _title(space, name): Article(_lines(text), user, comment)
+                    for space, name, user, comment, text in database.execute(_PAGES)
+                },
+                frozenset(
+                    (user, _title(space, name))
+                    for user, space, name in database.execute(_WATCHED)
+                    if space % 2 == 0  # Each page is watched together with its talk page.
+                ),
+                frozenset(
+                    (_title(space, name), action, level)
+                    for space, name, action, level in database.execute(_PROTECTED)
+                ),
+                dict(database.execute("SELECT user_name, user_real_name FROM user")),
+            )
 
     def _make(self) -> None:
         unpack(PACKAGES, self.folder)
@@ -145,14 +196,26 @@ class MediaWiki(Application):
         for user, password in USERS.items():
             if user != _KEEPER:
                 self._maintain("createAndPromote", user, password)
-        texts = self.folder / "articles"
-        texts.mkdir()
-        for title, text in ARTICLES.items():
-            (texts / f"{title}.txt").write_text(text, encoding="utf-8")
-        files = [str(path) for path in sorted(texts.iterdir())]
-        self._maintain("importTextFiles", "--user", _KEEPER, "--overwrite", "--rc", *files)
+        front = self.folder / "Main Page.txt"
+        front.write_text(MAIN_PAGE, encoding="utf-8")
+        self._maintain("importTextFiles", "--user", _KEEPER, "--overwrite", str(front))
+        pages = self.folder / "pages.xml"
+        pages.write_text(dump(), encoding="utf-8")
+        self._maintain("importDump", str(pages))
+        self._maintain("runJobs")
+        self._maintain("initSiteStats", "--update")
+        self._watch()
         self._maintain("rebuildtextindex")
         self._maintain("rebuildLocalisationCache", "--lang", "en")
+
+    def _watch(self) -> None:
+        row = "INSERT INTO watchlist (wl_user, wl_namespace, wl_title) SELECT user_id, ?, ? FROM user"
+        with contextlib.closing(sqlite3.connect(self.kept / _DATABASE)) as database, database:
+            database.execute("DELETE FROM watchlist")  # Of accounts that watch their own pages.
+            for user, title in sorted(WATCHED):
+                for space in (0, 1):  # The page and its talk page.
+                    values = (space, title.replace(" ", "_"), user)
+                    database.execute(f"{row} WHERE user_name = ?", values)
 
     def _serve(self) -> str:
         (self.data / "locks").mkdir()
@@ -189,78 +252,537 @@ class MediaWiki(Application):
         )
 
 
-_VISITORS = ("Alder", "Birch")
+def _title(space: int, name: str) -> str:
+    return NAMESPACES.get(space, f"{space}:") + name.replace("_", " ")
+
+
+# --- Tasks ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What a task asks for.
+
+    Attributes:
+      answer: "" if it asks for none.
+      page: the page at which the episode ends; "" if it may end anywhere.
+      summary: the page whose new version has this comment, and the comment.
+    """
+
+    words: str
+    after: Wiki = WIKI
+    answer: str = ""
+    page: str = ""
+    summary: tuple[str, str] = ("", "")
+
+
+Template = Callable[[int], Goal]
+
+
+def wiki_tasks(wiki: MediaWiki, seed: int) -> list[AppTask]:
+    """Returns one task of each template."""
+    return [_task(wiki, name, template(seed), seed) for name, template in TEMPLATES.items()]
+
+
+def _task(wiki: MediaWiki, name: str, goal: Goal, seed: int) -> AppTask:
+    def check(end: Ending) -> bool:
+        found, (title, comment) = wiki.wiki(), goal.summary
+        return (
+            found == goal.after
+            and (not title or found.pages[title].comment == comment)
+            and (not goal.page or goal.page.replace(" ", "_") in end.url)
+            and (not goal.answer or end.answer.strip() == goal.answer)
+        )
+
+    return make_task(wiki, name, seed, f"{goal.words} The wiki is {wiki.url}/.", check)
+
+
+def _island(words: str, answer: Callable[[Island], str], offset: int) -> Template:
+    """A question about an island, which is found by its ferry."""
+
+    def goal(seed: int) -> Goal:
+        island = choose(ISLANDS, seed, offset)
+        text = (
+            f'Search the wiki for the ferry "{island.ferry}" and open the page of the island that it goes to.'
+        )
+        return Goal(f"{text} {words}", answer=answer(island), page=island.title)
+
+    return goal
+
+
+def _comparison(seed: int) -> Goal:
+    one, other = choose(ISLANDS, seed, 1), choose(ISLANDS, seed, 4)
+    larger = max((one, other), key=lambda island: island.people)
+    words = (
+        f"By how many people do more live on {one.title} or {other.title}, whichever has more, than on the "
+        "other? Answer with the island's name and the number: Rook Island, 12."
+    )
+    return Goal(words, answer=f"{larger.title}, {abs(one.people - other.people)}")
+
+
+def _highest(seed: int) -> Goal:
+    group = choose(GROUPS, seed)
+    best = max((one for one in ISLANDS if one.group == group), key=lambda one: one.metres)
+    words = (
+        f'Which island of the category "{group}" has the highest hill, and how many metres does it rise to? '
+        "Answer with the island's name and the number: Rook Island, 12."
+    )
+    return Goal(words, answer=f"{best.title}, {best.metres}")
+
+
+def _fare(seed: int) -> Goal:
+    island = choose(ISLANDS, seed, 3)
+    words = (
+        f'The page "Ferries" has a table. What does it give as the fare of the ferry that calls at '
+        f"{island.title}? Answer with the fare alone."
+    )
+    return Goal(words, answer=island.fare)
+
+
+def _seats(seed: int) -> Goal:
+    number = choose((30, 50, 70, 100, 130), seed)
+    names = sorted(island.ferry for island in ISLANDS if island.seats > number)
+    words = (
+        f'Which ferries have more than {number} seats by the table of the page "Ferries"? Answer with their '
+        "names in the order of the alphabet, with commas between them: Ada, Bee, Cork."
+    )
+    return Goal(words, answer=", ".join(names), page="Ferries")
+
+
+def _no_school(seed: int) -> Goal:
+    without = choose([one for one in ISLANDS if not one.school], seed)
+    others = [one for one in ISLANDS if one.school]
+    asked = sorted((without, choose(others, seed), choose(others, seed, 2)), key=lambda one: one.title)
+    names = ", ".join(one.title for one in asked)
+    words = (
+        f"The page of one of these islands has no word about a school: {names}. In which year was the "
+        "lighthouse of that island lit? Answer with the year alone."
+    )
+    return Goal(words, answer=str(without.lighthouse), page=without.title)
+
+
+def _category(seed: int) -> Goal:
+    group = choose(GROUPS, seed, 1)
+    names = ", ".join(sorted(one.title for one in ISLANDS if one.group == group))
+    words = (
+        f'Which pages are in the category "{group}"? Answer with their titles in the order of the alphabet, '
+        "with commas between them: Ada Island, Bee Island."
+    )
+    return Goal(words, answer=names, page=f"Category:{group}")
+
+
+def _redirect(seed: int) -> Goal:
+    name = choose(list(REDIRECTS), seed)
+    words = (
+        f'To which page does the wiki lead who looks for "{name}"? Answer with the title of that page alone.'
+    )
+    return Goal(words, answer=REDIRECTS[name])
+
+
+def _links_here(seed: int) -> Goal:
+    island = choose([one for one in ISLANDS if len(LINKS[one.title]) > 1], seed)
+    count = len(LINKS[island.title])
+    words = (
+        f'Besides "Outer Isles", {count} pages of articles have a link to "{island.title}", talk and '
+        "redirects left out. Answer with their titles in the order of the alphabet, with commas between "
+        "them: Ada, Bee."
+    )
+    return Goal(words, answer=", ".join(LINKS[island.title]))
+
+
+_STONES = ("granite", "slate", "brick")
+
+
+def _search(seed: int) -> Goal:
+    stone = choose(_STONES, seed)
+    count = sum(one.stone == stone for one in ISLANDS)
+    words = (
+        f'How many pages of the wiki have the word "{stone}" in their text? Search for it, and answer with '
+        "the number alone."
+    )
+    return Goal(words, answer=str(count), page=stone)
+
+
+def _day(revision: Revision) -> str:
+    day = date.fromisoformat(revision.date)
+    return f"{day.day} {day:%B %Y}"
+
+
+def _counts(seed: int, offset: int) -> tuple[str, Revision]:
+    """A page of an island, and one of its versions that is neither the first nor the last."""
+    title = choose(ISLANDS, seed, offset).title
+    return title, choose(HISTORY[title][1:-1], seed)
+
+
+def _revisions(seed: int) -> Goal:
+    title = choose(ISLANDS, seed, 2).title
+    words = f'How many versions has the page "{title}" by its history? Answer with the number alone.'
+    return Goal(words, answer=str(len(HISTORY[title])), page=title)
+
+
+def _creator(seed: int) -> Goal:
+    title = choose(ISLANDS, seed, 5).title
+    first = HISTORY[title][0]
+    words = (
+        f'Who made the first version of the page "{title}", and in which year? Answer with the user\'s name '
+        "and the year: Rook, 2009."
+    )
+    return Goal(words, answer=f"{first.user}, {first.date[:4]}")
+
+
+def _editor(seed: int) -> Goal:
+    title, revision = _counts(seed, 3)
+    words = (
+        f'Who changed the page "{title}" with the summary "{revision.comment}", and on which day? Answer '
+        "with the user's name and the day: Rook, 1 May 2009."
+    )
+    return Goal(words, answer=f"{revision.user}, {_day(revision)}")
+
+
+def _people(revision: Revision) -> str:
+    found = re.search(r"count (\d+) people", revision.text)
+    assert found
+    return found[1]
+
+
+def _old_count(seed: int) -> Goal:
+    title, revision = _counts(seed, 6)
+    words = (
+        f"How many people lived on {title} by the version of its page that has the summary "
+        f'"{revision.comment}"? Answer with the number alone.'
+    )
+    return Goal(words, answer=_people(revision))
+
+
+def _contribution(seed: int) -> Goal:
+    user = choose(("Alder", "Birch", "Rook"), seed)
+    title, revision = choose(
+        [(title, one) for title, versions in HISTORY.items() for one in versions if one.user == user],
+        3 * seed,
+    )
+    words = f"Which page did the user {user} change on {_day(revision)}? Answer with the page's title alone."
+    return Goal(words, answer=title)
+
+
+def _before(seed: int) -> Goal:
+    guide = choose(GUIDES, seed)
+    words = (
+        f'Rook has changed one word of the page "{guide.title}". Which word was there before? Answer with '
+        "the word alone."
+    )
+    return Goal(words, answer=guide.right)
+
+
+def _asker(seed: int) -> Goal:
+    title, topic = choose([(title, one) for title, topics in TALK.items() for one in topics], 2 * seed)
+    words = (
+        f'Who wrote "{topic.text}" on the talk page of "{title}", and under which heading? Answer with the '
+        "user's name and the heading: Keeper, Bees."
+    )
+    return Goal(words, answer=f"{topic.user}, {topic.heading}")
+
+
+def _length(seed: int) -> Goal:
+    guide = choose(GUIDES, seed, 2)
+    words = (
+        f'How long is the page "{guide.title}" in bytes by its page information? Answer with the number '
+        "alone."
+    )
+    return Goal(words, answer=str(len(HISTORY[guide.title][-1].text.encode())), page=guide.title)
+
+
+# Changes.
+
+
+def _by(user: str, words: str) -> str:
+    return f'Log in as "{user}" with the password <secret>{user.lower()}</secret>. Then {words}'
+
+
+def _visitor(seed: int) -> str:
+    return choose(("Alder", "Birch"), seed)
+
+
+def _text(title: str) -> str:
+    return HISTORY[title][-1].text
+
+
 _SIGHTS = ("a rope bridge", "a tide mill", "an old cannery", "a bird hide")
-_PAGES = (
+_SUMMARIES = ("A sight", "Seen in spring", "More to see")
+
+
+def _edit(seed: int) -> Goal:
+    island, user, sight = choose(ISLANDS, seed, 2), _visitor(seed), choose(_SIGHTS, seed)
+    sentence, summary = f"There is {sight} on {island.title}.", choose(_SUMMARIES, seed)
+    words = (
+        f'add the sentence "{sentence}" at the end of the page "{island.title}" as a line of its own, leave '
+        f'the rest of it as it is, and save it with the summary "{summary}".'
+    )
+    after = WIKI.with_page(island.title, f"{island.text}\n{sentence}", user)
+    return Goal(_by(user, words), after, summary=(island.title, summary))
+
+
+_PAGES_TO_MAKE = (
     ("Sela Rock", "Sela Rock is a bare rock north of the Outer Isles."),
     ("Fishing season", "The fishing season lasts from March to October."),
     ("Harbour bell", "The harbour bell is rung when there is fog."),
 )
 
 
-def wiki_tasks(wiki: MediaWiki, seed: int) -> list[AppTask]:
-    """Returns one task of each kind."""
-    return [_fact(wiki, seed), _comparison(wiki, seed), _edit(wiki, seed), _new_page(wiki, seed)]
+def _new_page(seed: int) -> Goal:
+    (title, text), user = choose(_PAGES_TO_MAKE, seed), _visitor(seed + 1)
+    words = f'make a new page "{title}" with the text "{text}" and save it.'
+    return Goal(_by(user, words), WIKI.with_page(title, text, user))
 
 
-def _fact(wiki: MediaWiki, seed: int) -> AppTask:
-    island = choose(ISLANDS, seed)
-    text = (
-        f'Search {wiki.url}/ for the ferry "{island.ferry}" and open the page of the island that it goes to. '
-        "In which year was the island's lighthouse lit? Answer with the year alone."
+def _new_redirect(seed: int) -> Goal:
+    name = choose(("Hollin", "Old Quay", "Merrow", "Saltmouth"), seed)
+    island, user = choose(ISLANDS, seed), _visitor(seed)
+    words = (
+        f'make a page "{name}" that is nothing but a redirect to "{island.title}". Its text is '
+        f'"#REDIRECT [[{island.title}]]".'
     )
-
-    def check(end: Ending) -> bool:
-        return _is_on(end, island) and end.answer.strip() == str(island.lighthouse)
-
-    return make_task(wiki, "fact", seed, text, check)
+    return Goal(_by(user, words), WIKI.with_page(name, f"#REDIRECT [[{island.title}]]", user))
 
 
-def _comparison(wiki: MediaWiki, seed: int) -> AppTask:
-    one, other = choose(ISLANDS, seed, 1), choose(ISLANDS, seed, 4)
-    larger = max((one, other), key=lambda island: island.people)
-    text = (
-        f"By how many people do more live on {one.title} or {other.title}, whichever has more, than on the "
-        f"other? Look it up at {wiki.url}/ and answer with the island's name and the number: Rook Island, 12"
+def _retarget(seed: int) -> Goal:
+    name, user = choose(list(REDIRECTS), seed, 2), _visitor(seed)
+    island = choose([one for one in ISLANDS if one.title != REDIRECTS[name]], seed)
+    words = (
+        f'let the page "{name}" redirect to "{island.title}", not to where it leads now. Nothing but '
+        f'"#REDIRECT [[{island.title}]]" is its text then.'
     )
-    answer = f"{larger.title}, {abs(one.people - other.people)}"
-    return make_task(wiki, "comparison", seed, text, lambda end: end.answer.strip() == answer)
+    return Goal(_by(user, words), WIKI.with_page(name, f"#REDIRECT [[{island.title}]]", user))
 
 
-def _edit(wiki: MediaWiki, seed: int) -> AppTask:
-    island, user, sight = choose(ISLANDS, seed, 2), choose(_VISITORS, seed), choose(_SIGHTS, seed)
-    sentence = f"There is {sight} on {island.title}."
-    text = (
-        f'{_log_in(wiki, user)} Then add the sentence "{sentence}" at the end of the page "{island.title}", '
-        'leave the rest of it as it is, and save it with the summary "A sight".'
-    )
+def _corrected(words: str, offset: int, field: str, new: Callable[[Island, int], object]) -> Template:
+    """A correction on the page of an island; `words` has its `title` and the `new` value."""
 
-    def check(end: Ending) -> bool:
-        page = wiki.page(island.title)
-        expected = {"user": user, "comment": "A sight"}
-        return (
-            page is not None
-            and {name: page[name] for name in expected} == expected
-            and page["content"].split() == [*ARTICLES[island.title].split(), *sentence.split()]
+    def goal(seed: int) -> Goal:
+        island, user = choose(ISLANDS, seed, offset), _visitor(seed)
+        changed = dataclasses.replace(island, **{field: new(island, seed)})
+        text = words.format(title=island.title, new=getattr(changed, field))
+        return Goal(
+            _by(user, f"{text} Leave the rest as it is."), WIKI.with_page(island.title, changed.text, user)
         )
 
-    return make_task(wiki, "edit", seed, text, check)
+    return goal
 
 
-def _new_page(wiki: MediaWiki, seed: int) -> AppTask:
-    (title, content), user = choose(_PAGES, seed), choose(_VISITORS, seed, 1)
-    text = f'{_log_in(wiki, user)} Then make a new page "{title}" with the text "{content}" and save it.'
-
-    def check(end: Ending) -> bool:
-        page = wiki.page(title)
-        return page is not None and page["user"] == user and page["content"].strip() == content
-
-    return make_task(wiki, "new-page", seed, text, check)
-
-
-def _log_in(wiki: MediaWiki, user: str) -> str:
-    return f'Log in at {wiki.url}/ as "{user}" with the password <secret>{user.lower()}</secret>.'
+def _raise_fare(seed: int) -> Goal:
+    island, user = choose(ISLANDS, seed, 1), _visitor(seed)
+    fare = f"{float(island.fare) + 0.35 + seed % 4:.2f}"
+    row = f"| {island.ferry} || {island.seats} || "
+    words = (
+        f'change the fare of the ferry {island.ferry} to {fare} in the table of the page "Ferries", and '
+        "nothing else."
+    )
+    text = FERRIES.replace(f"{row}{island.fare}\n", f"{row}{fare}\n")
+    return Goal(_by(user, words), WIKI.with_page("Ferries", text, user))
 
 
-def _is_on(end: Ending, island: Island) -> bool:
-    return island.title.replace(" ", "_") in end.url
+def _rename_ferry(seed: int) -> Goal:
+    island, user = choose(ISLANDS, seed, 6), _visitor(seed)
+    ferry = choose(("Sandpiper", "Great Skua", "Whimbrel"), seed)
+    changed = dataclasses.replace(island, ferry=ferry)
+    words = (
+        f'give the ferry {island.ferry} its new name, {ferry}, on the page "{island.title}" and in the table '
+        'of the page "Ferries". Change nothing else.'
+    )
+    after = WIKI.with_page(island.title, changed.text, user).with_page(
+        "Ferries", FERRIES.replace(f"| {island.ferry} ||", f"| {ferry} ||"), user
+    )
+    return Goal(_by(user, words), after)
+
+
+_SECTIONS = (
+    ("Winter", "Nothing runs in January."),
+    ("Costs", "It costs nothing."),
+    ("Tools", "A lamp and a rope are enough."),
+    ("Safety", "Never go alone."),
+)
+
+
+def _section(seed: int) -> Goal:
+    guide, user, (heading, text) = choose(GUIDES, seed, 1), _visitor(seed), choose(_SECTIONS, seed)
+    words = (
+        f'add a section at the end of the page "{guide.title}". Its heading is "{heading}", of the second '
+        f'level as in "== {heading} ==", and its text is "{text}"'
+    )
+    whole = f"{_text(guide.title)}\n\n== {heading} ==\n{text}"
+    return Goal(_by(user, words), WIKI.with_page(guide.title, whole, user))
+
+
+def _list_entry(seed: int) -> Goal:
+    title, user = choose(("Pilots", "Ouzel Sound", "Tide tables", "Storm of 1953"), seed), _visitor(seed)
+    island = choose([one for one in ISLANDS if one.title not in _text(title)], seed)
+    words = (
+        f'add "{island.title}" to the end of the list on the page "{title}", as a link like the others: '
+        f'"* [[{island.title}]]".'
+    )
+    return Goal(_by(user, words), WIKI.with_page(title, f"{_text(title)}* [[{island.title}]]\n", user))
+
+
+def _categorise(seed: int) -> Goal:
+    guide, user = choose(GUIDES, seed, 3), _visitor(seed)
+    line = f"[[Category:{choose(('Customs', 'Nature', 'Advice'), seed)}]]"
+    words = f'put the page "{guide.title}" into a category: add "{line}" to it as its last line.'
+    return Goal(_by(user, words), WIKI.with_page(guide.title, f"{_text(guide.title)}\n{line}", user))
+
+
+def _talk(seed: int) -> Goal:
+    title = choose([one.title for one in ISLANDS if one.title not in TALK], seed)
+    user, heading = _visitor(seed), choose(("Wells", "Post", "Ferry times"), seed)
+    text = f"Who knows more about {choose(('the old map', 'the quay', 'the chapel'), seed)}?"
+    words = (
+        f'add a topic to the talk page of "{title}", with the subject "{heading}" and the text "{text}" Do '
+        "not sign it."
+    )
+    return Goal(_by(user, words), WIKI.with_page(f"Talk:{title}", f"== {heading} ==\n\n{text}", user))
+
+
+def _moved(leave: bool) -> Template:
+    """Renames a page; only the keeper can do it without leaving a redirect."""
+
+    def goal(seed: int) -> Goal:
+        guide, user = choose(GUIDES, seed, 4 if leave else 1), _visitor(seed) if leave else _KEEPER
+        title = f"{guide.title} {choose(('explained', 'in short', 'for guests'), seed)}"
+        redirect = "leave a redirect behind" if leave else "leave no redirect behind"
+        words = f'move the page "{guide.title}" to the title "{title}", and {redirect}.'
+        after = WIKI.moved(guide.title, title, user)
+        if leave:
+            after = after.with_page(guide.title, f"#REDIRECT [[{title}]]", user)
+        return Goal(_by(user, words), after)
+
+    return goal
+
+
+def _undo(seed: int) -> Goal:
+    guide, user = choose(GUIDES, seed), _visitor(seed)
+    words = f'undo the last change of the page "{guide.title}", which Rook has made.'
+    return Goal(_by(user, words), WIKI.with_page(guide.title, guide.good, user))
+
+
+def _restore(seed: int) -> Goal:
+    title, user = choose(ISLANDS, seed, 4).title, _visitor(seed)
+    first = HISTORY[title][0]
+    words = (
+        f'restore the first version of the page "{title}", of {_day(first)}: open it in the history, edit '
+        "that version and save it as it is."
+    )
+    return Goal(_by(user, words), WIKI.with_page(title, first.text, user))
+
+
+def _revert_word(seed: int) -> Goal:
+    guide, user = choose(GUIDES, seed, 2), _visitor(seed)
+    words = (
+        f'look in the history of the page "{guide.title}" for the version before the last, and save that '
+        'version again with the summary "Word put right".'
+    )
+    after = WIKI.with_page(guide.title, guide.good, user)
+    return Goal(_by(user, words), after, summary=(guide.title, "Word put right"))
+
+
+def _watch(seed: int) -> Goal:
+    user = _visitor(seed)
+    title = choose(("Pilots", "Storm of 1953", "Fog signals", "Ousby Island", "Rope bridges"), seed)
+    after = dataclasses.replace(WIKI, watched=WIKI.watched | {(user, title)})
+    return Goal(_by(user, f'add the page "{title}" to your watch list.'), after)
+
+
+def _unwatch(seed: int) -> Goal:
+    user = _visitor(seed)
+    title = choose(sorted(title for one, title in WATCHED if one == user), seed)
+    after = dataclasses.replace(WIKI, watched=WIKI.watched - {(user, title)})
+    return Goal(_by(user, f'remove the page "{title}" from your watch list.'), after)
+
+
+def _delete(seed: int) -> Goal:
+    guide = choose(GUIDES, seed, 3)
+    return Goal(_by(_KEEPER, f'delete the page "{guide.title}".'), WIKI.without(guide.title))
+
+
+def _protect(seed: int) -> Goal:
+    title = choose(ISLANDS, seed, 3).title
+    words = f'protect the page "{title}" so that only administrators can edit and move it, for ever.'
+    levels = frozenset((title, action, "sysop") for action in ("edit", "move"))
+    # Protection is noted in the history as a version with the same text.
+    after = WIKI.with_page(title, _text(title), _KEEPER)
+    return Goal(_by(_KEEPER, words), dataclasses.replace(after, protected=levels))
+
+
+def _real_name(seed: int) -> Goal:
+    user, name = _visitor(seed), choose(("Ida Fell", "Tom Reeve", "Una Moss", "Jon Pike"), seed)
+    words = f'enter "{name}" as your real name in your preferences.'
+    return Goal(_by(user, words), dataclasses.replace(WIKI, names={**WIKI.names, user: name}))
+
+
+QUESTIONS: dict[str, Template] = {
+    "fact": _island(
+        "In which year was the island's lighthouse lit? Answer with the year alone.",
+        lambda island: str(island.lighthouse),
+        0,
+    ),
+    "hill": _island(
+        "How many metres high is its highest hill? Answer with the number alone.",
+        lambda island: str(island.metres),
+        3,
+    ),
+    "comparison": _comparison,
+    "highest": _highest,
+    "fare": _fare,
+    "seats": _seats,
+    "no-school": _no_school,
+    "category": _category,
+    "redirect": _redirect,
+    "links-here": _links_here,
+    "search": _search,
+    "revisions": _revisions,
+    "creator": _creator,
+    "editor": _editor,
+    "old-count": _old_count,
+    "contribution": _contribution,
+    "before": _before,
+    "asker": _asker,
+    "length": _length,
+}
+CHANGES: dict[str, Template] = {
+    "edit": _edit,
+    "new-page": _new_page,
+    "new-redirect": _new_redirect,
+    "retarget": _retarget,
+    "correct-people": _corrected(
+        'correct the page "{title}": at the last count {new} people lived there.',
+        0,
+        "people",
+        lambda island, seed: island.people + 7 + seed % 5,
+    ),
+    "correct-lighthouse": _corrected(
+        'correct the page "{title}": its lighthouse was lit in {new}.',
+        5,
+        "lighthouse",
+        lambda island, seed: island.lighthouse + 1 + seed % 4,
+    ),
+    "regroup": _corrected(
+        'move the page "{title}" into the category "{new}", instead of the one that it is in.',
+        7,
+        "group",
+        lambda island, seed: choose([one for one in GROUPS if one != island.group], seed),
+    ),
+    "raise-fare": _raise_fare,
+    "rename-ferry": _rename_ferry,
+    "section": _section,
+    "list-entry": _list_entry,
+    "categorise": _categorise,
+    "talk": _talk,
+    "move": _moved(leave=True),
+    "move-away": _moved(leave=False),
+    "undo": _undo,
+    "restore": _restore,
+    "restore-with-summary": _revert_word,
+    "watch": _watch,
+    "unwatch": _unwatch,
+    "delete": _delete,
+    "protect": _protect,
+    "real-name": _real_name,
+}
+TEMPLATES = QUESTIONS | CHANGES
