@@ -7,8 +7,7 @@ import sqlite3
 
 import pytest
 
-from collection.environments.apps import forum, roundup, trac
-from collection.environments.apps import helpdesk, trac
+from collection.environments.apps import forum, helpdesk, roundup, trac
 from collection.environments.apps.ihatemoney import PROJECTS, TEMPLATES
 from collection.environments.apps.sqlite import content, restore, snapshot
 
@@ -73,6 +72,8 @@ def test_what_a_template_of_the_forum_asks_for_is_not_there_already() -> None:
             goal = template(seed)
             assert (goal.after != forum.DISCUSSIONS) != bool(goal.answer), (name, seed)
             assert not goal.answer or f'"{goal.answer}"' not in goal.words, (name, seed)
+
+
 def test_what_a_template_of_the_helpdesk_asks_for_is_not_there_already() -> None:
     for name, template in helpdesk.TEMPLATES.items():
         for seed in range(60):
