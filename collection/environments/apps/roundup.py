@@ -103,14 +103,20 @@ class Tracker:
         return dataclasses.replace(self, people={**self.people, name: person})
 
     def renamed(self, old: str, new: str) -> Tracker:
-        """With another name for a keyword, which its issues keep."""
+        """With another name for a keyword, which its issues and queries keep."""
+
+        def names(values: frozenset[Any], before: Any, after: Any) -> frozenset[Any]:
+            return frozenset(after if one == before else one for one in values)
+
         issues = {
-            number: dataclasses.replace(
-                issue, keywords=frozenset(new if one == old else one for one in issue.keywords)
-            )
+            number: dataclasses.replace(issue, keywords=names(issue.keywords, old, new))
             for number, issue in self.issues.items()
         }
-        return dataclasses.replace(self, issues=issues, keywords=(self.keywords - {old}) | {new})
+        queries = {
+            key: dataclasses.replace(query, filters=names(query.filters, ("keyword", old), ("keyword", new)))
+            for key, query in self.queries.items()
+        }
+        return Tracker(issues, self.people, names(self.keywords, old, new), queries)
 
 
 ME = "kim"
