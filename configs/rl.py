@@ -111,7 +111,8 @@ _ONLINE = {
         "max_gen_batches": 1,
         "max_salvage_groups": 1,
     },
-    "8b": {"applications": ("ihatemoney", "trac")},
+    # `wiki` and `roundup` are left for evaluation.
+    "8b": {"applications": ("docs", "oscar", "ihatemoney", "trac", "machina", "helpdesk")},
 }
 
 
