@@ -163,6 +163,7 @@ def report(page: Page) -> Playing:
     page = yield from press(page, "by Priority", "a", href="/reports/userpriority/")
     page = yield from scroll_until(page, lambda now: "Total" in now.lines)
     lines = list(page.lines)
+    lines = lines[lines.index("User") :]
     # Who has no tickets has no row.
     yield done(lines[lines.index(name) + _PRIORITIES[priority]] if name in lines else "0")
 
