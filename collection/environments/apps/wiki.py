@@ -283,6 +283,8 @@ class Goal:
 
 
 Template = Callable[[int], Goal]
+# The form for a section's text begins a summary with its heading.
+_SECTION = re.compile(r"^/\*.*?\*/ ")
 
 
 def wiki_tasks(wiki: MediaWiki, seed: int) -> list[AppTask]:
@@ -295,7 +297,7 @@ def _task(wiki: MediaWiki, name: str, goal: Goal, seed: int) -> AppTask:
         found, (title, comment) = wiki.wiki(), goal.summary
         return (
             found == goal.after
-            and (not title or found.pages[title].comment == comment)
+            and (not title or _SECTION.sub("", found.pages[title].comment) == comment)
             and (not goal.page or goal.page.replace(" ", "_") in end.url)
             and (not goal.answer or end.answer.strip() == goal.answer)
         )
