@@ -16,6 +16,14 @@ def search(page: Page, words: str) -> Moves:
     return (yield f"Search for {words}", [type_in(field, words), {"send_keys": {"keys": "Enter"}}])
 
 
+def article(page: Page, title: str) -> Moves:
+    """Opens a page that is there; a list of suggestions can lead to a list of results instead."""
+    page = yield from search(page, title)
+    if "fulltext=" in page.url:
+        page = yield from press(page, title, "a", title=title)
+    return page
+
+
 def open_page(title: str, **query: str) -> Moves:
     parts = "".join(f"&{name}={value}" for name, value in query.items())
     address = f"{_HOME}?title={title.replace(' ', '_')}{parts}"
@@ -48,7 +56,7 @@ def comparison(page: Page) -> Playing:
     titles = re.findall(r"(\w+ Island)(?: or|, whichever)", page.request)
     people = {}
     for title in titles:
-        page = yield from search(page, title)
+        page = yield from article(page, title)
         people[title] = int(page.match(r"count (\d+) people lived")[1])
     larger = max(people, key=lambda title: people[title])
     yield done(f"{larger}, {max(people.values()) - min(people.values())}")
@@ -66,7 +74,7 @@ def highest(page: Page) -> Playing:
     page = yield from open_page(f"Category:{group}")
     metres = {}
     for title in members(page):
-        page = yield from search(page, title)
+        page = yield from article(page, title)
         metres[title] = int(page.match(r"rises to (\d+) metres")[1])
     best = max(metres, key=lambda title: metres[title])
     yield done(f"{best}, {metres[best]}")
@@ -89,21 +97,21 @@ def table(page: Page) -> dict[str, tuple[str, str]]:
 
 
 def fare(page: Page) -> Playing:
-    page = yield from search(page, asked(page, r"calls at (\w+ Island)"))
+    page = yield from article(page, asked(page, r"calls at (\w+ Island)"))
     ferry = page.match(r"The ferry (.+) calls")[1]
-    page = yield from search(page, "Ferries")
+    page = yield from article(page, "Ferries")
     yield done(table(page)[ferry][1])
 
 
 def seats(page: Page) -> Playing:
-    page = yield from search(page, "Ferries")
+    page = yield from article(page, "Ferries")
     least = int(asked(page, r"more than (\d+) seats"))
     yield done(", ".join(sorted(name for name, (number, _) in table(page).items() if int(number) > least)))
 
 
 def no_school(page: Page) -> Playing:
     for title in asked(page, r"school: (.*)\. In which").split(", "):
-        page = yield from search(page, title)
+        page = yield from article(page, title)
         if not any("school" in line for line in page.lines):
             yield done(page.match(r"was lit in (\d+)")[1])
 
@@ -189,7 +197,7 @@ def contribution(page: Page) -> Playing:
 
 def before(page: Page) -> Playing:
     (title,) = quoted(page)
-    page = yield from search(page, title)
+    page = yield from article(page, title)
     shown = {word for line in page.lines for word in line.rstrip(".").split()}
     page = yield from history(title)
     page = yield "Open the version before", [click(int(versions(page)[1]["open"]))]
@@ -209,7 +217,7 @@ def asker(page: Page) -> Playing:
 
 
 def length(page: Page) -> Playing:
-    page = yield from search(page, quoted(page)[0])
+    page = yield from article(page, quoted(page)[0])
     page = yield from press(page, "Page information", "a")
     lines = list(page.lines)
     yield done(lines[lines.index("Page length (in bytes)") + 1].replace(",", ""))
@@ -296,7 +304,7 @@ def corrected(heading: str, new: str, old: str) -> Policy:
     def policy(page: Page) -> Playing:
         title, value = quoted(page)[1], asked(page, new)
         page = yield from log_in(page)
-        page = yield from search(page, title)
+        page = yield from article(page, title)
         number, text = section_text(page, heading)
         page = yield from write(title, re.sub(old, value, text), section=number)
         yield from finished(page)
@@ -307,7 +315,7 @@ def corrected(heading: str, new: str, old: str) -> Policy:
 def regroup(page: Page) -> Playing:
     _, title, group = quoted(page)
     page = yield from log_in(page)
-    page = yield from search(page, title)
+    page = yield from article(page, title)
     known = page.match(r"(It is known for its .*)$")[1]
     lead = f"[[Category:{group}]]\n'''{title}''' is one of the [[Outer Isles]]. {known}"
     page = yield from write(title, lead, section="0")
@@ -323,7 +331,7 @@ def write_table(rows: dict[str, tuple[str, str]]) -> Moves:
 def raise_fare(page: Page) -> Playing:
     ferry, price = asked(page, r"the ferry (.+) to \d"), asked(page, r"to (\d+\.\d\d) in")
     page = yield from log_in(page)
-    page = yield from search(page, "Ferries")
+    page = yield from article(page, "Ferries")
     rows = table(page)
     page = yield from write_table({**rows, ferry: (rows[ferry][0], price)})
     yield from finished(page)
@@ -333,10 +341,10 @@ def rename_ferry(page: Page) -> Playing:
     title = quoted(page)[1]
     old, new = asked(page, r"the ferry (.+) its new name"), asked(page, r"new name, (.+), on the page")
     page = yield from log_in(page)
-    page = yield from search(page, title)
+    page = yield from article(page, title)
     number, text = section_text(page, "Getting there")
     page = yield from write(title, text.replace(old, f"''{new}''"), section=number)
-    page = yield from search(page, "Ferries")
+    page = yield from article(page, "Ferries")
     page = yield from write_table({new if name == old else name: row for name, row in table(page).items()})
     yield from finished(page)
 

@@ -9,10 +9,11 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import date
+from typing import Any
 
 from collection.environments.apps.application import Application, digest, run_quietly, unpack
 from collection.environments.apps.server import ServerCommand, ServerProcess
-from collection.environments.apps.sqlite import reading
+from collection.environments.apps.sqlite import content, reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 from collection.environments.apps.wiki_pages import (
     FERRIES,
@@ -117,7 +118,8 @@ _PROTECTED = """
 SELECT page_namespace, page_title, pr_type, pr_level FROM page_restrictions JOIN page ON page_id = pr_page
 """
 _DATA = re.compile(r"^\$wgSQLiteDataDir = .*;$", re.MULTILINE)
-# Nothing runs behind a visitor's back, nothing is sent anywhere, and a change adds nothing to a watch list.
+# Nothing runs behind a visitor's back, nor after a page was sent; nothing is sent anywhere; a change adds
+# nothing to a watch list.
 _SETTINGS = """
 $wgJobRunRate = 0;
 $wgEnableEmail = false;
@@ -128,6 +130,7 @@ $wgMainCacheType = CACHE_DB;
 $wgMessageCacheType = CACHE_DB;
 $wgParserCacheType = CACHE_NONE;
 $wgInvalidateCacheOnLocalSettingsChange = false;
+$wgForceDeferredUpdatesPreSend = true;
 foreach ( [ 'default', 'creations', 'moves', 'deletion', 'rollback' ] as $change ) {
 	$wgDefaultUserOptions["watch$change"] = 0;
 }
@@ -169,6 +172,9 @@ class MediaWiki(Application):
                 ),
                 dict(database.execute("SELECT user_name, user_real_name FROM user")),
             )
+
+    def content(self) -> dict[str, list[tuple[Any, ...]]]:
+        return content(self.data / _DATABASE)  # Without the databases of caches and jobs.
 
     def _make(self) -> None:
         unpack(PACKAGES, self.folder)
@@ -277,6 +283,8 @@ class Goal:
 
 
 Template = Callable[[int], Goal]
+# The form for a section's text begins a summary with its heading.
+_SECTION = re.compile(r"^/\*.*?\*/ ")
 
 
 def wiki_tasks(wiki: MediaWiki, seed: int) -> list[AppTask]:
@@ -289,7 +297,7 @@ def _task(wiki: MediaWiki, name: str, goal: Goal, seed: int) -> AppTask:
         found, (title, comment) = wiki.wiki(), goal.summary
         return (
             found == goal.after
-            and (not title or found.pages[title].comment == comment)
+            and (not title or _SECTION.sub("", found.pages[title].comment) == comment)
             and (not goal.page or goal.page.replace(" ", "_") in end.url)
             and (not goal.answer or end.answer.strip() == goal.answer)
         )
@@ -383,7 +391,7 @@ def _links_here(seed: int) -> Goal:
     island = choose([one for one in ISLANDS if len(LINKS[one.title]) > 1], seed)
     count = len(LINKS[island.title])
     words = (
-        f'Besides "Outer Isles", {count} pages of articles have a link to "{island.title}", talk and '
+        f'"Outer Isles" left out, {count} pages of articles have a link to "{island.title}", talk and '
         "redirects left out. Answer with their titles in the order of the alphabet, with commas between "
         "them: Ada, Bee."
     )
