@@ -59,12 +59,16 @@ class EpisodeCheck:
 
 def measure() -> Figures:
     asked = [name for name in os.environ.get("APPS", "").split(",") if name]
-    for name in asked or [name for name in NAMES if not (KEPT / f"{name}.json").exists()]:
+    for name in asked or [name for name in NAMES if not _kept(name).exists()]:
         with tempfile.TemporaryDirectory(prefix="rmsweb-apps-") as folder:
             found = measure_application(name, Path(folder))
         KEPT.mkdir(exist_ok=True)
-        write_atomic(KEPT / f"{name}.json", json.dumps(found, indent=1).encode())
-    return {name: json.loads((KEPT / f"{name}.json").read_bytes()) for name in NAMES}
+        write_atomic(_kept(name), json.dumps(found, indent=1).encode())
+    return {name: json.loads(_kept(name).read_bytes()) for name in NAMES if _kept(name).exists()}
+
+
+def _kept(name: str) -> Path:
+    return KEPT / f"{name}.json"
 
 
 def measure_application(name: str, folder: Path) -> dict[str, Any]:
@@ -220,6 +224,7 @@ def claims(figures: Figures) -> list[Claim]:
         return sum(one[name] for one in figures.values())
 
     return [
+        Claim("all applications are measured", f"{len(figures)} of {len(NAMES)}", len(figures) == len(NAMES)),
         Claim(
             "at least 25 templates an application",
             f"{len(templates)} at {len(figures)}, at least {fewest}",
