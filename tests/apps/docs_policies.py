@@ -283,7 +283,7 @@ _NEW = r"New in version ([\d.]+\d)"
 DOCS_POLICIES: dict[str, Policy] = {
     "module-page": address,
     "default-value": at_description(r"[^)]*?\b{}=([^,)]+)"),
-    "new-in": at_description(rf" ?\w.*?{_NEW}"),
+    "new-in": at_description(rf" ?[\w*].*?{_NEW}"),
     "chapter": chapter,
     "changed-in": changed_in,
     "keyword-only": keyword_only,
