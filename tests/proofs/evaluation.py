@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collection.environments.apps.application import Application
-from collection.environments.apps.manual import PythonDocs, docs_tasks
+from collection.environments.apps.manual import PythonDocs
 from collection.environments.apps.shop import OscarShop
 from collection.environments.apps.suite import find_task
 from collection.environments.apps.tasks import AppTask, Ending
@@ -26,7 +26,10 @@ from tests.llm.server import Answer
 from tests.proofs.result import Claim, Figures, Proof, demo_run, main, table
 
 APPLICATIONS, SEEDS, PLAYED_STEPS = Path("build/apps"), (0,), 5
-SHOP_TEMPLATES = ("guest-order", "two-products", "comparison", "out-of-stock", "too-few", "cheapest")
+TEMPLATES = {
+    PythonDocs: ("module-page", "default-value", "new-in", "chapter"),
+    OscarShop: ("guest-order", "two-products", "comparison", "out-of-stock", "too-few", "cheapest"),
+}
 MINIWOB_SEEDS, MINIWOB_PAGES, RUNS = 4, 15, 3
 # Longer than the pages' own timers and transitions (a list of suggestions comes after 300 ms), so that a page
 # is seen as it stays.
@@ -137,8 +140,12 @@ def play(folder: Path, policy: Path) -> list[dict[str, Any]]:
     for application in (docs, shop):
         application.prepare()
     with docs, shop:
-        tasks = [task for seed in SEEDS for task in docs_tasks(docs, seed)]
-        tasks += [find_task(shop, f"{shop.name}/{name}/{seed}") for seed in SEEDS for name in SHOP_TEMPLATES]
+        tasks = [
+            find_task(one, f"{one.name}/{name}/{seed}")
+            for seed in SEEDS
+            for one in (docs, shop)
+            for name in TEMPLATES[type(one)]
+        ]
         with judge_by(tasks) as judge:
             settings = app_settings(folder, policy, tasks, judge.url)
             benchmarks.append(play_twice(folder / "p", "applications", settings, episodes=RUNS * len(tasks)))
