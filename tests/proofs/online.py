@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,6 @@ PLAYED = tuple(page for page in PAGES if page not in HELD)
 # run has been made from.
 ITERATIONS, OFFLINE_ITERATIONS = 7, 18
 FAULTY_SEEDS = (1,)
-_FAULTY_WORK = ("episodes", "masked", "steps")
 GOAL = 10.0
 
 
@@ -192,14 +191,19 @@ def figures() -> Figures:
     roofline = json.loads((RESULTS / "roofline.json").read_bytes())["figures"]
     found["pod"] = list(pod(*_factors(roofline)))
     found["clean_rewards"] = [float(np.mean(run["curve"])) for run in runs["online"].values()]
-    for arm in FAULTY:
-        chosen = list(runs[arm].values())
-        found[arm] = interval(np.stack([solved(run, played) for run in chosen]))
-        found[f"{arm}_reward"] = float(np.mean([run["curve"] for run in chosen]))
-        found[f"{arm}_curve"] = _curve(chosen)
-        found[f"{arm}_work"] = {
-            name: float(np.mean([run[name] for run in chosen])) for name in ("episodes", "masked", "steps")
+    found["faulty"] = {
+        arm: {
+            "pass": interval(np.stack([solved(run, played) for run in runs[arm].values()])),
+            "reward": float(np.mean([run["curve"] for run in runs[arm].values()])),
+            "curve": _curve(list(runs[arm].values())),
+            **{
+                name: float(np.mean([run[name] for run in runs[arm].values()]))
+                for name in ("episodes", "masked", "steps")
+            },
         }
+        for arm in FAULTY
+        if runs[arm]
+    }
     return found
 
 
@@ -225,7 +229,7 @@ def _points(one: dict[str, float], sign: bool = False) -> str:
 
 
 def claims(figures: Figures) -> list[Claim]:
-    kills, (low, high) = figures["kills"], _noise(figures)
+    kills = figures["kills"]
     gain, over = figures["online_minus_sft"], figures["online_minus_offline"]
     return [
         Claim(
@@ -260,23 +264,29 @@ def claims(figures: Figures) -> list[Claim]:
             f"{kills['log_probs_apart']:.1e} apart, with other neighbours in a batch",
             kills["weights_equal"] and kills["rewards_equal"],
         ),
-        Claim(
-            "half of all episodes sabotaged: the mean training reward is within the noise of clean seeds",
-            f"{figures['sabotaged_reward']:.3f}, of {low:.3f} to {high:.3f}",
-            low <= figures["sabotaged_reward"] <= high,
-        ),
-        Claim(
-            "faults taken for failures: it is below",
-            f"{figures['unmasked_reward']:.3f}",
-            figures["unmasked_reward"] < low,
-        ),
         Claim("no process is left", str(kills["processes_left"]), not kills["processes_left"]),
         Claim(
             "trainings that were planned are there",
             f"{len(figures['seeds'])} of {figures['planned']} seeds",
             len(figures["seeds"]) == figures["planned"],
         ),
+        *_faulty_claims(figures),
     ]
+
+
+def _faulty_claims(figures: Figures) -> Iterator[Claim]:
+    low, high = _noise(figures)
+    rewards = {arm: one["reward"] for arm, one in figures["faulty"].items()}
+    if "sabotaged" in rewards:
+        yield Claim(
+            "half of all episodes sabotaged: the mean training reward is within the noise of clean seeds",
+            f"{rewards['sabotaged']:.3f}, of {low:.3f} to {high:.3f}",
+            low <= rewards["sabotaged"] <= high,
+        )
+    if "unmasked" in rewards:
+        yield Claim(
+            "faults taken for failures: it is below", f"{rewards['unmasked']:.3f}", rewards["unmasked"] < low
+        )
 
 
 def tables(figures: Figures) -> str:
@@ -297,10 +307,11 @@ def tables(figures: Figures) -> str:
         )
         for arm in ARMS
     ]
-    curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in (*ARMS, *FAULTY)]
+    curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in ARMS]
+    curves += [(arm, *one["curve"]) for arm, one in figures["faulty"].items()]
     faulty = [
-        (arm, _points(figures[arm]), *(f"{figures[f'{arm}_work'][name]:,.0f}" for name in _FAULTY_WORK))
-        for arm in FAULTY
+        (arm, _points(one["pass"]), *(f"{one[name]:,.0f}" for name in ("episodes", "masked", "steps")))
+        for arm, one in figures["faulty"].items()
     ]
     return "\n\n".join(
         (
@@ -313,7 +324,7 @@ def tables(figures: Figures) -> str:
             table(("arm", "tokens", "episodes", "masked", "steps", "seconds", "waits"), work),
             "With half of the episodes sabotaged, of one seed: held-out pass@1, episodes with a reward and "
             "without.",
-            table(("arm", "played pages, %", *_FAULTY_WORK), faulty),
+            table(("arm", "played pages, %", "episodes", "masked", "steps"), faulty),
             _throughput(figures),
             "Mean training reward by iteration: of episodes online, of replies to mined prompts offline.",
             table(("arm", *map(str, range(1, ITERATIONS + 1))), curves),
