@@ -93,7 +93,7 @@ _ONLINE = {
         # contrast are trained on: playing is what takes time.
         "num_samples": 8,
         "train_groups": 16,
-        "mini_batch_groups": 4,
+        "mini_batch_groups": 2,
         "gen_batch_groups": 16,
         "max_gen_batches": 1,
         "max_salvage_groups": 4,
