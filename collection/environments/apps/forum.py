@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from collection.environments.apps.application import digest
 from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import content, reading, restore
+from collection.environments.apps.sqlite import reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 # All that django-machina needs, and Whoosh for its search.
@@ -21,7 +21,6 @@ REQUIREMENTS = (
     *("pillow==13.0.0", "asgiref==3.13.0", "sqlparse==0.6.1", "packaging==26.4", "six==1.17.0"),
 )
 _SITE = pathlib.Path(__file__).with_name("forum_site.py")
-_DATABASE = "forum.sqlite3"
 # By the numbers that the database has for them.
 KINDS = ("Default topic", "Sticky", "Announce")
 _LOCKED = 1
@@ -286,11 +285,12 @@ class Machina(PythonSite):
     name = "machina"
     host = "machina.test"
     requirements, script, ready = REQUIREMENTS, _SITE, "/"
+    database = "forum.sqlite3"
     version = digest(REQUIREMENTS, DISCUSSIONS, FORUMS, _SITE.read_text(encoding="utf-8"))
 
     def discussions(self) -> Discussions:
         """Reads what the forum holds."""
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
             signatures = {
                 name: _plain(text)
                 for name, text in database.execute(
@@ -345,15 +345,6 @@ class Machina(PythonSite):
                 )
             ]
         return Discussions(_ordered(topics), signatures)
-
-    def reset(self) -> None:
-        if self.address:  # The server has it open.
-            restore(self.kept / _DATABASE, self.data / _DATABASE)
-        else:
-            super().reset()
-
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        return content(self.data / _DATABASE)
 
     def _seed(self) -> None:
         board = {

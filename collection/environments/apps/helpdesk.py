@@ -16,7 +16,7 @@ from typing import Any
 
 from collection.environments.apps.application import digest
 from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import content, reading, restore
+from collection.environments.apps.sqlite import content, reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 REQUIREMENTS = (
@@ -26,7 +26,6 @@ REQUIREMENTS = (
     *("requests==2.34.2", "requests-oauthlib==2.0.0", "soupsieve==4.1.3", "sqlparse==0.6.1"),
 )
 _SITE = pathlib.Path(__file__).with_name("helpdesk_site.py")
-_DATABASE = "desk.sqlite3"
 # Tables that `Helpdesk.desk` reads, and those that only log; all others must stay as they are.
 _READ = {
     *("helpdesk_ticket", "helpdesk_followup", "helpdesk_ticketcc", "helpdesk_ticketdependency"),
@@ -266,6 +265,7 @@ class Helpdesk(PythonSite):
     name = "helpdesk"
     host = "helpdesk.test"
     requirements, script, ready = REQUIREMENTS, _SITE, "/kb/"
+    database = "desk.sqlite3"
     version = digest(REQUIREMENTS, DESK, QUEUES, STAFF, _SITE.read_text(encoding="utf-8"))
 
     @property
@@ -275,7 +275,7 @@ class Helpdesk(PythonSite):
 
     def desk(self) -> Desk:
         """Reads what the desk holds."""
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
 
             def rows(query: str) -> list[list[Any]]:
                 return [list(map(_plain, row)) for row in database.execute(query)]
@@ -335,18 +335,9 @@ class Helpdesk(PythonSite):
 
     def holds(self, desk: Desk) -> bool:
         """Whether the desk holds this, and has nothing else changed."""
-        return self.desk() == desk and content(self.data / _DATABASE, without=_READ | _LOGS) == content(
-            self.kept / _DATABASE, without=_READ | _LOGS
+        return self.desk() == desk and content(self.data / self.database, without=_READ | _LOGS) == content(
+            self.kept / self.database, without=_READ | _LOGS
         )
-
-    def reset(self) -> None:
-        if self.address:  # The server has it open.
-            restore(self.kept / _DATABASE, self.data / _DATABASE)
-        else:
-            super().reset()
-
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        return content(self.data / _DATABASE)
 
     def _seed(self) -> None:
         used = sorted({article.category for article in DESK.articles.values()})
@@ -354,7 +345,7 @@ class Helpdesk(PythonSite):
         desk = dataclasses.asdict(DESK) | names
         (self.kept / "desk.json").write_text(json.dumps(desk, default=sorted), encoding="utf-8")
         self.run_script("create", str(self.kept))
-        with contextlib.closing(sqlite3.connect(self.kept / _DATABASE)) as database:
+        with contextlib.closing(sqlite3.connect(self.kept / self.database)) as database:
             database.execute("VACUUM")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from collection.environments.apps.application import digest
 from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import content, reading, restore
+from collection.environments.apps.sqlite import reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 REQUIREMENTS = (
@@ -35,7 +35,6 @@ REQUIREMENTS = (
     ),
 )
 _SITE = pathlib.Path(__file__).with_name("ihatemoney_site.py")
-_DATABASE = "money.sqlite3"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,11 +124,12 @@ class IHateMoney(PythonSite):
     name = "ihatemoney"
     host = "ihatemoney.test"
     requirements, script, ready = REQUIREMENTS, _SITE, "/healthcheck"
+    database = "money.sqlite3"
     version = digest(REQUIREMENTS, PROJECTS, CODES, _SITE.read_text(encoding="utf-8"))
 
     def project(self, identity: str) -> Project:
         """Reads a project; one that is not there is empty."""
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
             names = database.execute("SELECT name FROM project WHERE id = ?", (identity,)).fetchall()
             people = database.execute(
                 "SELECT id, name, weight, activated FROM person WHERE project_id = ?", (identity,)
@@ -155,15 +155,6 @@ class IHateMoney(PythonSite):
         path = self.kept / "links.json"
         links = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return f"{self.url}{links.get(identity, '/')}"
-
-    def reset(self) -> None:
-        if not self.address:
-            super().reset()
-        else:  # The server has it open.
-            restore(self.kept / _DATABASE, self.data / _DATABASE)
-
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        return content(self.data / _DATABASE)
 
     def _seed(self) -> None:
         projects = [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import pathlib
+import shutil
 import sys
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
 
 from collection.environments.apps.application import Application, run_quietly
 from collection.environments.apps.server import ServerCommand, ServerProcess
+from collection.environments.apps.sqlite import content, restore
 
 
 class PythonSite(Application):
@@ -19,11 +21,24 @@ class PythonSite(Application):
       requirements: packages, pinned.
       script: called with `serve`, `_served`, and a port.
       ready: a path that answers as soon as the site is there.
+      database: path of its SQLite database in `kept` and in `data`.
+      by_views: tables that looking at pages writes, left out of `content`.
     """
 
     requirements: ClassVar[Sequence[str]]
     script: ClassVar[pathlib.Path]
     ready: ClassVar[str]
+    database: ClassVar[str]
+    by_views: ClassVar[Collection[str]] = ()
+
+    def reset(self) -> None:
+        if self.address:  # The server has it open.
+            restore(self.kept / self.database, self.data / self.database)
+        else:
+            shutil.copytree(self.kept, self.data, dirs_exist_ok=True)
+
+    def content(self) -> dict[str, Any]:
+        return content(self.data / self.database, without=self.by_views)
 
     def _make(self) -> None:
         run_quietly([sys.executable, "-m", "venv", str(self.folder / "environment")])

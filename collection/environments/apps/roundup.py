@@ -15,13 +15,12 @@ from typing import Any
 
 from collection.environments.apps.application import digest
 from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import content, reading, restore
+from collection.environments.apps.sqlite import reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 # It needs no other package.
 REQUIREMENTS = ("roundup==2.6.0",)
 _SITE = pathlib.Path(__file__).with_name("roundup_site.py")
-_DATABASE = "tracker/db/db"
 # Texts of messages and contents of files.
 _FILES = "tracker/db/files"
 
@@ -221,11 +220,12 @@ class Roundup(PythonSite):
     name = "roundup"
     host = "roundup.test"
     requirements, script, ready = REQUIREMENTS, _SITE, "/"
+    database = "tracker/db/db"
     version = digest(REQUIREMENTS, _SEED, _SITE.read_text(encoding="utf-8"))
 
     def work(self) -> Tracker:
         """Reads what the tracker holds."""
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
             people = _rows(
                 database, "user", "username", *(field.name for field in dataclasses.fields(Person))
             )
@@ -280,10 +280,7 @@ class Roundup(PythonSite):
         return path.read_text(encoding="utf-8").replace("\r\n", "\n").strip() if path.exists() else ""
 
     def reset(self) -> None:
-        if not self.address:
-            shutil.copytree(self.kept, self.data, dirs_exist_ok=True)
-            return
-        restore(self.kept / _DATABASE, self.data / _DATABASE)  # The server has it open.
+        super().reset()
         kept, files = self.kept / _FILES, self.data / _FILES
         for path in files.rglob("*"):
             if path.is_file() and not (kept / path.relative_to(files)).exists():
@@ -296,7 +293,7 @@ class Roundup(PythonSite):
     def content(self) -> dict[str, Any]:
         files = (path for path in (self.data / _FILES).rglob("*") if path.is_file())
         return {
-            **content(self.data / _DATABASE),
+            **super().content(),
             **{str(path.relative_to(self.data)): digest(path.read_bytes()) for path in files},
         }
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from collection.environments.apps.application import digest, restore_files
+from collection.environments.apps.application import digest
 from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import content, reading, restore
+from collection.environments.apps.sqlite import reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 
@@ -75,7 +75,6 @@ REQUIREMENTS = (
     *("sorl-thumbnail==12.11.0", "asgiref==3.13.0", "sqlparse==0.6.1", "packaging==26.3", "six==1.17.0"),
 )
 _SITE = pathlib.Path(__file__).with_name("shop_site.py")
-_DATABASE = "shop.sqlite3"
 
 
 # --- What the shop holds ---
@@ -391,11 +390,12 @@ class OscarShop(PythonSite):
     host = "oscar.test"
     secrets = SECRETS
     requirements, script, ready = REQUIREMENTS, _SITE, "/catalogue/"
+    database = "shop.sqlite3"
     version = digest(REQUIREMENTS, PRODUCTS, HELD, DELIVERY, VOUCHERS, _SITE.read_text(encoding="utf-8"))
 
     def holdings(self) -> Holdings:
         """Reads what the shop holds."""
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
             found = {
                 kind: [make(*row) for row in database.execute(query).fetchall()]
                 for kind, (make, query) in _QUERIES.items()
@@ -410,17 +410,8 @@ class OscarShop(PythonSite):
 
     def newest_order(self) -> str:
         """The number of the newest order."""
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
             return database.execute("SELECT number FROM order_order ORDER BY id DESC").fetchone()[0]
-
-    def reset(self) -> None:
-        if self.address:  # The server has it open.
-            restore(self.kept / _DATABASE, self.data / _DATABASE)
-        else:
-            restore_files(self.kept, self.data)
-
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        return content(self.data / _DATABASE)
 
     def _seed(self) -> None:
         catalogue = [dataclasses.asdict(product) | {"upc": product.upc} for product in PRODUCTS]

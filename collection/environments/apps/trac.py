@@ -6,19 +6,17 @@ import dataclasses
 import json
 import pathlib
 import random
-import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from collection.environments.apps.application import digest
 from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import content, reading, restore
+from collection.environments.apps.sqlite import reading
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 # Trac imports pkg_resources, which later versions of setuptools lack.
 REQUIREMENTS = ("Trac==1.6", "Jinja2==3.1.6", "MarkupSafe==3.0.3", "setuptools==80.9.0")
 _SITE = pathlib.Path(__file__).with_name("trac_site.py")
-_DATABASE = "trac/db/trac.db"
 # Written by looking at pages.
 _BY_VIEWS = ("session", "session_attribute", "auth_cookie")
 
@@ -127,12 +125,14 @@ class Trac(PythonSite):
     name = "trac"
     host = "trac.test"
     requirements, script, ready = REQUIREMENTS, _SITE, "/wiki"
+    database = "trac/db/trac.db"
+    by_views = _BY_VIEWS
     version = digest(REQUIREMENTS, WORK, COMPONENTS, MILESTONES, _SITE.read_text(encoding="utf-8"))
 
     def work(self) -> Work:
         """Reads what the tracker holds."""
         names = [field.name for field in dataclasses.fields(TracTicket) if field.name != "comments"]
-        with reading(self.data / _DATABASE) as database:
+        with reading(self.data / self.database) as database:
             comments: dict[int, list[str]] = {}
             rows = "SELECT ticket, newvalue FROM ticket_change WHERE field = 'comment' ORDER BY time"
             for number, text in database.execute(rows):
@@ -147,15 +147,6 @@ class Trac(PythonSite):
                 for name, text in database.execute("SELECT name, text FROM wiki ORDER BY name, version")
             }
         return Work(tickets, pages)
-
-    def reset(self) -> None:
-        if self.address:  # The server has it open.
-            restore(self.kept / _DATABASE, self.data / _DATABASE)
-        else:
-            shutil.copytree(self.kept, self.data, dirs_exist_ok=True)
-
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        return content(self.data / _DATABASE, without=_BY_VIEWS)
 
     def _seed(self) -> None:
         work = {
