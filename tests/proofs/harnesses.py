@@ -25,7 +25,7 @@ from tests.gym.oracle_endpoint import OracleHandler
 from tests.proofs import openenv
 from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
 
-VERIFIERS, TRL = "verifiers[openenv]==0.4.0", "trl==1.16.0"
+VERIFIERS, UV, TRL = "verifiers[openenv]==0.4.0", "uv==0.13.9", "trl==1.16.0"
 PYTHON = "python3.12"
 EPISODES, TRL_EPISODES = 10, 4
 
@@ -57,7 +57,7 @@ def oracle() -> Iterator[str]:
 
 def verifiers(url: str, endpoint: str, folder: Path) -> dict[str, Any]:
     """Plays episodes by verifiers' evaluation; returns their rewards and errors."""
-    programs = install("verifiers", PYTHON, [VERIFIERS])
+    programs = install("verifiers", PYTHON, [VERIFIERS, UV])
     seeds = range(EPISODES // 2)
     resets = ", ".join(f'{{seed = {seed}, task = "{(TASK, OTHER)[seed % 2]}"}}' for seed in seeds)
     settings = f"""\
@@ -91,10 +91,14 @@ id = "null"
     rows = [json.loads(line) for line in traces.read_text(encoding="utf-8").splitlines()]
     return {
         "episodes": len(rows),
-        "solved": sum(row["reward"] == 1 for row in rows),
+        "solved": sum(_rewards(row) == [1.0] for row in rows),
         "errors": sum(bool(row["errors"]) for row in rows),
         "seconds": seconds,
     }
+
+
+def _rewards(row: dict[str, Any]) -> list[float]:
+    return [one["score"] for trace in row["traces"] for one in trace["rewards"].values()]
 
 
 def trl(url: str, folder: Path) -> dict[str, Any]:
