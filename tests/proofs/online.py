@@ -185,9 +185,11 @@ def figures() -> Figures:
             for name in ("tokens", "episodes", "masked", "steps", "seconds", "seconds_update")
         }
         found[f"{arm}_curve"] = _curve(chosen)
-    online = [runs["online"][seed] for seed in both]
-    kinds = sorted({kind for run in online for kind in run["cpu"]})
-    found["cpu"] = {kind: float(np.mean([run["cpu"].get(kind, 0.0) for run in online])) for kind in kinds}
+    # A training that went on after a stop has no whole count.
+    counted = [run for run in runs["online"].values() if run["cpu"]]
+    kinds = sorted({kind for run in counted for kind in run["cpu"]})
+    found["cpu"] = {kind: float(np.mean([run["cpu"].get(kind, 0.0) for run in counted])) for kind in kinds}
+    found["cpu_seconds"] = float(np.mean([run["seconds"] for run in counted])) if counted else 0.0
     roofline = json.loads((RESULTS / "roofline.json").read_bytes())["figures"]
     found["pod"] = list(pod(*_factors(roofline)))
     found["clean_rewards"] = [float(np.mean(run["curve"])) for run in runs["online"].values()]
@@ -351,7 +353,7 @@ def _throughput(figures: Figures) -> str:
         (
             "## Throughput",
             f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. The "
-            f"processors are busy for {all_cpu / (2 * work['seconds']):.0%} of the time:",
+            f"processors are busy for {all_cpu / (2 * (figures['cpu_seconds'] or 1)):.0%} of the time:",
             table(("processes", "seconds of processor", "share"), spent),
             f"A model of the 8B policy on {CHIPS_OF_POD} chips {CHIP} with {BROWSERS} browsers, which serve "
             f"and train by turns: {GROUPS} groups of {EPISODES} episodes, {TURNS} turns each, prompts of "

@@ -44,10 +44,9 @@ class CpuSeconds(contextlib.AbstractContextManager["CpuSeconds"]):
         while not self._over.wait(_POLL_S):
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    key = (process.pid, process.create_time())
-                    times = process.cpu_times()
-                    self._last[key] = times.user + times.system
+                    key, times = (process.pid, process.create_time()), process.cpu_times()
                     self._kinds.setdefault(key, _kind(process))
+                    self._last[key] = times.user + times.system
 
     def seconds(self) -> dict[str, float]:
         found = defaultdict[str, float](float)
