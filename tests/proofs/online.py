@@ -311,10 +311,6 @@ def tables(figures: Figures) -> str:
     ]
     curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in ARMS]
     curves += [(arm, *one["curve"]) for arm, one in figures["faulty"].items()]
-    faulty = [
-        (arm, _points(one["pass"]), *(f"{one[name]:,.0f}" for name in ("episodes", "masked", "steps")))
-        for arm, one in figures["faulty"].items()
-    ]
     return "\n\n".join(
         (
             table(
@@ -324,9 +320,7 @@ def tables(figures: Figures) -> str:
             "Work of a training, in the mean: tokens that were sampled, episodes with a reward and without, "
             "optimizer steps, seconds of sampling and updating, and the share in which the trainer waits.",
             table(("arm", "tokens", "episodes", "masked", "steps", "seconds", "waits"), work),
-            "With half of the episodes sabotaged, of one seed: held-out pass@1, episodes with a reward and "
-            "without.",
-            table(("arm", "played pages, %", "episodes", "masked", "steps"), faulty),
+            *_faulty(figures),
             _throughput(figures),
             "Mean training reward by iteration: of episodes online, of replies to mined prompts offline.",
             table(("arm", *map(str, range(1, ITERATIONS + 1))), curves),
@@ -334,9 +328,23 @@ def tables(figures: Figures) -> str:
     )
 
 
+def _faulty(figures: Figures) -> Iterator[str]:
+    rows = [
+        (arm, _points(one["pass"]), *(f"{one[name]:,.0f}" for name in ("episodes", "masked", "steps")))
+        for arm, one in figures["faulty"].items()
+    ]
+    if rows:
+        yield (
+            "With half of the episodes sabotaged, of one seed: held-out pass@1, episodes with a reward and "
+            "without, and optimizer steps."
+        )
+        yield table(("arm", "played pages, %", "episodes", "masked", "steps"), rows)
+
+
 def _throughput(figures: Figures) -> str:
     work, cpu = figures["online_work"], figures["cpu"]
     all_cpu = sum(cpu.values())
+    busy = f"{all_cpu / (2 * figures['cpu_seconds']):.0%}" if cpu else "not measured"
     spent = [(kind, f"{seconds:,.0f}", f"{seconds / all_cpu:.0%}") for kind, seconds in cpu.items()]
     rows = [
         (
@@ -352,9 +360,9 @@ def _throughput(figures: Figures) -> str:
     return "\n\n".join(
         (
             "## Throughput",
-            f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. The "
-            f"processors are busy for {all_cpu / (2 * (figures['cpu_seconds'] or 1)):.0%} of the time:",
-            table(("processes", "seconds of processor", "share"), spent),
+            f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. Share of "
+            f"the time in which the processors are busy: {busy}.",
+            *([table(("processes", "seconds of processor", "share"), spent)] if cpu else ()),
             f"A model of the 8B policy on {CHIPS_OF_POD} chips {CHIP} with {BROWSERS} browsers, which serve "
             f"and train by turns: {GROUPS} groups of {EPISODES} episodes, {TURNS} turns each, prompts of "
             f"{PROMPT:,} tokens and replies of {RESPONSE}; half of the groups are trained on. Chips reach "
