@@ -360,8 +360,8 @@ def _throughput(figures: Figures) -> str:
     return "\n\n".join(
         (
             "## Throughput",
-            f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. Share of "
-            f"the time in which the processors are busy: {busy}.",
+            f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. Share "
+            f"of the time in which the processors are busy: {busy}.",
             *([table(("processes", "seconds of processor", "share"), spent)] if cpu else ()),
             f"A model of the 8B policy on {CHIPS_OF_POD} chips {CHIP} with {BROWSERS} browsers, which serve "
             f"and train by turns: {GROUPS} groups of {EPISODES} episodes, {TURNS} turns each, prompts of "
