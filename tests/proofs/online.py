@@ -214,10 +214,12 @@ def _curve(runs: Sequence[dict[str, Any]]) -> list[float]:
     return np.mean([run["curve"] for run in runs], axis=0).round(3).tolist()
 
 
-def _noise(figures: Figures) -> tuple[float, float]:
+def _noise(figures: Figures) -> tuple[float, float] | None:
     """The mean training rewards between which a clean run lies: two standard deviations of its seeds."""
     rewards = np.asarray(figures["clean_rewards"])
-    spread = 2 * float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0
+    if len(rewards) < 2:
+        return None
+    spread = 2 * float(rewards.std(ddof=1))
     return float(rewards.mean()) - spread, float(rewards.mean()) + spread
 
 
@@ -277,17 +279,20 @@ def claims(figures: Figures) -> list[Claim]:
 
 
 def _faulty_claims(figures: Figures) -> Iterator[Claim]:
-    low, high = _noise(figures)
+    noise = _noise(figures)
+    clean = f"{noise[0]:.3f} to {noise[1]:.3f}" if noise else f"{figures['clean_rewards'][0]:.3f}, one seed"
     rewards = {arm: one["reward"] for arm, one in figures["faulty"].items()}
     if "sabotaged" in rewards:
         yield Claim(
             "half of all episodes sabotaged: the mean training reward is within the noise of clean seeds",
-            f"{rewards['sabotaged']:.3f}, of {low:.3f} to {high:.3f}",
-            low <= rewards["sabotaged"] <= high,
+            f"{rewards['sabotaged']:.3f}; clean {clean}",
+            noise[0] <= rewards["sabotaged"] <= noise[1] if noise else None,
         )
     if "unmasked" in rewards:
         yield Claim(
-            "faults taken for failures: it is below", f"{rewards['unmasked']:.3f}", rewards["unmasked"] < low
+            "faults taken for failures: it is below",
+            f"{rewards['unmasked']:.3f}; clean {clean}",
+            rewards["unmasked"] < noise[0] if noise else None,
         )
 
 
