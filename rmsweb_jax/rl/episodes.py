@@ -113,7 +113,7 @@ def _refused(step: Step) -> bool:
     return not named and any(incident.kind == "refused" for incident in step.incidents)
 
 
-def page_of(messages: Sequence[Message]) -> str:
+def _page_of(messages: Sequence[Message]) -> str:
     """Returns what a prompt says of the page; "" if nothing."""
     content = messages[-1].content
     texts = [content] if isinstance(content, str) else [part.text for part in content if part.type == "text"]
@@ -323,11 +323,11 @@ class EpisodeRollouts(Rollouts):
         self, prompt: Prompt, responses: Sequence[Int32[np.ndarray, " _"]]
     ) -> Float64[np.ndarray, " responses"]:
         """Returns `config.step_bonus` for responses with the verified action of a decision on this page."""
-        bonuses, page = np.zeros(len(responses)), page_of(prompt.messages)
+        bonuses, page = np.zeros(len(responses)), _page_of(prompt.messages)
         if not self._config.step_bonus:
             return bonuses
         mined = [self._data.prompt(number) for number in self._salvage[prompt.size.task_id]]
-        targets = [one.target for one in mined if page_of(one.messages) == page]
+        targets = [one.target for one in mined if _page_of(one.messages) == page]
         for place, response in enumerate(responses):
             reply = self._data.decode(response)
             if any(score_response(reply, target) == EXACT for target in targets):

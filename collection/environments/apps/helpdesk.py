@@ -427,8 +427,8 @@ def _task(application: Helpdesk, name: str, goal: Goal, seed: int) -> AppTask:
         return answered and application.holds(goal.after)
 
     start = application.public if goal.is_public else f"{application.url}/"
-    whom = "You visit" if goal.is_public else "You are Mara at"
-    task = make_task(application, name, seed, f"{goal.words} {whom} the support desk {start}.", check)
+    role = "You visit" if goal.is_public else "You are Mara at"
+    task = make_task(application, name, seed, f"{goal.words} {role} the support desk {start}.", check)
     return dataclasses.replace(task, task=task.task.model_copy(update={"website": start}))
 
 
@@ -807,7 +807,7 @@ def _page_size(seed: int) -> Goal:
 
 QUESTIONS: dict[str, Template] = {
     "owner": _field(
-        'To whom is the ticket "{title}" assigned? Answer with the name alone.',
+        'Who is the ticket "{title}" assigned to? Answer with the name alone.',
         0,
         lambda one: one[1].owner,
         lambda one: bool(one.owner) and _is_found(one),

@@ -768,7 +768,7 @@ QUESTIONS: dict[str, Template] = {
     ),
     "status": _asked('Which status has the issue "{title}"?', "the status", 1, lambda one: one.status),
     "assignee": _asked(
-        'To whom is the issue "{title}" assigned?',
+        'Who is the issue "{title}" assigned to?',
         "the login name",
         2,
         lambda one: one.assignedto,
@@ -814,7 +814,7 @@ QUESTIONS: dict[str, Template] = {
         lambda one: one.messages[-1][0] != one.messages[0][0],
     ),
     "assignee-phone": _asked(
-        'Which phone number has the person to whom the issue "{title}" is assigned?',
+        'What is the phone number of the person the issue "{title}" is assigned to?',
         "the number, as in 555-0100,",
         5,
         lambda one: PEOPLE[one.assignedto].phone,

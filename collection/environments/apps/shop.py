@@ -121,7 +121,7 @@ class Basket:
 
 @dataclasses.dataclass(frozen=True)
 class WishList:
-    """A wish list of a customer; `visibility` is followed by whom it is shared with."""
+    """A wish list of a customer; `visibility` ends with the people it is shared with."""
 
     owner: str
     name: str
