@@ -8,8 +8,9 @@
 
 Variants: `demo`, `smoke` and `miniwob` (held-out MiniWoB++ seeds; `miniwob` with the paper's browser, prompt
 and limits, also called `paper`); `webvoyager`, `online_mind2web` and `webtailbench` (on the live web, from
-the benchmarks' own files, with a judge at OpenAI's API unless `config.judge` says otherwise); `apps` (a file
-of your own tasks, for example at applications on this machine:
+the benchmarks' own files, with a judge at OpenAI's API unless `config.judge` says otherwise); `apps`
+(held-out seeds of the applications that `configs/rl.py:8b,online` does not play; `demo,apps` with the demo's
+policy); `own_tasks` (a file of your own tasks, for example at a server on this machine:
 `--config.guard.hosts="('shop.test=127.0.0.1:8000',)" --config.guard.private="('http://shop.test',)"`).
 `--config.actor.kind=scripted` evaluates the scripted teacher, `gemini` or `chat` a model behind an API.
 `collection.evaluation.config` has all keys with their meaning.
@@ -58,8 +59,10 @@ _LIVE = {
 _WEBVOYAGER = {"browser": {"user_agents": ("dictionary.cambridge.org=",)}}
 # All tasks start at one page, which 16 episodes may share.
 _WEBTAILBENCH = {"fleet": {"max_per_site": 16, "site_interval_s": 1.0}}
+# Whole sites that are not trained on.
+_APPS = {"applications": ("wiki", "roundup")}
 # They are yours to load.
-_APPS = {"fleet": {"max_per_site": 16, "site_interval_s": 0.0, "backoff_s": 0.0}}
+_OWN_TASKS = {"fleet": {"max_per_site": 16, "site_interval_s": 0.0, "backoff_s": 0.0}}
 
 VARIANTS = {
     "demo": _DEMO,
@@ -69,9 +72,12 @@ VARIANTS = {
     "webvoyager": (_LIVE, _WEBVOYAGER),
     "online_mind2web": (_LIVE, {"judge": {"method": "own_webjudge"}}),
     "webtailbench": (_LIVE, _WEBTAILBENCH),
-    "apps": (_JUDGED, _APPS),
+    "apps": _APPS,
+    "demo,apps": ({"actor": DEMO_POLICY, **DEMO_EPISODES}, _APPS),
+    "own_tasks": (_JUDGED, _OWN_TASKS),
 }
 
 
 def get_config(variant: str = "demo") -> ConfigDict:
-    return variant_config(BENCHMARKS.get(variant, BENCHMARKS["miniwob"]), VARIANTS, variant)
+    name = variant.rpartition(",")[2]
+    return variant_config(BENCHMARKS.get(name, BENCHMARKS["miniwob"]), VARIANTS, variant)

@@ -177,7 +177,7 @@ def test_no_module_of_collection_loads_jax():
 SETTINGS: dict[str, Callable[[str], type]] = {
     "build_sft": lambda variant: BuildSftSettings,
     "collect": lambda variant: CollectSettings,
-    "evaluate": lambda variant: BENCHMARKS.get(variant, MiniwobSettings),
+    "evaluate": lambda variant: BENCHMARKS.get(variant.rpartition(",")[2], MiniwobSettings),
     "export": lambda variant: ExportSettings,
     "export_traces": lambda variant: ExportTracesSettings,
     "failure_prior": lambda variant: FailurePriorSettings,

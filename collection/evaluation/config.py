@@ -84,16 +84,14 @@ class EvaluateSettings(EpisodeSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MiniwobSettings(EvaluateSettings):
-    """Settings for MiniWoB++ pages, which compute their own reward.
+class SeededSettings(EvaluateSettings):
+    """Settings for tasks that are made from seeds and compute their own reward.
 
     Attributes:
-      pages, first_seed, seeds: pages, and number of seeds of each, starting at `first_seed`. Seeds from one
+      first_seed, seeds: number of seeds of each page or template, starting at `first_seed`. Seeds from one
         million up are held out from training.
     """
 
-    benchmark: str = "miniwob"
-    pages: tuple[str, ...] = ()
     first_seed: int = FIRST_HELD_OUT_SEED
     seeds: int = 20
     judge: JudgeSettings = internal(JudgeSettings())
@@ -102,14 +100,39 @@ class MiniwobSettings(EvaluateSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AppsSettings(EvaluateSettings):
-    """Settings for a user's own tasks, for example on applications on this machine.
+class MiniwobSettings(SeededSettings):
+    """Settings for MiniWoB++.
+
+    Attributes:
+      pages: names of pages.
+    """
+
+    benchmark: str = "miniwob"
+    pages: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AppsSettings(SeededSettings):
+    """Settings for applications on this machine (docs/apps.md).
+
+    Attributes:
+      applications: names of applications.
+    """
+
+    benchmark: str = "apps"
+    applications: tuple[str, ...] = ()
+    seeds: int = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnTasksSettings(EvaluateSettings):
+    """Settings for a user's own tasks, on live pages or on servers of the user's (`config.guard.private`).
 
     Attributes:
       tasks_file: JSONL file with `website` and `objective`.
     """
 
-    benchmark: str = "apps"
+    benchmark: str = "own_tasks"
     tasks_file: str = required("the file of the tasks, a JSON line with website and objective for each")
 
 
@@ -167,6 +190,7 @@ BENCHMARKS: dict[str, type[EvaluateSettings]] = {
     "webtailbench": WebTailBenchSettings,
     "miniwob": MiniwobSettings,
     "apps": AppsSettings,
+    "own_tasks": OwnTasksSettings,
 }
 
 

@@ -12,6 +12,7 @@ from collection.browser.config import BrowserConfig
 from collection.evaluation.benchmarks.miniwob import held_out_tasks
 from collection.evaluation.benchmarks.registry import ADAPTERS
 from configs.evaluate import VARIANTS, get_config
+from configs.rl import get_config as get_rl_config
 from rmsweb_jax.errors import UserError
 from tests.evaluation.rows import (
     EXCLUDED,
@@ -141,11 +142,11 @@ def test_own_tasks_from_a_file(tmp_path):
             {"website": "http://wiki.test/", "objective": "Edit a page.", "task_id": "wiki/1"},
         ],
     )
-    benchmark = load_benchmark({"benchmark": "apps", "tasks_file": str(path), "task_ids": ()})
+    benchmark = load_benchmark({"benchmark": "own_tasks", "tasks_file": str(path), "task_ids": ()})
     assert [task.site for task in benchmark.tasks] == ["shop.test", "wiki.test"]
     write_lines(path, [{"website": "http://shop.test/", "objective": "Buy."}, {"objective": "Buy."}])
     with pytest.raises(UserError, match=r"tasks\.jsonl: not tasks: line 2 \(website: Field required\)"):
-        load_benchmark({"benchmark": "apps", "tasks_file": str(path), "task_ids": ()})
+        load_benchmark({"benchmark": "own_tasks", "tasks_file": str(path), "task_ids": ()})
 
 
 def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
@@ -157,6 +158,8 @@ def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
         held_out_tasks(("a",), 999_999, 2)
     with pytest.raises(UserError, match="no tasks"):
         held_out_tasks((), 1_000_000, 2)
+    with pytest.raises(UserError, match=r"config\.seeds is 0: make it 1 or more"):
+        held_out_tasks(("a",), 1_000_000, 0)
     settings = get_config("demo").to_dict() | {"task_ids": ("miniwob/click-tab/1000001",)}
     assert [task.task_id for task in load_benchmark(settings).tasks] == ["miniwob/click-tab/1000001"]
     chosen = load_benchmark(voyager_settings(tmp_path, task_ids=("webvoyager/Papers--0",)))
@@ -169,6 +172,10 @@ def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant
     assert settings["benchmark"] in ADAPTERS and settings["runs"] == 3
     if settings["benchmark"] == "miniwob":
         assert load_benchmark(settings).tasks
+        return
+    if settings["benchmark"] == "apps":
+        # tests/apps/test_own_application.py plays them.
+        assert not set(settings["applications"]) & set(get_rl_config("8b,online").applications)
         return
     with pytest.raises(UserError, match=r"config\.tasks_file is empty: give the file of"):
         load_benchmark(settings)
@@ -184,7 +191,7 @@ def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant
         assert load_benchmark(settings | given).tasks
     assert settings["fleet"]["workers"] == 16 and settings["limits"]["max_steps"] == 100
     # So that the command in the config's header can be given.
-    assert settings["benchmark"] != "apps" or {"hosts", "private"} <= settings["guard"].keys()
+    assert settings["benchmark"] != "own_tasks" or {"hosts", "private"} <= settings["guard"].keys()
 
 
 def test_one_site_of_webvoyager_runs_under_the_browsers_own_name():

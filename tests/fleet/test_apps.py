@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -110,42 +106,6 @@ def test_what_is_not_there_is_one_line(pool, tmp_path):
     for name in ("counter/twice/0", "counter/once/x"):
         with pytest.raises(UserError, match="is not one of counter"):
             suite.find_task(counter, name)
-
-
-OWN = Path(__file__).parents[2] / "docs/examples/own_application"
-# What the documentation's page says: it is there, its checks are tried, and a harness plays it.
-PLAY = """
-import sys
-from collection.environments.apps import suite
-from collection.gym.gymnasium_env import WebEnv
-(site,) = suite.prepared(["list"], sys.argv[1])
-with site:
-    suite.check_application(site, 0)
-with WebEnv("list/add", apps=sys.argv[1]) as env:
-    observation, info = env.reset(seed=3)
-    print(observation["goal"])
-    env.step("fill('4', 'rice')")
-    env.step("click('5')")
-    print(env.step("send_msg_to_user('done')")[1:3])
-    env.reset(seed=3)
-    print(env.step("send_msg_to_user('done')")[1:3])
-"""
-
-
-def test_an_application_of_another_package_is_one_of_the_suite(tmp_path):
-    assert len((OWN / "shopping_list.py").read_text().splitlines()) < 100
-    shutil.copytree(OWN, tmp_path / "source")
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target")
-    subprocess.run([*pip, str(tmp_path / "site"), str(tmp_path / "source")], check=True)
-    paths = os.pathsep.join((str(tmp_path / "site"), str(Path(__file__).parents[2])))
-    done = subprocess.run(
-        [sys.executable, "-c", PLAY, str(tmp_path / "apps")],
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["Put rice on the shopping list.", "(1.0, True)", "(0.0, True)"]
 
 
 @pytest.mark.parametrize(

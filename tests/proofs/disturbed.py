@@ -144,7 +144,7 @@ def settings(folder: Path, site: str, actor: str, judge: str) -> list[str]:
     file = folder / "tasks.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return [
-        "--config=configs/evaluate.py:apps",
+        "--config=configs/evaluate.py:own_tasks",
         f"--config.tasks_file={file}",
         "--config.label=reader",
         "--config.actor.kind=chat",

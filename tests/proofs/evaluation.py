@@ -111,7 +111,7 @@ def app_settings(folder: Path, policy: Path, tasks: Sequence[AppTask], judge: st
     applications: dict[str, Application] = {task.application.host: task.application for task in tasks}
     names = tuple(f"{name}={application.address}" for name, application in applications.items())
     return [
-        "--config=configs/evaluate.py:apps",
+        "--config=configs/evaluate.py:own_tasks",
         f"--config.model={policy}",
         "--config.label=rl",
         f"--config.tasks_file={file}",

@@ -1,37 +1,25 @@
-"""A user's own tasks, for example on applications on this machine (`config.guard.hosts`, `.private`)."""
+"""Applications on this machine, whose tasks are checked by what they hold, with held-out seeds."""
 
 from __future__ import annotations
 
-from collection.evaluation.benchmarks.base import Benchmark
+from collection.environments.apps.suite import prepared, tasks_of
+from collection.evaluation.benchmarks.base import Benchmark, held_out_seeds
 from collection.evaluation.config import AppsSettings
-from collection.tasks.benchmarks import BenchmarkFile, refuse
-from collection.tasks.contamination import BenchmarkQuestion
-from collection.tasks.files import read_tasks
-from rmsweb_jax.storage import local_path
+from rmsweb_jax.errors import UserError
 
 NAME = "apps"
 
 
 def load(settings: AppsSettings) -> Benchmark:
-    """Reads `tasks_file`, JSON lines with `website` and `objective`; a bad line is an error here.
+    """Installs `applications`, and makes a task of each of their templates for each seed.
 
     Raises:
-      UserError: it cannot be read, or has a line that is not a task or repeats one.
+      UserError: a seed is trained on, or an application is not there or cannot be installed.
     """
-    path = local_path(settings.tasks_file, "config.tasks_file")
-    file = BenchmarkFile(path, "config.tasks_file", NAME)
-    data = file.read()
-    lines = read_tasks(path)
-    # The mean over the remaining tasks would look like the mean over all of them.
-    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
-    refuse(bad, f"{file.setting}={path}: not tasks", "fix these lines")
-    tasks = tuple(task for _, task in lines.good)
-    return Benchmark(
-        name=NAME,
-        tasks=tasks,
-        files=(file.source(data, len(tasks)),),
-        questions=tuple(
-            BenchmarkQuestion(NAME, task.task_id, " ".join((task.objective, *task.constraints)), task.website)
-            for task in tasks
-        ),
-    )
+    seeds = held_out_seeds(settings.first_seed, settings.seeds)
+    if not settings.applications:
+        raise UserError("no tasks: set config.applications, see docs/apps.md")
+    applications = prepared(settings.applications, settings.apps_folder)
+    # Seed by seed, so that partial results cover every template.
+    tasks = [one for seed in seeds for application in applications for one in tasks_of(application, seed)]
+    return Benchmark(name=NAME, tasks=tuple(one.task for one in tasks))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
+from collection.evaluation.config import FIRST_HELD_OUT_SEED
 from collection.judges.notes import TaskNotes
 from collection.tasks.benchmarks import SourceFile, refuse
 from collection.tasks.contamination import BenchmarkQuestion
@@ -65,6 +66,22 @@ def start_of(website: str, where: str) -> str:
         return start_address(website)
     except ValueError as error:
         raise UserError(f"{where}: {error}; a task has to start somewhere") from error
+
+
+def held_out_seeds(first: int, count: int) -> range:
+    """Returns the seeds that tasks are made with, so that nothing was trained on them.
+
+    Raises:
+      UserError: a seed below `FIRST_HELD_OUT_SEED`, or none.
+    """
+    if first < FIRST_HELD_OUT_SEED:
+        raise UserError(
+            f"config.first_seed is {first}: seeds below {FIRST_HELD_OUT_SEED} are trained on; "
+            f"evaluate from {FIRST_HELD_OUT_SEED}"
+        )
+    if count < 1:
+        raise UserError(f"config.seeds is {count}: make it 1 or more")
+    return range(first, first + count)
 
 
 def check_known(ids: Collection[str], known: Collection[str], what: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collection.environments.miniwob import make_task
-from collection.evaluation.benchmarks.base import Benchmark
-from collection.evaluation.config import FIRST_HELD_OUT_SEED, MiniwobSettings
+from collection.evaluation.benchmarks.base import Benchmark, held_out_seeds
+from collection.evaluation.config import MiniwobSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 
@@ -27,14 +27,9 @@ def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Ta
     """Makes tasks seed by seed, so that partial results cover every page.
 
     Raises:
-      UserError: a seed below `FIRST_HELD_OUT_SEED`, or no tasks.
+      UserError: as `held_out_seeds`, or no tasks.
     """
-    if first_seed < FIRST_HELD_OUT_SEED:
-        raise UserError(
-            f"config.first_seed is {first_seed}: seeds below {FIRST_HELD_OUT_SEED} are trained on; "
-            f"evaluate from {FIRST_HELD_OUT_SEED}"
-        )
-    tasks = [make_task(page, seed) for seed in range(first_seed, first_seed + seeds) for page in pages]
+    tasks = [make_task(page, seed) for seed in held_out_seeds(first_seed, seeds) for page in pages]
     if not tasks:
-        raise UserError("no tasks: set config.pages and config.seeds")
+        raise UserError("no tasks: set config.pages")
     return tasks

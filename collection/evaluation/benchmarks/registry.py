@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from collection.evaluation.benchmarks import apps, miniwob, online_mind2web, webtailbench, webvoyager
+from collection.evaluation.benchmarks import (
+    apps,
+    miniwob,
+    online_mind2web,
+    own_tasks,
+    webtailbench,
+    webvoyager,
+)
 from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.config import EvaluateSettings
 from rmsweb_jax.errors import UserError
 
 ADAPTERS: dict[str, Callable[[Any], Benchmark]] = {
-    adapter.NAME: adapter.load for adapter in (webvoyager, online_mind2web, webtailbench, miniwob, apps)
+    adapter.NAME: adapter.load
+    for adapter in (webvoyager, online_mind2web, webtailbench, miniwob, apps, own_tasks)
 }
 
 

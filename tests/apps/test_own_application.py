@@ -1,0 +1,107 @@
+"""The example of an application of one's own: installed from its package, played, and evaluated on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collection.evaluation.results import load_results
+from tests.llm.answers import completion
+from tests.llm.server import Answer, ModelServer
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs/examples/own_application"
+# What the documentation's page says: it is there, its checks are tried, and a harness plays it.
+PLAY = """
+import sys
+from collection.environments.apps import suite
+from collection.gym.gymnasium_env import WebEnv
+(site,) = suite.prepared(["list"], sys.argv[1])
+with site:
+    suite.check_application(site, 0)
+with WebEnv("list/add", apps=sys.argv[1]) as env:
+    observation, info = env.reset(seed=3)
+    print(observation["goal"])
+    env.step("fill('4', 'rice')")
+    env.step("click('5')")
+    print(env.step("send_msg_to_user('done')")[1:3])
+    env.reset(seed=3)
+    print(env.step("send_msg_to_user('done')")[1:3])
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    """The variables with which Python finds the installed package."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copytree(EXAMPLE, folder / "source")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target")
+    subprocess.run([*pip, str(folder / "site"), str(folder / "source")], check=True)
+    return os.environ | {"PYTHONPATH": os.pathsep.join((str(folder / "site"), str(ROOT)))}
+
+
+def test_an_application_of_another_package_is_one_of_the_suite(environment, tmp_path):
+    assert len((EXAMPLE / "shopping_list.py").read_text().splitlines()) < 100
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY, str(tmp_path / "apps")], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["Put rice on the shopping list.", "(1.0, True)", "(0.0, True)"]
+
+
+def reply(*actions: dict[str, object]) -> Answer:
+    fields = ("evaluation_previous_goal", "memory", "next_goal")
+    return completion(json.dumps({**dict.fromkeys(fields, ""), "action": actions}))
+
+
+ADD = reply({"input_text": {"index": 4, "text": "apples"}}, {"click_element_by_index": {"index": 5}})
+DONE = reply({"done": {"text": "It is done.", "success": True}})
+
+
+def evaluate(environment: dict[str, str], workdir: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    flags = ("--config=configs/evaluate.py:apps", f"--workdir={workdir / 'run'}")
+    flags += (f"--config.apps_folder={workdir / 'apps'}", *settings)
+    command = (sys.executable, "-m", "experiments.evaluate", *flags)
+    return subprocess.run(command, env=environment, cwd=workdir, capture_output=True, text=True)
+
+
+def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
+    # The first is a test call, before a browser starts.
+    with ModelServer([DONE, ADD, DONE]) as model:
+        done = evaluate(
+            environment,
+            tmp_path,
+            "--config.applications=('list',)",
+            "--config.seeds=1",
+            "--config.task_ids=('list/add/1000000',)",
+            "--config.fleet.workers=1",
+            "--config.actor.kind=chat",
+            f"--config.actor.base_url={model.url}/v1",
+        )
+    assert done.returncode == 0, done.stderr
+    results = load_results(tmp_path / "run")
+    # It always says that it is done; only in the first run it has done something.
+    assert {task.task_id: task.successes for task in results.tasks} == {
+        "list/add/1000000": (True, False, False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("applications=()", "no tasks: set config.applications"),
+        ("applications=('shop',)", "there is no application 'shop': use docs"),
+        ("first_seed=0", "config.first_seed is 0: seeds below 1000000 are trained on"),
+        ("seeds=0", "config.seeds is 0: make it 1 or more"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_line(environment, tmp_path, setting, message):
+    done = evaluate(environment, tmp_path, f"--config.{setting}")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
+    assert message in done.stderr.splitlines()[-1]
