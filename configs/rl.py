@@ -6,10 +6,12 @@
 A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
 for exact replies alone, `text_reward` for similar text, and `async` also trains on groups of the policy
 before. `8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores. `online` is the
-demo with episodes that the policy plays, `8b,online` that of a size.
+demo with episodes that the policy plays, `8b,online` that of a size, `8b,online,async` an ablation of it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -116,14 +118,29 @@ _ONLINE = {
 }
 
 
+# What differs from an online run: the next batch is played while the policy is updated; turns that take a
+# mined decision's verified action are paid; all turns weigh the same; faults are failures.
+ONLINE_ABLATIONS = {
+    "async": {"max_staleness": 1},
+    "step_bonus": {"step_bonus": 0.5},
+    "turn_credit": {"credit": "turn"},
+    "unmasked": {"mask_faults": False},
+}
+ONLINE_VARIANTS = [
+    ",".join(filter(None, (size, "online", change)))
+    for size in ("", *_SIZES)
+    for change in ("", *ONLINE_ABLATIONS)
+]
+
+
 def get_config(variant: str = "demo") -> ConfigDict:
-    size, _, change = variant.rpartition(",")
-    if change == "online":
-        return _online_config(size or "demo")
+    if variant in ONLINE_VARIANTS:
+        size, _, change = variant.partition("online")
+        return _online_config(size.strip(",") or "demo", ONLINE_ABLATIONS.get(change.strip(","), {}))
     return variant_config(RlConfig, VARIANTS, variant)
 
 
-def _online_config(size: str) -> ConfigDict:
+def _online_config(size: str, change: dict[str, Any]) -> ConfigDict:
     # Machines that train offline need no browser's packages.
     from configs import collect, serve
     from experiments.online import OnlineSettings
@@ -137,5 +154,5 @@ def _online_config(size: str) -> ConfigDict:
         "8b": (large, _ONLINE["8b"]),
         "32b": (large, _ONLINE["8b"]),
     }
-    variants = {name: (*_SIZES[name], *changes) for name, changes in patches.items()}
+    variants = {name: (*_SIZES[name], *changes, change) for name, changes in patches.items()}
     return variant_config(OnlineSettings, variants, size)

@@ -26,6 +26,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.rl.config import OnlineConfig
+from rmsweb_jax.rl.episodes import Begun
 from rmsweb_jax.rl.remote.protocols import chat_fields
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import safe, to_config_dict
@@ -91,6 +92,38 @@ class TaskOrder:
         ]
 
 
+class FleetPlay:
+    """Episodes that a child process plays; an `rl.episodes.Playing`.
+
+    Args:
+      folder: their data set.
+      child: None: it is complete.
+    """
+
+    def __init__(self, folder: Path, child: ChildProcess | None):
+        self._folder, self._child = folder, child
+
+    def wait(self) -> Path:
+        if self._child is None:
+            return self._folder
+        with StopRequest() as stop, self._child:
+            while (code := self._child.wait(_POLL_S)) is None:
+                if stop.requested:
+                    self._child.stop()
+                    raise StoppedError("episodes that ended are kept", stop.cause)
+        if code == StoppedError.exit_code:
+            raise StoppedError("episodes that ended are kept")
+        if code:
+            failure = self._child.failure()
+            failure.exit_code = max(code, UserError.exit_code)
+            raise failure
+        return self._folder
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.stop()
+
+
 class FleetEpisodes:
     """Plays episodes by a fleet in a child process; an `rl.episodes.EpisodeSource`.
 
@@ -105,10 +138,18 @@ class FleetEpisodes:
         self._tasks, self._folder, self._replays = tasks, folder, replays
         self._settings = to_config_dict(play).to_dict()
 
-    def play(self, first: int, count: int, samples: int, policy: str) -> Path:
+    def begun(self, first: int) -> Begun | None:
+        # Names of data sets that were set aside end with a number of their own.
+        folders = [one for one in self._folder.glob(f"{first:06d}-*") if "-refused-" not in one.name]
+        if not folders:
+            return None
+        newest = max(folders)
+        return Begun(newest.name.partition("-")[2], (newest / REPORT).exists())
+
+    def begin(self, first: int, count: int, samples: int, policy: str) -> FleetPlay:
         folder = self._folder / f"{first:06d}-{policy}"
         if (folder / REPORT).exists():
-            return folder
+            return FleetPlay(folder, None)
         request = PlayRequest(
             workdir=str(folder),
             settings=self._settings,
@@ -122,18 +163,7 @@ class FleetEpisodes:
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, request.model_dump_json().encode())
         command = [sys.executable, "-m", self.module, str(path)]
-        with StopRequest() as stop, ChildProcess("episodes", command, folder / "log.txt") as child:
-            while (code := child.wait(_POLL_S)) is None:
-                if stop.requested:
-                    child.stop()
-                    raise StoppedError("episodes that ended are kept", stop.cause)
-        if code == StoppedError.exit_code:
-            raise StoppedError("episodes that ended are kept")
-        if code:
-            failure = child.failure()
-            failure.exit_code = max(code, UserError.exit_code)
-            raise failure
-        return folder
+        return FleetPlay(folder, ChildProcess("episodes", command, folder / "log.txt"))
 
 
 def _check_own_server() -> None:
@@ -177,7 +207,11 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
         if settings.rollout_engine == "local":
             _check_own_server()
             given = actor.server_settings
-            own = {"adapters": _SLOTS, "allow_adapters": True, "adapter_rank": settings.lora.rank}
+            own = {
+                "adapters": _SLOTS + settings.max_staleness,
+                "allow_adapters": True,
+                "adapter_rank": settings.lora.rank,
+            }
             own |= {"replies": "free", "max_pixels": settings.max_pixels}
             own["prompt_tokens"] = max(settings.max_prompt_tokens, given.get("prompt_tokens", 0))
             own["max_new_tokens"] = max(settings.max_response_tokens, given.get("max_new_tokens", 0))

@@ -199,6 +199,11 @@ class RlConfig(ComputeConfig):
         return Sampling(self.num_samples, self.max_response_tokens, self.temperature)
 
     @property
+    def groups_at_once(self) -> int:
+        """Number of groups that dynamic sampling takes at a time."""
+        return 1 if self.max_staleness else self.gen_batch_groups
+
+    @property
     def gates(self) -> dict[str, Any]:
         """Settings of `gated_advantages`."""
         return {
@@ -213,7 +218,8 @@ class OnlineConfig(RlConfig):
     """Settings of online RL: the policy plays episodes, and learns from how they end.
 
     A group has `num_samples` episodes of one task; `prompts` serve the salvage anchor and the evaluation.
-    With the rollout engine "local" the run starts a server of its own on this machine.
+    With the rollout engine "local" the run starts a server of its own on this machine. With a `max_staleness`
+    of 1 the next batch of tasks is played while the policy is updated.
 
     Attributes:
       least_episodes: groups in which fewer episodes have a reward are dropped.
@@ -238,9 +244,14 @@ class OnlineConfig(RlConfig):
             raise UserError(f"config.step_bonus is {self.step_bonus}: make it 0 or more")
         if not 0 <= self.max_masked <= 1:
             raise UserError(f"config.max_masked is {self.max_masked}: make it a share, 0 to 1")
-        if self.max_staleness:
+        if self.max_staleness > 1:
             raise UserError(
-                f"config.max_staleness is {self.max_staleness}: online runs take turns, make it 0"
+                f"config.max_staleness is {self.max_staleness}: online runs play one batch ahead at most, "
+                "make it 0 or 1"
             )
         if self.corpus != "mined":
             raise UserError(f"config.corpus is {self.corpus!r}: make it 'mined' in an online run")
+
+    @property
+    def groups_at_once(self) -> int:
+        return self.gen_batch_groups  # The browsers play a whole batch.

@@ -44,9 +44,10 @@ def dynamic_sampling(
     M = `mini_batch_groups`. When the batches run out, the accepted groups are rounded down to a multiple of
     M, possibly zero. Source: RMSWeb, appendix "Salvage-DS RL configuration".
 
-    Without `max_staleness` whole batches are taken, all by the version of the source, and prompts of the next
-    one are begun where it is likely to be needed. Otherwise groups by earlier versions, up to so many, are
-    taken one by one, and the source goes on with as many more prompts.
+    `config.groups_at_once` are taken at a time. Without `max_staleness` these are whole batches, all by the
+    version of the source, and prompts of the next one are begun where it is likely to be needed. Otherwise
+    groups by earlier versions, up to so many, are taken as well, and the source goes on with as many more
+    prompts.
 
     Args:
       report: called with (accepted groups, batches) after each batch.
@@ -56,7 +57,7 @@ def dynamic_sampling(
     rejected: list[Group] = []
     generated: list[Group] = []
     most = config.max_gen_batches * batch_groups
-    count = 1 if config.max_staleness else batch_groups
+    count = config.groups_at_once
     while len(accepted) < train_groups and len(generated) < most:
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
         # iterations give a better one, but with it a resumed run would begin other prompts, next to which

@@ -18,13 +18,14 @@ from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Message, SampledTokens, Step, Trajectory
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.losses import FATES, gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
-from rmsweb_jax.rl.remote.generator import RemoteGenerator
+from rmsweb_jax.rl.remote.generator import RemoteGenerator, version_of
 from rmsweb_jax.rl.rollout import Group, Rollouts
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
@@ -46,23 +47,52 @@ _PAGE = re.compile(r"<browser_state>.*</browser_state>", re.DOTALL)
 _BY_ADDRESS = ("go_to_url", "search_engine")
 
 
+class Playing(Protocol):
+    """Episodes that are being played."""
+
+    def wait(self) -> Path:
+        """Returns their data set, whose steps have their tokens, once all have ended.
+
+        Raises:
+          UserError: no episode can be played.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Stops them; those that have ended are kept."""
+        ...
+
+
+class Begun(NamedTuple):
+    """Tasks that an earlier run has begun to play.
+
+    Attributes:
+      policy: name of the adapters that play.
+      complete: all episodes have ended.
+    """
+
+    policy: str
+    complete: bool
+
+
 class EpisodeSource(Protocol):
     """What plays episodes, on any browsers."""
 
-    def play(self, first: int, count: int, samples: int, policy: str) -> Path:
-        """Plays `samples` episodes of each of the tasks `first` to `first + count - 1` of the run's order.
+    def begin(self, first: int, count: int, samples: int, policy: str) -> Playing:
+        """Begins `samples` episodes of each of the tasks `first` to `first + count - 1` of the run's order.
 
         The same call of a run that was killed goes on with the episodes that had ended.
 
         Args:
           policy: name of the adapters at the server.
 
-        Returns:
-          A data set of trajectories whose steps have their tokens.
-
         Raises:
-          UserError: no episode can be played.
+          UserError: they cannot be begun.
         """
+        ...
+
+    def begun(self, first: int) -> Begun | None:
+        """Returns what an earlier run has begun at the task `first`, by its newest policy."""
         ...
 
 
@@ -166,8 +196,22 @@ class EpisodeGroup:
             turn.release()
 
 
+class _Batch(NamedTuple):
+    """Tasks under way; the first process plays them, or has failed to begin."""
+
+    policy: str
+    playing: Playing | None
+    failed: UserError | None
+
+    @property
+    def version(self) -> int:
+        return version_of(self.policy)
+
+
 class EpisodeRollouts(Rollouts):
     """The groups of an online run, task by task; takes the place of `Rollouts` in dynamic sampling.
+
+    With `config.max_staleness` the tasks of the next batch are played while the policy is updated.
 
     Args:
       source: plays the episodes.
@@ -188,9 +232,28 @@ class EpisodeRollouts(Rollouts):
             generator, data, config.sampling, _no_score, config.gates, config.seed, position=position
         )
         self._source, self._remote, self._config = source, generator, config
+        self._batch: _Batch | None = None
+        # By which a killed run has begun the next tasks; None before the first policy is loaded.
+        self._earlier: str | None = None
         self._salvage: defaultdict[str, list[int]] = defaultdict(list)
         for number in data.train:
             self._salvage[data.sizes[number].task_id].append(number)
+
+    def load(self, model: Qwen3VL, version: int) -> None:
+        begun = self._begun_before(version) if self._earlier is None else None
+        if begun is not None and not begun.complete:
+            self._remote.held.add(begun.policy)
+        super().load(model, version)
+        there = begun is not None and (begun.complete or begun.policy in self._remote.policies)
+        self._earlier = begun.policy if begun is not None and there else ""
+
+    def _begun_before(self, version: int) -> Begun | None:
+        """Returns what a killed run has begun to play by a policy that is not too old."""
+        found = self._source.begun(self.position) if self._config.max_staleness and is_first() else None
+        given = json.loads(from_all_processes(json.dumps(found).encode())[0])
+        begun = Begun(*given) if given else None
+        oldest = version - self._config.max_staleness
+        return begun if begun and oldest <= version_of(begun.policy) < version else None
 
     def take(self, count: int, oldest: int = 0) -> list[Any]:
         """Plays the next tasks and returns a group for each, in order.
@@ -198,25 +261,45 @@ class EpisodeRollouts(Rollouts):
         Raises:
           UserError: too many episodes have no reward, the policy never acts, or tokens are not its own.
         """
-        folder = self._play(count)
+        batch = self._batch or self._begin_batch(count, self._earlier or self._remote.policy)
+        self._batch, self._earlier = None, ""
+        folder = _wait(batch)
+        self._remote.held.discard(batch.policy)
         try:
-            groups = self._groups(folder)
+            groups = self._groups(folder, batch)
         except UserError:
             # It is played again once the cause is corrected.
             _set_aside(folder)
             raise
         self.position += count
         self.limit = self.position
+        if self._config.max_staleness and self.version + 1 < self._config.iterations:
+            self._batch = self._begin_batch(count, self._remote.policy)
         return groups
 
-    def _groups(self, folder: Path) -> list[EpisodeGroup]:
+    def close(self) -> None:
+        if self._batch is not None and self._batch.playing is not None:
+            self._batch.playing.stop()
+        super().close()
+
+    def _begin_batch(self, count: int, policy: str) -> _Batch:
+        playing, failed = None, None
+        if is_first():
+            try:
+                playing = self._source.begin(self.position, count, self._config.num_samples, policy)
+            except UserError as error:
+                failed = error
+        self._remote.held.add(policy)
+        return _Batch(policy, playing, failed)
+
+    def _groups(self, folder: Path, batch: _Batch) -> list[EpisodeGroup]:
         episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
         for trajectory in read_dataset(folder, Trajectory):
             episodes[trajectory.task.task_id].append(trajectory)
         encoder = Encoder(self._data.encoder.processor, ImageStore(folder))
         # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
-        groups = [self._group(task_id, episodes[task_id], encoder) for task_id in order]
+        groups = [self._group(task_id, episodes[task_id], encoder, batch) for task_id in order]
         check_faults(groups, self._config.max_masked, folder)
         steps = [step for runs in episodes.values() for run in runs for step in run.steps]
         if steps and not any(step.results for step in steps):
@@ -225,27 +308,13 @@ class EpisodeRollouts(Rollouts):
             )
         return groups
 
-    def _play(self, count: int) -> Path:
-        outcome: dict[str, Any] = {"folder": "", "error": "", "exit_code": 0}
-        if is_first():
-            try:
-                policy = self._remote.policy
-                folder = self._source.play(self.position, count, self._config.num_samples, policy)
-                outcome["folder"] = str(folder)
-            except UserError as error:
-                outcome |= {"error": str(error), "exit_code": error.exit_code}
-        outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])
-        if outcome["error"]:
-            failed = UserError(outcome["error"])
-            failed.exit_code = outcome["exit_code"]
-            raise failed
-        return Path(outcome["folder"])
-
     def _begin(self) -> Any:
         # Prompts of the run are not drawn one by one; those of the evaluation are.
         return self._waiting.popleft() if self._waiting else None
 
-    def _group(self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder) -> EpisodeGroup:
+    def _group(
+        self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, batch: _Batch
+    ) -> EpisodeGroup:
         config = self._config
         pages = Counter(run.steps[0].observation.fingerprint for run in runs if run.steps)
         first_page = max(pages, key=lambda page: pages[page], default="")
@@ -259,16 +328,16 @@ class EpisodeRollouts(Rollouts):
             tuple(fault for fault in faults if fault),
             (),
             TOO_FEW,
-            self.version,
+            batch.version,
             tuple(len(run.steps) for run in scored),
         )
         if len(scored) < config.least_episodes:
             return group
         gated = gated_advantages(rewards[None], **config.gates)
         fate = next(fate for fate in FATES if getattr(gated, fate)[0])
-        turns, too_long = self._turns(scored, rewards, gated.advantages[0], fate, encoder)
+        turns, too_long = self._turns(scored, rewards, gated.advantages[0], fate, encoder, batch)
         if fate != "accepted" and rewards.max() < config.competent_reward:
-            turns += [self._target(number, fate) for number in self._salvage[task_id]]
+            turns += [self._target(number, fate, batch) for number in self._salvage[task_id]]
         return dataclasses.replace(group, turns=tuple(turns), fate=fate, too_long=too_long)
 
     def _turns(
@@ -278,6 +347,7 @@ class EpisodeRollouts(Rollouts):
         advantages: Float64[np.ndarray, " episodes"],
         fate: str,
         encoder: Encoder,
+        batch: _Batch,
     ) -> tuple[list[Group], int]:
         """Returns a group for each different prompt of the episodes, and the number of turns left out."""
         # Episodes of a task begin at the same page: what they share is computed once.
@@ -296,7 +366,7 @@ class EpisodeRollouts(Rollouts):
             if unread or prompt.size.prompt_length > self._config.max_prompt_tokens:
                 too_long += len(members)
                 continue
-            tokens = [self._checked(turn, prompt) for _, turn in members]
+            tokens = [self._checked(turn, prompt, batch.policy) for _, turn in members]
             which = [episode for episode, _ in members]
             responses = tuple(np.asarray(one.tokens, np.int32) for one in tokens)
             end = encoder.processor.end_id
@@ -309,7 +379,7 @@ class EpisodeRollouts(Rollouts):
                     rewards[which],
                     advantages[which] + self._bonuses(prompt, responses),
                     fate,
-                    self.version,
+                    batch.version,
                     weights=tuple(1 / counts[episode] for episode in which),
                 )
             )
@@ -334,7 +404,7 @@ class EpisodeRollouts(Rollouts):
                 bonuses[place] = self._config.step_bonus
         return bonuses
 
-    def _checked(self, turn: Turn, prompt: Prompt) -> SampledTokens:
+    def _checked(self, turn: Turn, prompt: Prompt, policy: str) -> SampledTokens:
         """Returns the tokens of a turn.
 
         Raises:
@@ -346,10 +416,10 @@ class EpisodeRollouts(Rollouts):
                 f"{turn.name}: the reply came without its tokens; serve the policy with our own server, or "
                 "with vLLM 0.10.2 or newer"
             )
-        if sampled.policy != self._remote.policy:
+        if sampled.policy != policy:
             raise UserError(
-                f"{turn.name}: {sampled.policy or 'an unnamed policy'} has replied, not "
-                f"{self._remote.policy}: the server must name the adapters that a request asks for"
+                f"{turn.name}: {sampled.policy or 'an unnamed policy'} has replied, not {policy}: the server "
+                "must name the adapters that a request asks for"
             )
         if turn.prompt_tokens != prompt.size.prompt_length:
             raise UserError(
@@ -363,11 +433,30 @@ class EpisodeRollouts(Rollouts):
             )
         return sampled
 
-    def _target(self, number: int, fate: str) -> Group:
+    def _target(self, number: int, fate: str, batch: _Batch) -> Group:
         """Returns a mined prompt as a group without responses, for the salvage anchor."""
         none = np.zeros(0)
         prompt = self._data.prompt(number)
-        return Group(prompt, (), (), none.astype(bool), none, none, fate, self.version)
+        return Group(prompt, (), (), none.astype(bool), none, none, fate, batch.version)
+
+
+def _wait(batch: _Batch) -> Path:
+    """Returns the data set of a batch, in all processes; its errors are raised in all of them."""
+    outcome: dict[str, Any] = {"folder": "", "error": "", "exit_code": 0}
+    if is_first():
+        try:
+            if batch.failed is not None:
+                raise batch.failed
+            assert batch.playing is not None
+            outcome["folder"] = str(batch.playing.wait())
+        except UserError as error:
+            outcome |= {"error": str(error), "exit_code": error.exit_code}
+    outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])
+    if outcome["error"]:
+        failed = UserError(outcome["error"])
+        failed.exit_code = outcome["exit_code"]
+        raise failed
+    return Path(outcome["folder"])
 
 
 def _set_aside(folder: Path) -> None:

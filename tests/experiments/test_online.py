@@ -12,7 +12,7 @@ import chex
 import psutil
 import pytest
 
-from configs.rl import get_config
+from configs.rl import ONLINE_VARIANTS, get_config
 from experiments.online import OnlineSettings, TaskOrder, train_online
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import UserError
@@ -96,6 +96,27 @@ def left_running(workdir: Path) -> list[list[str]]:
 
 
 @pytest.mark.slow
+def test_a_killed_run_goes_on_with_the_batch_that_was_played_ahead(prompts, tmp_path):
+    workdir = tmp_path / "run"
+    line = [*command(prompts, workdir), "--config.max_staleness=1", "--config.iterations=4"]
+    for kill_after in (6, 10):
+        process = subprocess.Popen(line, stderr=subprocess.PIPE)
+        while process.poll() is None and journaled(workdir) < kill_after:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not left_running(workdir)
+    subprocess.run(line, check=True)
+    rows = read_metrics(workdir)
+    # All but the first are by the policy before.
+    assert [row.get("staleness/1", 0) > 0 for row in rows] == [False, True, True, True]
+    played = episodes(workdir)
+    assert len(played) == sum(row["episodes/scored"] + row["episodes/masked"] for row in rows)
+    assert len({one.trajectory_id for one in played}) == len(played)
+    assert not left_running(workdir)
+
+
+@pytest.mark.slow
 def test_a_killed_run_loses_no_episode_and_ends_with_the_same_weights(whole, prompts, tmp_path):
     workdir = tmp_path / "run"
     for kill_after in (1, 5):
@@ -120,7 +141,7 @@ def settings(**changes) -> OnlineSettings:
     return from_config(OnlineSettings, config)
 
 
-@pytest.mark.parametrize("variant", ["online", "smoke,online", "8b,online", "32b,online"])
+@pytest.mark.parametrize("variant", ONLINE_VARIANTS)
 def test_a_variant_holds_the_keys_of_its_settings(variant):
     config = get_config(variant)
     assert to_config_dict(from_config(OnlineSettings, config, complete=False)).to_dict() == config.to_dict()
@@ -141,7 +162,7 @@ def test_tasks_come_seed_by_seed_and_without_held_out_ones():
     ("changes", "message"),
     [
         ({"pages": ()}, "config.pages and config.applications are empty"),
-        ({"max_staleness": 1}, "config.max_staleness is 1"),
+        ({"max_staleness": 2}, "config.max_staleness is 2: online runs play one batch ahead at most"),
         ({"least_episodes": 1}, "config.least_episodes is 1: make it 2 or more"),
         ({"max_masked": 2.0}, "config.max_masked is 2.0"),
         ({"corpus": "full"}, "config.corpus is 'full'"),

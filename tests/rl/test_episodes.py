@@ -1,7 +1,6 @@
 """Groups of episodes: which of them count, what is trained on of them, and what is refused."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPromp
 from rmsweb_jax.rl.batching import trees_of
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch, SampledGroups, mini_batches
-from rmsweb_jax.rl.episodes import TOO_FEW, EpisodeRollouts, episode_metrics, masked
+from rmsweb_jax.rl.episodes import TOO_FEW, Begun, EpisodeRollouts, episode_metrics, masked
 from rmsweb_jax.rl.metrics import readable_groups, rollout_metrics
 from rmsweb_jax.rl.prompts import open_rl_data
 from tests.agent.plain_episode import CLICK, DONE, TASK, Lines, Page, reply, run
@@ -61,12 +60,51 @@ def episode(encoder, attempt=1, success=True, texts=TWO_STEPS, **changes):
     return played.model_copy(update=update | changes)
 
 
+class Source:
+    """Has the same data set for all tasks, and keeps the calls."""
+
+    def __init__(self, folder, begun=None):
+        self.folder, self.earlier, self.calls, self.stopped = folder, begun, [], 0
+
+    def begin(self, first, count, samples, policy):
+        self.calls.append((first, policy))
+        return self
+
+    def begun(self, first):
+        return self.earlier
+
+    def wait(self):
+        return self.folder
+
+    def stop(self):
+        self.stopped += 1
+
+
+class Server:
+    """The names of adapters at a server; `left` are those of a killed run."""
+
+    def __init__(self, *policies, left=()):
+        self.policies, self.left, self.held = list(policies), left, set()
+
+    @property
+    def policy(self):
+        return self.policies[-1]
+
+    def load(self, model, version):
+        known = [*self.left, *self.policies]
+        self.policies = [*(name for name in known if name in self.held), policy(version)]
+        self.left = ()
+
+
+def policy(version):
+    return f"policy-{version:06d}-abc"
+
+
 def take(tmp_path, data, runs, config=CONFIG):
     """The group that an online run makes of episodes of one task."""
     folder = tmp_path / "episodes"
     write_dataset(folder, runs, "trajectories")
-    source = SimpleNamespace(play=lambda *asked: folder)
-    rollouts = EpisodeRollouts(source, SimpleNamespace(policy=POLICY), data, config)  # pyright: ignore
+    rollouts = EpisodeRollouts(Source(folder), Server(POLICY), data, config)  # pyright: ignore
     try:
         (group,) = rollouts.take(1)
     finally:
@@ -258,3 +296,72 @@ def test_tokens_of_something_else_are_refused(tmp_path, encoder, data, change, m
     runs = [change_last(episode(encoder, 1), **change), episode(encoder, 2, success=False)]
     with pytest.raises(UserError, match=message):
         take(tmp_path, data, runs)
+
+
+AHEAD = dataclasses.replace(CONFIG, max_staleness=1, iterations=3)
+
+
+def played_by(name, encoder):
+    """Episodes of a task whose tokens another policy has drawn."""
+    runs = [episode(encoder, 1), episode(encoder, 2, success=False)]
+    return [
+        run.model_copy(
+            update={
+                "steps": tuple(
+                    step.model_copy(update={"sampled": step.sampled.model_copy(update={"policy": name})})
+                    for step in run.steps
+                )
+            }
+        )
+        for run in runs
+    ]
+
+
+def test_the_next_batch_is_played_by_the_policy_before_while_that_is_updated(tmp_path, encoder, data):
+    source, server = Source(tmp_path / "episodes"), Server()
+    rollouts = EpisodeRollouts(source, server, data, AHEAD)  # pyright: ignore
+    for version, by in enumerate((0, 0, 1)):
+        write_dataset(source.folder, played_by(policy(by), encoder), "trajectories")
+        rollouts.load(None, version)  # pyright: ignore
+        # The policy that still plays stays at the server.
+        assert server.policies == sorted({policy(by), policy(version)})
+        (group,) = rollouts.take(1)
+        assert group.version == by and group.turns[0].version == by
+        source.folder = tmp_path / f"episodes-{version}"
+    # After the last iteration none would be trained on.
+    assert source.calls == [(0, policy(0)), (1, policy(0)), (2, policy(1))]
+    assert server.held == set() and not source.stopped
+    rollouts.close()
+
+
+def test_a_stopped_run_stops_what_plays_ahead(tmp_path, encoder, data):
+    source = Source(tmp_path / "episodes")
+    write_dataset(source.folder, played_by(policy(0), encoder), "trajectories")
+    rollouts = EpisodeRollouts(source, Server(), data, AHEAD)  # pyright: ignore
+    rollouts.load(None, 0)  # pyright: ignore
+    rollouts.take(1)
+    rollouts.close()
+    assert source.stopped == 1
+
+
+@pytest.mark.parametrize(
+    ("begun", "left", "config", "expected"),
+    [
+        (Begun(policy(1), False), (policy(1),), AHEAD, policy(1)),
+        # Complete episodes need no server.
+        (Begun(policy(1), True), (), AHEAD, policy(1)),
+        # Their adapters are gone, or they are too old.
+        (Begun(policy(1), False), (), AHEAD, policy(2)),
+        (Begun(policy(0), True), (), AHEAD, policy(2)),
+        (Begun(policy(1), True), (policy(1),), CONFIG, policy(2)),
+        (None, (), AHEAD, policy(2)),
+    ],
+)
+def test_a_resumed_run_goes_on_with_what_plays_ahead(tmp_path, encoder, data, begun, left, config, expected):
+    source, server = Source(tmp_path / "episodes", begun), Server(left=left)
+    write_dataset(source.folder, played_by(expected, encoder), "trajectories")
+    rollouts = EpisodeRollouts(source, server, data, config, position=16)  # pyright: ignore
+    rollouts.load(None, 2)  # pyright: ignore
+    (group,) = rollouts.take(1)
+    rollouts.close()
+    assert source.calls == [(16, expected)] and policy(group.version) == expected

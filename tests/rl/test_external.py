@@ -265,6 +265,32 @@ def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tm
     generator.unload()
 
 
+def test_a_policy_that_others_ask_for_stays_at_the_server(server, policy, tmp_path):
+    config = settings(server.url, tmp_path)
+    killed = make_generator(config, policy)
+    killed.load(policy.model, 1)
+    first = killed.policy
+    killed.load(policy.model, 2)
+    assert killed.policies == [killed.policy]
+    killed.load(policy.model, 3)
+    left = killed.policy
+    del killed
+    # Of the adapters of a killed run that one is loaded again.
+    generator = make_generator(config, policy)
+    generator.held.add(left)
+    generator.load(policy.model, 4)
+    assert generator.policies == [left, generator.policy]
+    generator.load(policy.model, 5)
+    assert left in generator.policies and len(generator.policies) == 2
+    generator.held.clear()
+    generator.load(policy.model, 6)
+    assert generator.policies == [generator.policy]
+    generator.unload()
+    loads = [body["lora_name"] for body in server.bodies("/v1/load_lora_adapter")]
+    unloads = [body["lora_name"] for body in server.bodies("/v1/unload_lora_adapter")]
+    assert loads.count(left) == 2 and unloads.count(left) == 1 and unloads[0] == first
+
+
 def test_a_folder_of_another_run_is_refused(policy, tmp_path):
     config = settings("http://127.0.0.1:1", tmp_path)
     first = make_generator(config, policy)

@@ -79,6 +79,11 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     return folder
 
 
+def version_of(policy: str) -> int:
+    """Returns the version in the name of published adapters."""
+    return int(policy.split("-")[1])
+
+
 def _lock(folder: Path) -> IO[str]:
     """Locks a folder of adapters until the file is closed: two runs would remove each other's.
 
@@ -128,6 +133,9 @@ class RemoteGenerator:
       images: returns the bytes of a screenshot by SHA-256, as `ImageStore.get`.
       lora: configuration of the policy's adapters.
 
+    Attributes:
+      held: names of policies that others ask for: they stay at the server, also those of a killed run.
+
     Raises:
       UserError: the environment variable of the API key is not set, or another run has the adapters' folder.
     """
@@ -136,6 +144,7 @@ class RemoteGenerator:
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
         self._protocol = PROTOCOLS[config.protocol]()
         self._policies: list[_Policy] = []
+        self.held: set[str] = set()
         # By a number that all processes give the same request.
         self._under_way: dict[int, _UnderWay] = {}
         self._submitted = 0
@@ -155,6 +164,11 @@ class RemoteGenerator:
         return self._policies[-1].folder.name
 
     @property
+    def policies(self) -> list[str]:
+        """Names of all adapters at the server."""
+        return [policy.folder.name for policy in self._policies]
+
+    @property
     def wants(self) -> bool:
         return len(self._under_way) < self._config.concurrency * jax.process_count()
 
@@ -168,7 +182,7 @@ class RemoteGenerator:
         Raises:
           UserError: the adapters cannot be written, or the server does not serve the model or load them.
         """
-        outcome = {"error": "", "folder": ""}
+        outcome: dict[str, Any] = {"error": "", "folder": "", "held": []}
         try:
             root = local_path(self._config.adapter_folder, "config.endpoint.adapter_folder")
             folder = publish_adapters(model, self._lora, root, self._config.model, version)
@@ -176,7 +190,10 @@ class RemoteGenerator:
             if is_first():
                 # A killed run has left them, and they take the server's slots.
                 for left in sorted(root.absolute().glob("policy-*")) if not self._policies else ():
-                    if left != folder:
+                    if left.name in self.held:
+                        self._run(self._add_adapters(left))
+                        outcome["held"].append(str(left))
+                    elif left != folder:
                         self._drop(left)
                 self._run(self._add_adapters(folder))
         except UserError as failed:
@@ -185,6 +202,7 @@ class RemoteGenerator:
         outcome = orjson.loads(from_all_processes(orjson.dumps(outcome))[0])
         if outcome["error"]:
             raise UserError(outcome["error"])
+        self._policies += [_Policy(Path(name), version_of(Path(name).name)) for name in outcome["held"]]
         self._policies.append(_Policy(Path(outcome["folder"]), version))
         self._forget()
 
@@ -249,8 +267,9 @@ class RemoteGenerator:
             self._worker = None
 
     def _forget(self) -> None:
-        """Unloads earlier policies without requests."""
+        """Unloads earlier policies without requests, but those that are held."""
         used = {*self._policies[-1:], *(one.policy for one in self._under_way.values())}
+        used |= {one for one in self._policies if one.folder.name in self.held}
         for policy in [one for one in self._policies if one not in used]:
             self._policies.remove(policy)
             self._drop(policy.folder)
